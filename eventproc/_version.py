@@ -1,0 +1,5 @@
+"""The version of the distribution, readable by the build and at run time at no cost."""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
