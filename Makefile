@@ -1,0 +1,50 @@
+# Every target sets up what it needs: a machine with python3 (3.11 or newer), make and git is enough.
+# Set-up and make talk on stderr; stdout belongs to the program: make demo ARGS="--output json" | jq
+
+MAKEFLAGS += --silent --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test hunt check fmt docs bench bench-quick clean
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+
+help:
+	sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
+
+setup: ## install what uv.lock says into .venv/
+	$(PYTHON) -m tools.setup
+
+demo: setup ## run the main job on 336,776 real flight records; ARGS="--output json" for programs
+	$(BIN)/eventproc demo data/flights.csv.xz $(ARGS)
+
+test: setup ## every test, a bounded slice of the hunts among them; ARGS="-k name" to choose
+	$(BIN)/pytest -q $(ARGS)
+
+hunt: setup ## fifty times as many seeds and examples; ARGS="--hunt 1000" for longer
+	$(BIN)/pytest -q --hunt 50 $(ARGS)
+
+check: setup ## the gate: format, lint, types, layers, documents
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+	$(BIN)/python -m tools.docs --check
+
+fmt: setup ## format, and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: setup ## write again the documents that are made from the code
+	$(BIN)/python -m tools.docs
+
+bench: setup ## every benchmark beside its floor
+	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-quick: setup ## the first bars, within a few minutes
+	$(BIN)/python -m benchmarks --quick $(ARGS)
+
+clean: ## remove what was made, the environment too
+	rm -rf .venv .tools build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
