@@ -1,0 +1,73 @@
+"""The bell: one byte into the FIFO of every other instance tells it that something was committed.
+
+It carries no meaning beyond "look": the woken one asks the database what changed. A full FIFO, a dead owner,
+a lost ring are all harmless, for a full one wakes its owner anyway, and `PRAGMA data_version`, once a second,
+is the net below (architecture.md section 1, "Bell").
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+
+from eventproc.store.clock import Clock
+from eventproc.store.database import fork, instances
+
+_SETTLED_MS: Final = 100
+"""Age from which a directory's modification time is believed. File times step by up to 10 ms: a birth within
+the same step as a scan, but after it, would stay unseen. Higher: more scans (30 us) after each birth."""
+
+_FIFO_BYTES: Final = 65536
+"""Capacity of a FIFO on Linux; one read of this size empties it."""
+
+
+class Ringer(fork.Guarded):
+    """Rings all instances of a directory but `own_id`. For one thread, the writer's."""
+
+    def __init__(self, directory: Path, own_id: str, clock: Clock) -> None:
+        super().__init__()
+        self._home = directory / instances.DIRECTORY
+        self._own_id = own_id
+        self._clock = clock
+        self._bells: dict[str, int] = {}
+        self._seen_ns: int | None = None
+
+    def ring(self) -> None:
+        """Wake everyone else. Never waits, never raises for what others do. 2 us, and 0.5 us per instance."""
+        self.check_fork("the bell")
+        modified_ns = self._home.stat().st_mtime_ns
+        if modified_ns != self._seen_ns:
+            settled = abs(self._clock.wall_ms() - modified_ns // 1_000_000) > _SETTLED_MS
+            self._scan()
+            self._seen_ns = modified_ns if settled else None
+        for descriptor in self._bells.values():
+            with contextlib.suppress(BlockingIOError):  # full: it has enough reasons to wake up
+                os.write(descriptor, b"\0")
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for descriptor in self._bells.values():
+            fork.close_private(descriptor)
+        self._bells.clear()
+        self._seen_ns = None
+
+    def _scan(self) -> None:
+        names = {entry.name for entry in self._home.iterdir() if entry.suffix == instances.BELL}
+        names.discard(self._own_id + instances.BELL)
+        for gone in self._bells.keys() - names:
+            fork.close_private(self._bells.pop(gone))
+        for new in names - self._bells.keys():
+            with contextlib.suppress(FileNotFoundError):  # it left while we looked
+                # Not for writing only: a write to a FIFO that lost its reader raises SIGPIPE, and a
+                # program that restored its default, as filters do, would die of another's death.
+                self._bells[new] = fork.open_private(self._home / new, os.O_RDWR | os.O_NONBLOCK)
+
+
+def drain(bell_fd: int) -> bool:
+    """Take all rings out of one's own bell; whether there were any. Never waits."""
+    try:
+        return bool(os.read(bell_fd, _FIFO_BYTES))
+    except BlockingIOError:
+        return False

@@ -1,0 +1,121 @@
+"""Is this a directory that we can live in: there, ours or empty, writable, on a local file system.
+
+SQLite's WAL needs shared memory and locks that all processes see alike. On network file systems, and on those
+that a virtual machine shares with its host, they do not, and the database would be damaged in silence: such
+directories are refused (reference pitfalls.md S2.24).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Final
+
+from eventproc.store.model.errors import StoreMissing, StoreUnusable
+
+DATABASE: Final = "eventproc.db"
+
+OUR_FILES: Final = frozenset(
+    {f"{DATABASE}-wal", f"{DATABASE}-shm", "write.lock", "format.lock", "controller.lock", "instances"}
+)
+"""What an init that died may have left; nothing else may be in a directory that becomes ours."""
+
+REFUSED_TYPES: Final = frozenset(
+    {
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "drvfs",
+        "fakeowner",
+        "fuse",
+        "fuseblk",
+        "gfs2",
+        "glusterfs",
+    }
+    | {"gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "prl_fs", "smb2", "smb3", "smbfs"}
+    | {"vboxsf", "virtiofs", "vmhgfs", "wslfs"}
+)
+"""File system types whose memory or locks not all who can open the file share; with fuse also `fuse.*`."""
+
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+
+
+def check_directory(path: Path, *, create: bool, mounts: str | None = None) -> bool:
+    """Return whether the directory still has to be initialised: it is empty, or an init died in it.
+
+    create: make the directory (with its parents) when it is missing; nothing else is ever changed here.
+    mounts: text in the form of /proc/self/mountinfo (proc(5)), instead of that file.
+    Raises StoreMissing when there is nothing of ours and `create` is False, StoreUnusable with the reason.
+    """
+    try:
+        return _check_directory(path, create, mounts)
+    except OSError as why:
+        raise StoreUnusable(path=str(path), reason=f"cannot be used: {why.strerror or why}") from why
+
+
+def _check_directory(path: Path, create: bool, mounts: str | None) -> bool:
+    if not path.exists() and not create:
+        raise StoreMissing(path=str(path))
+    if mounts is None:
+        mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape") if _MOUNTS.exists() else ""
+    # Before anything is made there; a path whose end is missing resolves as far as it exists.
+    kind = type_of(path.resolve(), mounts)
+    if kind in REFUSED_TYPES or kind.startswith("fuse."):
+        reason = (
+            f"is on a {kind} file system, where several processes cannot share a database; use a local disk"
+        )
+        raise StoreUnusable(path=str(path), reason=reason)
+    if create:
+        path.mkdir(parents=True, exist_ok=True)
+    names = set(os.listdir(path))
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise StoreUnusable(path=str(path), reason="is not writable for this user")
+    if DATABASE in names:
+        fresh = _check_database(path)
+    elif strangers := names - OUR_FILES - {"lost+found"}:
+        reason = (
+            f"holds {min(strangers)!r} and no {DATABASE}, so it is not ours; choose a new or empty directory"
+        )
+        raise StoreUnusable(path=str(path), reason=reason)
+    else:
+        fresh = True
+    if fresh and not create:
+        raise StoreMissing(path=str(path))
+    return fresh
+
+
+def _check_database(path: Path) -> bool:
+    # By stat only: opening and closing the file would drop this process's locks on it (see `guard`).
+    status = os.stat(path / DATABASE)
+    if not stat.S_ISREG(status.st_mode):
+        raise StoreUnusable(path=str(path), reason=f"{DATABASE} in it is not a file")
+    if not os.access(path / DATABASE, os.R_OK | os.W_OK):
+        raise StoreUnusable(path=str(path), reason=f"{DATABASE} in it is not writable for this user")
+    return status.st_size == 0
+
+
+def type_of(path: Path, mounts: str) -> str:
+    """Return the type of the file system that holds an absolute, resolved path, "" when `mounts` does not say.
+
+    Source: proc(5), "36 35 98:0 /root /mount/point options optional... - type source options"; the longest
+    mount point counts, of equal ones the last, which lies on top.
+    """
+    found, found_depth = "", -1
+    for line in mounts.splitlines():
+        before, separator, after = line.partition(" - ")
+        fields = before.split(" ")
+        if not separator or len(fields) < 6:
+            continue
+        point = Path(_unescape(fields[4]))
+        if path.is_relative_to(point) and len(point.parts) >= found_depth:
+            found, found_depth = after.split(" ")[0], len(point.parts)
+    return found
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda digits: chr(int(digits[1], 8)), text)

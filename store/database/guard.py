@@ -1,0 +1,195 @@
+"""Nobody else may believe to be the last connection to the database.
+
+The danger: POSIX locks belong to the process, and closing *any* descriptor of a file drops all of them. A second
+SQLite library in this process, or a plain open() and close() of the database, disarms our connections; then
+whoever closes the database next believes to be the last, and unlinks the WAL under us or truncates `-shm`:
+commits are acknowledged and lost (reference pitfalls.md S1.3).
+
+The guard: shared open-file-description locks, which no close of another descriptor drops, on the bytes that a
+closer must lock exclusively: SQLite's SHARED range of the database, and the "dead man switch" of `-shm`.
+SQLite itself takes shared locks there all the time, so they disturb nothing else.
+The alarm: `WalAlarm` compares the inode of the WAL; where such locks are missing it is the only guard.
+
+Invariants:
+- the guard's own descriptors are subject to the same rule, so they are closed only when no other descriptor of
+  this process has the database open; until then they are kept, unlocked;
+- per database file one pair of descriptors in the process, however many handles hold it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+import threading
+from pathlib import Path
+from typing import Final, Self
+
+import attrs
+
+from eventproc.store.database import fork
+from eventproc.store.model.errors import DatabaseStopped
+
+SHARED_FIRST: Final = 0x40000002
+SHARED_SIZE: Final = 510
+"""The bytes of the database file that every connection locks shared: os_unix.c, SHARED_FIRST and SHARED_SIZE."""
+
+DEAD_MAN_SWITCH: Final = 128
+"""The byte of -shm that every connection locks shared: os_unix.c, UNIX_SHM_DMS = (22 + SQLITE_SHM_NLOCK) * 4 + 8."""
+
+_SUPPORTED: Final = hasattr(fcntl, "F_OFD_SETLK")
+
+# struct flock with 64-bit offsets, in the machine's own alignment: type, whence, start, length, pid (must be 0).
+_FLOCK: Final = struct.Struct("@hhqqi4x")
+
+
+@attrs.define
+class _Held:
+    """The two descriptors of one database, and how many handles of this process count on them."""
+
+    database_fd: int
+    shm_fd: int
+    handles: int = 0
+
+
+_mutex: Final = threading.RLock()
+_registry: Final[dict[tuple[int, int], _Held]] = {}
+
+
+class FileGuard(fork.Guarded):
+    """One handle's share in the guard of a database file."""
+
+    def __init__(self, key: tuple[int, int] | None) -> None:
+        super().__init__()
+        self._key = key
+
+    @classmethod
+    def hold(cls, db_path: Path) -> Self:
+        """Guard the database from now on. After a connection has read from it in WAL mode, so that `-shm` is there.
+
+        A second handle of the process shares the descriptors of the first. Raises OSError, BlockingIOError
+        when a connection without our protocol holds the file exclusively. About 15 us.
+        """
+        if not _SUPPORTED:
+            return cls(None)
+        with _mutex:
+            status = os.stat(db_path)
+            key = (status.st_dev, status.st_ino)
+            held = _registry.get(key) or _open(db_path)
+            _registry[key] = held
+            if held.handles == 0 and not _lock(held):
+                _drop(key)
+                return cls(None)
+            held.handles += 1
+            return cls(key)
+
+    @property
+    def active(self) -> bool:
+        """Whether the kernel guards the file; False where it has no open-file-description locks."""
+        return self._key is not None
+
+    def release(self) -> None:
+        """Give up this handle's share; after its last connection was closed. Twice, or in a forked child: nothing."""
+        if self._key is None or self.forked:
+            return
+        with _mutex:
+            key, self._key = self._key, None
+            held = _registry[key]
+            held.handles -= 1
+            if held.handles == 0:
+                _request(held.shm_fd, fcntl.F_UNLCK, DEAD_MAN_SWITCH, 1)
+                _request(held.database_fd, fcntl.F_UNLCK, SHARED_FIRST, SHARED_SIZE)
+                _drop_unused()
+
+
+class WalAlarm:
+    """Notices that somebody replaced the WAL of an open database: what is committed since is lost."""
+
+    def __init__(self, db_path: Path) -> None:
+        """Remember the WAL as it is now. Raises DatabaseStopped when there is none: no connection is in WAL mode."""
+        self._path = db_path
+        self._wal = f"{db_path}-wal"
+        found = self._find()
+        if found is None:
+            raise DatabaseStopped(path=str(db_path), reason="it has no WAL although it is open")
+        self._expected = found
+
+    def check(self) -> None:
+        """Raise DatabaseStopped when the WAL is another one, or gone. Before every acknowledgement. 1.5 us."""
+        found = self._find()
+        if found != self._expected:
+            what = "removed" if found is None else "replaced"
+            reason = (
+                f"the WAL was {what} by another program while the database was open, so its last commits may be "
+                f"lost (it must not be opened, copied or deleted beside us; use `eventproc backup`)"
+            )
+            raise DatabaseStopped(path=str(self._path), reason=reason)
+
+    def _find(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self._wal)
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
+
+
+def _open(db_path: Path) -> _Held:
+    database_fd = fork.open_private(db_path, os.O_RDONLY)
+    try:
+        return _Held(database_fd, fork.open_private(f"{db_path}-shm", os.O_RDONLY))
+    except OSError:
+        # Closing is what this module must not do while a connection is open, but a database in WAL mode
+        # without -shm has none; one that has is being destroyed by somebody, and the alarm says so.
+        fork.close_private(database_fd)
+        raise
+
+
+def _lock(held: _Held) -> bool:
+    """Take both locks; False where the kernel knows the request by name only (some sandboxes)."""
+    try:
+        _request(held.database_fd, fcntl.F_RDLCK, SHARED_FIRST, SHARED_SIZE)
+        _request(held.shm_fd, fcntl.F_RDLCK, DEAD_MAN_SWITCH, 1)
+    except OSError as why:
+        if why.errno in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+            return False
+        raise
+    return True
+
+
+def _request(descriptor: int, kind: int, start: int, length: int) -> None:
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
+
+
+def _drop_unused() -> None:
+    """Close the pairs that no handle counts on and whose database nobody else of this process has open."""
+    unused = [key for key, held in _registry.items() if held.handles == 0]
+    if unused:
+        opened = _open_files()
+        for key in unused:
+            if opened.count(key) <= 1:
+                _drop(key)
+
+
+def _drop(key: tuple[int, int]) -> None:
+    held = _registry.pop(key)
+    fork.close_private(held.shm_fd)
+    fork.close_private(held.database_fd)
+
+
+def _open_files() -> list[tuple[int, int]]:
+    """Return (device, inode) of every descriptor of this process. About 2 us each; Linux, as the locks are."""
+    found: list[tuple[int, int]] = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the listing's own descriptor, and what other threads close
+            status = os.fstat(int(name))
+            found.append((status.st_dev, status.st_ino))
+    return found
+
+
+def _begin_anew() -> None:
+    _registry.clear()
+
+
+fork.when_forked(_begin_anew)

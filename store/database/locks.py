@@ -1,0 +1,183 @@
+"""The lock files of a directory: write.lock, format.lock and controller.lock.
+
+All are flock on a file of its own: the kernel releases it when its process dies, whatever the death, and a
+waiting process costs nothing. The files are never deleted, so a descriptor may be kept for ever.
+
+`WriteLock` queues the writers of several processes, `FormatLock` keeps migrations and openers apart,
+`TryLock` is for what at most one process does and nobody waits for.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from eventproc.store.clock import Clock
+from eventproc.store.database import fork
+from eventproc.store.model.errors import DirectoryInUse
+
+FORMAT_WAIT_MS_MAX: Final = 10_000
+"""How long an opener waits for format.lock: an init takes milliseconds, a long migration should be told of."""
+
+FORMAT_POLL_MS: Final = 20
+"""Pause between two tries for format.lock. A blocking flock has no time limit, and only opening waits here."""
+
+_RECORD_BYTES: Final = 48
+"""Two integers of at most 20 digits, a blank, a line feed, padded: the record never changes its length."""
+
+
+@attrs.frozen
+class Holder:
+    """Who is inside write.lock: the pid (in its own pid namespace), since when (`Clock.monotonic_ms`)."""
+
+    pid: int
+    since_ms: int
+
+
+class WriteLock(fork.Guarded):
+    """The queue of all writers of a directory. One thread acquires and releases; any may ask for the holder.
+
+    Each hold writes who and since when into the file, so that those who wait for a stopped process can name
+    it (reference pitfalls.md S1.8). SQLite's own write lock still protects the data; this one is for order.
+    """
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        super().__init__()
+        self._path = path
+        self._clock = clock
+        self._descriptor = _open_lock(path)
+
+    def acquire(self) -> None:
+        """Wait until no other process, and no other handle of this one, is inside; without a time limit.
+
+        A blocking call, for the writer's thread: callers with a deadline leave the writer's queue instead.
+        Costs about 3 us when free. Raises ForkedError.
+        """
+        self.check_fork("write.lock")
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        record = b"%d %d" % (self._pid, self._clock.monotonic_ms())
+        os.pwrite(self._descriptor, record.ljust(_RECORD_BYTES - 1) + b"\n", 0)
+
+    def release(self) -> None:
+        """Let the next writer in. In a forked child: nothing, the lock is the parent's."""
+        if not self.forked:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def holder(self) -> Holder | None:
+        """Return who is inside now, or None. From any thread, also while another one waits in `acquire`."""
+        probe = fork.open_private(self._path, os.O_RDONLY)
+        try:
+            # The record outlives its hold, so the lock itself must say whether anyone is inside. A shared
+            # lock, for two who ask at the same moment must not take each other for a writer.
+            if _try_flock(probe, fcntl.LOCK_SH):
+                return None
+            words = os.pread(probe, _RECORD_BYTES, 0).split()
+            return Holder(int(words[0]), int(words[1])) if len(words) == 2 else None
+        finally:
+            fork.close_private(probe)
+
+    def close(self) -> None:
+        """Release, and give the descriptor back. Not while another thread waits in `acquire`."""
+        self.release()
+        fork.close_private(self._descriptor)
+
+
+class FormatLock(fork.Guarded):
+    """Held shared by everyone who has the directory open, exclusively by who initialises or migrates it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._descriptor = _open_lock(path)
+
+    def acquire_shared(self, timeout_ms: int = FORMAT_WAIT_MS_MAX) -> None:
+        """Become one of the openers. Blocks the thread; raises DirectoryInUse when a migration outlasts it."""
+        self._acquire(fcntl.LOCK_SH, timeout_ms)
+
+    def acquire_exclusive(self, timeout_ms: int = FORMAT_WAIT_MS_MAX) -> None:
+        """Become the only one, from shared or from nothing; raises DirectoryInUse with the pids of the others.
+
+        Going up from shared is not atomic: another process may migrate in between, so look at the version
+        again afterwards. After the error nothing is held.
+        """
+        self._acquire(fcntl.LOCK_EX, timeout_ms)
+
+    def downgrade(self) -> None:
+        """Go from exclusive to shared. Never waits, but a waiting migration may slip in first: see above."""
+        self._acquire(fcntl.LOCK_SH, FORMAT_WAIT_MS_MAX)
+
+    def close(self) -> None:
+        """Stop being an opener."""
+        if not self.forked:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        fork.close_private(self._descriptor)
+
+    def _acquire(self, kind: int, timeout_ms: int) -> None:
+        self.check_fork("format.lock")
+        pause = threading.Event()  # never set: a wait on it is a pause of this thread
+        for _ in range(max(timeout_ms // FORMAT_POLL_MS, 1)):
+            if _try_flock(self._descriptor, kind):
+                return
+            pause.wait(FORMAT_POLL_MS / 1000)
+        if not _try_flock(self._descriptor, kind):
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            raise DirectoryInUse(path=str(self._path.parent), pids=holders(self._path))
+
+
+class TryLock(fork.Guarded):
+    """A lock that one process has or has not; nobody waits. The descriptor stays open between tries."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._descriptor = _open_lock(path)
+        self.held = False
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free; True when this handle has it now. One system call, about 0.5 us."""
+        self.check_fork("the lock")
+        if not self.held:
+            self.held = _try_flock(self._descriptor, fcntl.LOCK_EX)
+        return self.held
+
+    def release(self) -> None:
+        """Let somebody else have it; nothing when not held, or in a forked child."""
+        if self.held and not self.forked:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self.held = False
+
+    def close(self) -> None:
+        """Release, and give the descriptor back."""
+        self.release()
+        fork.close_private(self._descriptor)
+
+
+def holders(path: Path) -> tuple[int, ...]:
+    """Return the pids that hold flock on `path`, ascending; empty where the kernel does not tell (not Linux).
+
+    Source: /proc/locks, "1: FLOCK  ADVISORY  READ 4711 08:01:131 0 EOF"; waiting ones have an arrow. Compared
+    by inode only: on btrfs the device there is not the one that stat reports.
+    """
+    inode = str(os.stat(path).st_ino)
+    try:
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return ()
+    locks = [line.split() for line in lines if " FLOCK " in line and "->" not in line]
+    return tuple(sorted({int(words[4]) for words in locks if words[5].rsplit(":", 1)[1] == inode}))
+
+
+def _open_lock(path: Path) -> int:
+    return fork.open_private(path, os.O_RDWR | os.O_CREAT)
+
+
+def _try_flock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
