@@ -1,0 +1,24 @@
+"""One SQLite database: transactions, group commit, locks, wake-ups (architecture.md section 1)."""
+
+from __future__ import annotations
+
+from eventproc.store.database.database import WRITE_WAIT_MS_MAX, Database, Durability
+from eventproc.store.database.group import GROUP_BYTES_MAX
+from eventproc.store.database.hub import Subscription, Watch
+from eventproc.store.database.memory import open_memory_database
+from eventproc.store.database.migrate import Migration
+from eventproc.store.database.tx import Deferred, SqlValue, Tx
+
+__all__ = [
+    "GROUP_BYTES_MAX",
+    "WRITE_WAIT_MS_MAX",
+    "Database",
+    "Deferred",
+    "Durability",
+    "Migration",
+    "SqlValue",
+    "Subscription",
+    "Tx",
+    "Watch",
+    "open_memory_database",
+]

@@ -1,0 +1,105 @@
+"""A database in memory: the same promises, on asyncio and trio, for tests, simulations and small tools.
+
+Functions run inline on one `:memory:` connection. Scheduling points before and after each call let other tasks
+in where the file form would let them in, and whoever runs first runs all that wait in one group, so races and
+deaths around COMMIT show. Source: architecture.md section 1, `open_memory`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import anyio
+
+from eventproc.store.clock import Clock, SystemClock, new_id
+from eventproc.store.database.database import Database, Durability, cancellation_returns
+from eventproc.store.database.group import GroupWriter, Job, Queue
+from eventproc.store.database.migrate import Migration, check_numbers, migrate
+from eventproc.store.database.tx import Tx
+from eventproc.store.faults import NO_FAULTS, Faults
+from eventproc.store.model.errors import Closed
+
+T = TypeVar("T")
+
+PATH = ":memory:"
+
+
+@asynccontextmanager
+async def open_memory_database(
+    *, migrations: Sequence[Migration], clock: Clock | None = None, faults: Faults = NO_FAULTS
+) -> AsyncIterator[Database]:
+    """Open an empty database that lives until the end of the block."""
+    check_numbers(migrations)
+    clock = SystemClock() if clock is None else clock
+    connection = sqlite3.connect(PATH, isolation_level=None, cached_statements=512, check_same_thread=False)
+    try:
+        migrate(connection, path=PATH, migrations=migrations, durability=Durability.OS, clock=clock)
+        database = MemoryDatabase(connection, clock=clock, faults=faults)
+        try:
+            yield database
+        finally:
+            database.close()
+    finally:
+        connection.close()
+
+
+class MemoryDatabase(Database):
+    """See `open_memory_database`."""
+
+    def __init__(self, connection: sqlite3.Connection, *, clock: Clock, faults: Faults) -> None:
+        super().__init__(
+            path=None, clock=clock, faults=faults, durability=Durability.OS, instance_id=new_id(clock)
+        )
+        self._connection = connection
+        self._writer = GroupWriter(connection, clock=clock, faults=faults, path=PATH)
+        self._queue: Queue = Queue()
+        self._closed = False
+
+    async def write(self, fn: Callable[[Tx], T], *, size_bytes: int = 0, timeout_ms: int | None = None) -> T:
+        """See `Database.write`. Nothing ever holds the lock for long, so `timeout_ms` never ends."""
+        self._check_open()
+        job = Job(fn, size_bytes)
+        self._queue.append(job)
+        try:
+            await anyio.lowlevel.checkpoint()
+        except anyio.get_cancelled_exc_class():
+            if not job.done:
+                self._queue.remove(job)
+                raise
+            if not cancellation_returns():
+                raise
+        while not job.done:
+            self._check_open()
+            self._run_group()
+        await anyio.lowlevel.cancel_shielded_checkpoint()
+        return job.result()
+
+    async def read(self, fn: Callable[[Tx], T]) -> T:
+        """See `Database.read`."""
+        self._check_open()
+        await anyio.lowlevel.checkpoint()
+        self._check_open()
+        self._connection.execute("PRAGMA query_only = 1")
+        self._connection.execute("BEGIN")
+        try:
+            result = fn(Tx(self._connection, self.clock))
+        finally:
+            self._connection.execute("ROLLBACK")
+            self._connection.execute("PRAGMA query_only = 0")
+        await anyio.lowlevel.cancel_shielded_checkpoint()
+        return result
+
+    def close(self) -> None:
+        """Refuse every later call."""
+        self._closed = True
+
+    def _run_group(self) -> None:
+        group = self._writer.run_group(self._queue)
+        self._publish(group)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(what="the database")
