@@ -1,0 +1,204 @@
+"""Epochs: which segments are active between two scales, and what a scale may do to them.
+
+Invariants of an epoch, asserted by `Epoch.check`:
+- its segments are sorted by range, and their ranges tile [0, 1) exactly once;
+- each was created by this epoch or an earlier one, and no two share an id;
+- epoch 0 created all of its segments.
+Between an epoch and the next one: numbers of new segments are greater than all earlier ones of the
+stream, and created_ms grows. Source: reference pravega.md 1.3 and 1.10.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+
+import attrs
+
+from eventproc.store.model.errors import InvalidArgument, NotFound, ScaleRefused
+from eventproc.store.model.ids import SegmentId, epoch_of, format_segment, number_of, segment_id
+from eventproc.store.model.limits import SEGMENTS_MAX
+from eventproc.store.model.ranges import KeyRange, canonical, initial_ranges, tiles
+
+
+@attrs.frozen
+class Segment:
+    """One segment of a stream: who it is, and which keys it owns while it is active."""
+
+    id: SegmentId
+    range: KeyRange
+
+    def __str__(self) -> str:
+        return f"{format_segment(self.id)} [{self.range}]"
+
+
+@attrs.frozen
+class Epoch:
+    """A period between two scales: S active segments, sorted by range, tiling [0, 1) exactly once.
+
+    created_ms: wall clock, forced to grow from epoch to epoch. splits, merges: counted over all epochs up
+    to this one. request_id: the scale that opened it, None for the first.
+    """
+
+    number: int
+    segments: tuple[Segment, ...]
+    created_ms: int
+    splits: int = 0
+    merges: int = 0
+    request_id: str | None = None
+
+    @cached_property
+    def _lows(self) -> tuple[float, ...]:
+        return tuple(segment.range.low for segment in self.segments)
+
+    @cached_property
+    def by_id(self) -> Mapping[SegmentId, Segment]:
+        """The active segments by their ids, in the order of their ranges."""
+        return MappingProxyType({segment.id: segment for segment in self.segments})
+
+    @property
+    def ids(self) -> tuple[SegmentId, ...]:
+        """Ids of the active segments, in the order of their ranges."""
+        return tuple(segment.id for segment in self.segments)
+
+    @property
+    def opened(self) -> tuple[Segment, ...]:
+        """The segments that this epoch created; the others were active before."""
+        return tuple(segment for segment in self.segments if epoch_of(segment.id) == self.number)
+
+    def find(self, position: float) -> Segment:
+        """Return the segment that owns `position`, which lies in [0, 1). O(log S)."""
+        return self.segments[bisect_right(self._lows, position) - 1]
+
+    def segment(self, identifier: SegmentId) -> Segment:
+        """Return the active segment of that id. Raises NotFound."""
+        try:
+            return self.by_id[identifier]
+        except KeyError:
+            raise NotFound(kind=f"segment in epoch {self.number}", name=format_segment(identifier)) from None
+
+    def overlapping(self, key_range: KeyRange) -> tuple[Segment, ...]:
+        """Return the segments that share a point with `key_range`, in order. O(log S + found)."""
+        first = max(bisect_right(self._lows, key_range.low) - 1, 0)
+        return self.segments[first : bisect_left(self._lows, key_range.high)]
+
+    def check(self) -> None:
+        """Assert the invariants at the head of this module."""
+        assert tiles(segment.range for segment in self.segments), f"epoch {self.number} does not tile [0, 1)"
+        assert list(self._lows) == sorted(self._lows), f"epoch {self.number} is not sorted"
+        assert len(self.by_id) == len(self.segments), f"epoch {self.number} repeats a segment"
+        newest = max(map(epoch_of, self.by_id))
+        assert newest <= self.number, f"epoch {self.number} has a segment of epoch {newest}"
+
+
+def first_epoch(count: int, *, created_ms: int) -> Epoch:
+    """Return epoch 0 of a new stream: segments 0 to count-1 of equal width. Raises InvalidArgument."""
+    segments = tuple(
+        Segment(id=segment_id(index, 0), range=key_range)
+        for index, key_range in enumerate(initial_ranges(count))
+    )
+    return Epoch(number=0, segments=segments, created_ms=created_ms)
+
+
+def next_epoch(
+    current: Epoch,
+    *,
+    stream: str,
+    seal: Collection[SegmentId],
+    ranges: Sequence[KeyRange],
+    now_ms: int,
+    segments_min: int,
+    request_id: str | None,
+) -> Epoch:
+    """Return the epoch that follows `current` when `seal` gives way to new segments over `ranges`.
+
+    New segments are numbered in the order of `ranges`, from the highest active number on; several merges
+    and splits in one scale are fine, as is a segment replaced by one of the same range. `now_ms` is raised
+    to one past the current epoch's time if need be. `stream` is for the errors' texts.
+    Raises ScaleRefused if a segment is not active, InvalidArgument if `ranges` do not cover exactly what
+    `seal` covers, once; then ScaleRefused if fewer than segments_min, or more than SEGMENTS_MAX, would
+    remain: in this order, as reference pravega.md 1.10.
+    """
+    sealed = frozenset(seal)
+    _verify_active(current, sealed, stream)
+    _verify_ranges(tuple(current.by_id[identifier].range for identifier in sealed), ranges)
+    remaining = len(current.segments) - len(sealed) + len(ranges)
+    if not segments_min <= remaining <= SEGMENTS_MAX:
+        raise ScaleRefused(
+            stream=stream,
+            reason=f"{remaining} segments would remain, {segments_min} to {SEGMENTS_MAX} are possible",
+        )
+    number = current.number + 1
+    first_number = max(map(number_of, current.by_id)) + 1
+    opened = tuple(
+        Segment(id=segment_id(first_number + index, number), range=key_range)
+        for index, key_range in enumerate(ranges)
+    )
+    kept = tuple(segment for segment in current.segments if segment.id not in sealed)
+    following = Epoch(
+        number=number,
+        segments=tuple(sorted(kept + opened, key=lambda segment: segment.range)),
+        created_ms=max(now_ms, current.created_ms + 1),
+        request_id=request_id,
+    )
+    return attrs.evolve(
+        following,
+        splits=current.splits + _crossings(current, following),
+        merges=current.merges + _crossings(following, current),
+    )
+
+
+def split_ranges(
+    epoch: Epoch, identifier: SegmentId, into: int
+) -> tuple[tuple[SegmentId, ...], tuple[KeyRange, ...]]:
+    """Return (seal, ranges) for a scale that splits one active segment. Raises NotFound, InvalidArgument."""
+    return (identifier,), epoch.segment(identifier).range.split(into)
+
+
+def merge_ranges(
+    epoch: Epoch, identifiers: Collection[SegmentId]
+) -> tuple[tuple[SegmentId, ...], tuple[KeyRange, ...]]:
+    """Return (seal, ranges) for a scale that merges two or more neighbours, named in any order.
+
+    Raises NotFound for a segment that is not active, InvalidArgument when they are not neighbours.
+    """
+    segments = sorted(map(epoch.segment, set(identifiers)), key=lambda segment: segment.range)
+    merged = canonical(segment.range for segment in segments)
+    if len(segments) < 2 or len(merged) != 1:
+        raise InvalidArgument(
+            what="merge",
+            value=", ".join(format_segment(segment.id) for segment in segments),
+            reason="two or more segments with touching key ranges are needed",
+        )
+    return tuple(segment.id for segment in segments), merged
+
+
+def _verify_active(current: Epoch, sealed: frozenset[SegmentId], stream: str) -> None:
+    if strangers := sorted(sealed - current.by_id.keys()):
+        raise ScaleRefused(
+            stream=stream,
+            reason=f"not active in epoch {current.number}: {', '.join(map(format_segment, strangers))}",
+        )
+
+
+def _verify_ranges(sealed: Collection[KeyRange], opened: Sequence[KeyRange]) -> None:
+    # An overlap among the opened ranges survives as an entry of its own, and so differs from any sealed
+    # set, which has none. An empty range would vanish when joined, so those are refused first.
+    for key_range in opened:
+        key_range.verify()
+    given = ", ".join(map(str, opened))
+    if not opened:
+        raise InvalidArgument(what="new key ranges", value=given, reason="a scale needs at least one")
+    if (wanted := canonical(sealed)) != canonical(opened):
+        raise InvalidArgument(
+            what="new key ranges",
+            value=given,
+            reason=f"they must cover exactly what is sealed, once: {', '.join(map(str, wanted)) or 'nothing'}",
+        )
+
+
+def _crossings(one: Epoch, other: Epoch) -> int:
+    # Splits are the segments of the earlier epoch that cross more than one of the later; merges the reverse.
+    return sum(len(other.overlapping(segment.range)) > 1 for segment in one.segments)

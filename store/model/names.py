@@ -1,0 +1,68 @@
+"""Names of scopes and streams: what they may look like, and the pair `scope/stream`.
+
+The alphabet is that of file names which need quoting in no shell, so that a name can become part of a
+path or a URL unchanged. A leading "_" is reserved for the system's own scopes and streams.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import attrs
+
+from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.limits import SCOPE_NAME_CHARS_MAX, STREAM_NAME_CHARS_MAX
+
+_ALPHABET: Final = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def check_scope_name(text: str, *, internal: bool = False) -> str:
+    """Return `text` if it may name a scope; `internal` allows a leading "_". Raises InvalidArgument."""
+    return _check_name("scope name", text, SCOPE_NAME_CHARS_MAX, internal=internal)
+
+
+def check_stream_name(text: str, *, internal: bool = False) -> str:
+    """Return `text` if it may name a stream; `internal` allows a leading "_". Raises InvalidArgument."""
+    return _check_name("stream name", text, STREAM_NAME_CHARS_MAX, internal=internal)
+
+
+@attrs.frozen(order=True)
+class StreamName:
+    """The full name of a stream, sorted by scope and then stream; `str()` gives `scope/stream`.
+
+    The constructor trusts its caller; what people typed goes through `parse`.
+    """
+
+    scope: str
+    stream: str
+
+    @classmethod
+    def parse(cls, text: str, *, internal: bool = False) -> StreamName:
+        """Return the name that `text` ("scope/stream") spells. Raises InvalidArgument."""
+        scope, slash, stream = text.partition("/")
+        if not slash or "/" in stream:
+            raise InvalidArgument(what="stream name", value=text, reason="it must look like scope/stream")
+        return cls(
+            scope=check_scope_name(scope, internal=internal),
+            stream=check_stream_name(stream, internal=internal),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.scope}/{self.stream}"
+
+
+def _check_name(what: str, text: str, chars_max: int, *, internal: bool) -> str:
+    if not text:
+        reason = "it is empty"
+    elif len(text) > chars_max:
+        reason = f"it has {len(text)} characters, at most {chars_max} are possible"
+    elif not _ALPHABET.fullmatch(text):
+        reason = "only letters A-Z and a-z, digits, '.', '_' and '-' are possible"
+    elif text in {".", ".."}:
+        reason = "it means a directory in a path"
+    elif text.startswith("_") and not internal:
+        reason = "names that begin with '_' are the system's own"
+    else:
+        return text
+    raise InvalidArgument(what=what, value=text, reason=reason)

@@ -1,0 +1,71 @@
+"""What people choose about a stream: how many segments it has, and who changes that.
+
+Only what is enforced can be chosen; the rest is refused by name rather than accepted and ignored.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NoReturn
+
+import attrs
+
+from eventproc.store.model.errors import InvalidArgument, NotSupported
+from eventproc.store.model.limits import SEGMENTS_MAX
+
+
+class ScalingKind(StrEnum):
+    """Who decides to scale a stream."""
+
+    FIXED = "fixed"
+    """People do, by request; never the system."""
+
+
+@attrs.frozen
+class ScalingPolicy:
+    """Who scales a stream, and the number of active segments it never has fewer of."""
+
+    kind: ScalingKind
+    segments_min: int
+
+    @classmethod
+    def fixed(cls, segments: int) -> ScalingPolicy:
+        """Return the policy of `segments` segments that only a request changes. Raises InvalidArgument."""
+        if not 1 <= segments <= SEGMENTS_MAX:
+            raise InvalidArgument(
+                what="number of segments", value=str(segments), reason=f"1 to {SEGMENTS_MAX} are possible"
+            )
+        return cls(kind=ScalingKind.FIXED, segments_min=segments)
+
+    @classmethod
+    def by_event_rate(cls, target_per_s: int, *, scale_factor: int = 2, segments_min: int = 1) -> NoReturn:
+        """Refuse: nothing measures rates yet. Raises NotSupported."""
+        raise NotSupported(
+            what=f"scaling by event rate ({target_per_s}/s, factor {scale_factor}, at least {segments_min})",
+            remedy=_REMEDY,
+        )
+
+    @classmethod
+    def by_byte_rate(cls, target_kb_per_s: int, *, scale_factor: int = 2, segments_min: int = 1) -> NoReturn:
+        """Refuse: nothing measures rates yet. Raises NotSupported."""
+        raise NotSupported(
+            what=f"scaling by byte rate ({target_kb_per_s} kB/s, factor {scale_factor}, "
+            f"at least {segments_min})",
+            remedy=_REMEDY,
+        )
+
+
+_REMEDY = "use ScalingPolicy.fixed(n) and scale the stream by request"
+
+
+@attrs.frozen
+class StreamConfig:
+    """All that people choose about a stream."""
+
+    scaling: ScalingPolicy = attrs.field(factory=lambda: ScalingPolicy.fixed(1))
+
+
+def differing(a: StreamConfig, b: StreamConfig) -> tuple[str, ...]:
+    """Return the names of the choices that are not the same in both, such as "scaling.segments_min"."""
+    ours, theirs = attrs.asdict(a.scaling), attrs.asdict(b.scaling)
+    return tuple(f"scaling.{name}" for name in ours if ours[name] != theirs[name])

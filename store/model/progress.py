@@ -1,0 +1,108 @@
+"""How far the events of one segment are finished: a completed prefix, and ranges beyond it.
+
+Concurrent handlers finish events out of order. What is finished and durable is kept as the number of the
+first event that is not, and the runs of events beyond it that are; so a restart repeats nothing that was
+finished. The caller stops reading on when `full`; this module only counts.
+
+Invariants, asserted by `Progress.check`: ranges are sorted, none is empty, none touches another or the
+prefix (touching ones are joined), and offsets grow with numbers. Source: architecture.md section 6.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+from operator import itemgetter
+from typing import TypeAlias
+
+import attrs
+
+from eventproc.store.model.errors import CorruptRecord
+from eventproc.store.model.limits import FINISHED_RANGES_MAX
+
+FinishedRange: TypeAlias = tuple[int, int, int]
+"""(low, high, end_offset): events [low, high) are finished, and the last one's bytes end at end_offset."""
+
+_low = itemgetter(0)
+_high = itemgetter(1)
+
+
+@attrs.frozen
+class Progress:
+    """What of one segment is finished.
+
+    number: the first event that is not finished; all before it are. Never moves back.
+    offset: where that event begins in the segment, bytes.
+    finished: runs of finished events beyond it; each low > number.
+    """
+
+    number: int = 0
+    offset: int = 0
+    finished: tuple[FinishedRange, ...] = ()
+
+    @property
+    def full(self) -> bool:
+        """Whether no further event should be started: FINISHED_RANGES_MAX ranges lie beyond the prefix."""
+        return len(self.finished) >= FINISHED_RANGES_MAX
+
+    def is_finished(self, number: int) -> bool:
+        """Return whether event `number` is finished. O(log ranges)."""
+        if number < self.number:
+            return True
+        index = bisect_right(self.finished, number, key=_low) - 1
+        return index >= 0 and number < self.finished[index][1]
+
+    def finish(self, number: int, count: int, end_offset: int) -> Progress:
+        """Return the progress after events [number, number + count), which end at byte `end_offset`.
+
+        What was finished already changes nothing, so a repeated call returns an equal value.
+        O(1) at the prefix with nothing beyond it, else O(ranges).
+        """
+        low, high, end = number, number + count, end_offset
+        if high <= max(low, self.number):
+            return self
+        if low <= self.number and not self.finished:
+            return Progress(high, end)
+        # Take out all ranges that overlap or touch [low, high), and put in one that covers them all.
+        first = bisect_left(self.finished, low, key=_high)
+        last = bisect_right(self.finished, high, key=_low)
+        if first < last:
+            low = min(low, self.finished[first][0])
+            _, last_high, last_end = self.finished[last - 1]
+            if last_high >= high:
+                high, end = last_high, last_end
+        if low <= self.number:
+            return Progress(high, end, self.finished[last:])
+        return Progress(
+            self.number, self.offset, (*self.finished[:first], (low, high, end), *self.finished[last:])
+        )
+
+    def check(self) -> None:
+        """Assert the invariants at the head of this module."""
+        assert self.number >= 0, f"event number {self.number} is negative"
+        assert self.offset >= 0, f"offset {self.offset} is negative"
+        for (_, before, before_end), (low, high, end) in pairwise(
+            ((0, self.number, self.offset), *self.finished)
+        ):
+            assert before < low < high, f"range [{low}, {high}) does not lie beyond {before}"
+            assert before_end < end, f"range [{low}, {high}) ends at byte {end}, not beyond {before_end}"
+
+
+def encode_progress(progress: Progress) -> list[int]:
+    """Return `progress` as a flat list: number, offset, then low, high and end_offset of each range."""
+    return [progress.number, progress.offset, *(part for each in progress.finished for part in each)]
+
+
+def decode_progress(values: Sequence[int], *, key: str) -> Progress:
+    """Return what `encode_progress` encoded; `key` names the record in the error. Raises CorruptRecord."""
+    if len(values) < 2 or (len(values) - 2) % 3:
+        raise CorruptRecord(key=key, reason=f"{len(values)} numbers cannot be the progress of a segment")
+    number, offset, *rest = values
+    ranges = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
+    progress = Progress(number, offset, tuple(ranges))
+    try:
+        progress.check()
+    except AssertionError as broken:
+        raise CorruptRecord(key=key, reason=f"progress of a segment: {broken}") from None
+    return progress
