@@ -23,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    factor: int = config.getoption("--hunt")
+    factor = _number(config, "--hunt")
     settings.register_profile(
         "eventproc",
         max_examples=EXAMPLES * factor,
@@ -42,9 +42,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if hunt is None:
         return
     (count,) = (*hunt.args, *hunt.kwargs.values())
-    first: int = metafunc.config.getoption("--hunt-from")
-    factor: int = metafunc.config.getoption("--hunt")
+    first = _number(metafunc.config, "--hunt-from")
+    factor = _number(metafunc.config, "--hunt")
     metafunc.parametrize("seed", range(first, first + count * factor), ids=lambda seed: f"seed{seed}")
+
+
+def _number(config: pytest.Config, option: str) -> int:
+    value = config.getoption(option)
+    assert isinstance(value, int), f"{option} is {value!r}"
+    return value
 
 
 @pytest.fixture(params=["asyncio", "trio"])

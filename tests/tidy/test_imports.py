@@ -1,0 +1,49 @@
+"""Who may import what, where the layers' contract (pyproject.toml) and ruff's list of banned names are too coarse."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.source import SHIPPED, files, name_of, parsed
+
+CONFINED = {
+    "aiosqlite": ("store/database/connection.py",),
+    "asyncio": ("store/database/",),
+    "pyspark": ("eventproc/spark/",),
+    "rich": ("cli/",),
+    "sqlite3": ("store/database/",),  # the file guard must know of every connection of the process
+}
+"""Each of these modules, and the only places that import it."""
+
+
+@pytest.mark.parametrize("module", CONFINED)
+def test_what_is_confined_to_a_place_is_imported_there_only(module: str) -> None:
+    assert [
+        f"{name_of(path)}:{line}"
+        for path in files(*SHIPPED, suffix=".py")
+        for line, imported in _imports(path)
+        if imported.split(".")[0] == module and not name_of(path).startswith(CONFINED[module])
+    ] == []
+
+
+def test_nothing_below_the_command_line_imports_the_package_s_front_door() -> None:
+    """`eventproc/__init__.py` imports every layer: a layer that imported it back would make a circle."""
+    assert [
+        f"{name_of(path)}:{line}"
+        for path in files("eventproc", "store", "workflows", suffix=".py")
+        for line, imported in _imports(path)
+        if imported == "eventproc"
+    ] == []
+
+
+def _imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and the module of each import, those within functions too."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.lineno, node.module

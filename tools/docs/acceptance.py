@@ -1,0 +1,125 @@
+"""docs/acceptance.md: which test shows which case of the reference, from the `acceptance` marks on the tests.
+
+The marks are read from the source, so nothing has to be imported or collected:
+
+    @pytest.mark.acceptance("A6", differs="cuts of ten segments: a hundred add time and no path")
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+# The reference's name of each case, and what it asserts. The gate fails while one of them has no test.
+REQUIRED: Final = {
+    "A1": (
+        "scaleInputValidityTest",
+        "every malformed scale is refused with its own reason; unsorted input and disjoint merges pass",
+    ),
+    "A2": (
+        "predecessorAndSuccessorTest",
+        "successors with their exact predecessors over four scales; none for a segment never sealed",
+    ),
+    "A5": (
+        "truncationTest",
+        "the head is the last cut, also across epochs; a cut behind it is refused; a segment of the cut stays",
+    ),
+    "A6": (
+        "streamCutTest",
+        "any covering choice of segments from different epochs is a cut; one segment alone is none",
+    ),
+    "A7": ("testStreamCutSegmentsBetween", "the exact segments between two cuts, future offsets included"),
+    "A8": (
+        "sizeTest",
+        "the size up to a cut is the sum over the segments before it, whichever cut it is measured from",
+    ),
+    "A9": ("strictlyGreaterThanTest", "two cuts are before, equal or after, or overlap"),
+    "B1": (
+        "concurrentCreateStreamTest",
+        "a creation repeated is one creation; another one of that name is refused; a crash half way heals",
+    ),
+    "B2": ("deletePartiallyCreatedStreamTest", "deletion works at every stage of a half-created stream"),
+    "B3": (
+        "updateSealedStream, truncateSealedStream",
+        "a sealed stream refuses both, and no half-begun change stays",
+    ),
+    "B4": (
+        "idempotentUpdatePartialScaleCompleted",
+        "a crash inside the scale of an update, run again, makes exactly one more epoch",
+    ),
+    "B5": (
+        "concurrentUpdateStream, concurrentTruncateStream",
+        "a slow run overtaken by a second one changes nothing more",
+    ),
+    "B10": (
+        "testScaleRange",
+        "a range split in two: the ends are exactly the parent's, the middle is shared",
+    ),
+    "B13": (
+        "deleteStreamTest, testDeleteStreamReplay",
+        "a request meant for an old incarnation does not touch the stream made anew",
+    ),
+    "B19": ("testWorkflowCompletionTimeout", "a wait that runs out says so; the work completes later"),
+}
+
+HEAD = """\
+# Acceptance
+
+The cases of Pravega's controller that hold here, and the test that shows each. Made from the `acceptance` marks on the
+tests by `make docs`; edit those. An empty last column: nothing differs.
+
+| case | in the reference | asserts | test | what differs, and why |
+| --- | --- | --- | --- | --- |
+"""
+
+
+@dataclass(frozen=True, order=True)
+class Mark:
+    """One `acceptance` mark: the case, the test that carries it (path::name), what differs from the reference."""
+
+    case: str
+    test: str
+    differs: str
+
+
+def render(root: Path) -> str:
+    """Return the whole document."""
+    marks = sorted(collect(root / "tests"), key=lambda mark: (mark.case[0], int(mark.case[1:]), mark.test))
+    return HEAD + "".join(_row(mark) for mark in marks)
+
+
+def problems(root: Path) -> list[str]:
+    """Return one line per required case that no test shows, and per mark that names no case we know."""
+    found = {mark.case for mark in collect(root / "tests")}
+    return [f"acceptance case {case} has no test" for case in REQUIRED if case not in found] + [
+        f"acceptance case {case} is not described in tools/docs/acceptance.py"
+        for case in sorted(found - set(REQUIRED))
+    ]
+
+
+def collect(tests: Path) -> list[Mark]:
+    """Return every mark below `tests`."""
+    return [mark for path in sorted(tests.rglob("test_*.py")) for mark in _marks_of(path, tests.parent)]
+
+
+def _marks_of(path: Path, root: Path) -> Iterator[Mark]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        for decorator in node.decorator_list:
+            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.acceptance":
+                words = {keyword.arg: ast.literal_eval(keyword.value) for keyword in decorator.keywords}
+                test = f"{path.relative_to(root)}::{node.name}"
+                for case in decorator.args:
+                    yield Mark(ast.literal_eval(case), test, words.get("differs", ""))
+
+
+def _row(mark: Mark) -> str:
+    name, asserts = REQUIRED.get(mark.case, ("", ""))
+    file, function = mark.test.split("::")
+    sentence = function.removeprefix("test_").replace("_", " ")
+    cells = (mark.case, f"`{name}`", asserts, f"[{sentence}](../{file})", mark.differs)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"

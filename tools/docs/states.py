@@ -1,0 +1,39 @@
+"""docs/states.md: one diagram for each transition table of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import TypeVar
+
+from eventproc.store.model import states
+
+S = TypeVar("S", bound=Enum)
+E = TypeVar("E", bound=Enum)
+
+HEAD = """\
+# States
+
+Made from the tables in `store/model/states.py` by `make docs`; edit those. What has no arrow is refused with
+`IllegalTransition` and changes nothing. An arrow from a state to itself is the second run of a workflow that died.
+"""
+
+
+def render() -> str:
+    """Return the whole document."""
+    sections = [
+        HEAD,
+        *_section("A stream", states.NEXT, first=states.StreamState.CREATING),
+        *_section("A scope", states.SCOPE_NEXT, first=states.ScopeState.ACTIVE),
+    ]
+    return "\n".join(sections)
+
+
+def _section(title: str, table: Mapping[S, Mapping[E, S]], *, first: S) -> Iterator[str]:
+    yield f"## {title}\n"
+    yield "```mermaid\nstateDiagram-v2"
+    yield f"    [*] --> {first.value}"
+    for state, row in table.items():
+        for event, target in row.items():
+            yield f"    {state.value} --> {target.value}: {event.value}"
+    yield "```\n"
