@@ -1,0 +1,184 @@
+"""The bell wakes everyone else, and nothing that others do can hurt the ringer."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from eventproc.store.clock import SystemClock
+from eventproc.store.database import bell
+from eventproc.store.database.bell import Ringer
+from eventproc.store.database.instances import Instance
+from tests.database.processes import Child, run
+
+CLOCK = SystemClock()
+
+
+class LaterClock(SystemClock):
+    """A clock by which the directory's last change is long past."""
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + 3_600_000
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Instance]:
+    instance = Instance.create(tmp_path, CLOCK)
+    yield instance
+    instance.close()
+
+
+@contextmanager
+def ringing(directory: Path, own: Instance, clock: SystemClock = CLOCK) -> Iterator[Ringer]:
+    ringer = Ringer(directory, own.id, clock)
+    yield ringer
+    ringer.close()
+
+
+def rings(instance: Instance) -> bool:
+    return bool(select.select([instance.bell_fd], [], [], 0)[0]) and bell.drain(instance.bell_fd)
+
+
+def test_everyone_else_is_rung_and_oneself_is_not(tmp_path: Path, own: Instance) -> None:
+    others = [Instance.create(tmp_path, CLOCK) for _ in range(3)]
+    with ringing(tmp_path, own) as ringer:
+        ringer.ring()
+        ringer.ring()
+        assert [rings(other) for other in others] == [True] * 3
+        assert not any(rings(instance) for instance in [own, *others])
+    for other in others:
+        other.close()
+
+
+def test_a_ring_wakes_another_process(tmp_path: Path, own: Instance) -> None:
+    sleeper = """
+        import select, sys
+        from pathlib import Path
+        from eventproc.store.clock import SystemClock
+        from eventproc.store.database.instances import Instance
+        instance = Instance.create(Path(sys.argv[1]), SystemClock())
+        print("asleep", flush=True)
+        select.select([instance.bell_fd], [], [])
+        print("awake", flush=True)
+    """
+    with ringing(tmp_path, own) as ringer, Child.running(sleeper, tmp_path) as child:
+        assert child.hear() == "asleep"
+        ringer.ring()
+        assert child.hear() == "awake"
+
+
+@pytest.mark.parametrize("clock", [CLOCK, LaterClock()], ids=["just changed", "settled"])
+def test_who_is_born_later_is_rung_and_who_left_is_not(
+    tmp_path: Path, own: Instance, clock: SystemClock
+) -> None:
+    with ringing(tmp_path, own, clock) as ringer:
+        ringer.ring()
+        late = Instance.create(tmp_path, CLOCK)
+        # A file system may stamp both changes alike, and this test is not about that.
+        os.utime(tmp_path / "instances", (0, 1000))
+        ringer.ring()
+        assert rings(late)
+        assert len(ringer._bells) == 1
+        late.close()
+        ringer.ring()
+        assert ringer._bells == {}
+
+
+def test_a_birth_within_the_same_file_time_as_the_scan_before_it_is_seen(
+    tmp_path: Path, own: Instance
+) -> None:
+    home = tmp_path / "instances"
+    with ringing(tmp_path, own) as ringer:
+        stamp = home.stat().st_mtime_ns
+        ringer.ring()
+        late = Instance.create(tmp_path, CLOCK)
+        os.utime(home, ns=(stamp, stamp))
+        ringer.ring()
+        assert rings(late)
+    late.close()
+
+
+def test_a_settled_directory_is_not_read_again(
+    tmp_path: Path, own: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ringing(tmp_path, own, LaterClock()) as ringer:
+        ringer.ring()
+        monkeypatch.setattr(ringer, "_scan", None)
+        ringer.ring()
+
+
+def test_a_full_bell_still_rings_and_holds_up_nobody(tmp_path: Path, own: Instance) -> None:
+    deaf, awake = Instance.create(tmp_path, CLOCK), Instance.create(tmp_path, CLOCK)
+    with ringing(tmp_path, own) as ringer:
+        filler = os.open(tmp_path / "instances" / f"{deaf.id}.bell", os.O_WRONLY | os.O_NONBLOCK)
+        assert os.write(filler, bytes(1_000_000)) < 1_000_000
+        os.close(filler)
+        ringer.ring()
+        assert rings(deaf)
+        assert rings(awake)
+    deaf.close()
+    awake.close()
+
+
+def test_a_dead_owner_hurts_no_ringer_even_one_that_lets_sigpipe_kill_it(
+    tmp_path: Path, own: Instance
+) -> None:
+    ring_at_the_dead = """
+        import signal, sys
+        from pathlib import Path
+        from eventproc.store.clock import SystemClock
+        from eventproc.store.database.bell import Ringer
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        ringer = Ringer(Path(sys.argv[1]), "nobody", SystemClock())
+        print("ready", flush=True)
+        for line in sys.stdin:
+            ringer.ring()
+            print("rang", len(ringer._bells), flush=True)
+    """
+    die = """
+        import os, sys
+        from pathlib import Path
+        from eventproc.store.clock import SystemClock
+        from eventproc.store.database.instances import Instance
+        Instance.create(Path(sys.argv[1]), SystemClock())
+        print("alive", flush=True)
+        sys.stdin.read()
+    """
+    with Child.running(ring_at_the_dead, tmp_path) as ringer:
+        assert ringer.hear() == "ready"
+        with Child.running(die, tmp_path) as mortal:
+            assert mortal.hear() == "alive"
+            assert ringer.ask("ring") == "rang 2"
+        assert ringer.ask("ring") == "rang 2"
+        assert rings(own)
+
+
+def test_draining_a_silent_bell_returns_at_once(own: Instance) -> None:
+    assert not bell.drain(own.bell_fd)
+
+
+def test_nobody_keeps_a_bell_open_after_a_fork(tmp_path: Path) -> None:
+    printed = run(
+        """
+        import os, sys
+        from pathlib import Path
+        from eventproc.store.clock import SystemClock
+        from eventproc.store.database.bell import Ringer
+        from eventproc.store.database.instances import Instance
+        own, other = (Instance.create(Path(sys.argv[1]), SystemClock()) for _ in range(2))
+        ringer = Ringer(Path(sys.argv[1]), own.id, SystemClock())
+        ringer.ring()
+        if os.fork() == 0:
+            names = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+            print(sum(name.endswith((".bell", ".lock")) for name in names), flush=True)
+        else:
+            os.wait()
+        """,
+        tmp_path,
+    )
+    assert printed == "0"

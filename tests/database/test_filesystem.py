@@ -1,0 +1,175 @@
+"""Which directories are refused, and that looking at one changes nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from eventproc.store.database.filesystem import check_directory, type_of
+from eventproc.store.model.errors import StoreMissing, StoreUnusable
+from tests.database.processes import run
+
+
+def mounts(kind: str, point: Path | str) -> str:
+    escaped = str(point).replace("\\", "\\134").replace(" ", "\\040")
+    return (
+        "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw\n"
+        f"40 22 0:40 / {escaped} rw,relatime shared:2 master:1 - {kind} source rw\n"
+    )
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {entry.name: entry.read_bytes() for entry in directory.iterdir() if entry.is_file()}
+
+
+@pytest.mark.parametrize(
+    "kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "fuse.sshfs", "fuse", "fuseblk"]
+)
+def test_network_and_virtual_file_systems_are_refused_in_one_line(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(StoreUnusable) as caught:
+        check_directory(tmp_path / "new", create=True, mounts=mounts(kind, tmp_path))
+    assert str(caught.value) == (
+        f"{tmp_path / 'new'}: is on a {kind} file system, "
+        "where several processes cannot share a database; use a local disk"
+    )
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "apfs", "f2fs"])
+def test_local_file_systems_are_fine(tmp_path: Path, kind: str) -> None:
+    assert check_directory(tmp_path, create=True, mounts=mounts(kind, tmp_path))
+
+
+def test_the_machine_that_runs_this_is_fine_too(tmp_path: Path) -> None:
+    assert check_directory(tmp_path, create=True)
+
+
+def test_a_link_is_followed_to_the_file_system_behind_it(tmp_path: Path) -> None:
+    (tmp_path / "share").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "share")
+    with pytest.raises(StoreUnusable, match="nfs4"):
+        check_directory(tmp_path / "link", create=True, mounts=mounts("nfs4", tmp_path / "share"))
+
+
+def test_the_mount_that_holds_a_path_is_the_longest_and_of_equal_ones_the_last() -> None:
+    table = mounts("tmpfs", "/a") + mounts("xfs", "/a/b") + mounts("nfs", "/a/b") + mounts("cifs", "/a/b c")
+    assert type_of(Path("/a/b/c"), table) == "nfs"
+    assert type_of(Path("/a/bb"), table) == "tmpfs"
+    assert type_of(Path("/a/b c/d"), table) == "cifs"
+    assert type_of(Path("/"), table) == "ext4"
+    assert type_of(Path("/a"), "nonsense\n") == ""
+
+
+def test_a_missing_directory_is_made_only_on_demand(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "inside"
+    with pytest.raises(StoreMissing):
+        check_directory(path, create=False)
+    assert not path.parent.exists()
+    assert check_directory(path, create=True)
+    assert path.is_dir()
+
+
+def test_an_empty_directory_is_missing_something_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(StoreMissing, match="no eventproc directory"):
+        check_directory(tmp_path, create=False)
+    assert check_directory(tmp_path, create=True)
+
+
+def test_a_directory_with_a_database_is_not_fresh(tmp_path: Path) -> None:
+    (tmp_path / "eventproc.db").write_bytes(b"SQLite format 3\0")
+    (tmp_path / "notes.txt").touch()
+    assert not check_directory(tmp_path, create=False)
+    assert not check_directory(tmp_path, create=True)
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_a_directory_of_somebody_else_is_refused_and_left_as_it_was(tmp_path: Path, create: bool) -> None:
+    (tmp_path / "thesis.tex").write_bytes(b"years of work")
+    before = contents(tmp_path)
+    with pytest.raises(StoreUnusable, match=r"holds 'thesis\.tex' and no eventproc\.db, so it is not ours"):
+        check_directory(tmp_path, create=create)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "left", [["write.lock", "format.lock"], ["eventproc.db"], ["eventproc.db", "eventproc.db-wal"]]
+)
+def test_what_an_init_that_died_left_is_fresh(tmp_path: Path, left: list[str]) -> None:
+    for name in left:
+        (tmp_path / name).touch()
+    (tmp_path / "instances").mkdir()
+    assert check_directory(tmp_path, create=True)
+    with pytest.raises(StoreMissing):
+        check_directory(tmp_path, create=False)
+
+
+def test_the_root_of_a_fresh_disk_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    assert check_directory(tmp_path, create=True)
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path, create: bool) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises((StoreUnusable, StoreMissing)) as caught:
+            check_directory(path, create=create)
+        if create:
+            assert isinstance(caught.value, StoreUnusable)
+
+
+def test_a_directory_in_place_of_the_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "eventproc.db").mkdir()
+    with pytest.raises(StoreUnusable, match=r"eventproc\.db in it is not a file"):
+        check_directory(tmp_path, create=True)
+
+
+@pytest.mark.parametrize(
+    ("locked", "reason"),
+    [
+        ("directory", "is not writable for this user"),
+        ("database", "eventproc.db in it is not writable for this user"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(locked: str, reason: str) -> None:
+    # In /tmp, and in a process of its own, for root may write everything: it becomes somebody else first.
+    printed = run(
+        """
+        import os, sys, tempfile
+        from pathlib import Path
+        from eventproc.store.database.filesystem import check_directory
+        from eventproc.store.model.errors import StoreUnusable
+        with tempfile.TemporaryDirectory() as name:
+            path = Path(name)
+            database = path / "eventproc.db"
+            database.write_bytes(b"SQLite format 3")
+            database.chmod(0o444)
+            path.chmod(0o555 if sys.argv[1] == "directory" else 0o777)
+            if os.geteuid() == 0:
+                os.setresuid(65534, 65534, 0)
+            try:
+                check_directory(path, create=True)
+            except StoreUnusable as why:
+                print(why.reason)
+            if os.getresuid()[2] == 0:
+                os.setresuid(0, 0, 0)
+            path.chmod(0o777)
+        """,
+        locked,
+    )
+    assert printed == reason
+
+
+def test_looking_at_a_database_opens_no_descriptor_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "eventproc.db").write_bytes(b"SQLite format 3\0")
+
+    def refuse(*_: object, **__: object) -> int:
+        raise AssertionError("closing a descriptor of the database drops the locks of this process")
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr("builtins.open", refuse)
+    check_directory(tmp_path, create=False, mounts="")

@@ -1,0 +1,104 @@
+"""Forks: a child keeps no lock of its parent, and a handle of the parent's says so."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from eventproc.store.database import fork
+from eventproc.store.model.errors import ForkedError
+from tests.database.processes import run
+
+
+def test_a_handle_refuses_to_work_in_a_forked_child() -> None:
+    printed = run(
+        """
+        import os
+        from eventproc.store.database.fork import Guarded
+        from eventproc.store.model.errors import ForkedError
+        handle = Guarded()
+        handle.check_fork("the database")
+        if os.fork() == 0:
+            try:
+                handle.check_fork("the database")
+            except ForkedError as why:
+                print(handle.forked, why)
+        else:
+            os.wait()
+        """
+    )
+    assert printed == "True the database was opened before a fork; open it again in the child process"
+
+
+def test_a_forked_child_closes_private_descriptors_and_no_other(tmp_path: Path) -> None:
+    printed = run(
+        """
+        import os, sys
+        from eventproc.store.database import fork
+        private, common = fork.open_private(sys.argv[1], os.O_RDONLY), os.open(sys.argv[1], os.O_RDONLY)
+        fork.when_forked(lambda: print("forget", flush=True))
+        if os.fork() == 0:
+            os.fstat(common)
+            reused = os.open(sys.argv[1], os.O_RDONLY)
+            assert reused == private, "it was not closed"
+            fork.close_private(private)  # somebody's clean-up in the child: must not close what is not its own
+            os.fstat(reused)
+            print("good", flush=True)
+        else:
+            assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+            os.fstat(private)
+        """,
+        __file__,
+    )
+    assert printed.split() == ["forget", "good"]
+
+
+def test_private_descriptors_are_closed_once_and_not_inherited_by_programs(tmp_path: Path) -> None:
+    private = fork.open_private(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    assert not os.get_inheritable(private)
+    fork.close_private(private)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(private)
+    fork.close_private(private)
+
+
+def test_forks_while_another_thread_opens_and_closes_leak_no_descriptor(tmp_path: Path) -> None:
+    # What could leak: a descriptor open already and not yet noted, or noted no more and still open.
+    printed = run(
+        """
+        import os, sys, threading
+        from eventproc.store.database import fork
+        path = sys.argv[1]
+        ended = threading.Event()
+
+        def churn():
+            while not ended.is_set():
+                fork.close_private(fork.open_private(path, os.O_RDWR | os.O_CREAT))
+
+        def leaked():
+            return sum(os.path.realpath(f"/proc/self/fd/{name}") == path for name in os.listdir("/proc/self/fd"))
+
+        thread = threading.Thread(target=churn)
+        thread.start()
+        leaks = 0
+        for _ in range(200):
+            if (child := os.fork()) == 0:
+                os._exit(leaked())
+            leaks += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        ended.set()
+        thread.join()
+        print(leaks)
+        """,
+        tmp_path / "file",
+    )
+    assert printed == "0"
+
+
+def test_the_error_names_what_was_forked() -> None:
+    handle = fork.Guarded()
+    handle._pid -= 1
+    with pytest.raises(ForkedError) as caught:
+        handle.check_fork("the writer")
+    assert caught.value.what == "the writer"

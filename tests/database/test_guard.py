@@ -1,0 +1,263 @@
+"""The guard of the database file: whatever else opens and closes it, acknowledged commits stay."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from eventproc.store.database.guard import FileGuard, WalAlarm
+from eventproc.store.model.errors import DatabaseStopped
+from tests.database.processes import Child, run
+
+WRITER = """
+    import os, sqlite3, sys
+    from pathlib import Path
+    from eventproc.store.database.guard import FileGuard, WalAlarm
+    from eventproc.store.model.errors import DatabaseStopped
+    path, guarded = Path(sys.argv[1]), sys.argv[2] == "guarded"
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("PRAGMA journal_mode = wal")
+    database.execute("PRAGMA wal_autocheckpoint = 0")
+    database.execute("CREATE TABLE IF NOT EXISTS row (number INTEGER)")
+    guard = FileGuard.hold(path) if guarded else None
+    alarm = WalAlarm(path)
+
+    def write():
+        for number in range(100):
+            database.execute("INSERT INTO row VALUES (?)", (number,))
+
+    def read_whole(suffix):
+        with open(f"{path}{suffix}", "rb") as file:
+            file.read()
+
+    def second_library():
+        import apsw
+        other = apsw.Connection(str(path))
+        other.execute("SELECT count(*) FROM row").fetchall()
+        other.close()
+
+    def check():
+        try:
+            alarm.check()
+        except DatabaseStopped as why:
+            return why.reason
+
+    commands = {
+        "write": write,
+        "read database": lambda: read_whole(""),
+        "read shm": lambda: read_whole("-shm"),
+        "second library": second_library,
+        "check": check,
+    }
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(commands[line.strip()](), flush=True)
+"""
+
+OUTSIDER = """
+    import sqlite3, sys
+    database = sqlite3.connect(sys.argv[1])
+    print(database.execute("SELECT count(*) FROM row").fetchone()[0])
+    database.close()
+"""
+
+DISTURBANCES = [["read database"], ["read shm", "read database"], ["second library"]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "eventproc.db"
+
+
+@contextmanager
+def connected(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = wal")
+        connection.execute("CREATE TABLE IF NOT EXISTS row (number INTEGER)")
+        yield connection
+
+
+@contextmanager
+def writer(path: Path, kind: str) -> Iterator[Child]:
+    with Child.running(WRITER, path, kind) as child:
+        assert child.hear() == "ready"
+        yield child
+
+
+def ofd_locks(path: Path) -> list[tuple[str, int, int]]:
+    """Return (kind, first, last byte) of the open-file-description locks on `path`, as the kernel lists them."""
+    inode = str(path.stat().st_ino)
+    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    mine = [words for words in lines if words[1] == "OFDLCK" and words[5].endswith(f":{inode}")]
+    return sorted((words[3], int(words[6]), int(words[7])) for words in mine)
+
+
+def descriptors_of(path: Path) -> int:
+    return sum(os.path.realpath(entry) == str(path.resolve()) for entry in Path("/proc/self/fd").iterdir())
+
+
+@pytest.mark.parametrize("disturbance", DISTURBANCES, ids=", ".join)
+@pytest.mark.parametrize("kind", ["guarded", "bare"])
+def test_commits_survive_whoever_opens_and_closes_the_database(
+    path: Path, kind: str, disturbance: list[str]
+) -> None:
+    with writer(path, kind) as process:
+        process.ask("write")
+        for step in disturbance:
+            process.ask(step)
+        run(OUTSIDER, path)
+        process.ask("write")
+        alarm = process.ask("check")
+        process.kill()
+    found = int(run(OUTSIDER, path))
+    if kind == "guarded":
+        assert (found, alarm) == (200, "None")
+    else:
+        # Without the guard they are gone: should this ever pass, SQLite needs the guard no more.
+        assert found == 100
+        assert "the WAL was removed" in alarm or "the WAL was replaced" in alarm
+
+
+def test_the_locks_are_the_bytes_that_a_closer_must_have(path: Path) -> None:
+    with connected(path):
+        held = FileGuard.hold(path)
+        assert held.active
+        assert ofd_locks(path) == [("READ", 0x40000002, 0x40000002 + 509)]
+        assert ofd_locks(Path(f"{path}-shm")) == [("READ", 128, 128)]
+    held.release()
+    assert ofd_locks(path) == []
+
+
+def test_the_guard_disturbs_no_one(path: Path) -> None:
+    with connected(path) as connection:
+        held = FileGuard.hold(path)
+        connection.execute("INSERT INTO row VALUES (1)")
+        printed = run(
+            """
+            import sqlite3, sys
+            database = sqlite3.connect(sys.argv[1], isolation_level=None)
+            database.execute("INSERT INTO row VALUES (2)")
+            print(database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
+            database.execute("VACUUM")
+            print(database.execute("PRAGMA integrity_check").fetchone())
+            """,
+            path,
+        )
+        assert printed.splitlines() == ["(0, 0, 0)", "('ok',)"]
+        assert connection.execute("SELECT number FROM row ORDER BY 1").fetchall() == [(1,), (2,)]
+    held.release()
+
+
+def test_the_second_handle_of_a_process_shares_the_descriptors_and_outlives_the_first(path: Path) -> None:
+    with connected(path):
+        first = FileGuard.hold(path)
+        before = descriptors_of(path)
+        with connected(path):
+            second = FileGuard.hold(path)
+            assert descriptors_of(path) == before + 1, "more than the second connection's own"
+            first.release()
+            assert ofd_locks(path)
+        second.release()
+        assert not ofd_locks(path)
+
+
+def test_the_last_release_closes_the_descriptors(path: Path) -> None:
+    with connected(path):
+        held = FileGuard.hold(path)
+    held.release()
+    held.release()
+    assert descriptors_of(path) == 0
+    assert descriptors_of(Path(f"{path}-shm")) == 0
+
+
+def test_a_release_keeps_the_locks_of_a_connection_that_is_not_ours(path: Path) -> None:
+    def posix_locks() -> int:
+        lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        inode = str(path.stat().st_ino)
+        return sum(words[1] == "POSIX" and words[5].endswith(f":{inode}") for words in lines)
+
+    with connected(path) as stranger:
+        stranger.execute("SELECT * FROM row").fetchall()
+        with connected(path):
+            held = FileGuard.hold(path)
+        held.release()
+        assert posix_locks() == 1, "closing our descriptor disarmed a connection of this process"
+        again = FileGuard.hold(path)
+        assert ofd_locks(path)
+    again.release()
+    assert descriptors_of(path) == 0
+
+
+FORKING = """
+    import os, sqlite3, sys
+    from pathlib import Path
+    from eventproc.store.database.guard import FileGuard
+    path = Path(sys.argv[1])
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("PRAGMA journal_mode = wal")
+    database.execute("CREATE TABLE row (number INTEGER)")
+    database.execute("INSERT INTO row VALUES (1)")
+    guard = FileGuard.hold(path)
+    if os.fork() == 0:
+        guard.release()  # the parent's: does nothing here
+        if sys.argv[2] == "closes":
+            database.close()
+        print("forked", flush=True)
+        sys.stdin.read()
+    else:
+        os.wait()
+"""
+
+
+def test_a_forked_child_does_not_keep_the_guard_of_a_dead_parent(path: Path) -> None:
+    with Child.running(FORKING, path, "stays") as parent:
+        assert parent.hear() == "forked"
+        assert ofd_locks(path)
+        parent.kill()
+        assert not ofd_locks(path)
+
+
+def test_a_forked_child_that_closes_what_it_inherited_does_not_take_the_wal_along(path: Path) -> None:
+    with Child.running(FORKING, path, "closes") as parent:
+        assert parent.hear() == "forked"
+        assert Path(f"{path}-wal").stat().st_size > 0
+        assert ofd_locks(path)
+
+
+def test_a_kernel_that_knows_the_locks_by_name_only_leaves_the_alarm(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    with connected(path):
+        held = FileGuard.hold(path)
+        assert not held.active
+    held.release()
+
+
+def test_the_alarm_is_silent_until_the_wal_is_another_one(path: Path) -> None:
+    with connected(path) as connection:
+        alarm = WalAlarm(path)
+        connection.execute("INSERT INTO row VALUES (1)")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        alarm.check()
+        Path(f"{path}-wal").rename(f"{path}-wal-away")
+        with pytest.raises(DatabaseStopped, match="the WAL was removed by another program"):
+            alarm.check()
+        Path(f"{path}-wal").touch()
+        with pytest.raises(DatabaseStopped, match="the WAL was replaced by another program"):
+            alarm.check()
+
+
+def test_the_alarm_wants_a_wal(path: Path) -> None:
+    path.touch()
+    with pytest.raises(DatabaseStopped, match="no WAL"):
+        WalAlarm(path)

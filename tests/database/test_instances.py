@@ -1,0 +1,149 @@
+"""Who is alive: known at once, and never wrongly."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from eventproc.store.clock import SystemClock
+from eventproc.store.database import instances
+from eventproc.store.database.instances import Instance
+from tests.database.processes import Child
+
+CLOCK = SystemClock()
+
+PEER = """
+    import os, sys
+    from pathlib import Path
+    from eventproc.store.clock import SystemClock
+    from eventproc.store.database.instances import Instance
+    instance = Instance.create(Path(sys.argv[1]), SystemClock())
+    if sys.argv[2:] == ["fork"] and os.fork() == 0:
+        instance.close()  # its parent's: does nothing
+        print("forked", flush=True)
+        sys.stdin.read()
+    print(instance.id, flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def peer(directory: Path) -> Iterator[tuple[Child, str]]:
+    with Child.running(PEER, directory) as child:
+        yield child, child.hear()
+
+
+def files(directory: Path) -> set[str]:
+    return {entry.name for entry in (directory / "instances").iterdir()}
+
+
+def test_an_instance_lives_until_its_process_dies_and_a_stopped_one_does(tmp_path: Path) -> None:
+    with peer(tmp_path) as (process, instance_id):
+        assert instances.is_alive(tmp_path, instance_id)
+        assert instances.pid_of(tmp_path, instance_id) == process.pid
+        process.stop()
+        assert instances.is_alive(tmp_path, instance_id)
+        assert instances.sweep(tmp_path) == []
+        process.kill()
+        assert not instances.is_alive(tmp_path, instance_id)
+
+
+def test_live_lists_the_living_oldest_first_and_sweep_takes_the_dead(tmp_path: Path) -> None:
+    first = Instance.create(tmp_path, CLOCK)
+    with peer(tmp_path) as (process, dead), peer(tmp_path) as (_, last):
+        assert instances.live(tmp_path) == [first.id, dead, last]
+        process.kill()
+        assert instances.live(tmp_path) == [first.id, last]
+        assert instances.sweep(tmp_path) == [dead]
+        assert instances.sweep(tmp_path) == []
+        assert files(tmp_path) == {
+            f"{name}{suffix}" for name in (first.id, last) for suffix in (".lock", ".bell")
+        }
+    first.close()
+    assert not instances.is_alive(tmp_path, first.id)
+
+
+def test_close_leaves_nothing(tmp_path: Path) -> None:
+    instance = Instance.create(tmp_path, CLOCK)
+    instance.close()
+    assert files(tmp_path) == set()
+    assert instances.live(tmp_path) == []
+    assert instances.pid_of(tmp_path, instance.id) is None
+
+
+def test_a_directory_without_instances_has_none(tmp_path: Path) -> None:
+    assert instances.live(tmp_path) == instances.sweep(tmp_path) == []
+    assert not instances.is_alive(tmp_path, "nobody")
+
+
+def test_a_forked_child_does_not_keep_its_dead_parent_alive(tmp_path: Path) -> None:
+    with Child.running(PEER, tmp_path, "fork") as parent:
+        instance_id = next(line for line in (parent.hear(), parent.hear()) if line != "forked")
+        assert instances.is_alive(tmp_path, instance_id)
+        parent.kill()
+        assert not instances.is_alive(tmp_path, instance_id)
+
+
+def test_sweep_takes_what_died_at_birth(tmp_path: Path) -> None:
+    home = tmp_path / "instances"
+    home.mkdir()
+    (home / "unlocked.new").touch()
+    (home / "halfway.new").touch()
+    os.mkfifo(home / "halfway.bell")
+    os.mkfifo(home / "bell-only.bell")
+    assert instances.sweep(tmp_path) == ["bell-only", "halfway", "unlocked"]
+    assert files(tmp_path) == set()
+
+
+def test_sweep_leaves_what_is_being_born(tmp_path: Path) -> None:
+    home = tmp_path / "instances"
+    home.mkdir()
+    unborn = os.open(home / "somebody.new", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(unborn, fcntl.LOCK_EX)
+    os.mkfifo(home / "somebody.bell")
+    assert instances.sweep(tmp_path) == []
+    assert files(tmp_path) == {"somebody.new", "somebody.bell"}
+    os.close(unborn)
+
+
+def test_births_and_sweeps_at_the_same_time_lose_no_living_instance(tmp_path: Path) -> None:
+    (tmp_path / "instances").mkdir()
+    ended = threading.Event()
+    swept: list[str] = []
+
+    def sweep_for_ever() -> None:
+        while not ended.is_set():
+            swept.extend(instances.sweep(tmp_path))
+
+    sweepers = [threading.Thread(target=sweep_for_ever) for _ in range(2)]
+    for thread in sweepers:
+        thread.start()
+    try:
+        for _ in range(200):
+            born = Instance.create(tmp_path, CLOCK)
+            assert instances.is_alive(tmp_path, born.id)
+            assert (tmp_path / "instances" / f"{born.id}.bell").exists()
+            assert born.id not in swept
+            born.close()
+    finally:
+        ended.set()
+        for thread in sweepers:
+            thread.join()
+
+
+def test_a_birth_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    monkeypatch.setattr(os, "mkfifo", refuse)
+    with pytest.raises(OSError, match="No space"):
+        Instance.create(tmp_path, CLOCK)
+    assert files(tmp_path) == set()
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before

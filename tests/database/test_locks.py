@@ -1,0 +1,204 @@
+"""The lock files, between real processes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from eventproc.store.clock import SystemClock
+from eventproc.store.database import locks
+from eventproc.store.database.locks import FormatLock, Holder, TryLock, WriteLock
+from eventproc.store.model.errors import DirectoryInUse
+from tests.database.processes import Child
+
+CLOCK = SystemClock()
+
+PEER = """
+    import sys
+    from pathlib import Path
+    from eventproc.store.clock import SystemClock
+    from eventproc.store.database.locks import FormatLock, TryLock, WriteLock
+    from eventproc.store.model.errors import DirectoryInUse
+    path = Path(sys.argv[2])
+    lock = {"write": lambda: WriteLock(path, SystemClock()), "format": lambda: FormatLock(path),
+            "try": lambda: TryLock(path)}[sys.argv[1]]()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        name, *arguments = line.split()
+        try:
+            print(getattr(lock, name)(*map(int, arguments)), flush=True)
+        except DirectoryInUse as why:
+            print("in use by", *why.pids, flush=True)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "some.lock"
+
+
+@contextmanager
+def peer(kind: str, path: Path) -> Iterator[Child]:
+    with Child.running(PEER, kind, path) as child:
+        assert child.hear() == "ready"
+        yield child
+
+
+def test_the_holder_of_write_lock_is_known_while_it_holds_and_only_then(path: Path) -> None:
+    lock = WriteLock(path, CLOCK)
+    with peer("write", path) as other:
+        assert lock.holder() is None
+        before_ms = CLOCK.monotonic_ms()
+        other.ask("acquire")
+        holder = lock.holder()
+        assert holder is not None
+        assert holder.pid == other.pid
+        assert before_ms <= holder.since_ms <= CLOCK.monotonic_ms()
+        other.ask("release")
+        assert lock.holder() is None
+    lock.close()
+
+
+def test_a_stopped_holder_is_named_and_a_killed_one_lets_go(path: Path) -> None:
+    lock = WriteLock(path, CLOCK)
+    with peer("write", path) as other:
+        other.ask("acquire")
+        other.stop()
+        acquired = threading.Event()
+
+        def wait_for_it() -> None:
+            lock.acquire()
+            acquired.set()
+
+        thread = threading.Thread(target=wait_for_it)
+        thread.start()
+        holder = lock.holder()
+        assert holder is not None
+        assert holder.pid == other.pid
+        assert not acquired.is_set()
+        other.kill()
+        assert acquired.wait(60)
+        thread.join()
+    holder = lock.holder()
+    assert holder is not None
+    assert holder.pid != other.pid
+    lock.close()
+
+
+def test_two_handles_of_one_process_exclude_each_other(path: Path) -> None:
+    first, second = WriteLock(path, CLOCK), WriteLock(path, CLOCK)
+    inside: list[str] = []
+    first.acquire()
+
+    def follow() -> None:
+        second.acquire()
+        inside.append("second")
+        second.release()
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    inside.append("first")
+    first.release()
+    thread.join()
+    assert inside == ["first", "second"]
+    first.close()
+    second.close()
+
+
+def test_the_record_of_a_shorter_pid_covers_a_longer_one(path: Path) -> None:
+    path.write_bytes(b"4194304 18446744073709551615".ljust(47) + b"\n")
+    lock = WriteLock(path, CLOCK)
+    lock.acquire()
+    assert isinstance(lock.holder(), Holder)
+    assert path.stat().st_size == 48
+    lock.close()
+
+
+def test_openers_share_format_lock_and_a_migration_names_them(path: Path) -> None:
+    lock = FormatLock(path)
+    with peer("format", path) as first, peer("format", path) as second:
+        lock.acquire_exclusive()
+        assert first.ask("acquire_shared 0").startswith("in use by")
+        lock.downgrade()
+        assert first.ask("acquire_shared") == "None"
+        assert second.ask("acquire_shared") == "None"
+        lock.acquire_shared()
+        with pytest.raises(DirectoryInUse) as caught:
+            lock.acquire_exclusive(0)
+        assert caught.value.pids == tuple(sorted([first.pid, second.pid]))
+        assert f"is open in process {min(first.pid, second.pid)}, " in str(caught.value)
+        first.kill()
+        second.kill()
+        lock.acquire_exclusive(0)
+    lock.close()
+
+
+def test_a_refused_migration_holds_nothing(path: Path) -> None:
+    lock = FormatLock(path)
+    with peer("format", path) as other:
+        other.ask("acquire_shared")
+        lock.acquire_shared()
+        with pytest.raises(DirectoryInUse):
+            lock.acquire_exclusive(0)
+        assert locks.holders(path) == (other.pid,)
+    lock.close()
+
+
+def test_try_lock_is_won_by_one_and_passes_on_at_death(path: Path) -> None:
+    lock = TryLock(path)
+    with peer("try", path) as other:
+        assert other.ask("try_acquire") == "True"
+        assert other.ask("try_acquire") == "True"
+        assert not lock.try_acquire()
+        assert not lock.held
+        other.ask("release")
+        assert lock.try_acquire()
+        assert other.ask("try_acquire") == "False"
+        lock.release()
+        assert other.ask("try_acquire") == "True"
+        other.kill()
+        assert lock.try_acquire()
+    lock.close()
+    assert locks.holders(path) == ()
+
+
+FORKING = """
+    import os, sys
+    from pathlib import Path
+    from eventproc.store.clock import SystemClock
+    from eventproc.store.database.locks import FormatLock, TryLock, WriteLock
+    from eventproc.store.model.errors import ForkedError
+    write, format, once = [Path(argument) for argument in sys.argv[1:]]
+    locks = [WriteLock(write, SystemClock()), FormatLock(format), TryLock(once)]
+    locks[0].acquire()
+    locks[1].acquire_shared()
+    locks[2].try_acquire()
+    if os.fork() == 0:
+        for use in (locks[0].acquire, locks[1].acquire_shared, locks[2].try_acquire):
+            try:
+                use()
+            except ForkedError:
+                continue
+            print("used in the child", flush=True)
+        locks[0].release()
+        locks[2].release()
+        for lock in locks:
+            lock.close()
+        print("forked", flush=True)
+        sys.stdin.read()
+    else:
+        os.wait()
+"""
+
+
+def test_a_forked_child_neither_frees_nor_keeps_the_locks_of_its_parent(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("write.lock", "format.lock", "controller.lock")]
+    with Child.running(FORKING, *paths) as parent:
+        assert parent.hear() == "forked"
+        assert [locks.holders(path) for path in paths] == [(parent.pid,)] * 3
+        parent.kill()  # the child lives on
+        assert [locks.holders(path) for path in paths] == [()] * 3
