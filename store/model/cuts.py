@@ -1,0 +1,308 @@
+"""Stream cuts: one offset per segment, dividing what was read from what was not; their validity and order.
+
+A cut is judged point by point of the key space. At one point the segments of the history follow each
+other, and their ids grow; a cut names, for that point, the segment to be read next and where in it. What
+comes earlier there lies behind the cut, what comes later lies beyond it. Offset -1 (`NOT_REACHED`) stands
+for a segment that was not begun because it waits: of the segments it took over from, some have been read
+to their ends and some have not.
+
+A cut is valid when
+1. every point has exactly one segment with an offset, or none and then a segment that is not reached;
+2. no segment lies behind the cut at one point and not at another: it would have been read by halves;
+3. a segment that is not reached is waited for at some point of it, and still waits: -1 never stands for 0.
+So a position has one form, and equal positions are equal values. Every state of a reader that opens
+segments only after all their predecessors is valid, and no other cut is.
+
+Source: reference pravega.md 1.7, with these differences, all on purpose: Pravega's walk through gaps lets
+rule 2 be broken where offsets cover everything; it fails oddly on unknown ids and on cuts with no offset
+at all, which are invalid here; its pairwise comparison calls two cuts overlapping when one merely waits
+for a segment in both of them.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from functools import cached_property
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Final
+
+import attrs
+
+from eventproc.store.model.epochs import Epoch, Segment
+from eventproc.store.model.errors import InvalidArgument, InvalidCut, NotFound
+from eventproc.store.model.history import History, find_segment, segments_during
+from eventproc.store.model.ids import SegmentId, epoch_of, format_segment, parse_segment
+from eventproc.store.model.ranges import KEY_SPACE, KeyRange
+
+NOT_REACHED: Final = -1
+"""Offset of a segment that will be read from its beginning once all its predecessors are."""
+
+_TEXT: Final = re.compile(r"([0-9]+):(.*)", re.ASCII | re.DOTALL)
+_ENTRY: Final = re.compile(r"([0-9.]+)=(-1|[0-9]+)", re.ASCII)
+
+
+def _sorted_offsets(offsets: Mapping[SegmentId, int]) -> Mapping[SegmentId, int]:
+    return MappingProxyType(dict(sorted(offsets.items())))
+
+
+def _pairs(offsets: Mapping[SegmentId, int]) -> tuple[tuple[SegmentId, int], ...]:
+    return tuple(offsets.items())
+
+
+@attrs.frozen
+class StreamCut:
+    """A position in a whole stream; immutable, hashable, pickles. `str()` and `parse` are its text form.
+
+    stream: full name, `scope/stream`. stream_id: the incarnation it belongs to.
+    offsets: bytes from the segment's beginning, or NOT_REACHED; sorted by segment id.
+    The constructor takes any offsets: `verify_cut` judges them against the history.
+    """
+
+    stream: str
+    stream_id: int
+    offsets: Mapping[SegmentId, int] = attrs.field(converter=_sorted_offsets, eq=_pairs)
+
+    @classmethod
+    def parse(cls, text: str, stream: str) -> StreamCut:
+        """Return the cut of `stream` that `text` ("7:0.0=120,2.1=-1") spells. Raises InvalidCut."""
+        if not (match := _TEXT.fullmatch(text)):
+            raise InvalidCut(stream=stream, cut=text, reason="it must look like 7:0.0=120,2.1=-1")
+        offsets: dict[SegmentId, int] = {}
+        for part in match[2].split(","):
+            if not (entry := _ENTRY.fullmatch(part)):
+                raise InvalidCut(stream=stream, cut=text, reason=f"{part!r} does not look like 0.0=120")
+            try:
+                identifier = parse_segment(entry[1])
+            except InvalidArgument as why:
+                raise InvalidCut(stream=stream, cut=text, reason=str(why)) from None
+            if identifier in offsets:
+                raise InvalidCut(stream=stream, cut=text, reason=f"segment {entry[1]} is named twice")
+            offsets[identifier] = int(entry[2])
+        return cls(stream=stream, stream_id=int(match[1]), offsets=offsets)
+
+    def __str__(self) -> str:
+        entries = (f"{format_segment(identifier)}={offset}" for identifier, offset in self.offsets.items())
+        return f"{self.stream_id}:{','.join(entries)}"
+
+    def __reduce__(self) -> tuple[type[StreamCut], tuple[str, int, dict[SegmentId, int]]]:
+        # A mapping proxy does not pickle, and cuts travel to other processes.
+        return StreamCut, (self.stream, self.stream_id, dict(self.offsets))
+
+
+@attrs.frozen
+class Piece:
+    """Part of the key space in which a cut has one segment as the next to be read."""
+
+    range: KeyRange
+    id: SegmentId
+    offset: int
+
+
+@attrs.frozen
+class Division:
+    """A cut as a function of the key space: its pieces, in order, tile [0, 1)."""
+
+    pieces: tuple[Piece, ...]
+
+    @cached_property
+    def _lows(self) -> tuple[float, ...]:
+        return tuple(piece.range.low for piece in self.pieces)
+
+    def over(self, key_range: KeyRange) -> tuple[Piece, ...]:
+        """Return the pieces that share a point with `key_range`. O(log pieces + found)."""
+        first = bisect_right(self._lows, key_range.low) - 1
+        return self.pieces[first : bisect_left(self._lows, key_range.high)]
+
+    def is_behind(self, segment: Segment) -> bool:
+        """Return whether all of `segment` was read; of a valid cut, one point tells for all."""
+        return self.over(segment.range)[0].id > segment.id
+
+
+def divide(cut: StreamCut, history: History) -> Division:
+    """Return which segment is next at each point of the key space: rule 1 at the head of this module.
+
+    Raises InvalidCut when a segment is unknown, two offsets share a point, or a point has no segment.
+    """
+    if cut.stream != history.stream:
+        raise _invalid(cut, history, f"it is a cut of {cut.stream}")
+    begun, waiting = _segments_of(cut, history)
+    for before, after in pairwise(begun):
+        if after.range.low < before.range.high:
+            raise _invalid(cut, history, f"segments {before} and {after} overlap")
+    lows = [segment.range.low for segment in begun]
+    ranges = [segment.range for segment in (*begun, *waiting)]
+    borders = sorted({end for each in (KEY_SPACE, *ranges) for end in (each.low, each.high)})
+    pieces: list[Piece] = []
+    for low, high in pairwise(borders):
+        owner: SegmentId | None
+        candidate = bisect_right(lows, low) - 1
+        if candidate >= 0 and begun[candidate].range.contains(low):
+            owner = begun[candidate].id
+        else:  # the oldest that is not reached comes next here; `waiting` is sorted by id
+            owner = next((each.id for each in waiting if each.range.contains(low)), None)
+        if owner is None:
+            raise _invalid(cut, history, f"no segment of it covers {KeyRange(low, high)}")
+        if pieces and pieces[-1].id == owner:
+            low = pieces.pop().range.low
+        pieces.append(Piece(range=KeyRange(low, high), id=owner, offset=cut.offsets[owner]))
+    return Division(tuple(pieces))
+
+
+def verify_cut(cut: StreamCut, history: History) -> None:
+    """Raise InvalidCut, saying why, unless `cut` is valid by the rules at the head of this module.
+
+    Lengths are not known here: whether an offset lies within its segment, and on an event's border, is
+    the segment store's to say. Reads the epochs from the oldest segment's creation to the newest's, but
+    only one when the cut has exactly the segments of an epoch.
+    """
+    if _is_one_epoch(cut, history):
+        return
+    division = divide(cut, history)
+    for segment in segments_during(history, epoch_of(min(cut.offsets)), epoch_of(max(cut.offsets))):
+        behind = {piece.id > segment.id for piece in division.over(segment.range)}
+        if len(behind) > 1:
+            raise _invalid(cut, history, f"segment {segment} lies behind it in one part and not in another")
+    for identifier, offset in cut.offsets.items():
+        if offset != NOT_REACHED:
+            continue
+        segment = find_segment(history, identifier)
+        here = {piece.id == identifier for piece in division.over(segment.range)}
+        if True not in here:
+            reason = f"segment {segment} is not next anywhere: nothing before it was read to its end"
+            raise _invalid(cut, history, reason)
+        if False not in here:
+            raise _invalid(cut, history, f"segment {segment} waits for nothing: its offset is 0, not -1")
+
+
+class Order(StrEnum):
+    """How one cut lies to another."""
+
+    BEFORE = "before"
+    """Nowhere later, and somewhere earlier."""
+    EQUAL_OR_AFTER = "equal_or_after"
+    """Nowhere earlier."""
+    OVERLAPS = "overlaps"
+    """Earlier in one part of the key space, later in another."""
+
+
+def compare_cuts(a: StreamCut, b: StreamCut, history: History) -> Order:
+    """Return how `a` lies to `b`, both valid. The end of a segment lies before the start of its successor.
+
+    Raises InvalidCut as `divide` does.
+    """
+    earlier = later = False
+    for _, left, right in _refine(divide(a, history), divide(b, history)):
+        earlier |= (left.id, left.offset) < (right.id, right.offset)
+        later |= (left.id, left.offset) > (right.id, right.offset)
+    if not earlier:
+        return Order.EQUAL_OR_AFTER
+    return Order.OVERLAPS if later else Order.BEFORE
+
+
+def equal_or_after(a: StreamCut, b: StreamCut, history: History) -> bool:
+    """Return whether `a` is nowhere earlier than `b`: then truncation may move on from b to a."""
+    return compare_cuts(a, b, history) is Order.EQUAL_OR_AFTER
+
+
+def segments_between(
+    history: History, from_cut: StreamCut | None, to_cut: StreamCut | None
+) -> tuple[SegmentId, ...]:
+    """Return the segments in either cut or between them, sorted by id; both cuts are valid.
+
+    None stands for the beginning of the oldest epoch kept, and for the end of the active epoch.
+    Raises InvalidArgument if `to_cut` is not equal to or after `from_cut`.
+    """
+    start = _whole(history.epoch(history.first), 0) if from_cut is None else divide(from_cut, history)
+    end = _whole(history.epoch(history.current), _ENDLESS) if to_cut is None else divide(to_cut, history)
+    steps = list(_refine(start, end))
+    if any((left.id, left.offset) > (right.id, right.offset) for _, left, right in steps):
+        raise InvalidArgument(
+            what="cut", value=str(to_cut), reason=f"it lies before {from_cut or 'the head'}"
+        )
+    lows = [key_range.low for key_range, _, _ in steps]
+    oldest, newest = min(left.id for _, left, _ in steps), max(right.id for _, _, right in steps)
+    found = {
+        segment.id
+        for segment in segments_during(history, epoch_of(oldest), epoch_of(newest))
+        for _, left, right in steps[
+            bisect_right(lows, segment.range.low) - 1 : bisect_left(lows, segment.range.high)
+        ]
+        if left.id <= segment.id <= right.id
+    }
+    named = {*(from_cut.offsets if from_cut else ()), *(to_cut.offsets if to_cut else ())}
+    return tuple(sorted(found | named))
+
+
+def size_between(
+    from_cut: StreamCut | None, to_cut: StreamCut, history: History, sealed_lengths: Mapping[SegmentId, int]
+) -> int:
+    """Return the bytes that lie between two valid cuts; None stands for the beginning of the oldest epoch.
+
+    sealed_lengths: length, from offset 0, of at least each segment that lies behind `to_cut` but not
+    behind `from_cut`. Raises InvalidArgument if `to_cut` is not equal to or after `from_cut`.
+    """
+    starts = from_cut.offsets if from_cut else {}
+    total = 0
+    for identifier in segments_between(history, from_cut, to_cut):
+        if (end := to_cut.offsets.get(identifier)) is None:
+            assert identifier in sealed_lengths, f"no length was given for {format_segment(identifier)}"
+            end = sealed_lengths[identifier]
+        total += max(end, 0) - max(starts.get(identifier, 0), 0)
+    return total
+
+
+_ENDLESS: Final = 2**63 - 1
+
+
+def _invalid(cut: StreamCut, history: History, reason: str) -> InvalidCut:
+    return InvalidCut(stream=history.stream, cut=str(cut), reason=reason)
+
+
+def _segments_of(cut: StreamCut, history: History) -> tuple[list[Segment], list[Segment]]:
+    """Return the cut's segments with an offset, sorted by range, and those not reached, sorted by id."""
+    begun: list[Segment] = []
+    waiting: list[Segment] = []
+    for identifier, offset in cut.offsets.items():
+        try:
+            segment = find_segment(history, identifier)
+        except NotFound:
+            reason = f"segment {format_segment(identifier)} is not one of this stream, or was truncated away"
+            raise _invalid(cut, history, reason) from None
+        if offset < NOT_REACHED:
+            raise _invalid(cut, history, f"{offset} is not an offset")
+        (waiting if offset == NOT_REACHED else begun).append(segment)
+    begun.sort(key=lambda segment: segment.range)
+    return begun, waiting
+
+
+def _is_one_epoch(cut: StreamCut, history: History) -> bool:
+    # The common case: a tail, or a position between two scales. An epoch tiles the key space by itself.
+    if cut.stream != history.stream or not cut.offsets or min(cut.offsets.values()) < 0:
+        return False
+    number = max(epoch_of(max(cut.offsets)), history.first)
+    return number <= history.current and history.epoch(number).by_id.keys() == cut.offsets.keys()
+
+
+def _whole(epoch: Epoch, offset: int) -> Division:
+    return Division(tuple(Piece(range=each.range, id=each.id, offset=offset) for each in epoch.segments))
+
+
+def _refine(a: Division, b: Division) -> Iterator[tuple[KeyRange, Piece, Piece]]:
+    """Yield the ranges within which neither division changes, in order, with the piece of each."""
+    lefts, rights = iter(a.pieces), iter(b.pieces)
+    left, right = next(lefts), next(rights)
+    low = KEY_SPACE.low
+    while True:
+        high = min(left.range.high, right.range.high)
+        yield KeyRange(low, high), left, right
+        if high == KEY_SPACE.high:
+            return
+        if left.range.high == high:
+            left = next(lefts)
+        if right.range.high == high:
+            right = next(rights)
+        low = high

@@ -1,0 +1,143 @@
+"""History of a stream: its epochs in order, and the questions that readers and workflows ask about them.
+
+Epochs are immutable, so an implementation may cache them. Those that lie wholly before the head may have
+been compacted away; nothing here looks before `History.first`. Each function asks for `current` as it
+needs it: give it a history that stands still (one snapshot) if a scale may run meanwhile.
+Source: reference pravega.md 1.4 and 1.6.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from bisect import bisect_left, bisect_right
+from typing import Protocol
+
+import attrs
+
+from eventproc.store.model.epochs import Epoch, Segment
+from eventproc.store.model.errors import NotFound
+from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
+
+
+class History(Protocol):
+    """The epochs of one stream, `first` to `current`, without a gap."""
+
+    @property
+    @abstractmethod
+    def stream(self) -> str:
+        """The stream's full name, `scope/stream`."""
+
+    @property
+    @abstractmethod
+    def first(self) -> int:
+        """Number of the oldest epoch that was not compacted away."""
+
+    @property
+    @abstractmethod
+    def current(self) -> int:
+        """Number of the active epoch."""
+
+    @abstractmethod
+    def epoch(self, number: int) -> Epoch:
+        """Return that epoch. Raises NotFound outside [first, current]."""
+
+
+@attrs.frozen
+class ListHistory:
+    """A history held in memory; `epochs` are consecutive and at least one."""
+
+    stream: str
+    epochs: tuple[Epoch, ...] = attrs.field(converter=tuple[Epoch, ...])
+
+    @property
+    def first(self) -> int:
+        """See `History.first`."""
+        return self.epochs[0].number
+
+    @property
+    def current(self) -> int:
+        """See `History.current`."""
+        return self.epochs[-1].number
+
+    def epoch(self, number: int) -> Epoch:
+        """See `History.epoch`."""
+        if not self.first <= number <= self.current:
+            raise NotFound(kind=f"epoch of {self.stream}", name=str(number))
+        return self.epochs[number - self.first]
+
+
+def find_segment(history: History, identifier: SegmentId) -> Segment:
+    """Return the segment of that id, active or sealed. One epoch is read.
+
+    Raises NotFound if the stream never had it, or if it was sealed before the oldest epoch kept.
+    """
+    number = max(epoch_of(identifier), history.first)
+    if number > history.current:
+        raise NotFound(kind=f"segment of {history.stream}", name=format_segment(identifier))
+    return history.epoch(number).segment(identifier)
+
+
+def sealed_in(history: History, identifier: SegmentId) -> int | None:
+    """Return the first epoch that no longer contains the segment, None while it is active.
+
+    O(log epochs) epochs are read, one for an active segment. Raises NotFound as `find_segment` does.
+    """
+    if identifier in history.epoch(history.current).by_id:
+        return None
+    find_segment(history, identifier)
+    # A segment is in every epoch from its creation until it is sealed, and in none after.
+    following = range(max(epoch_of(identifier), history.first) + 1, history.current + 1)
+    return following[
+        bisect_left(following, True, key=lambda number: identifier not in history.epoch(number).by_id)
+    ]
+
+
+def successors(history: History, identifier: SegmentId) -> dict[SegmentId, tuple[SegmentId, ...]]:
+    """Return each segment that took over from this one, in the order of ranges, with all it took over from.
+
+    Empty for an active segment. A reader may open a successor when it has read all those predecessors to
+    their ends. Raises NotFound as `find_segment` does: an id that never was is not taken for an active one.
+    """
+    sealed = sealed_in(history, identifier)
+    if sealed is None:
+        return {}
+    before, after = history.epoch(sealed - 1), history.epoch(sealed)
+    return {
+        successor.id: tuple(segment.id for segment in before.overlapping(successor.range))
+        for successor in after.overlapping(before.segment(identifier).range)
+    }
+
+
+def predecessors(history: History, identifier: SegmentId) -> tuple[SegmentId, ...]:
+    """Return the segments this one took over from, in the order of ranges.
+
+    Empty if it began with the stream, or with the oldest epoch kept: then all of them lie before the head.
+    Raises NotFound as `find_segment` does.
+    """
+    segment = find_segment(history, identifier)
+    created = epoch_of(identifier)
+    if created <= history.first:
+        return ()
+    return tuple(each.id for each in history.epoch(created - 1).overlapping(segment.range))
+
+
+def epoch_at(history: History, time_ms: int) -> Epoch:
+    """Return the epoch that was active at `time_ms`: the last one created at or before it.
+
+    A time before the oldest epoch kept gives that one. O(log epochs) epochs are read.
+    """
+    numbers = range(history.first, history.current + 1)
+    later = bisect_right(numbers, time_ms, key=lambda number: history.epoch(number).created_ms)
+    return history.epoch(numbers[max(later - 1, 0)])
+
+
+def segments_during(history: History, first: int, last: int) -> list[Segment]:
+    """Return each segment that was active in one of the epochs first to last, once, oldest epoch first.
+
+    `first` is raised to the oldest epoch kept. All epochs in between are read.
+    """
+    first = max(first, history.first)
+    segments = list(history.epoch(first).segments)
+    for number in range(first + 1, last + 1):
+        segments.extend(history.epoch(number).opened)
+    return segments
