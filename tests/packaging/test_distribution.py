@@ -22,7 +22,7 @@ BIN = Path(sys.executable).parent
 LAYERS_BEHIND_LINKS = ("cli", "store", "workflows")
 
 
-def run(*command: str | Path, cwd: Path, stdin: str = "") -> str:
+def run(*command: str | Path, cwd: Path) -> str:
     """Return the stdout of `command`; its stderr is in the failure."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "EVENTPROC"))
@@ -32,7 +32,6 @@ def run(*command: str | Path, cwd: Path, stdin: str = "") -> str:
         command,
         cwd=cwd,
         env=environment,
-        input=stdin,
         capture_output=True,
         text=True,
         timeout=120,
@@ -45,20 +44,21 @@ def run(*command: str | Path, cwd: Path, stdin: str = "") -> str:
 
 
 @pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("sdist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--sdist", "--outdir", folder, cwd=ROOT)
-    return folder / f"eventproc-{__version__}.tar.gz"
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the sdist from the repository, and the wheel from the sdist: what `build` does unless told otherwise."""
+    folder = tmp_path_factory.mktemp("built")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, cwd=ROOT)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
-    unpacked = folder / f"eventproc-{__version__}"
-    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, cwd=unpacked)
-    return folder / f"eventproc-{__version__}-py3-none-any.whl"
+def sdist(built: Path) -> Path:
+    return built / f"eventproc-{__version__}.tar.gz"
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    return built / f"eventproc-{__version__}-py3-none-any.whl"
 
 
 @pytest.fixture(scope="module")
