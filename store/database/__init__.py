@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX, Database, Durability
+from eventproc.store.database.file import open_database
 from eventproc.store.database.group import GROUP_BYTES_MAX
 from eventproc.store.database.hub import Subscription, Watch
 from eventproc.store.database.memory import open_memory_database
@@ -20,5 +21,6 @@ __all__ = [
     "Subscription",
     "Tx",
     "Watch",
+    "open_database",
     "open_memory_database",
 ]

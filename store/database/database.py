@@ -30,7 +30,7 @@ WRITE_WAIT_MS_MAX: Final = 30_000
 the lock is noticed later; lower: a long checkpoint on a slow disk fails writes."""
 
 
-class Durability(str, enum.Enum):
+class Durability(enum.StrEnum):
     """What an acknowledged write survives. A property of the directory, chosen when it is made."""
 
     FSYNC = "fsync"

@@ -53,7 +53,7 @@ class Job(Generic[T]):
         assert self.done, "the job has not run yet"
         if self.error is not None:
             raise self.error
-        return cast(T, self.value)
+        return cast("T", self.value)
 
 
 Queue = deque[Job[Any]]
@@ -242,8 +242,11 @@ class GroupWriter:
         return not self._connection.in_transaction
 
     def _roll_back(self) -> None:
-        if self._connection.in_transaction:
-            self._execute("ROLLBACK")
+        try:
+            if self._connection.in_transaction:
+                self._execute("ROLLBACK")
+        except sqlite3.Error as why:
+            self.stop(f"a transaction could not be rolled back ({why})")
 
     def _read_schema_version(self) -> int:
         row: tuple[int] = self._execute("PRAGMA schema_version").fetchone()

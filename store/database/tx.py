@@ -36,23 +36,27 @@ D = TypeVar("D", bound=Deferred)
 class Execute(Protocol):
     """`sqlite3.Connection.execute`: run one statement and return its cursor."""
 
-    def __call__(self, sql: str, parameters: SqlParameters = ..., /) -> sqlite3.Cursor: ...
+    def __call__(self, sql: str, parameters: SqlParameters = ..., /) -> sqlite3.Cursor:
+        """Run it."""
+        ...
 
 
 class ExecuteMany(Protocol):
     """`sqlite3.Connection.executemany`: run one statement for each row of parameters."""
 
-    def __call__(self, sql: str, parameters: Iterable[SqlParameters], /) -> sqlite3.Cursor: ...
+    def __call__(self, sql: str, parameters: Iterable[SqlParameters], /) -> sqlite3.Cursor:
+        """Run it."""
+        ...
 
 
 class Tx:
     """One group's transaction, or one read's snapshot. Never keep it beyond the function it was passed to."""
 
     __slots__ = (
-        "_connection",
         "_deferred",
         "changed",
         "clock",
+        "connection",
         "effects",
         "execute",
         "executemany",
@@ -71,6 +75,8 @@ class Tx:
     """Wall clock when the group began."""
     monotonic_ms: int
     """Monotonic clock when the group began."""
+    connection: sqlite3.Connection
+    """For the database room's own use."""
 
     def __init__(self, connection: sqlite3.Connection, clock: Clock) -> None:
         self.execute = connection.execute
@@ -81,7 +87,7 @@ class Tx:
         self.changed = False
         self.effects: list[Callable[[], None]] = []
         self.topics: list[Hashable] = []
-        self._connection = connection
+        self.connection = connection
         self._deferred: dict[Hashable, Deferred] = {}
 
     def wake(self, topic: Hashable) -> None:
@@ -104,7 +110,7 @@ class Tx:
         found = self._deferred.get(key)
         if found is None:
             found = self._deferred[key] = make()
-        return cast(D, found)
+        return cast("D", found)
 
     def flush_deferred(self) -> None:
         """Write all deferred rows now, for a function that must see them with SQL."""
@@ -126,7 +132,7 @@ class Tx:
         Transaction control, ATTACH and PRAGMA are refused with `NotSupported`.
         """
         self.changed = True
-        return user_sql(self._connection, prefix)
+        return user_sql(self.connection, prefix)
 
     def mark(self) -> tuple[int, int]:
         """Return the place to `rewind` to if the function that starts here raises."""

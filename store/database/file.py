@@ -1,0 +1,286 @@
+"""A database in a directory, shared by processes: opening, closing, and what connects the parts between.
+
+Opening, in this order: is this a directory we can live in; `format.lock`, shared, or exclusively while the
+schema is made or migrated; the writer's connection; the guard of the file; a sign of life; readers; the bell.
+Closing goes the other way. Source: architecture.md section 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+
+import anyio
+import anyio.to_thread
+import attrs
+
+from eventproc.store.clock import Clock, SystemClock
+from eventproc.store.database import connection as driver
+from eventproc.store.database import instances
+from eventproc.store.database.bell import Ringer
+from eventproc.store.database.checkpoint import Checkpointer
+from eventproc.store.database.connection import ThreadConnection
+from eventproc.store.database.database import Database, Durability
+from eventproc.store.database.failures import explained, primary_code
+from eventproc.store.database.filesystem import DATABASE, check_directory
+from eventproc.store.database.fork import Guarded
+from eventproc.store.database.group import GroupWriter
+from eventproc.store.database.guard import FileGuard, WalAlarm
+from eventproc.store.database.instances import Instance
+from eventproc.store.database.listener import Listener
+from eventproc.store.database.locks import FormatLock, WriteLock
+from eventproc.store.database.migrate import (
+    Migration,
+    check_numbers,
+    is_current,
+    migrate,
+    read_format,
+    stored_durability,
+    verify_format,
+)
+from eventproc.store.database.readers import READERS_COUNT, Readers
+from eventproc.store.database.tx import Tx
+from eventproc.store.database.writer import FileWriter
+from eventproc.store.faults import NO_FAULTS, Faults
+from eventproc.store.model.errors import Closed, NotSupported, StoreUnusable
+
+LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CLOSE_WAIT_MS_MAX: Final = 5_000
+"""How long closing waits for a writer that is blocked by a stopped process, before it leaves it behind."""
+
+
+@asynccontextmanager
+async def open_database(
+    path: Path,
+    *,
+    migrations: Sequence[Migration],
+    durability: Durability | None = None,
+    create: bool = True,
+    clock: Clock | None = None,
+    faults: Faults = NO_FAULTS,
+) -> AsyncIterator[Database]:
+    """Open the database in the directory `path` until the end of the block; asyncio only.
+
+    create: make the directory and the database when missing. durability: of a new directory (FSYNC unless
+    given); another than the existing directory's is refused. migrations: all of them, numbered from 1.
+    Raises StoreMissing, StoreUnusable (network file system, read-only, not ours, newer, other durability),
+    DirectoryInUse (a migration is due while others have it open), NotSupported (on trio).
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise NotSupported(
+            what="a directory on trio", remedy="open it on asyncio, or use open_memory, which runs on both"
+        ) from None
+    check_numbers(migrations)
+    clock = SystemClock() if clock is None else clock
+    opened = await anyio.to_thread.run_sync(_open_files, path, migrations, durability, create, clock)
+    database = await FileDatabase.start(path, opened, clock=clock, faults=faults)
+    try:
+        yield database
+    finally:
+        with anyio.CancelScope(shield=True):
+            await database.close()
+
+
+@attrs.frozen
+class _Opened:
+    """What opening leaves behind for the database to use, and to close."""
+
+    connection: sqlite3.Connection
+    durability: Durability
+    format_lock: FormatLock
+    write_lock: WriteLock
+    guard: FileGuard
+    alarm: WalAlarm
+    instance: Instance
+
+    def close(self) -> None:
+        """Give everything back, after the last connection was closed."""
+        self.guard.release()
+        self.instance.close()
+        self.write_lock.close()
+        self.format_lock.close()
+
+
+def _open_files(
+    path: Path, migrations: Sequence[Migration], durability: Durability | None, create: bool, clock: Clock
+) -> _Opened:
+    """Everything of opening that blocks. Leaves nothing open when it raises."""
+    fresh = check_directory(path, create=create)
+    db_path = path / DATABASE
+    try:
+        with ExitStack() as undo:
+            format_lock = FormatLock(path / "format.lock")
+            undo.callback(format_lock.close)
+            connection = _open_current(db_path, format_lock, fresh, migrations, durability, clock, undo)
+            stored = stored_durability(connection, path=str(path), asked=durability)
+            driver.prepare_writer(connection, stored)
+            guard = FileGuard.hold(db_path)
+            undo.callback(guard.release)
+            alarm = WalAlarm(db_path)
+            write_lock = WriteLock(path / "write.lock", clock)
+            undo.callback(write_lock.close)
+            instances.sweep(path)
+            instance = Instance.create(path, clock)
+            undo.pop_all()
+    except sqlite3.Error as why:
+        raise _opening_failed(why, path) from why
+    except PermissionError as why:
+        raise StoreUnusable(path=str(path), reason=f"cannot be used: {why.strerror}") from why
+    return _Opened(
+        connection=connection,
+        durability=stored,
+        format_lock=format_lock,
+        write_lock=write_lock,
+        guard=guard,
+        alarm=alarm,
+        instance=instance,
+    )
+
+
+def _open_current(
+    db_path: Path,
+    format_lock: FormatLock,
+    fresh: bool,
+    migrations: Sequence[Migration],
+    durability: Durability | None,
+    clock: Clock,
+    undo: ExitStack,
+) -> sqlite3.Connection:
+    """Return a connection to a database of the present schema, with `format.lock` held shared."""
+    path = str(db_path.parent)
+    if fresh:
+        format_lock.acquire_exclusive()
+    else:
+        format_lock.acquire_shared()
+    connection = driver.connect(db_path)
+    undo.callback(connection.close)
+    found = read_format(connection)
+    verify_format(found, path=path, migrations=migrations)
+    if not is_current(found, migrations):
+        if not fresh:
+            format_lock.acquire_exclusive()
+        if read_format(connection).empty:  # asked again: another process may have been faster
+            driver.prepare_file(connection)
+        migrate(
+            connection,
+            path=path,
+            migrations=migrations,
+            durability=durability if durability is not None else Durability.FSYNC,
+            clock=clock,
+        )
+    # Never waits, but lets a migration of a newer version in that waits already: hence the last look.
+    format_lock.downgrade()
+    verify_format(read_format(connection), path=path, migrations=migrations)
+    return connection
+
+
+def _opening_failed(why: sqlite3.Error, path: Path) -> Exception:
+    code = primary_code(why)
+    if code == sqlite3.SQLITE_NOTADB:
+        return StoreUnusable(path=str(path), reason=f"{DATABASE} in it is not a database")
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+        return StoreUnusable(path=str(path), reason=f"cannot be written ({why})")
+    if code == sqlite3.SQLITE_BUSY:
+        return StoreUnusable(path=str(path), reason="another program keeps the database locked; end it first")
+    return explained(why, str(path))
+
+
+class FileDatabase(Database):
+    """See `open_database`."""
+
+    path: Path
+
+    def __init__(
+        self,
+        path: Path,
+        opened: _Opened,
+        writer_connection: ThreadConnection,
+        readers: Readers,
+        *,
+        clock: Clock,
+        faults: Faults,
+    ) -> None:
+        super().__init__(
+            path=path,
+            clock=clock,
+            faults=faults,
+            durability=opened.durability,
+            instance_id=opened.instance.id,
+        )
+        self._opened = opened
+        self._connection = writer_connection
+        self._readers = readers
+        self._ringer = Ringer(path, opened.instance.id, clock)
+        self._closed = False
+        self._origin = Guarded()
+        self._listener = Listener(bell_fd=opened.instance.bell_fd, hub=self._hub, readers=readers)
+        self._writer = FileWriter(
+            writer_connection,
+            GroupWriter(
+                opened.connection, clock=clock, faults=faults, path=str(path), check=opened.alarm.check
+            ),
+            lock=opened.write_lock,
+            lock_path=path / "write.lock",
+            ringer=self._ringer,
+            checkpointer=Checkpointer(
+                connection=opened.connection,
+                lock=opened.write_lock,
+                shm_fd=opened.guard.shm_fd,
+                faults=faults,
+                path=str(path / DATABASE),
+            ),
+            clock=clock,
+            publish=self._publish,
+        )
+
+    @classmethod
+    async def start(cls, path: Path, opened: _Opened, *, clock: Clock, faults: Faults) -> FileDatabase:
+        """Give the connections their threads and begin to listen."""
+        writer_connection = await ThreadConnection.start(lambda: opened.connection)
+        connections = [await driver.open_reader(path / DATABASE) for _ in range(READERS_COUNT)]
+        readers = Readers(connections, clock=clock, path=str(path))
+        database = cls(path, opened, writer_connection, readers, clock=clock, faults=faults)
+        database._listener.start()
+        return database
+
+    async def write(self, fn: Callable[[Tx], T], *, size_bytes: int = 0, timeout_ms: int | None = None) -> T:
+        """See `Database.write`."""
+        self._check_usable()
+        return await self._writer.write(fn, size_bytes, timeout_ms)
+
+    async def read(self, fn: Callable[[Tx], T]) -> T:
+        """See `Database.read`."""
+        self._check_usable()
+        return await self._readers.read(fn)
+
+    async def close(self) -> None:
+        """Wait for what was started, then give everything back. Twice, or in a forked child: nothing."""
+        if self._closed or self._origin.forked:
+            return
+        self._closed = True
+        self._listener.stop()
+        await self._readers.close()
+        with anyio.move_on_after(CLOSE_WAIT_MS_MAX / 1000):
+            await self._connection.close()
+            self._writer.close()
+            self._ringer.close()
+            self._opened.close()
+            return
+        # The writer's thread waits for a lock that a stopped process holds. It is a daemon, holds nothing that
+        # others need, and its connection must stay open: so must the guard.
+        LOG.warning("%s: closed while a write waits for a lock of another process", self.path)
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise Closed(what="the database")
+        self._origin.check_fork("the database")

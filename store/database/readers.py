@@ -1,0 +1,103 @@
+"""The read path of the file form: a few connections that only read, each on its thread.
+
+Reads wait in one queue, so a long one holds up nobody while another reader is idle. Each runs between BEGIN and
+ROLLBACK: no snapshot outlives its function, else it would keep the log from being reused.
+Source: architecture.md section 1, "Driver"; reference pitfalls.md S2.20 and S2.23.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from eventproc.store.clock import Clock
+from eventproc.store.database.connection import ThreadConnection
+from eventproc.store.database.failures import explained
+from eventproc.store.database.group import Job
+from eventproc.store.database.tx import Tx
+
+T = TypeVar("T")
+
+READERS_COUNT: Final = 2
+"""Connections for reads. More let more reads wait for the disk at once; Python runs one of them at a time."""
+
+
+class Readers:
+    """The pool of reading connections."""
+
+    def __init__(self, connections: Sequence[ThreadConnection], *, clock: Clock, path: str) -> None:
+        self._connections = connections
+        self._idle = list(connections)
+        self._waiting: deque[tuple[Job[Any], Callable[[], None]]] = deque()
+        self._clock = clock
+        self._path = path
+        self._loop = asyncio.get_running_loop()
+
+    async def read(self, fn: Callable[[Tx], T]) -> T:
+        """See `Database.read`. A cancelled caller goes at once, even from a running read: it changes nothing."""
+        job = Job(fn, 0)
+        future: asyncio.Future[None] = self._loop.create_future()
+        entry = self.submit(job, partial(_resolve, future))
+        try:
+            await future
+        except asyncio.CancelledError:
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(entry)
+            raise
+        return job.result()
+
+    def submit(self, job: Job[T], tell: Callable[[], None]) -> tuple[Job[T], Callable[[], None]]:
+        """Run `job` on one snapshot, then `tell()` on the event loop. Returns its place in the queue."""
+        entry = (job, tell)
+        self._waiting.append(entry)
+        self._start()
+        return entry
+
+    async def close(self) -> None:
+        """Close the connections after the reads that run."""
+        self._waiting.clear()
+        for connection in self._connections:
+            await connection.close()
+
+    def _start(self) -> None:
+        while self._idle and self._waiting:
+            job, tell = self._waiting.popleft()
+            connection = self._idle.pop()
+            connection.post(partial(self._run, connection, job, tell))
+
+    def _run(self, connection: ThreadConnection, job: Job[Any], tell: Callable[[], None]) -> None:
+        """Run one read. On the connection's thread."""
+        try:
+            job.value = snapshot(connection.raw, job.fn, self._clock)
+        except Exception as why:
+            job.error = explained(why, self._path)
+        except BaseException as why:
+            job.error = why
+        job.done = True
+        with contextlib.suppress(RuntimeError):  # the event loop is gone
+            self._loop.call_soon_threadsafe(self._finish, connection, tell)
+
+    def _finish(self, connection: ThreadConnection, tell: Callable[[], None]) -> None:
+        self._idle.append(connection)
+        self._start()
+        tell()
+
+
+def snapshot(connection: sqlite3.Connection, fn: Callable[[Tx], T], clock: Clock) -> T:
+    """Run `fn` on one snapshot of the database."""
+    connection.execute("BEGIN")
+    try:
+        return fn(Tx(connection, clock))
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

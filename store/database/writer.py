@@ -1,0 +1,237 @@
+"""The write path of the file form: a queue, the writer's thread, and the way back.
+
+Callers put jobs into a queue. The thread takes `write.lock`, runs what waits as one group, commits, unlocks,
+and hands the whole group to the event loop in one crossing; then again, while jobs wait. There is no linger
+timer: what arrives during a commit is the next group.
+
+A job in the queue has not started: its caller may take it out, by cancellation or at its deadline, and then it
+never runs. The thread blocks in flock, fair in the kernel's order, while the event loop watches the deadlines.
+Source: architecture.md section 1; reference pitfalls.md S1.4, S1.8 and S1.9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+import anyio
+
+from eventproc.store.clock import Clock
+from eventproc.store.database.bell import Ringer
+from eventproc.store.database.checkpoint import Checkpointer
+from eventproc.store.database.connection import ThreadConnection
+from eventproc.store.database.database import WRITE_WAIT_MS_MAX, cancellation_returns
+from eventproc.store.database.failures import primary_code
+from eventproc.store.database.group import Group, GroupWriter, Job, Queue
+from eventproc.store.database.locks import WriteLock
+from eventproc.store.database.tx import Tx
+from eventproc.store.model.errors import LockHeld
+
+LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LOCK_WARN_MS: Final = 1_000
+"""After this time of waiting for write.lock its holder is named in the log."""
+
+
+class FileJob(Job[T]):
+    """A job whose caller waits on the event loop."""
+
+    __slots__ = ("deadline", "future", "queued")
+
+    def __init__(
+        self,
+        fn: Callable[[Tx], T],
+        size_bytes: int,
+        future: asyncio.Future[None],
+        queued: float,
+        deadline: float,
+    ) -> None:
+        super().__init__(fn, size_bytes)
+        self.future: asyncio.Future[None] | None = future
+        """What the caller waits on; None once it has been told."""
+        self.queued = queued
+        self.deadline = deadline
+
+
+class FileWriter:
+    """Queue and thread of one file's writer. Methods are for the event loop, `_drain` and below for the thread."""
+
+    def __init__(
+        self,
+        connection: ThreadConnection,
+        groups: GroupWriter,
+        *,
+        lock: WriteLock,
+        lock_path: Path,
+        ringer: Ringer,
+        checkpointer: Checkpointer,
+        clock: Clock,
+        publish: Callable[[Group], None],
+    ) -> None:
+        """publish: applies a durable group's effects, on the event loop, before its callers go on."""
+        self.checkpointer = checkpointer
+        self._connection = connection
+        self._groups = groups
+        self._lock = lock
+        self._lock_path = lock_path
+        self._ringer = ringer
+        self._clock = clock
+        self._publish = publish
+        self._loop = asyncio.get_running_loop()
+        self._queue: Queue = Queue()
+        self._awake = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._lock_wanted_ms: int | None = None
+        self._warned_ms: int | None = None
+
+    async def write(self, fn: Callable[[Tx], T], size_bytes: int, timeout_ms: int | None) -> T:
+        """See `Database.write`."""
+        loop = self._loop
+        now = loop.time()
+        deadline = now + (WRITE_WAIT_MS_MAX if timeout_ms is None else timeout_ms) / 1000
+        future: asyncio.Future[None] = loop.create_future()
+        job = FileJob(fn, size_bytes, future, now, deadline)
+        self._queue.append(job)
+        if not self._awake:
+            self._awake = True
+            self._connection.post(self._drain)
+        if self._timer is None or deadline < self._timer.when():
+            self._watch(min(deadline, now + LOCK_WARN_MS / 1000))
+        try:
+            await future
+        except asyncio.CancelledError:
+            if self._take_back(job):
+                raise
+            await self._outlast(job)
+            if not cancellation_returns():
+                raise
+        return job.result()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing runs."""
+        return not self._queue and not self._awake
+
+    def close(self) -> None:
+        """Stop watching deadlines; called when nothing waits any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _take_back(self, job: Job[T]) -> bool:
+        """Remove a job from the queue; False if it has been started, or was answered."""
+        try:
+            self._queue.remove(job)
+        except ValueError:
+            return False
+        return True
+
+    async def _outlast(self, job: FileJob[T]) -> None:
+        """Wait until the caller of a started job may be told, whatever happens."""
+        while job.future is not None:
+            if job.future.done():
+                job.future = self._loop.create_future()
+            with anyio.CancelScope(shield=True), contextlib.suppress(asyncio.CancelledError):
+                await job.future
+
+    def _deliver(self, group: Group) -> None:
+        self._publish(group)
+        for job in group.jobs:
+            _tell(job)
+
+    def _watch(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._look)
+
+    def _look(self) -> None:
+        """Fail the jobs whose deadline has passed, and warn if the lock is held for long."""
+        self._timer = None
+        now = self._loop.time()
+        late = [job for job in list(self._queue) if isinstance(job, FileJob) and job.deadline <= now]
+        for job in late:
+            if self._take_back(job):
+                waited_ms = round((now - job.queued) * 1000)
+                job.error = LockHeld(path=str(self._lock_path), pid=self._holder_pid(), for_ms=waited_ms)
+                job.done = True
+                _tell(job)
+        self._maybe_warn()
+        deadlines = [job.deadline for job in list(self._queue) if isinstance(job, FileJob)]
+        if deadlines:
+            self._watch(min(min(deadlines), now + LOCK_WARN_MS / 1000))
+
+    def _maybe_warn(self) -> None:
+        wanted_ms = self._lock_wanted_ms
+        if wanted_ms is None or wanted_ms == self._warned_ms:
+            return
+        waited_ms = self._clock.monotonic_ms() - wanted_ms
+        if waited_ms >= LOCK_WARN_MS:
+            self._warned_ms = wanted_ms
+            LOG.warning(
+                "%s has been held by process %s for more than %.1f s; writes wait for it",
+                self._lock_path,
+                self._holder_pid(),
+                waited_ms / 1000,
+            )
+
+    def _holder_pid(self) -> int | None:
+        holder = self._lock.holder()
+        return None if holder is None else holder.pid
+
+    # --- on the writer's thread -----------------------------------------------------------------
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                while self._queue:
+                    self._run_group()
+            except BaseException as why:
+                # A bug, an injected death at a checkpoint, or a lock file that cannot be used: everyone is told.
+                LOG.exception("the writer of %s stopped", self._lock_path.parent)
+                self._groups.stop(f"the writer failed ({why!r})")
+            # In this order: whoever queues a job after the look at the queue sees that nobody is awake.
+            self._awake = False
+            if not self._queue:
+                return
+            self._awake = True
+
+    def _run_group(self) -> None:
+        if self._groups.stopped is not None:
+            self._send(self._groups.run_group(self._queue))
+            return
+        self._lock_wanted_ms = self._clock.monotonic_ms()
+        self._lock.acquire()
+        self._lock_wanted_ms = None
+        try:
+            group = self._groups.run_group(self._queue)
+        except sqlite3.OperationalError as why:
+            # BEGIN failed. A program without our protocol may hold SQLite's own lock: then the jobs wait on.
+            if primary_code(why) != sqlite3.SQLITE_BUSY:
+                self._groups.stop(f"a transaction could not be begun ({why})")
+            return
+        finally:
+            self._lock.release()
+        self._send(group)
+        if group.changed:
+            self._ringer.ring()
+            self.checkpointer.maybe_run(sum(job.size_bytes for job in group.jobs))
+
+    def _send(self, group: Group) -> None:
+        if group.jobs:
+            # RuntimeError: the event loop is gone, and with it everyone who waited.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._deliver, group)
+
+
+def _tell(job: Job[T]) -> None:
+    assert isinstance(job, FileJob), "a job of another form"
+    future, job.future = job.future, None
+    if future is not None and not future.done():
+        future.set_result(None)
