@@ -10,6 +10,7 @@ import base64
 import configparser
 import html.parser
 import json
+import os
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -132,14 +133,17 @@ def _read_pip_files(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pip_files(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the files that pip reads, later ones overriding."""
+    """Yield the files that pip reads, later ones overriding; none when it is told to read /dev/null."""
+    named = environ.get("PIP_CONFIG_FILE")
+    if named == os.devnull:
+        return
     home = Path(environ.get("HOME", "/"))
     for folder in reversed(environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")):
         yield Path(folder) / "pip" / "pip.conf"
     yield Path("/etc/pip.conf")
     yield home / ".pip" / "pip.conf"
     yield Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "pip" / "pip.conf"
-    if named := environ.get("PIP_CONFIG_FILE"):
+    if named:
         yield Path(named)
 
 

@@ -1,0 +1,58 @@
+"""The generated documents: what is collected, and what the gate refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eventproc.store.model.states import NEXT, SCOPE_NEXT
+from tools.docs import acceptance, states
+from tools.docs.acceptance import REQUIRED, Mark
+
+MARKED = """
+@pytest.mark.acceptance("A10", differs="no " "clock")
+def test_a_late_case(): ...
+
+@pytest.mark.acceptance("A2")
+@pytest.mark.acceptance("A1", differs="a | b")
+async def test_two_cases_at_once(): ...
+
+def test_none(): ...
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    (tmp_path / "tests" / "model").mkdir(parents=True)
+    (tmp_path / "tests" / "model" / "test_marked.py").write_text(MARKED)
+    return tmp_path
+
+
+def test_marks_are_read_from_the_source(repository: Path) -> None:
+    assert sorted(acceptance.collect(repository / "tests")) == [
+        Mark("A1", "tests/model/test_marked.py::test_two_cases_at_once", "a | b"),
+        Mark("A10", "tests/model/test_marked.py::test_a_late_case", "no clock"),
+        Mark("A2", "tests/model/test_marked.py::test_two_cases_at_once", ""),
+    ]
+
+
+def test_the_rows_come_in_the_reference_s_order(repository: Path) -> None:
+    rows = acceptance.render(repository).removeprefix(acceptance.HEAD).splitlines()
+    assert [row.split(" | ")[0] for row in rows] == ["| A1", "| A2", "| A10"]
+    assert rows[0].endswith("| [two cases at once](../tests/model/test_marked.py) | a \\| b |")
+
+
+def test_a_missing_case_and_an_unknown_one_are_problems(repository: Path) -> None:
+    problems = acceptance.problems(repository)
+    assert [line for line in problems if "A10" in line] == [
+        "acceptance case A10 is not described in tools/docs/acceptance.py"
+    ]
+    assert len(problems) == len(REQUIRED) - 2 + 1
+
+
+def test_every_arrow_of_the_tables_is_drawn() -> None:
+    arrows = sum(len(row) for row in NEXT.values()) + sum(len(row) for row in SCOPE_NEXT.values())
+    assert states.render().count(" --> ") == arrows + len(
+        ("creating", "active")
+    )  # an arrow into each first state
