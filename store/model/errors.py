@@ -50,9 +50,6 @@ def error(kind: type[_E]) -> type[_E]:
     return attrs.define(kind, kw_only=True, eq=False, slots=False)
 
 
-# --- Retryable -----------------------------------------------------------------------------------
-
-
 @error
 class VersionConflict(Retryable):
     """A record changed between its read and its replace."""
@@ -116,9 +113,6 @@ class StillPending(Retryable):
             f"{self.target}: request {self.request_id} is still running after {self.waited_ms / 1000:.1f} s; "
             f"it goes on. Wait again with `eventproc request wait {self.request_id}`"
         )
-
-
-# --- Rejected ------------------------------------------------------------------------------------
 
 
 @error
@@ -190,10 +184,8 @@ class InProgress(Rejected):
     request_id: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.target}: another {self.kind} is in progress as request {self.request_id}; "
-            f"wait for it with `eventproc request wait {self.request_id}`"
-        )
+        wait = f"`eventproc request wait {self.request_id}`"
+        return f"{self.target}: another {self.kind} is in progress; wait for it with {wait}"
 
 
 @error
@@ -284,10 +276,7 @@ class Truncated(Rejected):
     head: int
 
     def __str__(self) -> str:
-        return (
-            f"{self.stream}: segment {self.segment} was truncated to {self.head}, "
-            f"{self.offset} is gone; read from the head"
-        )
+        return f"{self.stream}: {self.offset} of segment {self.segment} is gone; its head is {self.head}"
 
 
 @error
@@ -366,9 +355,6 @@ class StoreUnusable(Rejected):
         return f"{self.path}: {self.reason}"
 
 
-# --- Fenced --------------------------------------------------------------------------------------
-
-
 @error
 class OwnerFenced(Fenced):
     """A newer owner took over what this process believed to own."""
@@ -379,9 +365,6 @@ class OwnerFenced(Fenced):
 
     def __str__(self) -> str:
         return f"{self.what}: owner epoch {self.owner_epoch} was fenced by {self.current_epoch}"
-
-
-# --- Corrupt -------------------------------------------------------------------------------------
 
 
 @error
