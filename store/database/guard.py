@@ -23,7 +23,6 @@ import errno
 import fcntl
 import os
 import struct
-import threading
 from pathlib import Path
 from typing import Final, Self
 
@@ -50,11 +49,10 @@ class _Held:
     """The two descriptors of one database, and how many handles of this process count on them."""
 
     database_fd: int
-    shm_fd: int
+    shm_fd: int | None = None
     handles: int = 0
 
 
-_mutex: Final = threading.RLock()
 _registry: Final[dict[tuple[int, int], _Held]] = {}
 
 
@@ -74,14 +72,16 @@ class FileGuard(fork.Guarded):
         """
         if not _SUPPORTED:
             return cls(None)
-        with _mutex:
+        with fork.mutex:
             status = os.stat(db_path)
             key = (status.st_dev, status.st_ino)
-            held = _registry.get(key) or _open(db_path)
+            held = _registry.get(key) or _Held(_open(db_path))
             _registry[key] = held
-            if held.handles == 0 and not _lock(held):
-                _drop(key)
-                return cls(None)
+            if held.handles == 0:
+                _follow_shm(held, Path(f"{db_path}-shm"))
+                if not _lock(held):
+                    _drop(key)
+                    return cls(None)
             held.handles += 1
             return cls(key)
 
@@ -90,17 +90,21 @@ class FileGuard(fork.Guarded):
         """Whether the kernel guards the file; False where it has no open-file-description locks."""
         return self._key is not None
 
+    @property
+    def shm_fd(self) -> int | None:
+        """A descriptor of `-shm`, to read (never to close: see above), or None when not active."""
+        return None if self._key is None or self.forked else _registry[self._key].shm_fd
+
     def release(self) -> None:
         """Give up this handle's share; after its last connection was closed. Twice, or in a forked child: nothing."""
         if self._key is None or self.forked:
             return
-        with _mutex:
+        with fork.mutex:
             key, self._key = self._key, None
             held = _registry[key]
             held.handles -= 1
             if held.handles == 0:
-                _request(held.shm_fd, fcntl.F_UNLCK, DEAD_MAN_SWITCH, 1)
-                _request(held.database_fd, fcntl.F_UNLCK, SHARED_FIRST, SHARED_SIZE)
+                _request(held, fcntl.F_UNLCK)
                 _drop_unused()
 
 
@@ -135,22 +139,25 @@ class WalAlarm:
         return status.st_dev, status.st_ino
 
 
-def _open(db_path: Path) -> _Held:
-    database_fd = fork.open_private(db_path, os.O_RDONLY)
-    try:
-        return _Held(database_fd, fork.open_private(f"{db_path}-shm", os.O_RDONLY))
-    except OSError:
-        # Closing is what this module must not do while a connection is open, but a database in WAL mode
-        # without -shm has none; one that has is being destroyed by somebody, and the alarm says so.
-        fork.close_private(database_fd)
-        raise
+def _open(path: Path) -> int:
+    return fork.open_private(path, os.O_RDONLY)
+
+
+def _follow_shm(held: _Held, path: Path) -> None:
+    """Open the present `-shm`. While nobody here guarded the database it may have got a new one."""
+    if held.shm_fd is not None:
+        kept, present = os.fstat(held.shm_fd), os.stat(path)
+        if (kept.st_dev, kept.st_ino) == (present.st_dev, present.st_ino):
+            return
+        fork.close_private(held.shm_fd)
+        held.shm_fd = None
+    held.shm_fd = _open(path)
 
 
 def _lock(held: _Held) -> bool:
     """Take both locks; False where the kernel knows the request by name only (some sandboxes)."""
     try:
-        _request(held.database_fd, fcntl.F_RDLCK, SHARED_FIRST, SHARED_SIZE)
-        _request(held.shm_fd, fcntl.F_RDLCK, DEAD_MAN_SWITCH, 1)
+        _request(held, fcntl.F_RDLCK)
     except OSError as why:
         if why.errno in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
             return False
@@ -158,8 +165,11 @@ def _lock(held: _Held) -> bool:
     return True
 
 
-def _request(descriptor: int, kind: int, start: int, length: int) -> None:
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
+def _request(held: _Held, kind: int) -> None:
+    places = ((held.database_fd, SHARED_FIRST, SHARED_SIZE), (held.shm_fd, DEAD_MAN_SWITCH, 1))
+    for descriptor, start, length in places:
+        assert descriptor is not None, "no -shm to lock"
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
 
 
 def _drop_unused() -> None:
@@ -174,7 +184,8 @@ def _drop_unused() -> None:
 
 def _drop(key: tuple[int, int]) -> None:
     held = _registry.pop(key)
-    fork.close_private(held.shm_fd)
+    if held.shm_fd is not None:
+        fork.close_private(held.shm_fd)
     fork.close_private(held.database_fd)
 
 

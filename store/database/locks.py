@@ -51,22 +51,28 @@ class WriteLock(fork.Guarded):
         self._path = path
         self._clock = clock
         self._descriptor = _open_lock(path)
+        self._busy = fork.BusyLock()
+        self._held = False
 
     def acquire(self) -> None:
         """Wait until no other process, and no other handle of this one, is inside; without a time limit.
 
         A blocking call, for the writer's thread: callers with a deadline leave the writer's queue instead.
-        Costs about 3 us when free. Raises ForkedError.
+        A fork of this process waits for the release. Costs about 3 us when free. Raises ForkedError.
         """
         self.check_fork("write.lock")
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        self._busy.__enter__()
+        self._held = True
         record = b"%d %d" % (self._pid, self._clock.monotonic_ms())
         os.pwrite(self._descriptor, record.ljust(_RECORD_BYTES - 1) + b"\n", 0)
 
     def release(self) -> None:
         """Let the next writer in. In a forked child: nothing, the lock is the parent's."""
-        if not self.forked:
+        if self._held and not self.forked:
+            self._held = False
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            self._busy.__exit__()
 
     def holder(self) -> Holder | None:
         """Return who is inside now, or None. From any thread, also while another one waits in `acquire`."""

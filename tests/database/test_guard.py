@@ -194,6 +194,40 @@ def test_a_release_keeps_the_locks_of_a_connection_that_is_not_ours(path: Path) 
     assert descriptors_of(path) == 0
 
 
+def test_descriptors_that_had_to_be_kept_follow_the_database_to_its_next_shm(path: Path) -> None:
+    with connected(path):
+        held = FileGuard.hold(path)
+        stranger = os.open(path, os.O_RDONLY)
+    held.release()
+    before = Path(f"{path}-shm").stat().st_ino
+    with connected(path):
+        pass  # the last one: nobody guards, so it removes -shm
+    assert not Path(f"{path}-shm").exists()
+    Path(f"{path}-new").touch()  # takes the inode that was freed
+    with connected(path):
+        assert Path(f"{path}-shm").stat().st_ino != before
+        again = FileGuard.hold(path)
+        assert ofd_locks(Path(f"{path}-shm")) == [("READ", 128, 128)]
+        assert again.shm_fd is not None
+        assert os.fstat(again.shm_fd).st_ino == Path(f"{path}-shm").stat().st_ino
+    os.close(stranger)
+    again.release()
+    assert descriptors_of(path) == 0
+
+
+def test_a_failed_hold_leaves_no_share_behind(path: Path) -> None:
+    with connected(path):
+        Path(f"{path}-shm").rename(f"{path}-away")
+        with pytest.raises(FileNotFoundError):
+            FileGuard.hold(path)
+        Path(f"{path}-away").rename(f"{path}-shm")
+        held = FileGuard.hold(path)
+        assert held.active
+    held.release()
+    assert held.shm_fd is None
+    assert descriptors_of(path) == 0
+
+
 FORKING = """
     import os, sqlite3, sys
     from pathlib import Path
