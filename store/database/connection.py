@@ -17,16 +17,13 @@ from typing import Final, Self, TypeVar, cast
 import aiosqlite
 
 from eventproc.store.database.database import Durability
+from eventproc.store.database.failures import BUSY_MS
 
 T = TypeVar("T")
 
 PAGE_BYTES: Final = 16384
 """Set when a file is made, for ever. 16384 reads and checkpoints large events faster, 4096 commits small things
 faster."""
-
-BUSY_MS: Final = 1_000
-"""How long SQLite waits for its own locks. Writers queue on write.lock, so this is only a net: for programs that
-open the file without our protocol, and for the moments of recovery."""
 
 STATEMENTS_MAX: Final = 512
 """Prepared statements kept by a connection; more than the library has."""

@@ -7,6 +7,10 @@ from typing import Final
 
 from eventproc.store.model.errors import CorruptRecord, DiskFull
 
+BUSY_MS: Final = 1_000
+"""How long SQLite waits for its own locks. Writers queue on write.lock, so this is only a net: for programs that
+open the file without our protocol, and for the moments of recovery."""
+
 ENDS_TRANSACTION: Final = frozenset(
     {
         sqlite3.SQLITE_FULL,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -195,6 +195,14 @@ def _opening_failed(why: sqlite3.Error, path: Path) -> Exception:
     return explained(why, str(path))
 
 
+async def _kept(opening: Awaitable[ThreadConnection], undo: AsyncExitStack) -> ThreadConnection:
+    """Open a connection, whatever is cancelled meanwhile, and let `undo` close it."""
+    with anyio.CancelScope(shield=True):
+        connection = await opening
+    undo.push_async_callback(connection.close)
+    return connection
+
+
 class FileDatabase(Database):
     """See `open_database`."""
 
@@ -245,11 +253,16 @@ class FileDatabase(Database):
 
     @classmethod
     async def start(cls, path: Path, opened: _Opened, *, clock: Clock, faults: Faults) -> FileDatabase:
-        """Give the connections their threads and begin to listen."""
-        writer_connection = await ThreadConnection.start(lambda: opened.connection)
-        connections = [await driver.open_reader(path / DATABASE) for _ in range(READERS_COUNT)]
-        readers = Readers(connections, clock=clock, path=str(path))
-        database = cls(path, opened, writer_connection, readers, clock=clock, faults=faults)
+        """Give the connections their threads and begin to listen. Closes `opened` when it cannot."""
+        async with AsyncExitStack() as undo:
+            undo.callback(opened.close)
+            writer_connection = await _kept(ThreadConnection.start(lambda: opened.connection), undo)
+            connections = [
+                await _kept(driver.open_reader(path / DATABASE), undo) for _ in range(READERS_COUNT)
+            ]
+            readers = Readers(connections, clock=clock, path=str(path))
+            database = cls(path, opened, writer_connection, readers, clock=clock, faults=faults)
+            undo.pop_all()
         database._listener.start()
         return database
 

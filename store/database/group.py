@@ -18,10 +18,10 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar, cast
 
 from eventproc.store.clock import Clock
-from eventproc.store.database.failures import ENDS_TRANSACTION, explained, primary_code
+from eventproc.store.database.failures import BUSY_MS, ENDS_TRANSACTION, explained, primary_code
 from eventproc.store.database.tx import Tx
 from eventproc.store.faults import WRITE_BEGUN, WRITE_COMMIT, WRITE_COMMITTED, Faults
-from eventproc.store.model.errors import DatabaseStopped, DiskFull
+from eventproc.store.model.errors import DatabaseStopped, DiskFull, LockHeld
 
 T = TypeVar("T")
 
@@ -212,9 +212,13 @@ class GroupWriter:
             self._roll_back()
             return why
         cause = why.__cause__ if isinstance(why, _TransactionEnded) else why
-        if cause is not None and primary_code(cause) == sqlite3.SQLITE_FULL:
+        code = None if cause is None else primary_code(cause)
+        if code == sqlite3.SQLITE_FULL:
             self._roll_back()
             return DiskFull(path=self._path)
+        if code == sqlite3.SQLITE_BUSY:  # a program without our protocol came between two runs of the group
+            self._roll_back()
+            return LockHeld(path=self._path, pid=None, for_ms=BUSY_MS)
         stopped = self._stop(why)
         self._roll_back()
         return stopped

@@ -57,10 +57,9 @@ class Hub:
     def compare(self, values: dict[Watch, Hashable]) -> None:
         """Wake the topics whose probes gave other values than last time."""
         for watch, value in values.items():
-            last = self._last.get(watch)
-            if last is None:  # nobody waits for it any more
+            if watch not in self._last:  # nobody waits for it any more
                 continue
-            self._last[watch] = value
+            last, self._last[watch] = self._last[watch], value
             if last is UNKNOWN or value is UNKNOWN or last != value:
                 self.wake((watch.topic,))
 
