@@ -1,0 +1,49 @@
+"""What streams there are: scopes, streams, epochs, as versioned records, and the system's own streams."""
+
+from eventproc.store.catalog.kinds import EPOCH, SCOPE, STREAM, Scope, Stream
+from eventproc.store.catalog.queries import (
+    StoredHistory,
+    current_epoch,
+    find_stream,
+    get_scope,
+    get_stream,
+    head_offsets,
+    list_scopes,
+    list_streams,
+    stream_names,
+    tail_offsets,
+)
+from eventproc.store.catalog.system import (
+    ABORT_STREAM,
+    COMMIT_STREAM,
+    REQUEST_STREAM,
+    SYSTEM_MIGRATION,
+    SYSTEM_SCOPE,
+    SystemStream,
+    insert_stream,
+)
+
+__all__ = [
+    "ABORT_STREAM",
+    "COMMIT_STREAM",
+    "EPOCH",
+    "REQUEST_STREAM",
+    "SCOPE",
+    "STREAM",
+    "SYSTEM_MIGRATION",
+    "SYSTEM_SCOPE",
+    "Scope",
+    "StoredHistory",
+    "Stream",
+    "SystemStream",
+    "current_epoch",
+    "find_stream",
+    "get_scope",
+    "get_stream",
+    "head_offsets",
+    "insert_stream",
+    "list_scopes",
+    "list_streams",
+    "stream_names",
+    "tail_offsets",
+]

@@ -1,0 +1,80 @@
+"""The records of the catalog, and the invariants that hold whoever changes them.
+
+A stream's record is small and read by everybody; its history is one immutable record an epoch, so that
+a stream that was scaled a thousand times still costs two look-ups.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from eventproc.store.model.epochs import Epoch
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.policies import StreamConfig
+from eventproc.store.model.states import ScopeState, StreamState
+from eventproc.store.records import Kind
+
+
+@attrs.frozen(kw_only=True)
+class Scope:
+    """A namespace of streams. `state` is DELETING while a recursive delete empties it."""
+
+    name: str
+    created_ms: int
+    state: ScopeState = ScopeState.ACTIVE
+
+
+@attrs.frozen(kw_only=True)
+class Stream:
+    """A stream as the catalog knows it.
+
+    name: "scope/stream". stream_id: its incarnation, never reused. epoch: number of the current one.
+    first_epoch: the oldest whose record is kept. head: the cut it was truncated at, {segment: offset},
+    -1 for a segment that begins after the cut; None while nothing was truncated.
+    """
+
+    name: str
+    stream_id: int
+    state: StreamState
+    config: StreamConfig
+    created_ms: int
+    epoch: int = 0
+    first_epoch: int = 0
+    head: dict[SegmentId, int] | None = None
+
+
+def _stream_may_follow(before: Stream | None, after: Stream) -> str | None:
+    if before is None:
+        return None
+    if (before.name, before.stream_id) != (after.name, after.stream_id):
+        return f"a stream keeps its name and id; {before.name}#{before.stream_id} -> {after.name}#{after.stream_id}"
+    if after.epoch not in (before.epoch, before.epoch + 1):
+        return f"an epoch is followed by the next; {before.epoch} -> {after.epoch}"
+    if after.first_epoch < before.first_epoch:
+        return f"history is compacted forward; {before.first_epoch} -> {after.first_epoch}"
+    if before.head is not None:
+        if after.head is None:
+            return "a truncated stream stays truncated"
+        back = [segment for segment, offset in before.head.items() if after.head.get(segment, offset) < offset]
+        if back:
+            return f"the head of segment {back[0]} would move back"
+    if before.state is StreamState.SEALED and after.state not in (StreamState.SEALED, StreamState.DELETING):
+        return f"a sealed stream stays sealed; -> {after.state.value}"
+    return None
+
+
+SCOPE: Final = Kind(name="scope", value=Scope)
+STREAM: Final = Kind(name="stream", value=Stream, invariant=_stream_may_follow)
+EPOCH: Final = Kind(name="epoch", value=Epoch, invariant=lambda before, after: "an epoch is immutable" if before else None)
+
+
+def epoch_key(stream_id: int, number: int) -> str:
+    """Return the key of an epoch's record; keys of one stream sort by number."""
+    return f"{stream_id:016d}/{number:010d}"
+
+
+def epoch_prefix(stream_id: int) -> str:
+    """Return what the keys of a stream's epochs begin with."""
+    return f"{stream_id:016d}/"

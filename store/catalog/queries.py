@@ -1,0 +1,103 @@
+"""Questions about scopes, streams and their history; functions of a transaction, they change nothing."""
+
+from __future__ import annotations
+
+from eventproc.store.catalog.kinds import EPOCH, SCOPE, STREAM, Scope, Stream, epoch_key
+from eventproc.store.database import Tx
+from eventproc.store.model.epochs import Epoch
+from eventproc.store.model.errors import CorruptRecord, NotFound, StreamReplaced
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.records import Versioned, find, get, keys
+from eventproc.store.segments import segment_state
+
+
+def get_scope(tx: Tx, name: str) -> Versioned[Scope]:
+    """Return the scope. Raises NotFound."""
+    return get(tx, SCOPE, name)
+
+
+def find_stream(tx: Tx, name: str) -> Versioned[Stream] | None:
+    """Return the stream named "scope/stream", or None."""
+    return find(tx, STREAM, name)
+
+
+def get_stream(tx: Tx, name: str, *, stream_id: int | None = None) -> Versioned[Stream]:
+    """Return the stream named "scope/stream".
+
+    stream_id: the incarnation that is meant. Raises NotFound naming what is missing, the scope or the
+    stream, and StreamReplaced when another incarnation, or none, has the name now.
+    """
+    found = find(tx, STREAM, name)
+    if stream_id is not None and (found is None or found.value.stream_id != stream_id):
+        current = None if found is None else found.value.stream_id
+        raise StreamReplaced(stream=name, stream_id=stream_id, current_id=current)
+    if found is None:
+        get_scope(tx, name.partition("/")[0])
+        raise NotFound(kind="stream", name=name)
+    return found
+
+
+def list_scopes(tx: Tx) -> list[Scope]:
+    """Return all scopes but the system's, by name."""
+    return [get(tx, SCOPE, key).value for key in keys(tx, SCOPE) if not key.startswith("_")]
+
+
+def stream_names(tx: Tx, scope: str) -> list[str]:
+    """Return the names "scope/stream" of the scope's streams, sorted."""
+    return keys(tx, STREAM, prefix=f"{scope}/")
+
+
+def list_streams(tx: Tx, scope: str | None = None) -> list[Stream]:
+    """Return the streams of the scope, or of all scopes but the system's, by name. Raises NotFound."""
+    if scope is not None:
+        get_scope(tx, scope)
+        names = stream_names(tx, scope)
+    else:
+        names = [name for name in keys(tx, STREAM) if not name.startswith("_")]
+    return [get(tx, STREAM, name).value for name in names]
+
+
+def current_epoch(tx: Tx, stream: Stream) -> Epoch:
+    """Return the epoch whose segments are active. Two look-ups with that of the stream."""
+    return StoredHistory(tx, stream).epoch(stream.epoch)
+
+
+class StoredHistory:
+    """The history of a stream as the pure model asks for it, read epoch by epoch from one transaction."""
+
+    def __init__(self, tx: Tx, stream: Stream) -> None:
+        self._tx = tx
+        self._stream_id = stream.stream_id
+        self._epochs: dict[int, Epoch] = {}
+        self.stream = stream.name
+        self.current = stream.epoch
+        self.first = stream.first_epoch
+
+    def epoch(self, number: int) -> Epoch:
+        """Return the epoch. Raises NotFound outside [first, current]."""
+        if (found := self._epochs.get(number)) is None:
+            if not self.first <= number <= self.current:
+                raise NotFound(kind="epoch", name=f"{self.stream} {number}")
+            record = find(self._tx, EPOCH, epoch_key(self._stream_id, number))
+            if record is None:
+                raise CorruptRecord(key=f"{self.stream} epoch {number}", reason="its record is missing")
+            found = self._epochs[number] = record.value
+        return found
+
+
+def head_offsets(tx: Tx, stream: Stream) -> dict[SegmentId, int]:
+    """Return the earliest readable cut: that of the truncation, else the first epoch at 0."""
+    if stream.head is not None:
+        return dict(stream.head)
+    return dict.fromkeys(StoredHistory(tx, stream).epoch(stream.first_epoch).ids, 0)
+
+
+def tail_offsets(tx: Tx, stream: Stream) -> dict[SegmentId, int]:
+    """Return the end of all active segments, of one moment. One look-up a segment."""
+    offsets = {}
+    for segment in current_epoch(tx, stream).ids:
+        state = segment_state(tx, stream.stream_id, segment)
+        if state is None:
+            raise CorruptRecord(key=f"{stream.name} segment {segment}", reason="active, and its row is missing")
+        offsets[segment] = state.tail
+    return offsets

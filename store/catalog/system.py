@@ -1,0 +1,72 @@
+"""The system's own scope and streams, and the one place where a stream's rows are first written.
+
+`_system/request`, `commit` and `abort` are ordinary streams of two segments, rows of the first schema:
+making them through the request stream would be a circle, and a poisoned request would stop the
+truncation of its own stream (pitfalls.md item 26).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from eventproc.store.catalog.kinds import EPOCH, SCOPE, STREAM, Scope, Stream, epoch_key
+from eventproc.store.database import Migration, Tx
+from eventproc.store.model.epochs import first_epoch
+from eventproc.store.model.policies import ScalingPolicy, StreamConfig
+from eventproc.store.model.states import StreamEvent, StreamState, advance
+from eventproc.store.records import create
+from eventproc.store.schema import create_tables
+from eventproc.store.segments import create_segments
+
+SYSTEM_SCOPE: Final = "_system"
+
+SYSTEM_SEGMENTS: Final = 2
+"""Segments of each internal stream: enough to see that order per key, not per stream, is what holds."""
+
+
+@attrs.frozen
+class SystemStream:
+    """An internal stream: its name and the id it has in every directory."""
+
+    name: str
+    stream_id: int
+
+
+REQUEST_STREAM: Final = SystemStream("_system/request", 1)
+COMMIT_STREAM: Final = SystemStream("_system/commit", 2)
+ABORT_STREAM: Final = SystemStream("_system/abort", 3)
+
+
+def insert_stream(tx: Tx, name: str, config: StreamConfig) -> Stream:
+    """Write the rows of a new stream: its record, its first epoch, its segments. Raises AlreadyExists."""
+    row = tx.execute(
+        "INSERT INTO counter (name, value) VALUES ('stream_id', 1)"
+        " ON CONFLICT DO UPDATE SET value = value + 1 RETURNING value"
+    ).fetchone()
+    stream = Stream(
+        name=name,
+        stream_id=row[0],
+        state=advance(StreamState.CREATING, StreamEvent.CREATED, name=name),
+        config=config,
+        created_ms=tx.now_ms,
+    )
+    create(tx, STREAM, name, stream)
+    epoch = first_epoch(config.scaling.segments_min, created_ms=tx.now_ms)
+    create(tx, EPOCH, epoch_key(stream.stream_id, epoch.number), epoch)
+    create_segments(tx, stream.stream_id, epoch.ids)
+    return stream
+
+
+def _create_system(tx: Tx) -> None:
+    create_tables(tx)
+    create(tx, SCOPE, SYSTEM_SCOPE, Scope(name=SYSTEM_SCOPE, created_ms=tx.now_ms))
+    config = StreamConfig(scaling=ScalingPolicy.fixed(SYSTEM_SEGMENTS))
+    for system in (REQUEST_STREAM, COMMIT_STREAM, ABORT_STREAM):
+        made = insert_stream(tx, system.name, config)
+        assert made.stream_id == system.stream_id, f"{system.name}: {made.stream_id} is not {system.stream_id}"
+
+
+SYSTEM_MIGRATION: Final = Migration(number=1, apply=_create_system)
+"""The first schema: every table, and the rows of the internal streams."""

@@ -1,0 +1,79 @@
+"""Time, randomness and ids from one injected source, so that a test can own them.
+
+Wall-clock milliseconds stamp events, ages and holds; monotonic milliseconds of one boot measure leases
+and deadlines (architecture.md section 3, "Time"). Nothing else in the project reads a clock.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Source of time, randomness and identifiers. Safe to call from any thread."""
+
+    @property
+    def boot_id(self) -> str:
+        """Identifier of this boot of the machine; leases of another boot have ended."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC; may step in either direction."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some moment of this boot; the same for all its processes; never steps back."""
+
+    def random_bytes(self, count: int) -> bytes:
+        """Return `count` random bytes."""
+
+
+class SystemClock:
+    """The machine's clocks and random source."""
+
+    def __init__(self) -> None:
+        self.boot_id = _read_boot_id()
+
+    def wall_ms(self) -> int:
+        """See `Clock.wall_ms`."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        """See `Clock.monotonic_ms`."""
+        return time.monotonic_ns() // 1_000_000
+
+    def random_bytes(self, count: int) -> bytes:
+        """See `Clock.random_bytes`."""
+        return secrets.token_bytes(count)
+
+
+def new_id(clock: Clock) -> str:
+    """Return a UUID version 7 (RFC 9562 section 5.7): 48 bits of wall milliseconds, 74 random bits.
+
+    Ids made later sort later, to the millisecond, so that tables keyed by them list by time.
+    """
+    wall = clock.wall_ms().to_bytes(6, "big")
+    tail = bytearray(clock.random_bytes(10))
+    tail[0] = 0x70 | (tail[0] & 0x0F)
+    tail[2] = 0x80 | (tail[2] & 0x3F)
+    text = (wall + bytes(tail)).hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def id_time_ms(identifier: str) -> int:
+    """Return the wall milliseconds at which a UUID version 7 was made. Raises ValueError for any other text."""
+    text = identifier.replace("-", "")
+    if len(text) != 32 or text[12] != "7":
+        raise ValueError(f"{identifier!r} is not a UUID of version 7")
+    return int(text[:12], 16)
+
+
+def _read_boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        # Where the kernel gives none, the boot's moment to the second is as good: leases only need
+        # it to differ between boots.
+        return f"{os.uname().nodename}-{round(time.time() - time.monotonic())}"

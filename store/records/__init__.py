@@ -1,0 +1,22 @@
+"""Versioned records of open kinds: read, change, replace what was read."""
+
+from eventproc.store.records.codec import from_json, to_json
+from eventproc.store.records.kinds import Kind, Upcast
+from eventproc.store.records.modify import modify
+from eventproc.store.records.table import ABSENT, Versioned, create, delete, find, get, keys, replace
+
+__all__ = [
+    "ABSENT",
+    "Kind",
+    "Upcast",
+    "Versioned",
+    "create",
+    "delete",
+    "find",
+    "from_json",
+    "get",
+    "keys",
+    "modify",
+    "replace",
+    "to_json",
+]

@@ -1,0 +1,34 @@
+"""attrs values to JSON and back, through one cattrs converter.
+
+JSON, because a person with nothing but the `sqlite3` shell can read it when something went wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TypeVar
+
+import cattrs
+from cattrs.preconf.json import make_converter
+
+T = TypeVar("T")
+
+_CONVERTER = make_converter(omit_if_default=True, forbid_extra_keys=True, detailed_validation=False)
+
+
+def to_json(value: object) -> bytes:
+    """Return `value`, an attrs instance, as compact UTF-8 JSON; fields at their default are left out."""
+    return json.dumps(_CONVERTER.unstructure(value), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def from_json(body: bytes, kind: type[T]) -> T:
+    """Return the `kind` that `to_json` wrote as `body`. Raises ValueError naming what does not fit."""
+    return from_plain(json.loads(body), kind)
+
+
+def from_plain(plain: object, kind: type[T]) -> T:
+    """Return `plain`, made of JSON's types, as a `kind`. Raises ValueError naming what does not fit."""
+    try:
+        return _CONVERTER.structure(plain, kind)
+    except (cattrs.BaseValidationError, cattrs.ForbiddenExtraKeysError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not a {kind.__name__}: {error}") from error

@@ -1,0 +1,91 @@
+"""Records in the database: create, get, replace(expected) and delete, as functions of a transaction.
+
+One statement decides, the loser learns why, and nothing is half done. A version is 1 at creation and
+grows by one with each replace, for ever (invariant 7).
+"""
+
+from __future__ import annotations
+
+from typing import Final, Generic, TypeVar
+
+import attrs
+
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import AlreadyExists, NotFound, VersionConflict
+from eventproc.store.records.kinds import Kind
+
+T = TypeVar("T")
+
+ABSENT: Final = 0
+"""The version of a record that must not exist."""
+
+
+@attrs.frozen
+class Versioned(Generic[T]):
+    """A record as it was read: its key, its version, its value. Hand it back to `replace`."""
+
+    key: str
+    version: int
+    value: T
+
+
+def create(tx: Tx, kind: Kind[T], key: str, value: T) -> Versioned[T]:
+    """Store a new record at version 1. Raises AlreadyExists."""
+    kind.verify(key, None, value)
+    done = tx.execute(
+        "INSERT INTO record (kind, key, version, body) VALUES (?, ?, 1, ?) ON CONFLICT DO NOTHING",
+        (kind.name, key, kind.encode(value)),
+    )
+    if done.rowcount != 1:
+        raise AlreadyExists(kind=kind.name, name=key)
+    return Versioned(key, 1, value)
+
+
+def find(tx: Tx, kind: Kind[T], key: str) -> Versioned[T] | None:
+    """Return the record, or None. One b-tree look-up and one JSON document."""
+    row = tx.execute("SELECT version, body FROM record WHERE kind = ? AND key = ?", (kind.name, key)).fetchone()
+    return None if row is None else Versioned(key, row[0], kind.decode(key, row[1]))
+
+
+def get(tx: Tx, kind: Kind[T], key: str) -> Versioned[T]:
+    """Return the record. Raises NotFound."""
+    if (found := find(tx, kind, key)) is None:
+        raise NotFound(kind=kind.name, name=key)
+    return found
+
+
+def replace(tx: Tx, kind: Kind[T], before: Versioned[T], value: T) -> Versioned[T]:
+    """Store `value` where `before` still stands. Raises VersionConflict, or NotFound when it is gone."""
+    kind.verify(before.key, before.value, value)
+    done = tx.execute(
+        "UPDATE record SET version = version + 1, body = ? WHERE kind = ? AND key = ? AND version = ?",
+        (kind.encode(value), kind.name, before.key, before.version),
+    )
+    if done.rowcount == 1:
+        return Versioned(before.key, before.version + 1, value)
+    raise _why_stale(tx, kind, before)
+
+
+def delete(tx: Tx, kind: Kind[T], before: Versioned[T]) -> None:
+    """Remove the record that `before` is. Raises VersionConflict, or NotFound when it is gone."""
+    done = tx.execute(
+        "DELETE FROM record WHERE kind = ? AND key = ? AND version = ?", (kind.name, before.key, before.version)
+    )
+    if done.rowcount != 1:
+        raise _why_stale(tx, kind, before)
+
+
+def keys(tx: Tx, kind: Kind[T], *, prefix: str = "", after: str = "", limit: int = -1) -> list[str]:
+    """Return the sorted keys of a kind that begin with `prefix` and sort after `after`, at most `limit`."""
+    rows = tx.execute(
+        "SELECT key FROM record WHERE kind = ? AND key >= ? AND key < ? AND key > ? ORDER BY key LIMIT ?",
+        (kind.name, prefix, prefix + "\U0010ffff", after, limit),
+    )
+    return [row[0] for row in rows]
+
+
+def _why_stale(tx: Tx, kind: Kind[T], before: Versioned[T]) -> VersionConflict | NotFound:
+    row = tx.execute("SELECT version FROM record WHERE kind = ? AND key = ?", (kind.name, before.key)).fetchone()
+    if row is None:
+        return NotFound(kind=kind.name, name=before.key)
+    return VersionConflict(key=f"{kind.name} {before.key}", expected=before.version, actual=row[0])

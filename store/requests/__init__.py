@@ -1,0 +1,31 @@
+"""Requests of workflows: intent, event and outcome, in one row and one transaction."""
+
+from eventproc.store.requests.events import post
+from eventproc.store.requests.table import (
+    OUTCOME_MEMORY_MS,
+    Request,
+    RequestStatus,
+    find_request,
+    finish_request,
+    forget_outcomes,
+    get_request,
+    list_requests,
+    pending_requests,
+    submit_request,
+    watch_request,
+)
+
+__all__ = [
+    "OUTCOME_MEMORY_MS",
+    "Request",
+    "RequestStatus",
+    "find_request",
+    "finish_request",
+    "forget_outcomes",
+    "get_request",
+    "list_requests",
+    "pending_requests",
+    "post",
+    "submit_request",
+    "watch_request",
+]

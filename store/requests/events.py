@@ -1,0 +1,20 @@
+"""Posting to an internal stream: a row in the transaction that made it necessary."""
+
+from __future__ import annotations
+
+from eventproc.store.catalog import SystemStream, current_epoch, get_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.routing import position
+from eventproc.store.segments import EventBlock, Part, append
+
+
+def post(tx: Tx, stream: SystemStream, key: str, payload: bytes) -> None:
+    """Append one event to an internal stream, routed by `key`, as part of `tx`.
+
+    It exists exactly when the rest of the transaction does, so that there is no index of posted events,
+    no sweeper of lost ones, and no event without its intent.
+    """
+    where = position(key)
+    epoch = current_epoch(tx, get_stream(tx, stream.name).value)
+    block = EventBlock(payloads=[payload], keys=[key], positions=[where])
+    append(tx, stream.name, stream.stream_id, [Part(epoch.find(where).id, block.encode())])

@@ -1,0 +1,161 @@
+"""The table `request`: a pending row is the intent of a workflow, a finished one its outcome.
+
+One intent per (target, kind): an equal one joins it, a different one is refused while it lasts
+(architecture.md section 5). Keeping intent and outcome in one row makes "clear the intent and write the
+outcome" one statement, which cannot be half done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+import attrs
+
+from eventproc.store.catalog import REQUEST_STREAM
+from eventproc.store.clock import id_time_ms
+from eventproc.store.database import Tx, Watch
+from eventproc.store.model.errors import Expired, EventprocError, InProgress, InvalidArgument, NotFound, Rejected
+from eventproc.store.model.failures import error_from_plain, error_to_plain
+from eventproc.store.requests.events import post
+
+OUTCOME_MEMORY_MS: Final = 24 * 3600 * 1000
+"""How long an outcome is kept. A retry with an id older than this is refused, so that it never runs
+twice; longer keeps more rows, shorter refuses slower callers."""
+
+
+class RequestStatus(str, Enum):
+    """What became of a request."""
+
+    PENDING = "pending"
+    DONE = "done"
+    REJECTED = "rejected"
+
+
+@attrs.frozen
+class Request:
+    """A request and what became of it.
+
+    id: UUID version 7. target: what it is about, "scope/stream" or a scope. kind: of the workflow.
+    body: the request's value as JSON. error: why it was rejected. Times in wall ms.
+    """
+
+    id: str
+    target: str
+    kind: str
+    body: bytes
+    status: RequestStatus
+    error: EventprocError | None
+    created_ms: int
+    finished_ms: int | None
+
+
+_COLUMNS: Final = "id, target, kind, body, status, error, created_ms, finished_ms"
+
+
+def submit_request(
+    tx: Tx, *, request_id: str, target: str, kind: str, body: bytes, satisfied: Callable[[], bool]
+) -> Request:
+    """Record the intent and post its event; return the request to wait for.
+
+    satisfied: returns whether there is nothing to do, and then the outcome is written at once and no event
+    is posted; what it raises refuses the request. It is asked for new requests only. A repeated `request_id` returns what became of the first; a pending request with an equal body is joined: the
+    returned id is then that of the other. Raises InProgress for one with a different body, Expired for
+    an id older than OUTCOME_MEMORY_MS that is not known any more, InvalidArgument for no UUIDv7.
+    """
+    if (repeated := find_request(tx, request_id)) is not None:
+        if (repeated.target, repeated.kind, repeated.body) != (target, kind, body):
+            raise InvalidArgument(what="request id", value=request_id, reason="it belongs to a different request")
+        return repeated
+    try:
+        age_ms = tx.now_ms - id_time_ms(request_id)
+    except ValueError as error:
+        raise InvalidArgument(what="request id", value=request_id, reason="it is not a UUID of version 7") from error
+    if age_ms > OUTCOME_MEMORY_MS:
+        raise Expired(target=target, request_id=request_id)
+    if (other := _find_intent(tx, target, kind)) is not None:
+        if other.body != body:
+            raise InProgress(target=target, kind=kind, request_id=other.id)
+        return other
+    done = satisfied()
+    status = RequestStatus.DONE if done else RequestStatus.PENDING
+    made = Request(request_id, target, kind, body, status, None, tx.now_ms, tx.now_ms if done else None)
+    tx.execute(
+        f"INSERT INTO request ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, NULL, ?, ?)",
+        (made.id, target, kind, body, status.value, made.created_ms, made.finished_ms),
+    )
+    if not done:
+        post(tx, REQUEST_STREAM, target, request_id.encode())
+    return made
+
+
+def finish_request(tx: Tx, request_id: str, error: Rejected | None = None) -> None:
+    """Write the outcome of a pending request and thereby clear its intent."""
+    status = RequestStatus.DONE if error is None else RequestStatus.REJECTED
+    body = None if error is None else json.dumps(error_to_plain(error))
+    done = tx.execute(
+        "UPDATE request SET status = ?, error = ?, finished_ms = ? WHERE id = ? AND status = 'pending'",
+        (status.value, body, tx.now_ms, request_id),
+    )
+    assert done.rowcount == 1, f"request {request_id} was not pending"
+    tx.wake(("request", request_id))
+
+
+def find_request(tx: Tx, request_id: str) -> Request | None:
+    """Return the request, or None when it never was or is forgotten."""
+    return _one(tx, "id = ?", (request_id,))
+
+
+def get_request(tx: Tx, request_id: str) -> Request:
+    """Return the request. Raises NotFound."""
+    if (found := find_request(tx, request_id)) is None:
+        raise NotFound(kind="request", name=request_id)
+    return found
+
+
+def list_requests(tx: Tx, *, limit: int = 100) -> list[Request]:
+    """Return the newest requests, newest first."""
+    rows = tx.execute(f"SELECT {_COLUMNS} FROM request ORDER BY id DESC LIMIT ?", (limit,))
+    return [_request(row) for row in rows.fetchall()]
+
+
+def pending_requests(tx: Tx) -> int:
+    """Return how many requests are pending; one index."""
+    row = tx.execute("SELECT count(*) FROM request WHERE status = 'pending'").fetchone()
+    return int(row[0])
+
+
+def watch_request(request_id: str) -> Watch:
+    """Return what to subscribe to in order to learn of the request's outcome, whoever runs it."""
+
+    def probe(tx: Tx) -> bool:
+        row = tx.execute("SELECT status FROM request WHERE id = ?", (request_id,)).fetchone()
+        return row is not None and row[0] != RequestStatus.PENDING.value
+
+    return Watch(("request", request_id), probe)
+
+
+def forget_outcomes(tx: Tx, *, limit: int = 1000) -> bool:
+    """Drop outcomes older than OUTCOME_MEMORY_MS, at most `limit`. Return whether there may be more."""
+    done = tx.execute(
+        "DELETE FROM request WHERE id IN (SELECT id FROM request WHERE finished_ms < ? ORDER BY id LIMIT ?)",
+        (tx.now_ms - OUTCOME_MEMORY_MS, limit),
+    )
+    return done.rowcount == limit
+
+
+def _find_intent(tx: Tx, target: str, kind: str) -> Request | None:
+    return _one(tx, "target = ? AND kind = ? AND status = 'pending'", (target, kind))
+
+
+def _one(tx: Tx, where: str, parameters: tuple[str, ...]) -> Request | None:
+    row = tx.execute(f"SELECT {_COLUMNS} FROM request WHERE {where}", parameters).fetchone()
+    return None if row is None else _request(row)
+
+
+def _request(row: tuple[str, str, str, bytes, str, str | None, int, int | None]) -> Request:
+    identifier, target, kind, body, status, error, created_ms, finished_ms = row
+    reason = None if error is None else error_from_plain(json.loads(error))
+    return Request(identifier, target, kind, bytes(body), RequestStatus(status), reason, created_ms, finished_ms)

@@ -1,0 +1,138 @@
+"""The schema of the one database: every table, and why it has the shape it has.
+
+Until the first release there is one schema, edited in place (architecture.md section 1). A table is an
+index-organised b-tree (WITHOUT ROWID) wherever rows are found by a natural key, because the price of a
+small commit is the number of b-trees it touches.
+"""
+
+from __future__ import annotations
+
+from eventproc.store.database import Tx
+
+TABLES = """
+-- One versioned value per row; the kinds are registered by those who own them (store/records).
+CREATE TABLE record (
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (kind, key)
+) WITHOUT ROWID;
+
+-- Numbers that only grow, such as the last stream id.
+CREATE TABLE counter (
+    name TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- One row per segment that still has a reader's interest. `head` is where readable bytes begin.
+-- `base_*` is where the next append goes when no extent is left: the tail is otherwise derived from
+-- the last extent. `sealed_length` is NULL while the segment accepts appends; `sealed_epoch` is the
+-- first epoch that no longer contains it.
+CREATE TABLE segment (
+    stream_id INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    head INTEGER NOT NULL DEFAULT 0,
+    head_number INTEGER NOT NULL DEFAULT 0,
+    base_offset INTEGER NOT NULL DEFAULT 0,
+    base_number INTEGER NOT NULL DEFAULT 0,
+    base_time INTEGER NOT NULL DEFAULT 0,
+    sealed_length INTEGER,
+    sealed_epoch INTEGER,
+    PRIMARY KEY (stream_id, segment)
+) WITHOUT ROWID;
+
+-- A run of events of one segment. `place` is the blob that holds their columns, beginning at byte
+-- `place_offset` of its data; NULL means that the columns are `inline`, for a small append, whose
+-- writer and sequence then stand here too.
+CREATE TABLE extent (
+    stream_id INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    start INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    first_number INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    first_time INTEGER NOT NULL,
+    last_time INTEGER NOT NULL,
+    place INTEGER,
+    place_offset INTEGER NOT NULL DEFAULT 0,
+    inline BLOB,
+    writer TEXT,
+    sequence INTEGER,
+    PRIMARY KEY (stream_id, segment, start)
+) WITHOUT ROWID;
+-- Lets the reaper prove that nothing refers to a blob; small appends do not touch it.
+CREATE INDEX extent_place ON extent (place) WHERE place IS NOT NULL;
+
+-- Columns of the events of one or more extents, of one stream. `data` stands last, so that reading the
+-- other columns does not walk its pages.
+CREATE TABLE blob (
+    id INTEGER PRIMARY KEY,
+    stream_id INTEGER NOT NULL,
+    format INTEGER NOT NULL,
+    ends BLOB NOT NULL,
+    keys BLOB,
+    positions BLOB,
+    times BLOB,
+    event_times BLOB,
+    headers BLOB,
+    data BLOB NOT NULL
+);
+
+-- The last sequence of a writer on a stream, when it does not stand in an extent.
+CREATE TABLE writer (
+    stream_id INTEGER NOT NULL,
+    writer TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    at_ms INTEGER NOT NULL,
+    PRIMARY KEY (stream_id, writer)
+) WITHOUT ROWID;
+
+-- A request of a workflow: while pending it is the intent, afterwards the outcome.
+CREATE TABLE request (
+    id TEXT PRIMARY KEY,
+    target TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    body BLOB NOT NULL,
+    status TEXT NOT NULL,
+    error BLOB,
+    created_ms INTEGER NOT NULL,
+    finished_ms INTEGER
+) WITHOUT ROWID;
+-- At most one intent per (target, kind).
+CREATE UNIQUE INDEX request_intent ON request (target, kind) WHERE status = 'pending';
+
+-- Progress of a processor group on a segment, fenced by the epoch of its owner.
+CREATE TABLE group_segment (
+    group_name TEXT NOT NULL,
+    stream_id INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    finished TEXT NOT NULL,
+    PRIMARY KEY (group_name, stream_id, segment)
+) WITHOUT ROWID;
+
+-- Who owns something only one instance may do. `owner_epoch` grows with each new owner.
+CREATE TABLE owner (
+    name TEXT PRIMARY KEY,
+    instance TEXT NOT NULL,
+    owner_epoch INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- Streams with bytes that nobody can read any more: truncated (deleted = 0) or deleted (deleted = 1).
+CREATE TABLE reap (
+    stream_id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    deleted INTEGER NOT NULL
+);
+"""
+
+
+def create_tables(tx: Tx) -> None:
+    """Create every table in the transaction `tx`; the database must have none of them."""
+    for statement in TABLES.split(";"):
+        if statement.strip():
+            tx.execute(statement)
+
+

@@ -1,0 +1,59 @@
+"""Segments: append-only sequences of framed events, kept as an index of extents over columnar blobs."""
+
+from eventproc.store.segments.append import Landed, Part, WriterSequence, append, last_sequence
+from eventproc.store.segments.block import FRAME_BYTES, Encoded, EventBlock, Headers
+from eventproc.store.segments.event import NO_HEADERS, Event, Run, events_of
+from eventproc.store.segments.lifecycle import (
+    create_segments,
+    delete_segments,
+    number_at,
+    request_reaping,
+    seal_segments,
+    sealed_lengths,
+    truncate_segments,
+)
+from eventproc.store.segments.read import (
+    READ_BYTES_MAX,
+    SegmentState,
+    Slice,
+    extents,
+    is_event_border,
+    read,
+    segment_state,
+)
+from eventproc.store.segments.reaper import forget_writers, free_step, join_step
+from eventproc.store.segments.recent import Recent
+
+__all__ = [
+    "FRAME_BYTES",
+    "NO_HEADERS",
+    "READ_BYTES_MAX",
+    "Encoded",
+    "Event",
+    "EventBlock",
+    "Headers",
+    "Landed",
+    "Part",
+    "Recent",
+    "Run",
+    "SegmentState",
+    "Slice",
+    "WriterSequence",
+    "append",
+    "create_segments",
+    "delete_segments",
+    "events_of",
+    "extents",
+    "forget_writers",
+    "free_step",
+    "is_event_border",
+    "join_step",
+    "last_sequence",
+    "number_at",
+    "read",
+    "request_reaping",
+    "seal_segments",
+    "sealed_lengths",
+    "segment_state",
+    "truncate_segments",
+]

@@ -1,0 +1,219 @@
+"""Events as columns: what a writer hands over, what a segment stores, what a reader gets back.
+
+A batch of events is never a list of objects here. It is one list per column on the side of the caller
+(`EventBlock`), and one buffer per column on the side of the database (`Encoded`), so that a stored blob
+becomes Arrow columns without a loop per event, and a batch costs a handful of calls whatever its size.
+
+Framing: each event lies in the segment as Pravega frames it: a 4-byte big-endian type, 0, a 4-byte
+big-endian length, the payload (architecture.md section 3). An offset counts these bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, chain
+from typing import Final
+
+import attrs
+
+FRAME_BYTES: Final = 8
+"""Bytes before each payload: type and length."""
+
+NO_TIME: Final = -(2**63)
+"""Stored event time of an event that has none."""
+
+Headers = Mapping[str, str]
+
+
+class _FrameHeads(dict[int, bytes]):
+    """Length of a payload -> its frame's head; payloads of a stream share few lengths."""
+
+    def __missing__(self, length: int) -> bytes:
+        head = length.to_bytes(FRAME_BYTES, "big")
+        if len(self) < 65_536:
+            self[length] = head
+        return head
+
+
+_FRAME_HEAD = _FrameHeads()
+
+
+@attrs.define(eq=False)
+class EventBlock:
+    """Events in order, one list per column; a column that no event uses is None.
+
+    payloads: n values of bytes. keys: n routing keys, None for an event without. positions: n routing
+    positions in [0,1), NaN for an event without key. event_times: n user times in ms, or None.
+    headers: n mappings or None. All present lists have the same length.
+    """
+
+    payloads: list[bytes]
+    keys: list[str | None] | None = None
+    positions: list[float] | None = None
+    event_times: list[int | None] | None = None
+    headers: list[Headers | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    def encode(self) -> Encoded:
+        """Return the columns as buffers. About 0.3 us per event of 100 bytes."""
+        lengths = array("I", map(len, self.payloads))
+        frames = chain.from_iterable(zip(map(_FRAME_HEAD.__getitem__, lengths), self.payloads))
+        return Encoded(
+            block=self,
+            lengths=lengths,
+            data=b"".join(frames),
+            keys=None if self.keys is None else _encode_keys(self.keys),
+        )
+
+
+@attrs.frozen(eq=False)
+class Encoded:
+    """An `EventBlock` with its costly columns ready, so that little is left to do under the write lock."""
+
+    block: EventBlock
+    lengths: array[int]
+    data: bytes
+    keys: KeyColumn | None
+
+    @property
+    def count(self) -> int:
+        """Number of events."""
+        return len(self.lengths)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that these events take in their segment."""
+        return len(self.data)
+
+
+@attrs.frozen(eq=False)
+class KeyColumn:
+    """UTF-8 keys: their byte lengths, their text, and one byte per event that is 0 where there is no key."""
+
+    lengths: array[int]
+    text: bytes
+    present: bytes | None
+
+
+@attrs.frozen(eq=False)
+class Columns:
+    """Columns as one blob stores them; None where no event has a value.
+
+    ends: uint32, byte ends of the frames relative to the blob. keys: see `decode_keys`. positions:
+    float64. times: int64 append times, None when all equal the extent's. event_times: int64 with
+    NO_TIME. headers: JSON list. data: the frames.
+    """
+
+    ends: bytes
+    keys: bytes | None
+    positions: bytes | None
+    times: bytes | None
+    event_times: bytes | None
+    headers: bytes | None
+    data: bytes
+
+
+def join(parts: Sequence[Encoded], *, times: bytes | None = None) -> Columns:
+    """Return the columns of `parts`, one after the other, as one blob stores them."""
+    lengths = parts[0].lengths if len(parts) == 1 else array("I", chain.from_iterable(part.lengths for part in parts))
+    ends = array("I", accumulate(map(FRAME_BYTES.__add__, lengths)))
+    blocks = [part.block for part in parts]
+    return Columns(
+        ends=ends.tobytes(),
+        keys=_join_keys(parts),
+        positions=_join_positions(blocks),
+        times=times,
+        event_times=_join_event_times(blocks),
+        headers=_join_headers(blocks),
+        data=parts[0].data if len(parts) == 1 else b"".join([part.data for part in parts]),
+    )
+
+
+def _encode_keys(keys: Sequence[str | None]) -> KeyColumn:
+    present = None
+    if None in keys:
+        present = bytes(key is not None for key in keys)
+        keys = [key or "" for key in keys]
+    texts: Sequence[str] = keys  # type: ignore[assignment]  # the Nones are gone
+    joined = "".join(texts)
+    if joined.isascii():
+        return KeyColumn(array("I", map(len, texts)), joined.encode("ascii"), present)
+    encoded = [text.encode() for text in texts]
+    return KeyColumn(array("I", map(len, encoded)), b"".join(encoded), present)
+
+
+def _join_keys(parts: Sequence[Encoded]) -> bytes | None:
+    columns = [part.keys for part in parts]
+    if all(column is None for column in columns):
+        return None
+    lengths, texts, present = array("I"), [], []
+    all_present = True
+    for part, column in zip(parts, columns):
+        if column is None:
+            lengths.frombytes(bytes(4 * part.count))
+            present.append(bytes(part.count))
+            all_present = False
+        else:
+            lengths.extend(column.lengths)
+            texts.append(column.text)
+            present.append(column.present or b"\1" * part.count)
+            all_present = all_present and column.present is None
+    ends = array("I", accumulate(lengths)).tobytes()
+    return b"".join([b"\0" if all_present else b"\1", ends, *(() if all_present else present), *texts])
+
+
+def _join_positions(blocks: Sequence[EventBlock]) -> bytes | None:
+    if all(block.positions is None for block in blocks):
+        return None
+    nan = float("nan")
+    column = array("d")
+    for block in blocks:
+        column.extend(block.positions if block.positions is not None else [nan] * len(block))
+    return column.tobytes()
+
+
+def _join_event_times(blocks: Sequence[EventBlock]) -> bytes | None:
+    if all(block.event_times is None for block in blocks):
+        return None
+    column = array("q")
+    for block in blocks:
+        times = block.event_times or [None] * len(block)
+        column.extend([NO_TIME if time is None else time for time in times])
+    return column.tobytes()
+
+
+def _join_headers(blocks: Sequence[EventBlock]) -> bytes | None:
+    if all(block.headers is None for block in blocks):
+        return None
+    rows: list[Headers | None] = []
+    for block in blocks:
+        rows.extend(block.headers if block.headers is not None else [None] * len(block))
+    return json.dumps(rows, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_keys(column: bytes, count: int, first: int, last: int) -> list[str | None]:
+    """Return keys [first, last) of a stored key column of `count` events.
+
+    Layout: one byte, 1 when presence bytes follow; `count` uint32 ends; presence bytes, if any; UTF-8.
+    """
+    ends = array("I")
+    ends.frombytes(column[1 : 1 + 4 * count])
+    text_at = 1 + 4 * count + (count if column[0] else 0)
+    begin = ends[first - 1] if first else 0
+    text = column[text_at + begin : text_at + ends[last - 1]]
+    ends = ends[first:last]
+    starts = chain((begin,), ends)
+    keys: list[str | None]
+    if text.isascii():
+        string = text.decode("ascii")
+        keys = [string[start - begin : end - begin] for start, end in zip(starts, ends)]
+    else:
+        keys = [text[start - begin : end - begin].decode() for start, end in zip(starts, ends)]
+    if column[0]:
+        present = column[1 + 4 * count + first : 1 + 4 * count + last]
+        keys = [key if there else None for key, there in zip(keys, present)]
+    return keys

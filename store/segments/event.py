@@ -1,0 +1,116 @@
+"""What readers get: runs of consecutive events of one segment, and the events in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import accumulate, chain, repeat
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+import attrs
+
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments.block import FRAME_BYTES, Headers
+
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Event(NamedTuple):
+    """One event as a reader sees it. A named tuple, because a reader makes half a million a second.
+
+    payload: the bytes that were written. key: routing key, or None. timestamp: when it was appended, ms
+    since 1970, never falling within a segment. event_time: the user's time in ms, or None. segment: id
+    of its segment. offset: where its frame begins in the segment, in bytes. number: its position in the
+    segment, in events. headers: the user's, empty when there are none.
+    """
+
+    payload: bytes
+    key: str | None
+    timestamp: int
+    event_time: int | None
+    segment: SegmentId
+    offset: int
+    number: int
+    headers: Mapping[str, str]
+
+    @property
+    def next_offset(self) -> int:
+        """Where the next event of the segment begins."""
+        return self.offset + FRAME_BYTES + len(self.payload)
+
+
+_make_event: Final = partial(tuple.__new__, Event)
+"""`Event(*columns)` without a Python frame per event."""
+
+
+@attrs.define(eq=False)
+class Run:
+    """Consecutive events of one segment, as columns.
+
+    [start, end) in bytes, first_number in events. time: append time of all of them, or times for each.
+    A column that no event uses is None.
+    """
+
+    segment: SegmentId
+    start: int
+    end: int
+    first_number: int
+    time: int
+    payloads: list[bytes]
+    keys: list[str | None] | None = None
+    event_times: list[int | None] | None = None
+    headers: list[Headers | None] | None = None
+    times: list[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    def events(self) -> Iterator[Event]:
+        """Yield the events in order; about 0.25 us each."""
+        lengths = map(FRAME_BYTES.__add__, map(len, self.payloads))
+        headers = NO_HEADERS if self.headers is None else None
+        columns = zip(
+            self.payloads,
+            self.keys if self.keys is not None else repeat(None),
+            self.times if self.times is not None else repeat(self.time),
+            self.event_times if self.event_times is not None else repeat(None),
+            repeat(self.segment),
+            accumulate(lengths, initial=self.start),
+            range(self.first_number, self.first_number + len(self.payloads)),
+            repeat(headers) if self.headers is None else [found or NO_HEADERS for found in self.headers],
+        )
+        return map(_make_event, columns)
+
+    def split(self, offset: int) -> tuple[Run, Run]:
+        """Return the events before `offset` and those from it on; `offset` must be an event border inside."""
+        ends = accumulate(map(FRAME_BYTES.__add__, map(len, self.payloads)), initial=self.start)
+        at = next((index for index, border in enumerate(ends) if border == offset), None)
+        assert at is not None, f"{offset} is not an event border of [{self.start}, {self.end})"
+        return self._slice(0, at, self.start, offset), self._slice(at, len(self), offset, self.end)
+
+    def _slice(self, first: int, last: int, start: int, end: int) -> Run:
+        def cut(column: list[object] | None) -> list[object] | None:
+            return None if column is None else column[first:last]
+
+        return attrs.evolve(
+            self,
+            start=start,
+            end=end,
+            first_number=self.first_number + first,
+            payloads=self.payloads[first:last],
+            keys=cut(self.keys),  # type: ignore[arg-type]
+            event_times=cut(self.event_times),  # type: ignore[arg-type]
+            headers=cut(self.headers),  # type: ignore[arg-type]
+            times=cut(self.times),  # type: ignore[arg-type]
+        )
+
+
+def total(runs: list[Run]) -> int:
+    """Return the number of events in `runs`."""
+    return sum(map(len, runs))
+
+
+def events_of(runs: list[Run]) -> Iterator[Event]:
+    """Yield the events of `runs`, run after run."""
+    return chain.from_iterable(run.events() for run in runs)

@@ -1,0 +1,103 @@
+"""Segments come and go: create, seal, truncate, forget; each a function of a workflow's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from eventproc.store.database import Tx
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments.read import Blobs, decode, extents, segment_state
+from eventproc.store.segments.recent import Recent
+
+
+def create_segments(tx: Tx, stream_id: int, segments: Iterable[SegmentId]) -> None:
+    """Make new, empty segments."""
+    tx.executemany(
+        "INSERT INTO segment (stream_id, segment) VALUES (?, ?)", [(stream_id, segment) for segment in segments]
+    )
+
+
+def seal_segments(tx: Tx, stream_id: int, segments: Iterable[SegmentId], *, sealed_epoch: int | None) -> None:
+    """Seal active segments at their tails; from this transaction on they never grow.
+
+    sealed_epoch: the epoch that replaces them, None when the whole stream is sealed.
+    """
+    tx.flush_deferred()
+    for segment in segments:
+        state = segment_state(tx, stream_id, segment)
+        assert state is not None and not state.sealed, f"segment {segment} of stream {stream_id} is not active"
+        tx.execute(
+            "UPDATE segment SET sealed_length = ?, sealed_epoch = ? WHERE stream_id = ? AND segment = ?",
+            (state.tail, sealed_epoch, stream_id, segment),
+        )
+    tx.wake(("stream", stream_id))
+
+
+def sealed_lengths(tx: Tx, stream_id: int) -> dict[SegmentId, int]:
+    """Return the lengths of the stream's sealed segments."""
+    rows = tx.execute(
+        "SELECT segment, sealed_length FROM segment WHERE stream_id = ? AND sealed_length IS NOT NULL", (stream_id,)
+    )
+    return dict(rows.fetchall())
+
+
+def truncate_segments(
+    tx: Tx, stream: str, stream_id: int, heads: Mapping[SegmentId, int], *, passed: Iterable[SegmentId]
+) -> None:
+    """Move heads forward: `heads` to offsets that are event borders, `passed` segments to their end.
+
+    The bytes before are freed by the reaper. A head never moves back: an older one is left alone.
+    """
+    tx.flush_deferred()
+    for segment in passed:
+        state = segment_state(tx, stream_id, segment)
+        if state is not None:
+            _move_head(tx, stream_id, segment, state.tail, state.tail_number)
+    for segment, offset in heads.items():
+        _move_head(tx, stream_id, segment, offset, number_at(tx, stream_id, segment, offset))
+    request_reaping(tx, stream, stream_id, deleted=False)
+    recent = Recent.of(tx)
+    tx.after(lambda: recent.forget(stream_id))
+    tx.wake(("stream", stream_id))
+
+
+def number_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
+    """Return how many events of the segment begin before `offset`, an event border."""
+    state = segment_state(tx, stream_id, segment)
+    assert state is not None, f"segment {segment} of stream {stream_id} is not there"
+    if offset >= state.tail:
+        return state.tail_number
+    if offset <= state.head:
+        return state.head_number
+    found = extents(tx, stream_id, segment, offset, limit=1)[0]
+    if found.start == offset:
+        return found.first_number
+    before, _ = decode(Blobs(tx), segment, found).split(offset)
+    return found.first_number + len(before)
+
+
+def request_reaping(tx: Tx, stream: str, stream_id: int, *, deleted: bool) -> None:
+    """Leave word that the stream has bytes nobody can read; wakes the reaper."""
+    tx.execute(
+        "INSERT INTO reap (stream_id, name, deleted) VALUES (?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET deleted = max(deleted, excluded.deleted)",
+        (stream_id, stream, deleted),
+    )
+    tx.wake("reap")
+
+
+def _move_head(tx: Tx, stream_id: int, segment: SegmentId, offset: int, number: int) -> None:
+    tx.execute(
+        "UPDATE segment SET head = ?3, head_number = ?4 WHERE stream_id = ?1 AND segment = ?2 AND head < ?3",
+        (stream_id, segment, offset, number),
+    )
+
+
+def delete_segments(tx: Tx, stream: str, stream_id: int) -> None:
+    """Make the stream's segments unreadable at once; the reaper frees their bytes."""
+    tx.flush_deferred()
+    tx.execute("DELETE FROM segment WHERE stream_id = ?", (stream_id,))
+    request_reaping(tx, stream, stream_id, deleted=True)
+    recent = Recent.of(tx)
+    tx.after(lambda: recent.forget(stream_id))
+    tx.wake(("stream", stream_id))

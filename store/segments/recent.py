@@ -1,0 +1,72 @@
+"""Events just committed by this process, for readers of the same process that wait at the tail.
+
+Within a process, waiting readers get committed bytes without a read (architecture.md section 1,
+"Bell"). Entries are added after the acknowledgement only, and dropped oldest first: a reader that comes
+late reads the database instead, so that losing an entry costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from eventproc.store.database import Tx
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments.event import Run
+
+RECENT_BYTES_MAX: Final = 16 * 2**20
+"""Bytes of events kept for all streams of a process. More lets slower readers stay off the disk; it is
+memory that every embedding process pays."""
+
+
+class Recent:
+    """Runs by where they begin: {(stream id, segment, offset): run}, the oldest first."""
+
+    def __init__(self) -> None:
+        self._watched: Counter[int] = Counter()
+        self._runs: OrderedDict[tuple[int, SegmentId, int], Run] = OrderedDict()
+        self._size_bytes = 0
+
+    @staticmethod
+    def of(tx: Tx) -> Recent:
+        """Return the one of this transaction's database."""
+        return tx.local.setdefault(Recent, Recent())
+
+    @contextmanager
+    def watching(self, stream_id: int) -> Iterator[None]:
+        """Keep what is appended to the stream while the block runs."""
+        self._watched[stream_id] += 1
+        try:
+            yield
+        finally:
+            self._watched[stream_id] -= 1
+            if not self._watched[stream_id]:
+                del self._watched[stream_id]
+                self.forget(stream_id)
+
+    def wanted(self, stream_id: int) -> bool:
+        """Return whether anybody watches the stream. Called on the writer's thread; a stale answer is harmless."""
+        return stream_id in self._watched
+
+    def add(self, stream_id: int, runs: Sequence[Run]) -> None:
+        """Keep runs that were just acknowledged."""
+        if stream_id not in self._watched:
+            return
+        for run in runs:
+            self._runs[stream_id, run.segment, run.start] = run
+            self._size_bytes += run.end - run.start
+        while self._size_bytes > RECENT_BYTES_MAX:
+            _, oldest = self._runs.popitem(last=False)
+            self._size_bytes -= oldest.end - oldest.start
+
+    def find(self, stream_id: int, segment: SegmentId, offset: int) -> Run | None:
+        """Return the run that begins exactly there, if it is still kept."""
+        return self._runs.get((stream_id, segment, offset))
+
+    def forget(self, stream_id: int) -> None:
+        """Drop what is kept of the stream: it was truncated, deleted, or nobody watches it any more."""
+        for key in [key for key in self._runs if key[0] == stream_id]:
+            run = self._runs.pop(key)
+            self._size_bytes -= run.end - run.start

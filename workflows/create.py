@@ -1,0 +1,38 @@
+"""Create a stream: its record, its first epoch and its segments, in one transaction.
+
+Semantics: pravega.md 3.1. A stream that is there with an equal configuration is what was asked for;
+one that differs is refused, naming the fields. No state CREATING is ever seen by others, so there is
+nothing half made to finish or to delete.
+"""
+
+from __future__ import annotations
+
+from eventproc.store.catalog import SCOPE, find_stream, insert_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import AlreadyExists, IllegalTransition, NotFound
+from eventproc.store.model.names import StreamName
+from eventproc.store.model.policies import differing
+from eventproc.store.model.states import ScopeState
+from eventproc.store.records import find
+from eventproc.workflows.requests import CreateStream
+
+
+def check(tx: Tx, request: CreateStream) -> bool:
+    """Return whether the stream is there already and equal. Raises InvalidArgument, NotFound, AlreadyExists."""
+    scope_name = StreamName.parse(request.stream).scope
+    if (scope := find(tx, SCOPE, scope_name)) is None:
+        raise NotFound(kind="scope", name=scope_name)
+    if scope.value.state is not ScopeState.ACTIVE:
+        raise IllegalTransition(state=scope.value.state.value, event="create a stream", name=f"scope {scope_name}")
+    if (found := find_stream(tx, request.stream)) is None:
+        return False
+    if fields := differing(found.value.config, request.config):
+        raise AlreadyExists(kind="stream", name=request.stream, differing=fields)
+    return True
+
+
+def apply(tx: Tx, request: CreateStream, request_id: str) -> bool:
+    """Make the stream unless it is there. One step."""
+    if not check(tx, request):
+        insert_stream(tx, request.stream, request.config)
+    return True

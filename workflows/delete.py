@@ -1,0 +1,33 @@
+"""Delete a sealed stream: its name goes in one transaction, its bytes later.
+
+Semantics: pravega.md 3.7. Rows carry the stream's id, so that what is left of it is out of everybody's
+reach at once, also of a new stream of the same name; the sweep frees it step by step.
+"""
+
+from __future__ import annotations
+
+from eventproc.store.catalog import STREAM, get_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import StreamNotSealed
+from eventproc.store.model.states import StreamEvent, StreamState, advance
+from eventproc.store.records import delete
+from eventproc.store.segments import delete_segments
+from eventproc.workflows.requests import DeleteStream
+
+
+def check(tx: Tx, request: DeleteStream) -> bool:
+    """Return False. Raises NotFound, StreamReplaced, StreamNotSealed."""
+    stream = get_stream(tx, request.stream, stream_id=request.stream_id).value
+    if stream.state is not StreamState.SEALED:
+        raise StreamNotSealed(stream=request.stream)
+    return False
+
+
+def apply(tx: Tx, request: DeleteStream, request_id: str) -> bool:
+    """Remove the stream. One step; an event of an older incarnation is refused (StreamReplaced)."""
+    check(tx, request)
+    found = get_stream(tx, request.stream, stream_id=request.stream_id)
+    advance(found.value.state, StreamEvent.DELETE, name=request.stream)
+    delete(tx, STREAM, found)
+    delete_segments(tx, request.stream, request.stream_id)
+    return True

@@ -1,0 +1,50 @@
+"""Opening the next epoch: what scale and update share, inside their transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import attrs
+
+from eventproc.store.catalog import EPOCH, Stream, current_epoch
+from eventproc.store.catalog.kinds import epoch_key
+from eventproc.store.database import Tx
+from eventproc.store.model.epochs import Epoch, next_epoch
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ranges import KeyRange
+from eventproc.store.records import create
+from eventproc.store.segments import create_segments, seal_segments
+
+
+def plan_epoch(
+    tx: Tx,
+    stream: Stream,
+    *,
+    seal: Collection[SegmentId],
+    ranges: Sequence[KeyRange],
+    request_id: str | None,
+    segments_min: int | None = None,
+) -> Epoch:
+    """Return the epoch a scale would open. Changes nothing. Raises every refusal of pravega.md 1.10."""
+    return next_epoch(
+        current_epoch(tx, stream),
+        stream=stream.name,
+        seal=seal,
+        ranges=ranges,
+        now_ms=tx.now_ms,
+        segments_min=stream.config.scaling.segments_min if segments_min is None else segments_min,
+        request_id=request_id,
+    )
+
+
+def open_epoch(tx: Tx, stream: Stream, epoch: Epoch, *, seal: Collection[SegmentId]) -> Stream:
+    """Open `epoch` after the stream's current one and return the stream as it then is, for its record.
+
+    Successors are made and predecessors sealed in this one transaction, so that no writer ever meets a
+    seal without a successor, and no reader a successor without its predecessors' end.
+    """
+    epoch.check()
+    create(tx, EPOCH, epoch_key(stream.stream_id, epoch.number), epoch)
+    create_segments(tx, stream.stream_id, [segment.id for segment in epoch.opened])
+    seal_segments(tx, stream.stream_id, seal, sealed_epoch=epoch.number)
+    return attrs.evolve(stream, epoch=epoch.number)

@@ -1,0 +1,42 @@
+"""Scale a stream: seal active segments, open others over the same key space, in one transaction.
+
+Semantics: pravega.md 3.3 and 1.10. Every refusal is decided twice, at submit and when the workflow runs,
+by the same pure function: an epoch opened in between makes the second one refuse, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from eventproc.store.catalog import STREAM, Stream, get_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import StreamSealed
+from eventproc.store.model.states import StreamEvent, StreamState, advance
+from eventproc.store.records import Versioned, replace
+from eventproc.workflows.epochs import open_epoch, plan_epoch
+from eventproc.workflows.requests import ScaleStream
+
+
+def check(tx: Tx, request: ScaleStream) -> bool:
+    """Return False: a scale is never done already. Raises the refusals of pravega.md 1.10."""
+    stream = _open_stream(tx, request).value
+    plan_epoch(tx, stream, seal=request.seal, ranges=request.ranges, request_id=None)
+    return False
+
+
+def apply(tx: Tx, request: ScaleStream, request_id: str) -> bool:
+    """Publish the next epoch. One step."""
+    before = _open_stream(tx, request)
+    epoch = plan_epoch(tx, before.value, seal=request.seal, ranges=request.ranges, request_id=request_id)
+    scaling = advance(before.value.state, StreamEvent.SCALE, name=request.stream)
+    stream = open_epoch(tx, before.value, epoch, seal=request.seal)
+    scaled = advance(scaling, StreamEvent.SCALED, name=request.stream)
+    replace(tx, STREAM, before, attrs.evolve(stream, state=scaled))
+    return True
+
+
+def _open_stream(tx: Tx, request: ScaleStream) -> Versioned[Stream]:
+    found = get_stream(tx, request.stream, stream_id=request.stream_id)
+    if found.value.state in (StreamState.SEALING, StreamState.SEALED):
+        raise StreamSealed(stream=request.stream)
+    return found

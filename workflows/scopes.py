@@ -1,0 +1,60 @@
+"""Scopes: made and removed in one transaction when empty; emptied stream by stream when asked to.
+
+A recursive delete is the one workflow of several transactions here: the first refuses new streams by the
+scope's state, each further one seals and deletes one stream, the last removes the scope with the outcome.
+A run that dies between two leaves a scope in DELETING, from which any second run goes on.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from eventproc.store.catalog import SCOPE, Scope, get_scope, get_stream, stream_names
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import ScopeNotEmpty
+from eventproc.store.model.names import check_scope_name
+from eventproc.store.model.states import ScopeEvent, ScopeState, advance_scope
+from eventproc.store.records import create, delete, find, replace
+from eventproc.workflows import delete as delete_workflow
+from eventproc.workflows import seal
+from eventproc.workflows.requests import DeleteScope, DeleteStream, SealStream
+
+
+def create_scope(tx: Tx, name: str) -> Scope:
+    """Make a scope; one that is there is fine. Raises InvalidArgument."""
+    check_scope_name(name)
+    if (found := find(tx, SCOPE, name)) is not None:
+        return found.value
+    return create(tx, SCOPE, name, Scope(name=name, created_ms=tx.now_ms)).value
+
+
+def delete_empty_scope(tx: Tx, name: str) -> None:
+    """Remove a scope without streams. Raises InvalidArgument, NotFound, ScopeNotEmpty."""
+    check_scope_name(name)
+    found = get_scope(tx, name)
+    if streams := stream_names(tx, name):
+        raise ScopeNotEmpty(scope=name, streams=len(streams))
+    delete(tx, SCOPE, found)
+
+
+def check(tx: Tx, request: DeleteScope) -> bool:
+    """Return False. Raises InvalidArgument, NotFound."""
+    check_scope_name(request.scope)
+    get_scope(tx, request.scope)
+    return False
+
+
+def apply(tx: Tx, request: DeleteScope, request_id: str) -> bool:
+    """Run one step; return whether it was the last."""
+    scope = get_scope(tx, request.scope)
+    deleting = advance_scope(scope.value.state, ScopeEvent.DELETE, name=request.scope)
+    if scope.value.state is not ScopeState.DELETING:
+        replace(tx, SCOPE, scope, attrs.evolve(scope.value, state=deleting))
+        return False
+    if not (names := stream_names(tx, request.scope)):
+        delete(tx, SCOPE, scope)
+        return True
+    stream = get_stream(tx, names[0]).value
+    seal.apply(tx, SealStream(stream.name, stream.stream_id), request_id)
+    delete_workflow.apply(tx, DeleteStream(stream.name, stream.stream_id), request_id)
+    return False

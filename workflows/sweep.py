@@ -1,0 +1,89 @@
+"""Sweeps: bounded passes of the host that finish what others left, each step a transaction.
+
+They free the bytes of truncated and deleted streams, drop the history behind a stream's head, join tiny
+extents, truncate the internal streams behind their group, and forget old outcomes and silent writers.
+Whoever dies between two steps leaves a state from which any host goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from eventproc.store.catalog import REQUEST_STREAM, STREAM, Stream, find_stream, get_stream
+from eventproc.store.catalog.kinds import EPOCH, epoch_key, epoch_prefix
+from eventproc.store.database import Tx
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.ownership import Owner
+from eventproc.store.progress import get_progress
+from eventproc.store.records import keys, replace
+from eventproc.store.requests import forget_outcomes
+from eventproc.store.segments import forget_writers, free_step, truncate_segments
+
+EPOCHS_A_STEP: Final = 256
+"""Epoch records dropped in one step."""
+
+SYSTEM_KEEP_BYTES: Final = 2**20
+"""Bytes of finished requests left in an internal stream before it is truncated: a transaction each few
+thousand requests instead of one each."""
+
+REQUEST_GROUP: Final = "_system/request"
+"""Group under which the host keeps its progress on the request stream."""
+
+
+def reap(tx: Tx, owner: Owner) -> bool:
+    """Free some of what the oldest entry of `reap` names. Return whether there is more to do."""
+    owner.check(tx)
+    row = tx.execute("SELECT stream_id, deleted, name FROM reap ORDER BY stream_id LIMIT 1").fetchone()
+    if row is None:
+        return False
+    stream_id, deleted, name = row
+    finished = free_step(tx, stream_id, deleted=bool(deleted))
+    if finished:
+        stream = None if deleted else find_stream(tx, name)
+        current = stream.value if stream is not None and stream.value.stream_id == stream_id else None
+        finished = _forget_history(tx, stream_id, current)
+    if finished:
+        tx.execute("DELETE FROM reap WHERE stream_id = ? AND deleted = ?", (stream_id, deleted))
+    return not finished or tx.execute("SELECT 1 FROM reap LIMIT 1").fetchone() is not None
+
+
+def forget(tx: Tx, owner: Owner) -> bool:
+    """Forget old outcomes and silent writers. Return whether there may be more."""
+    owner.check(tx)
+    forget_writers(tx)
+    return forget_outcomes(tx)
+
+
+def truncate_requests(tx: Tx, owner: Owner) -> None:
+    """Truncate the request stream behind its group's progress, directly: through itself would be a circle."""
+    owner.check(tx)
+    before = get_stream(tx, REQUEST_STREAM.name)
+    heads: dict[SegmentId, int] = {}
+    for segment in _system_segments(before.value):
+        progress = get_progress(tx, REQUEST_GROUP, REQUEST_STREAM.stream_id, segment)
+        heads[segment] = progress.offset
+    old = before.value.head or dict.fromkeys(heads, 0)
+    if sum(heads.values()) - sum(old.values()) >= SYSTEM_KEEP_BYTES:
+        truncate_segments(tx, REQUEST_STREAM.name, REQUEST_STREAM.stream_id, heads, passed=())
+        replace(tx, STREAM, before, attrs.evolve(before.value, head=heads))
+
+
+def _system_segments(stream: Stream) -> list[SegmentId]:
+    return [SegmentId(number) for number in range(stream.config.scaling.segments_min)]
+
+
+def _forget_history(tx: Tx, stream_id: int, stream: Stream | None) -> bool:
+    """Drop epochs that nobody asks for any more, and the rows of segments only they knew."""
+    first = epoch_key(stream_id, 0)
+    old = keys(tx, EPOCH, prefix=epoch_prefix(stream_id), limit=EPOCHS_A_STEP)
+    if stream is not None:
+        kept = epoch_key(stream_id, stream.first_epoch)
+        old = [key for key in old if first <= key < kept]
+        tx.execute(
+            "DELETE FROM segment WHERE stream_id = ? AND sealed_epoch <= ? AND head = sealed_length",
+            (stream_id, stream.first_epoch),
+        )
+    tx.executemany("DELETE FROM record WHERE kind = ? AND key = ?", [(EPOCH.name, key) for key in old])
+    return len(old) < EPOCHS_A_STEP
