@@ -118,6 +118,12 @@ def test_a_wheel_with_another_hash_is_not_unpacked(tmp_path: Path, bare_machine:
     assert not (tmp_path / ".tools").exists()
 
 
+def test_an_index_out_of_reach_is_one_line_that_names_it(tmp_path: Path, bare_machine: Path) -> None:
+    _lock(tmp_path, _publish_uv(tmp_path / "index"), "0" * 64)
+    with pytest.raises(SystemExit, match=r"file:///none/simple: .* Name an index in PIP_INDEX_URL"):
+        find_uv(tmp_path, Indexes("file:///none/simple"))
+
+
 def test_the_lock_file_names_the_public_index_only() -> None:
     hosts = set(re.findall(r'"(?:https?|file)://([^/"]*)', (ROOT / "uv.lock").read_text()))
     assert hosts == {"pypi.org", "files.pythonhosted.org"}

@@ -63,7 +63,10 @@ def _install(locked: LockedUv, program: Path, indexes: Indexes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         wheel = Path(folder) / filename
         if not _download_with_pip(locked, wheel):
-            wheel.write_bytes(fetch(indexes.find_file("uv", filename)))
+            try:
+                wheel.write_bytes(fetch(indexes.find_file("uv", filename)))
+            except OSError as error:
+                raise SystemExit(f"set-up: {error}. Name an index in PIP_INDEX_URL, or install uv.") from None
         found = hashlib.sha256(wheel.read_bytes()).hexdigest()
         if found != locked.hashes[filename]:
             raise SystemExit(f"{filename}: SHA-256 is {found}, uv.lock says {locked.hashes[filename]}")
