@@ -1,0 +1,84 @@
+"""What the torture tests share: a directory that many processes write, and the check of what is in it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.database.processes import Child, run
+
+WORKER = Path(__file__).with_name("worker.py")
+
+
+class Arena:
+    """One directory, its processes, and what they said was acknowledged."""
+
+    def __init__(self, base: Path) -> None:
+        self.directory = base / "store"
+        self.acks = base / "acks"
+
+    @property
+    def database(self) -> Path:
+        return self.directory / "eventproc.db"
+
+    def start(self, name: str, *mortal: object) -> Child:
+        """Start a worker that writes as `name`; it has the directory open when this returns."""
+        worker = Child.script(WORKER, self.directory, self.acks, name, *mortal)
+        hear(worker, "open")
+        return worker
+
+    def look_from_outside(self) -> None:
+        """Let a process that knows nothing of us open the database, read, and close it."""
+        run(
+            """
+            import sqlite3, sys
+            database = sqlite3.connect(sys.argv[1], timeout=10)
+            database.execute("SELECT count(*) FROM row").fetchall()
+            database.close()
+            """,
+            self.database,
+        )
+
+    def outcomes(self, outcome: str) -> Counter[tuple[str, int]]:
+        lines = [line.split() for line in self.acks.read_text().splitlines()]
+        return Counter((name, int(number)) for said, name, number in lines if said == outcome)
+
+    def rows(self) -> set[tuple[str, int]]:
+        """Return the writes that are in the database, after every process has gone; each is there whole, once."""
+        with closing(sqlite3.connect(self.database)) as database:
+            assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            parts = database.execute("SELECT writer, number, part FROM row").fetchall()
+        writes = {(writer, number) for writer, number, _ in parts}
+        expected = Counter((*write, part) for write in writes for part in (0, 1))
+        assert Counter(parts) - expected == Counter(), "written twice"
+        assert expected - Counter(parts) == Counter(), "written by half"
+        return writes
+
+    def check(self) -> None:
+        """Assert what this is all about: what was acknowledged is there, what was refused is not."""
+        acked, refused, rows = self.outcomes("acked"), self.outcomes("refused"), self.rows()
+        assert max(acked.values(), default=1) == 1, "acknowledged twice"
+        assert set(acked) - rows == set(), "acknowledged and lost"
+        assert set(refused) & rows == set(), "refused and there"
+
+
+def hear(worker: Child, expected: str) -> None:
+    """Wait until the worker has said `expected`; its rows, and its forked children, may come between."""
+    while (line := worker.hear()) != expected:
+        assert line in ("open", "rows"), f"process {worker.pid} said {line!r} instead of {expected!r}"
+
+
+def bury(worker: Child) -> None:
+    """Kill the worker, and wait for the end of its forked children: they have its output open, too."""
+    worker.kill()
+    while worker.hear():
+        pass
+
+
+@pytest.fixture
+def arena(tmp_path: Path) -> Arena:
+    return Arena(tmp_path)

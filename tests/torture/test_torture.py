@@ -1,0 +1,90 @@
+"""Several processes on one directory, killed, stopped and disturbed: what was acknowledged is there, once."""
+
+from __future__ import annotations
+
+import random
+from contextlib import ExitStack
+
+import pytest
+
+from tests.database.processes import Child
+from tests.torture.conftest import Arena, bury, hear
+
+pytestmark = pytest.mark.torture
+
+WORKERS = 3
+STEPS = 14
+
+
+class Conductor:
+    """Does to a group of workers what a seed says."""
+
+    def __init__(self, arena: Arena, seed: int, cleanup: ExitStack) -> None:
+        self._arena = arena
+        self._random = random.Random(seed)
+        self._cleanup = cleanup
+        self._names = iter(f"writer-{number}" for number in range(10_000))
+        self.workers = [self._start() for _ in range(WORKERS)]
+
+    def _start(self) -> Child:
+        worker = self._cleanup.enter_context(self._arena.start(next(self._names)))
+        hear(worker, "rows")
+        return worker
+
+    def step(self) -> None:
+        action = self._random.choice(
+            [self.kill, self.stop_and_resume, self.look, self.read, self.second_library, self.fork]
+        )
+        action(self._random.choice(self.workers))
+        hear(self._random.choice(self.workers), "rows")
+
+    def kill(self, worker: Child) -> None:
+        bury(worker)
+        self.workers[self.workers.index(worker)] = self._start()
+
+    def stop_and_resume(self, worker: Child) -> None:
+        worker.stop()
+        self._arena.look_from_outside()
+        worker.resume()
+
+    def look(self, _: Child) -> None:
+        self._arena.look_from_outside()
+
+    def read(self, worker: Child) -> None:
+        self._command(worker, "read")
+
+    def second_library(self, worker: Child) -> None:
+        self._command(worker, "library")
+
+    def fork(self, worker: Child) -> None:
+        self._command(worker, f"fork {next(self._names)}")
+
+    def _command(self, worker: Child, line: str) -> None:
+        worker.say(line)
+        hear(worker, "done")
+
+    def finish(self) -> None:
+        for worker in self.workers:
+            assert worker.finish() == 0
+
+
+@pytest.mark.hunt(seeds=3)
+def test_what_was_acknowledged_is_there_exactly_once(arena: Arena, seed: int) -> None:
+    with ExitStack() as cleanup:
+        conductor = Conductor(arena, seed, cleanup)
+        for _ in range(STEPS):
+            conductor.step()
+        conductor.finish()
+    arena.check()
+    assert len(arena.outcomes("acked")) > WORKERS * 15
+
+
+def test_all_are_killed_at_once(arena: Arena) -> None:
+    for life in range(3):
+        with ExitStack() as cleanup:
+            workers = [cleanup.enter_context(arena.start(f"{life}-{number}")) for number in range(WORKERS)]
+            for worker in workers:
+                hear(worker, "rows")
+            for worker in workers:
+                bury(worker)
+        arena.check()

@@ -1,0 +1,162 @@
+"""A process of the torture tests: it writes numbered rows, notes what was acknowledged, and does harm on command.
+
+    worker.py DIRECTORY ACKS NAME [DEATH POINT COUNT]
+
+Each number is one write of two rows, so that half a write shows. Outcomes are appended to the file ACKS, one
+line each: what a killed process has written there stays. It says "open", "rows" after every few acknowledgements,
+"done" after each command, "closed" at the end of its input. DEATH is "kill" or "stop": what it does to itself when
+it reaches the fault POINT for the COUNTth time after opening.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import apsw
+
+from eventproc.store.clock import SystemClock
+from eventproc.store.database import Durability, Migration, Tx
+from eventproc.store.database.file import open_database
+from eventproc.store.faults import Faults
+from eventproc.store.model.errors import Retryable
+
+WRITERS = 3
+ROWS_PER_LINE = 15
+FORK_ROWS = 20
+
+
+def create(tx: Tx) -> None:
+    # No unique key: it would hide a row that was written twice.
+    tx.execute("CREATE TABLE row (writer TEXT, number INTEGER, part INTEGER, filler BLOB)")
+
+
+MIGRATIONS = [Migration(1, create)]
+
+
+class Mortal(Faults):
+    """Sends itself a signal when it reaches `point` for the `count`th time since it was armed."""
+
+    def __init__(self, death: signal.Signals, point: str, count: int) -> None:
+        self._death, self._point, self._left = death, point, count
+        self.armed = False
+
+    def reach(self, point: str) -> None:
+        if self.armed and point == self._point:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), self._death)
+
+
+class Worker:
+    def __init__(self, directory: Path, acks: Path, name: str, faults: Faults) -> None:
+        self._directory = directory
+        self._acks_path = acks
+        self._acks = os.open(acks, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._name = name
+        self._faults = faults
+        self._ended = False
+        self._written = 0
+
+    async def run(self, numbers: Iterator[int]) -> None:
+        """Write `numbers`, until there are no more or the input ends."""
+        durability = Durability.OS if (self._directory / "eventproc.db").exists() is False else None
+        async with open_database(
+            self._directory,
+            migrations=MIGRATIONS,
+            durability=durability,
+            clock=SystemClock(),
+            faults=self._faults,
+        ) as database:
+            say("open")
+            if isinstance(self._faults, Mortal):
+                self._faults.armed = True
+
+            async def write_numbers() -> None:
+                for number in numbers:
+                    if self._ended:
+                        break
+                    try:
+                        await database.write(functools.partial(self._insert, number))
+                    except Retryable:
+                        self._note("refused", number)
+                    else:
+                        self._note("acked", number)
+
+            async with anyio.create_task_group() as group:
+                for _ in range(WRITERS):
+                    group.start_soon(write_numbers)
+
+    def _insert(self, number: int, tx: Tx) -> None:
+        for part in (0, 1):
+            tx.execute(
+                "INSERT INTO row VALUES (?, ?, ?, zeroblob(?))", (self._name, number, part, number % 3000)
+            )
+
+    def _note(self, outcome: str, number: int) -> None:
+        os.write(self._acks, f"{outcome} {self._name} {number}\n".encode())
+        self._written += 1
+        if self._written % ROWS_PER_LINE == 0:
+            say("rows")
+
+    def obey(self) -> None:
+        """Do what standard input says, in a thread of its own, until it ends."""
+        for line in sys.stdin:
+            match line.split():
+                case ["read"]:
+                    for suffix in ("", "-shm", "-wal"):
+                        (self._directory / f"eventproc.db{suffix}").read_bytes()
+                case ["library"]:
+                    connection = apsw.Connection(str(self._directory / "eventproc.db"))
+                    connection.setbusytimeout(1000)
+                    connection.execute("SELECT count(*) FROM row").fetchall()
+                    connection.close()
+                case ["fork", name]:
+                    self._fork(name)
+                case unknown:
+                    raise ValueError(unknown)
+            say("done")
+        self._ended = True
+
+    def _fork(self, name: str) -> None:
+        """Let a forked child open the directory anew, write some rows, and end."""
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                signal.alarm(30)  # a mutex that was locked at the fork is locked for ever
+                forked = Worker(self._directory, self._acks_path, name, Faults())
+                asyncio.run(forked.run(iter(range(FORK_ROWS))))
+                code = 0
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code != 0:
+            say(f"the forked child ended with {code}")
+
+
+def say(line: str) -> None:
+    os.write(1, line.encode() + b"\n")
+
+
+def main(directory: str, acks: str, name: str, *mortal: str) -> None:
+    faults = Faults()
+    if mortal:
+        death, point, count = mortal
+        faults = Mortal({"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[death], point, int(count))
+    worker = Worker(Path(directory), Path(acks), name, faults)
+    threading.Thread(target=worker.obey, daemon=True).start()
+    asyncio.run(worker.run(itertools.count()))
+    say("closed")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
