@@ -1,0 +1,112 @@
+"""The frontier of a whole-stream reader against one who knows only what was read to its end."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventproc.store.model.cuts import StreamCut, equal_or_after, verify_cut
+from eventproc.store.model.frontier import Frontier
+from eventproc.store.model.history import successors
+from eventproc.store.model.ids import SegmentId
+from tests.model.histories import (
+    STREAM,
+    STREAM_ID,
+    Family,
+    cut,
+    histories,
+    history,
+    ids_of,
+    lengths_of,
+    standings,
+)
+
+MERGE_THEN_SPLIT = history(3, ([1, 2], [(1 / 3, 1.0)]), ([3], [(1 / 3, 0.5), (0.5, 1.0)]))
+"""0, 1 and 2; then 1 and 2 became 3; then 3 became 4 and 5."""
+
+
+def test_a_merged_segment_opens_when_both_it_took_over_from_are_complete() -> None:
+    ids = ids_of(MERGE_THEN_SPLIT)
+    frontier = Frontier.from_cut(cut(MERGE_THEN_SPLIT, {0: 1, 1: 2, 2: 3}), MERGE_THEN_SPLIT)
+    assert frontier.complete(ids[1], successors(MERGE_THEN_SPLIT, ids[1])) == ()
+    assert frontier.offsets() == {ids[0]: 1, ids[2]: 3, ids[3]: -1}
+    assert frontier.complete(ids[2], successors(MERGE_THEN_SPLIT, ids[2])) == (ids[3],)
+    assert frontier.complete(ids[3], successors(MERGE_THEN_SPLIT, ids[3])) == (ids[4], ids[5])
+    assert frontier.offsets() == {ids[0]: 1, ids[4]: 0, ids[5]: 0}
+
+
+def test_a_reader_that_starts_where_a_merge_is_half_read_opens_it_once_the_rest_is() -> None:
+    ids = ids_of(MERGE_THEN_SPLIT)
+    frontier = Frontier.from_cut(cut(MERGE_THEN_SPLIT, {0: 1, 2: 3, 3: -1}), MERGE_THEN_SPLIT)
+    assert frontier.waiting == {ids[3]: {ids[2]}}
+    assert frontier.complete(ids[2], successors(MERGE_THEN_SPLIT, ids[2])) == (ids[3],)
+    assert frontier.held == {ids[0]: 1, ids[3]: 0}
+
+
+def test_a_segment_may_wait_for_one_that_is_not_open_yet() -> None:
+    # 3 took over from 0 and 1, 4 and 5 from 3, and 6 from 5 and 2: read 1 and 2, not 0.
+    stream = history(3, ([0, 1], [(0.0, 2 / 3)]), ([3], [(0.0, 0.5), (0.5, 2 / 3)]), ([5, 2], [(0.5, 1.0)]))
+    ids = ids_of(stream)
+    start = cut(stream, {0: 4, 3: -1, 6: -1})
+    verify_cut(start, stream)
+    frontier = Frontier.from_cut(start, stream)
+    assert frontier.waiting == {ids[3]: {ids[0]}, ids[6]: {ids[5]}}
+    opened = [frontier.complete(ids[number], successors(stream, ids[number])) for number in (0, 3, 5)]
+    assert opened == [(ids[3],), (ids[4], ids[5]), (ids[6],)]
+
+
+def test_a_sealed_stream_ends_when_its_last_segment_does() -> None:
+    stream = history(2)
+    ids = ids_of(stream)
+    frontier = Frontier.from_cut(cut(stream, {0: 1, 1: 2}), stream)
+    done = [frontier.done]
+    for each in (ids[0], ids[1]):
+        frontier.complete(each, {})
+        done.append(frontier.done)
+    assert done == [False, False, True]
+    assert frontier.offsets() == {}
+
+
+def test_an_offset_moves_forward_only() -> None:
+    stream = history(1)
+    frontier = Frontier.from_cut(cut(stream, {0: 5}), stream)
+    frontier.advance(SegmentId(0), 8)
+    assert frontier.held == {0: 8}
+    with pytest.raises(AssertionError, match=r"0\.0 moved back from 8 to 7"):
+        frontier.advance(SegmentId(0), 7)
+
+
+def test_what_is_not_held_cannot_be_completed() -> None:
+    with pytest.raises(KeyError):
+        Frontier({}, {}).complete(SegmentId(0), {})
+
+
+@given(st.data())
+def test_from_any_position_a_reader_meets_each_segment_once_after_all_it_took_over_from(
+    data: st.DataObject,
+) -> None:
+    stream = data.draw(histories())
+    family = Family.of(stream)
+    start = data.draw(standings(stream, data.draw(lengths_of(stream))))
+    verify_cut(start.cut, stream)
+    frontier = Frontier.from_cut(start.cut, stream)
+    read, before = start.read, start.cut
+    while ready := sorted(frontier.held.keys() & family.sealed):
+        finished = data.draw(st.sampled_from(ready))
+        opened = frontier.complete(finished, successors(stream, finished))
+        assert frozenset(opened) == family.ready(read | {finished}) - family.ready(read)
+        read |= {finished}
+        frontier.check()
+        assert frontier.held.keys() == family.ready(read)
+        assert frontier.waiting == {each: family.before[each] - read for each in family.waiting(read)}
+        now = StreamCut(STREAM, STREAM_ID, frontier.offsets())
+        verify_cut(now, stream)
+        assert equal_or_after(now, before, stream)
+        again = Frontier.from_cut(now, stream)
+        assert (again.held, again.waiting) == (frontier.held, frontier.waiting)
+        before = now
+    assert read == family.sealed
+    for last in stream.epochs[-1].ids:
+        frontier.complete(last, {})
+    assert frontier.done

@@ -1,0 +1,122 @@
+"""Questions to a stream's history against answers found by looking at everything."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventproc.store.model.errors import NotFound
+from eventproc.store.model.history import (
+    ListHistory,
+    epoch_at,
+    find_segment,
+    predecessors,
+    sealed_in,
+    segments_during,
+    successors,
+)
+from eventproc.store.model.ids import segment_id
+from tests.model.histories import STREAM, Family, all_segments, histories, history, ids_of
+
+FOUR_SCALES = history(
+    5,
+    ([3, 4], [(0.6, 1.0)]),
+    ([1, 2, 5], [(0.2, 0.3), (0.3, 0.4), (0.4, 1.0)]),
+    ([7, 8], [(0.3, 0.35), (0.35, 0.6), (0.6, 1.0)]),
+    ([9, 10, 11], [(0.3, 1.0)]),
+)
+"""3,4 became 5; 1 became 6,7 and 2,5 became 8; 7,8 became 9,10,11, of which 10 lies over both; these became 12."""
+
+
+@pytest.mark.acceptance("A2")
+@pytest.mark.parametrize(
+    "number, expected",
+    [
+        (0, {}),
+        (1, {6: [1], 7: [1]}),
+        (2, {8: [2, 5]}),
+        (3, {5: [3, 4]}),
+        (4, {5: [3, 4]}),
+        (5, {8: [2, 5]}),
+        (6, {}),
+        (7, {9: [7], 10: [7, 8]}),
+        (8, {10: [7, 8], 11: [8]}),
+        (9, {12: [9, 10, 11]}),
+        (10, {12: [9, 10, 11]}),
+        (11, {12: [9, 10, 11]}),
+        (12, {}),
+    ],
+)
+def test_successors_come_with_all_they_took_over_from(number: int, expected: dict[int, list[int]]) -> None:
+    ids = ids_of(FOUR_SCALES)
+    assert successors(FOUR_SCALES, ids[number]) == {
+        ids[each]: tuple(ids[before] for before in found) for each, found in expected.items()
+    }
+
+
+@given(histories())
+def test_successors_and_predecessors_are_what_overlaps_across_a_scale(stream: ListHistory) -> None:
+    family = Family.of(stream)
+    for each, segment in all_segments(stream).items():
+        assert find_segment(stream, each) == segment
+        assert frozenset(predecessors(stream, each)) == family.before[each]
+        assert {after: frozenset(before) for after, before in successors(stream, each).items()} == {
+            after: family.before[after] for after in family.after[each]
+        }
+
+
+@given(histories())
+def test_a_segment_is_sealed_in_the_first_epoch_without_it(stream: ListHistory) -> None:
+    for each in all_segments(stream):
+        with_it = [epoch.number for epoch in stream.epochs if each in epoch.ids]
+        last = max(with_it)
+        assert sealed_in(stream, each) == (None if last == stream.current else last + 1)
+
+
+@given(histories(), st.data())
+def test_a_compacted_history_answers_alike_for_what_it_still_has(
+    stream: ListHistory, data: st.DataObject
+) -> None:
+    first = data.draw(st.integers(0, stream.current))
+    late = ListHistory(STREAM, stream.epochs[first:])
+    kept = all_segments(late)
+    for each in all_segments(stream):
+        if each not in kept:
+            with pytest.raises(NotFound):
+                successors(late, each)
+            continue
+        assert sealed_in(late, each) == sealed_in(stream, each)
+        assert successors(late, each) == successors(stream, each)
+        oldest = each in late.epochs[0].ids
+        assert predecessors(late, each) == (() if oldest else predecessors(stream, each))
+
+
+@pytest.mark.parametrize("unknown", [segment_id(99, 0), segment_id(0, 1), segment_id(13, 9)])
+def test_a_segment_that_never_was_is_not_taken_for_an_active_one(unknown: int) -> None:
+    for question in (find_segment, sealed_in, successors, predecessors):
+        with pytest.raises(NotFound):
+            question(FOUR_SCALES, segment_id(unknown & 0xFFFF_FFFF, unknown >> 32))
+
+
+@given(histories(), st.integers(-5, 250))
+def test_the_epoch_at_a_time_is_the_last_one_created_by_then(stream: ListHistory, time_ms: int) -> None:
+    created = [epoch for epoch in stream.epochs if epoch.created_ms <= time_ms]
+    assert epoch_at(stream, time_ms) is (created or stream.epochs[:1])[-1]
+
+
+@given(histories(), st.data())
+def test_segments_during_some_epochs_are_named_once(stream: ListHistory, data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, stream.current))
+    last = data.draw(st.integers(first, stream.current))
+    found = segments_during(stream, first, last)
+    assert len(found) == len(set(found))
+    assert set(found) == {segment for epoch in stream.epochs[first : last + 1] for segment in epoch.segments}
+
+
+def test_an_epoch_outside_the_history_is_not_found() -> None:
+    late = ListHistory(STREAM, FOUR_SCALES.epochs[2:])
+    assert (late.first, late.current) == (2, 4)
+    for number in (-1, 1, 5):
+        with pytest.raises(NotFound, match=f"epoch of {STREAM}"):
+            late.epoch(number)

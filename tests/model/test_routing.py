@@ -1,0 +1,93 @@
+"""Routing keys to positions, as Pravega's clients compute them."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventproc.store.model.epochs import first_epoch
+from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.limits import KEY_CHARS_MAX
+from eventproc.store.model.routing import check_key, position, positions, segment_for
+
+VECTORS = {
+    "": 0.24117842791623523,
+    "a": 0.9433912753816884,
+    "customer-42": 0.48895806046023726,
+    "N14228": 0.011814413523655087,
+    "日本語": 0.33619521178203393,
+    "🚀key": 0.27628041813296855,
+}
+KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+MASK = 2**64 - 1
+
+
+def murmur3_x64_128_first_half(data: bytes, seed: int) -> int:
+    """MurmurHash3 as published, for x64 and 128 bits; the first 64 of them, unsigned."""
+
+    def rotate(value: int, bits: int) -> int:
+        return (value << bits | value >> (64 - bits)) & MASK
+
+    def mix(value: int) -> int:
+        value = (value ^ value >> 33) * 0xFF51AFD7ED558CCD & MASK
+        value = (value ^ value >> 33) * 0xC4CEB9FE1A85EC53 & MASK
+        return value ^ value >> 33
+
+    c1, c2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
+    h1 = h2 = seed
+    body, tail = divmod(len(data), 16)
+    for start in range(0, body * 16, 16):
+        k1 = int.from_bytes(data[start : start + 8], "little")
+        k2 = int.from_bytes(data[start + 8 : start + 16], "little")
+        h1 ^= rotate(k1 * c1 & MASK, 31) * c2 & MASK
+        h1 = ((rotate(h1, 27) + h2) * 5 + 0x52DCE729) & MASK
+        h2 ^= rotate(k2 * c2 & MASK, 33) * c1 & MASK
+        h2 = ((rotate(h2, 31) + h1) * 5 + 0x38495AB5) & MASK
+    rest = data[len(data) - tail :]
+    h2 ^= rotate(int.from_bytes(rest[8:], "little") * c2 & MASK, 33) * c1 & MASK
+    h1 ^= rotate(int.from_bytes(rest[:8], "little") * c1 & MASK, 31) * c2 & MASK
+    h1, h2 = h1 ^ len(data), h2 ^ len(data)
+    h1 = (h1 + h2) & MASK
+    h2 = (h2 + h1) & MASK
+    return (mix(h1) + mix(h2)) & MASK
+
+
+@pytest.mark.parametrize("key, expected", VECTORS.items())
+def test_a_key_lies_where_the_other_clients_put_it(key: str, expected: float) -> None:
+    assert position(key) == expected
+
+
+@given(KEYS)
+def test_a_position_is_the_published_hash_as_a_fraction(key: str) -> None:
+    hashed = murmur3_x64_128_first_half(key.encode("utf-16-le"), 1741865571)
+    assert position(key) == (hashed >> 12) / 2**52
+
+
+@given(st.lists(st.none() | KEYS))
+def test_positions_of_many_keys_are_those_of_each(keys: list[str | None]) -> None:
+    assert positions(keys) == [None if key is None else position(key) for key in keys]
+
+
+@pytest.mark.parametrize("key", ["\ud800", "a\udc00b", "\udc00\ud800", "k" * (KEY_CHARS_MAX + 1)])
+def test_a_key_that_cannot_route_is_refused_wherever_it_stands(key: str) -> None:
+    for attempt in (lambda: check_key(key), lambda: position(key), lambda: positions(["fine", None, key])):
+        with pytest.raises(InvalidArgument) as refusal:
+            attempt()
+        assert refusal.value.what == "routing key"
+        str(refusal.value).encode()  # the message can be printed
+        assert str(pickle.loads(pickle.dumps(refusal.value))) == str(refusal.value)
+
+
+def test_the_longest_key_and_the_empty_one_route() -> None:
+    longest = "🚀" * KEY_CHARS_MAX
+    assert (check_key(longest), check_key("")) == (longest, "")
+    assert positions([longest]) == [position(longest)]
+
+
+@given(KEYS, st.integers(1, 20))
+def test_a_key_belongs_to_the_segment_whose_range_contains_it(key: str, count: int) -> None:
+    epoch = first_epoch(count, created_ms=0)
+    assert epoch.segment(segment_for(key, epoch)).range.contains(position(key))
