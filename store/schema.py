@@ -61,7 +61,7 @@ CREATE TABLE extent (
     sequence INTEGER,
     PRIMARY KEY (stream_id, segment, start)
 ) WITHOUT ROWID;
--- Lets the reaper prove that nothing refers to a blob; small appends do not touch it.
+-- Lets the reaper prove that nothing refers to a blob. Small appends do not touch it.
 CREATE INDEX extent_place ON extent (place) WHERE place IS NOT NULL;
 
 -- Columns of the events of one or more extents, of one stream. `data` stands last, so that reading the
@@ -131,8 +131,8 @@ CREATE TABLE reap (
 
 def create_tables(tx: Tx) -> None:
     """Create every table in the transaction `tx`; the database must have none of them."""
-    for statement in TABLES.split(";"):
-        if statement.strip():
-            tx.execute(statement)
+    code = "\n".join(line for line in TABLES.splitlines() if not line.startswith("--"))
+    for statement in filter(str.strip, code.split(";")):
+        tx.execute(statement)
 
 

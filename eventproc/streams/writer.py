@@ -112,8 +112,8 @@ class EventWriter(Generic[P]):
         finally:
             self._open = False
             self._tasks.cancel_scope.cancel()
-            with anyio.CancelScope(shield=True):
-                await self._tasks.__aexit__(None, None, None)
+            # Without the error: a task group would wrap what the user's block raised.
+            await self._tasks.__aexit__(None, None, None)
         if failure is not None and why is None:
             raise failure
         return None
@@ -181,7 +181,7 @@ class EventWriter(Generic[P]):
             count += 1
             if self._waiting_bytes >= BUFFER_BYTES_MAX:
                 await self._wait(self._next)
-        if self._next.lanes or self._waiting_bytes:
+        if self._more.is_set():
             await self._wait(self._next)
         elif self._sending is not None:
             await self._wait(self._sending)
@@ -189,16 +189,13 @@ class EventWriter(Generic[P]):
 
     async def flush(self) -> None:
         """Return when everything posted so far is durable. Raises the first failure, and only once."""
-        last = self._next if self._next_has_events() else self._sending
+        last = self._next if self._more.is_set() else self._sending
         if last is not None:
             await last.done.wait()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
         await anyio.lowlevel.checkpoint()
-
-    def _next_has_events(self) -> bool:
-        return self._more.is_set()
 
     def _add(
         self, payload: P, key: str | None, event_time: int | None, headers: Mapping[str, str] | None

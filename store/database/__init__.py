@@ -8,7 +8,7 @@ from eventproc.store.database.group import GROUP_BYTES_MAX
 from eventproc.store.database.hub import Subscription, Watch
 from eventproc.store.database.memory import open_memory_database
 from eventproc.store.database.migrate import Migration
-from eventproc.store.database.tx import Deferred, SqlValue, Tx
+from eventproc.store.database.tx import Deferred, Shared, SqlValue, Tx
 
 __all__ = [
     "GROUP_BYTES_MAX",
@@ -17,6 +17,7 @@ __all__ = [
     "Deferred",
     "Durability",
     "Migration",
+    "Shared",
     "SqlValue",
     "Subscription",
     "Tx",

@@ -18,7 +18,7 @@ import anyio
 from eventproc.store.clock import Clock
 from eventproc.store.database.group import Group
 from eventproc.store.database.hub import Hub, Subscription, Watch
-from eventproc.store.database.tx import Tx
+from eventproc.store.database.tx import Shared, Tx
 from eventproc.store.faults import Faults
 
 LOG = logging.getLogger(__name__)
@@ -49,6 +49,8 @@ class Database(ABC):
     durability: Durability
     instance_id: str
     """Identifies this opening among the live ones of all processes."""
+    shared: Shared
+    """What its writing transactions share in memory."""
 
     def __init__(
         self, *, path: Path | None, clock: Clock, faults: Faults, durability: Durability, instance_id: str
@@ -58,6 +60,7 @@ class Database(ABC):
         self.faults = faults
         self.durability = durability
         self.instance_id = instance_id
+        self.shared = Shared()
         self._hub = Hub()
 
     @abstractmethod

@@ -235,7 +235,12 @@ class FileDatabase(Database):
         self._writer = FileWriter(
             writer_connection,
             GroupWriter(
-                opened.connection, clock=clock, faults=faults, path=str(path), check=opened.alarm.check
+                opened.connection,
+                clock=clock,
+                faults=faults,
+                path=str(path),
+                shared=self.shared,
+                check=opened.alarm.check,
             ),
             lock=opened.write_lock,
             lock_path=path / "write.lock",

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from eventproc.store.clock import Clock
 from eventproc.store.database.failures import BUSY_MS, ENDS_TRANSACTION, explained, primary_code
-from eventproc.store.database.tx import Tx
+from eventproc.store.database.tx import Shared, Tx
 from eventproc.store.faults import WRITE_BEGUN, WRITE_COMMIT, WRITE_COMMITTED, Faults
 from eventproc.store.model.errors import DatabaseStopped, DiskFull, LockHeld
 
@@ -91,15 +91,20 @@ class GroupWriter:
         clock: Clock,
         faults: Faults,
         path: str,
+        shared: Shared | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """`check` runs after COMMIT and before any acknowledgement; what it raises stops the writer."""
+        """Make a writer. `shared` is what all its transactions share in memory.
+
+        `check` runs after COMMIT and before any acknowledgement; what it raises stops the writer.
+        """
         self.stopped: DatabaseStopped | None = None
         self._connection = connection
         self._execute = connection.execute
         self._clock = clock
         self._faults = faults
         self._path = path
+        self._shared = Shared() if shared is None else shared
         self._check = check
         self._schema_version = self._read_schema_version()
 
@@ -109,7 +114,7 @@ class GroupWriter:
         Returns the group with every job done; empty when nothing waited. Raises nothing of the jobs' own;
         raises sqlite3.OperationalError if BEGIN fails, and then no job has been taken.
         """
-        group = Group(Tx(self._connection, self._clock))
+        group = Group(Tx(self._connection, self._clock, self._shared))
         if self.stopped is not None:
             while queue:
                 group.jobs.append(queue.popleft())
@@ -122,7 +127,7 @@ class GroupWriter:
         try:
             self._faults.reach(WRITE_BEGUN)
             if not self._run_together(queue, group):
-                self._run_apart(group)
+                self._run_apart(queue, group)
             self._faults.reach(WRITE_COMMIT)
             self._execute("COMMIT")
         except BaseException as why:
@@ -173,32 +178,40 @@ class GroupWriter:
             return self._may_run_again(why) if self._ended() else False
         return True
 
-    def _run_apart(self, group: Group) -> None:
-        """Roll back and run all jobs of the group again, each in a savepoint."""
+    def _run_apart(self, queue: Queue, group: Group) -> None:
+        """Roll back and run all jobs of the group again, each in a savepoint; then those that wait."""
         tx = group.tx
         self._roll_back()
         tx.rewind((0, 0))
         tx.drop_deferred()
         self._execute("BEGIN IMMEDIATE")
-        for job in group.jobs:
-            mark = tx.mark()
-            job.value, job.error = None, None
-            self._execute("SAVEPOINT job")
-            try:
-                job.value = job.fn(tx)
-                tx.flush_deferred()
-            except Exception as why:
-                if self._ended():
-                    raise _TransactionEnded from why
-                self._execute("ROLLBACK TO job")
-                job.value, job.error = None, explained(why, self._path)
-                tx.rewind(mark)
-                tx.drop_deferred()
-            if self._ended():
-                raise _TransactionEnded
-            self._execute("RELEASE job")
+        size_bytes, deadline_ms = 0, self._clock.monotonic_ms() + GROUP_MS_MAX
+        taken, index = len(group.jobs), 0
+        while index < taken or (self._clock.monotonic_ms() < deadline_ms and _take(queue, group, size_bytes)):
+            job = group.jobs[index]
+            self._run_in_savepoint(job, tx)
+            size_bytes += job.size_bytes
+            index += 1
         # Only now is it known whether the schema changed for good; a wrong guess costs one more re-run.
         self._schema_version = self._read_schema_version()
+
+    def _run_in_savepoint(self, job: Job[Any], tx: Tx) -> None:
+        mark = tx.mark()
+        job.value, job.error = None, None
+        self._execute("SAVEPOINT job")
+        try:
+            job.value = job.fn(tx)
+            tx.flush_deferred()
+        except Exception as why:
+            if self._ended():
+                raise _TransactionEnded from why
+            self._execute("ROLLBACK TO job")
+            job.value, job.error = None, explained(why, self._path)
+            tx.rewind(mark)
+            tx.drop_deferred()
+        if self._ended():
+            raise _TransactionEnded
+        self._execute("RELEASE job")
 
     def _may_run_again(self, why: Exception) -> bool:
         """Return False (run again) if SQLite rolled the transaction back itself, so that nothing is durable."""

@@ -54,7 +54,7 @@ class MemoryDatabase(Database):
             path=None, clock=clock, faults=faults, durability=Durability.OS, instance_id=new_id(clock)
         )
         self._connection = connection
-        self._writer = GroupWriter(connection, clock=clock, faults=faults, path=PATH)
+        self._writer = GroupWriter(connection, clock=clock, faults=faults, path=PATH, shared=self.shared)
         self._queue: Queue = Queue()
         self._closed = False
 

@@ -31,6 +31,7 @@ class Deferred(Protocol):
 
 
 D = TypeVar("D", bound=Deferred)
+S = TypeVar("S")
 
 
 class Execute(Protocol):
@@ -49,6 +50,23 @@ class ExecuteMany(Protocol):
         ...
 
 
+class Shared:
+    """Objects in memory that belong to one opening of a database, one of each type, made when first asked for.
+
+    They are caches and trackers: what they hold must be derivable, and changes only in `Tx.after`.
+    """
+
+    def __init__(self) -> None:
+        self._objects: dict[type, object] = {}
+
+    def get(self, kind: type[S]) -> S:
+        """Return the one object of `kind`, made by `kind()` if there is none yet."""
+        found = self._objects.get(kind)
+        if found is None:
+            found = self._objects.setdefault(kind, kind())
+        return cast("S", found)
+
+
 class Tx:
     """One group's transaction, or one read's snapshot. Never keep it beyond the function it was passed to."""
 
@@ -62,6 +80,7 @@ class Tx:
         "executemany",
         "monotonic_ms",
         "now_ms",
+        "shared",
         "topics",
     )
 
@@ -75,10 +94,12 @@ class Tx:
     """Wall clock when the group began."""
     monotonic_ms: int
     """Monotonic clock when the group began."""
+    shared: Shared
+    """What all writing transactions of this opening share in memory; a read has one of its own."""
     connection: sqlite3.Connection
     """For the database room's own use."""
 
-    def __init__(self, connection: sqlite3.Connection, clock: Clock) -> None:
+    def __init__(self, connection: sqlite3.Connection, clock: Clock, shared: Shared | None = None) -> None:
         self.execute = connection.execute
         self.executemany = connection.executemany
         self.clock = clock
@@ -87,6 +108,7 @@ class Tx:
         self.changed = False
         self.effects: list[Callable[[], None]] = []
         self.topics: list[Hashable] = []
+        self.shared = Shared() if shared is None else shared
         self.connection = connection
         self._deferred: dict[Hashable, Deferred] = {}
 
@@ -104,9 +126,8 @@ class Tx:
     def defer(self, key: Hashable, make: Callable[[], D]) -> D:
         """Return the group's deferred rows under `key`, made by `make` if there are none yet.
 
-        One key always stands for one type. Getting it counts as a change, see `mark_changed`.
+        One key always stands for one type. Who changes it says so with `mark_changed`.
         """
-        self.changed = True
         found = self._deferred.get(key)
         if found is None:
             found = self._deferred[key] = make()
@@ -125,6 +146,10 @@ class Tx:
         A function that raises after that makes its group run again, each function in its own savepoint.
         """
         self.changed = True
+
+    def total_changes(self) -> int:
+        """Return how many rows SQL has changed so far on this connection; it only grows."""
+        return self.connection.total_changes
 
     def user_sql(self, prefix: str = "app_") -> AbstractContextManager[None]:
         """Within this context SQL may read everything, but change only tables that begin with `prefix`.

@@ -18,7 +18,9 @@ from eventproc.store.segments.read import (
     Slice,
     extents,
     is_event_border,
+    offset_at_time,
     read,
+    readable,
     segment_state,
 )
 from eventproc.store.segments.reaper import forget_writers, free_step, join_step
@@ -50,7 +52,9 @@ __all__ = [
     "join_step",
     "last_sequence",
     "number_at",
+    "offset_at_time",
     "read",
+    "readable",
     "request_reaping",
     "seal_segments",
     "sealed_lengths",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from itertools import chain
 from typing import Final
@@ -140,6 +140,14 @@ def segment_state(tx: Tx, stream_id: int, segment: SegmentId) -> SegmentState | 
     return None if row is None else SegmentState(*row[:4], sealed=bool(row[4]))
 
 
+def readable(tx: Tx, stream_id: int) -> tuple[int, int]:
+    """Return how many events, and how many bytes, of the stream can be read. One look-up a segment."""
+    segments = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream_id,)).fetchall()
+    states = [state for (segment,) in segments if (state := segment_state(tx, stream_id, segment))]
+    events = sum(state.tail_number - state.head_number for state in states)
+    return events, sum(state.tail - state.head for state in states)
+
+
 def extents(tx: Tx, stream_id: int, segment: SegmentId, offset: int, *, limit: int = _EXTENTS_A_QUERY) -> list[Extent]:
     """Return the extents of the segment from the one that holds `offset` on, in order, at most `limit`."""
     rows = tx.execute(
@@ -166,6 +174,27 @@ def is_event_border(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> 
         return True
     _, ends = Blobs(tx).columns(found)
     return found.place_offset + offset - found.start in ends
+
+
+def offset_at_time(tx: Tx, stream_id: int, segment: SegmentId, time_ms: int) -> int:
+    """Return the offset of the first event appended at or after `time_ms`, the tail when there is none.
+
+    Times never fall within a segment, so it is the first extent that ends late enough; extents before it are
+    walked, their index rows only.
+    """
+    state = segment_state(tx, stream_id, segment)
+    if state is None:
+        return 0
+    row = tx.execute(
+        "SELECT start FROM extent WHERE stream_id = ? AND segment = ? AND last_time >= ? ORDER BY start LIMIT 1",
+        (stream_id, segment, time_ms),
+    ).fetchone()
+    if row is None:
+        return state.tail
+    run = decode(Blobs(tx), segment, extents(tx, stream_id, segment, row[0], limit=1)[0])
+    skipped = 0 if run.times is None else bisect_left(run.times, time_ms)
+    skipped_bytes = sum(FRAME_BYTES + len(payload) for payload in run.payloads[:skipped])
+    return max(run.start + skipped_bytes, state.head)
 
 
 def _read_segment(

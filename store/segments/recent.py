@@ -32,7 +32,7 @@ class Recent:
     @staticmethod
     def of(tx: Tx) -> Recent:
         """Return the one of this transaction's database."""
-        return tx.local.setdefault(Recent, Recent())
+        return tx.shared.get(Recent)
 
     @contextmanager
     def watching(self, stream_id: int) -> Iterator[None]:

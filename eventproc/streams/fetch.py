@@ -1,0 +1,98 @@
+"""What a reader asks the database in one read: events, how far its segments go, what follows those it ends.
+
+One transaction answers all of it, so that what a reader concludes holds together: that a segment ended,
+where it ended, and which segments took over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from eventproc.store.catalog import StoredHistory, Stream, get_stream
+from eventproc.store.database import Tx, Watch
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.errors import NotFound, Truncated
+from eventproc.store.model.history import find_segment, successors
+from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.segments import Run, read, segment_state
+
+
+@attrs.frozen
+class Fetched:
+    """runs: events, in order per segment. ended: {segment that ends where its runs do: its successors}."""
+
+    runs: list[Run]
+    ended: dict[SegmentId, dict[SegmentId, tuple[SegmentId, ...]]]
+
+
+def fetch(
+    tx: Tx, stream_name: str, stream_id: int, wanted: Mapping[SegmentId, tuple[int, int | None]], bytes_max: int
+) -> Fetched:
+    """Read from the wanted segments, {segment: (offset, limit)}.
+
+    Raises NotFound, StreamReplaced, and Truncated when an offset lies before the head.
+    """
+    stream = get_stream(tx, stream_name, stream_id=stream_id).value
+    found = read(tx, stream_id, wanted, bytes_max=bytes_max)
+    offsets = {segment: offset for segment, (offset, _) in wanted.items()}
+    for segment, offset in offsets.items():
+        state = found.states.get(segment)
+        if state is None or offset < state.head:
+            _verify_known(tx, stream, segment)
+            raise Truncated(
+                stream=stream_name,
+                segment=format_segment(segment),
+                offset=offset,
+                head=0 if state is None else state.head,
+            )
+    for run in found.runs:
+        offsets[run.segment] = run.end
+    history = StoredHistory(tx, stream)
+    ended = {
+        segment: successors(history, segment)
+        for segment, state in found.states.items()
+        if state.sealed and offsets[segment] == state.tail and wanted[segment][1] is None
+    }
+    return Fetched(found.runs, ended)
+
+
+def limits_of(tx: Tx, stream_name: str, cut: StreamCut, held: Mapping[SegmentId, int]) -> dict[SegmentId, int]:
+    """Return where a reader that holds `held` stops in each segment in order to read up to `cut`.
+
+    {segment: offset}; a segment that is absent is read to its end. A held segment that begins after the
+    cut, or of which the cut's part was read already, stops where it stands.
+    """
+    stream = get_stream(tx, stream_name, stream_id=cut.stream_id).value
+    history = StoredHistory(tx, stream)
+    limits = {segment: max(offset, 0) for segment, offset in cut.offsets.items()}
+    members = [find_segment(history, segment) for segment in cut.offsets]
+    for identifier, offset in held.items():
+        if identifier in limits:
+            limits[identifier] = max(limits[identifier], offset)
+        else:
+            own = find_segment(history, identifier).range
+            if all(member.id < identifier for member in members if member.range.overlaps(own)):
+                limits[identifier] = offset
+    return limits
+
+
+def watch_stream(stream_id: int) -> Watch:
+    """Return what to subscribe to in order to learn of appends, scales, seals and deletion of a stream."""
+
+    def probe(tx: Tx) -> tuple[object, ...]:
+        # The active segments of a stream are few; each costs the look-up of its last extent.
+        rows = tx.execute(
+            "SELECT segment FROM segment WHERE stream_id = ? AND sealed_length IS NULL", (stream_id,)
+        ).fetchall()
+        states = ((segment, segment_state(tx, stream_id, segment)) for (segment,) in rows)
+        return tuple((segment, state.tail) for segment, state in states if state is not None)
+
+    return Watch(("stream", stream_id), probe)
+
+
+def _verify_known(tx: Tx, stream: Stream, segment: SegmentId) -> None:
+    """Raise NotFound unless the stream has, or had, that segment."""
+    if segment > (stream.epoch << 32 | 0xFFFF_FFFF):
+        raise NotFound(kind=f"segment of {stream.name}", name=format_segment(segment))

@@ -1,0 +1,94 @@
+"""Where to start reading: head, tail, a cut, a time, or chosen segments; functions of one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eventproc.store.catalog import StoredHistory, Stream, head_offsets, tail_offsets
+from eventproc.store.database import Tx
+from eventproc.store.model.cuts import StreamCut, equal_or_after, verify_cut
+from eventproc.store.model.errors import InvalidCut, StreamReplaced, Truncated
+from eventproc.store.model.frontier import Frontier
+from eventproc.store.model.history import epoch_at, find_segment
+from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.segments import is_event_border, offset_at_time, segment_state
+
+
+def head_cut(tx: Tx, stream: Stream) -> StreamCut:
+    """Return the earliest readable cut."""
+    return StreamCut(stream=stream.name, stream_id=stream.stream_id, offsets=head_offsets(tx, stream))
+
+
+def tail_cut(tx: Tx, stream: Stream) -> StreamCut:
+    """Return the cut after the last event, of one moment."""
+    return StreamCut(stream=stream.name, stream_id=stream.stream_id, offsets=tail_offsets(tx, stream))
+
+
+def time_cut(tx: Tx, stream: Stream, time_ms: int) -> StreamCut:
+    """Return the cut before the first events that were appended at or after `time_ms`, in each segment.
+
+    The head when that lies before it. O(log epochs) look-ups and one a segment of the epoch of that time.
+    """
+    history = StoredHistory(tx, stream)
+    offsets = {
+        segment: offset_at_time(tx, stream.stream_id, segment, time_ms)
+        for segment in epoch_at(history, time_ms).ids
+    }
+    cut = StreamCut(stream=stream.name, stream_id=stream.stream_id, offsets=offsets)
+    head = head_cut(tx, stream)
+    return cut if equal_or_after(cut, head, history) else head
+
+
+def frontier_at(tx: Tx, stream: Stream, cut: StreamCut) -> Frontier:
+    """Return the frontier of a reader that starts at `cut`.
+
+    Raises StreamReplaced for a cut of another incarnation; InvalidCut when it does not cover the key
+    space once, lies beyond the tail or inside an event; Truncated when it lies before the head.
+    """
+    if cut.stream == stream.name and cut.stream_id != stream.stream_id:
+        raise StreamReplaced(stream=cut.stream, stream_id=cut.stream_id, current_id=stream.stream_id)
+    history = StoredHistory(tx, stream)
+    verify_cut(cut, history)
+    for segment, offset in cut.offsets.items():
+        if offset > 0:
+            _verify_offset(tx, stream, str(cut), segment, offset)
+    head = head_cut(tx, stream)
+    if not equal_or_after(cut, head, history):
+        segment, offset = next(
+            (segment, offset)
+            for segment, offset in cut.offsets.items()
+            if offset < head.offsets.get(segment, offset) or segment not in head.offsets
+        )
+        raise Truncated(
+            stream=stream.name,
+            segment=format_segment(segment),
+            offset=max(offset, 0),
+            head=head.offsets.get(segment, 0),
+        )
+    return Frontier.from_cut(cut, history)
+
+
+def frontier_of_segments(
+    tx: Tx, stream: Stream, segments: Iterable[SegmentId], *, from_tail: bool
+) -> Frontier:
+    """Return the frontier of a reader of chosen segments, from their heads or tails. Raises NotFound."""
+    history = StoredHistory(tx, stream)
+    held = {}
+    for segment in segments:
+        find_segment(history, segment)
+        state = segment_state(tx, stream.stream_id, segment)
+        assert state is not None, f"segment {segment} of {stream.name} is in its history and has no row"
+        held[segment] = state.tail if from_tail else state.head
+    return Frontier(held, {})
+
+
+def _verify_offset(tx: Tx, stream: Stream, cut: str, segment: SegmentId, offset: int) -> None:
+    state = segment_state(tx, stream.stream_id, segment)
+    where = f"offset {offset} of segment {format_segment(segment)}"
+    if state is None or offset > state.tail:
+        end = 0 if state is None else state.tail
+        raise InvalidCut(stream=stream.name, cut=cut, reason=f"{where} lies beyond its end {end}")
+    if offset < state.head:
+        raise Truncated(stream=stream.name, segment=format_segment(segment), offset=offset, head=state.head)
+    if not is_event_border(tx, stream.stream_id, segment, offset):
+        raise InvalidCut(stream=stream.name, cut=cut, reason=f"{where} lies inside an event")

@@ -1,0 +1,263 @@
+"""The handle of a stream: everything that can be done with one, by name and incarnation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal, TypeVar, overload
+
+import attrs
+
+from eventproc.store.catalog import StoredHistory, current_epoch, get_stream
+from eventproc.store.catalog import Stream as StreamRecord
+from eventproc.store.database import Database, Tx
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.epochs import Epoch, merge_ranges, split_ranges
+from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.frontier import Frontier
+from eventproc.store.model.history import find_segment
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.policies import ScalingPolicy, StreamConfig
+from eventproc.store.model.ranges import KeyRange
+from eventproc.store.model.states import StreamState
+from eventproc.store.segments import readable, segment_state
+from eventproc.streams.codec import codec_for
+from eventproc.streams.perform import WAIT_MS, perform
+from eventproc.streams.positions import (
+    frontier_at,
+    frontier_of_segments,
+    head_cut,
+    tail_cut,
+    time_cut,
+)
+from eventproc.streams.reader import StreamReader
+from eventproc.streams.writer import EventWriter
+from eventproc.workflows.requests import DeleteStream, ScaleStream, SealStream, TruncateStream, UpdateStream
+
+P = TypeVar("P")
+
+
+@attrs.frozen
+class SegmentInfo:
+    """A segment as `describe` shows it. [head, tail) is readable, in bytes and in event numbers."""
+
+    id: SegmentId
+    low: float
+    high: float
+    sealed: bool
+    head: int
+    tail: int
+    head_number: int
+    tail_number: int
+
+
+@attrs.frozen
+class StreamInfo:
+    """A stream as `describe` shows it; everything of one moment."""
+
+    name: str
+    stream_id: int
+    state: StreamState
+    config: StreamConfig
+    created_ms: int
+    epoch: int
+    segments: tuple[SegmentInfo, ...]
+    head: StreamCut
+    tail: StreamCut
+    events: int
+    size_bytes: int
+
+
+class Stream:
+    """A stream, of one incarnation: after a delete the handle is refused, also when the name is used again.
+
+    Made by `create_stream` and `stream`. Every method that changes the stream submits a request, waits for
+    its outcome, and raises what it was refused for; `timeout_ms` bounds the wait only (StillPending).
+    """
+
+    def __init__(self, db: Database, name: str, stream_id: int) -> None:
+        self._db = db
+        self.name = name
+        self.stream_id = stream_id
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.name}#{self.stream_id}>"
+
+    @overload
+    def writer(self, *, name: str | None = None) -> EventWriter[bytes]: ...
+    @overload
+    def writer(self, kind: type[P], *, name: str | None = None) -> EventWriter[P]: ...
+    def writer(self, kind: type[P] | type[bytes] = bytes, *, name: str | None = None) -> EventWriter[P] | EventWriter[bytes]:
+        """Return a writer, to be used in `async with`.
+
+        kind: type of the payloads: bytes, str, or what cattrs can turn into JSON. name: identity by which a
+        repeated send is recognised across restarts; without one each writer has a fresh identity.
+        """
+        return EventWriter(self._db, self.name, self.stream_id, codec_for(kind), name=name)  # type: ignore[arg-type]
+
+    def reader(
+        self,
+        start: StreamCut | Literal["head", "tail"] | int = "head",
+        *,
+        segments: Sequence[int] | None = None,
+    ) -> StreamReader:
+        """Return a reader of the whole stream, or of chosen segments, to be used in `async with`.
+
+        start: "head", "tail", a cut, or a time in ms (see `cut_at`). segments: ids; their successors are
+        then not followed, and `start` applies to what of it concerns them ("head" or "tail").
+        Entering raises NotFound, StreamReplaced, InvalidCut, Truncated.
+        """
+        return StreamReader(self._db, self.name, self.stream_id, partial(self._frontier, start, segments), chosen=segments is not None)
+
+    async def describe(self) -> StreamInfo:
+        """Return the stream's state, segments, ends and sizes."""
+        return await self._db.read(self._describe)
+
+    async def epochs(self) -> list[Epoch]:
+        """Return the epochs that are kept, the oldest first."""
+
+        def read(tx: Tx) -> list[Epoch]:
+            history = StoredHistory(tx, self._record(tx))
+            return [history.epoch(number) for number in range(history.first, history.current + 1)]
+
+        return await self._db.read(read)
+
+    async def segments(self) -> list[SegmentInfo]:
+        """Return the active segments, in the order of their key ranges."""
+        return list((await self.describe()).segments)
+
+    async def head(self) -> StreamCut:
+        """Return the earliest readable cut."""
+        return await self._db.read(lambda tx: head_cut(tx, self._record(tx)))
+
+    async def tail(self) -> StreamCut:
+        """Return the cut after the last event, of one moment."""
+        return await self._db.read(lambda tx: tail_cut(tx, self._record(tx)))
+
+    async def cut_at(self, time_ms: int) -> StreamCut:
+        """Return the cut before the events appended at or after `time_ms`; the head when that is later."""
+        return await self._db.read(lambda tx: time_cut(tx, self._record(tx), time_ms))
+
+    async def update(self, *, scaling: ScalingPolicy, timeout_ms: int = WAIT_MS) -> None:
+        """Replace the configuration; with a fixed policy the number of segments follows at once.
+
+        Raises StreamSealed, InProgress.
+        """
+        await perform(
+            self._db, UpdateStream(self.name, self.stream_id, StreamConfig(scaling=scaling)), timeout_ms=timeout_ms
+        )
+
+    async def scale(
+        self, *, seal: Sequence[int], ranges: Sequence[tuple[float, float]], timeout_ms: int = WAIT_MS
+    ) -> tuple[SegmentId, ...]:
+        """Seal active segments and open new ones over exactly their key space; return the new ids.
+
+        seal: segment ids. ranges: [low, high) pairs. Raises ScaleRefused, InvalidArgument, StreamSealed,
+        InProgress.
+        """
+        new = tuple(KeyRange(low, high) for low, high in ranges)
+        return await self._scale(tuple(map(SegmentId, seal)), new, timeout_ms)
+
+    async def split(self, segment: int, into: int = 2, *, timeout_ms: int = WAIT_MS) -> tuple[SegmentId, ...]:
+        """Split an active segment into equal parts; return their ids. Raises NotFound, and as `scale`."""
+        epoch = await self._current_epoch()
+        seal, ranges = split_ranges(epoch, SegmentId(segment), into)
+        return await self._scale(seal, ranges, timeout_ms)
+
+    async def merge(self, *segments: int, timeout_ms: int = WAIT_MS) -> SegmentId:
+        """Merge neighbouring active segments; return the new id. Raises NotFound, and as `scale`."""
+        epoch = await self._current_epoch()
+        seal, ranges = merge_ranges(epoch, tuple(map(SegmentId, segments)))
+        (merged,) = await self._scale(seal, ranges, timeout_ms)
+        return merged
+
+    async def truncate(self, cut: StreamCut, *, timeout_ms: int = WAIT_MS) -> None:
+        """Move the head to `cut`; what lies before it is gone.
+
+        Raises InvalidCut (not of this stream, behind the head, beyond the tail, inside an event),
+        StreamReplaced, StreamSealed, InProgress.
+        """
+        if cut.stream != self.name:
+            raise InvalidArgument(what="cut", value=str(cut), reason=f"it is of {cut.stream}, not of {self.name}")
+        request = TruncateStream(self.name, cut.stream_id, dict(cut.offsets))
+        await perform(self._db, request, timeout_ms=timeout_ms)
+
+    async def seal(self, *, timeout_ms: int = WAIT_MS) -> None:
+        """End the stream: no more appends, for ever. Sealing a sealed stream is fine."""
+        await perform(self._db, SealStream(self.name, self.stream_id), timeout_ms=timeout_ms)
+
+    async def delete(self, *, timeout_ms: int = WAIT_MS) -> None:
+        """Delete the sealed stream. Raises StreamNotSealed."""
+        await perform(self._db, DeleteStream(self.name, self.stream_id), timeout_ms=timeout_ms)
+
+    async def _current_epoch(self) -> Epoch:
+        return await self._db.read(lambda tx: current_epoch(tx, self._record(tx)))
+
+    async def _scale(
+        self, seal: tuple[SegmentId, ...], ranges: tuple[KeyRange, ...], timeout_ms: int
+    ) -> tuple[SegmentId, ...]:
+        request = await perform(self._db, ScaleStream(self.name, self.stream_id, seal, ranges), timeout_ms=timeout_ms)
+
+        def opened(tx: Tx) -> tuple[SegmentId, ...]:
+            history = StoredHistory(tx, self._record(tx))
+            for number in range(history.current, history.first - 1, -1):
+                if (epoch := history.epoch(number)).request_id == request.id:
+                    return tuple(segment.id for segment in epoch.opened)
+            return ()
+
+        return await self._db.read(opened)
+
+    def _frontier(
+        self, start: StreamCut | Literal["head", "tail"] | int, segments: Sequence[int] | None, tx: Tx
+    ) -> Frontier:
+        stream = self._record(tx)
+        if segments is not None:
+            if start not in ("head", "tail"):
+                raise InvalidArgument(what="start", value=str(start), reason="chosen segments start at head or tail")
+            return frontier_of_segments(tx, stream, map(SegmentId, segments), from_tail=start == "tail")
+        if start == "head":
+            start = head_cut(tx, stream)
+        elif start == "tail":
+            start = tail_cut(tx, stream)
+        elif isinstance(start, int):
+            start = time_cut(tx, stream, start)
+        assert not isinstance(start, str), f"{start!r} is neither head nor tail"
+        return frontier_at(tx, stream, start)
+
+    def _record(self, tx: Tx) -> StreamRecord:
+        return get_stream(tx, self.name, stream_id=self.stream_id).value
+
+    def _describe(self, tx: Tx) -> StreamInfo:
+        stream = self._record(tx)
+        history = StoredHistory(tx, stream)
+        segments = []
+        for identifier in history.epoch(stream.epoch).ids:
+            key_range = find_segment(history, identifier).range
+            state = segment_state(tx, stream.stream_id, identifier)
+            assert state is not None, f"active segment {identifier} of {stream.name} has no row"
+            segments.append(
+                SegmentInfo(
+                    id=identifier,
+                    low=key_range.low,
+                    high=key_range.high,
+                    sealed=state.sealed,
+                    head=state.head,
+                    tail=state.tail,
+                    head_number=state.head_number,
+                    tail_number=state.tail_number,
+                )
+            )
+        events, size_bytes = readable(tx, stream.stream_id)
+        return StreamInfo(
+            name=stream.name,
+            stream_id=stream.stream_id,
+            state=stream.state,
+            config=stream.config,
+            created_ms=stream.created_ms,
+            epoch=stream.epoch,
+            segments=tuple(segments),
+            head=head_cut(tx, stream),
+            tail=tail_cut(tx, stream),
+            events=events,
+            size_bytes=size_bytes,
+        )
