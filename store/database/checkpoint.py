@@ -86,7 +86,6 @@ class Checkpointer:
 
     def run(self, *, truncate: bool = False) -> None:
         """Copy what no reader needs any more from the log into the file; with `truncate` also shorten the log."""
-        self.faults.reach(CHECKPOINT)
         if self.under_lock:
             self.lock.acquire()
         try:
@@ -113,6 +112,7 @@ class Checkpointer:
         # TRUNCATE would wait for readers, and every writer with it.
         execute("PRAGMA busy_timeout = 0")
         try:
+            self.faults.reach(CHECKPOINT)
             busy, frames, _copied = execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         except sqlite3.OperationalError as why:
             # Nothing is lost by a checkpoint that did not happen: the log keeps all. Try again when due.

@@ -1,0 +1,139 @@
+"""The log is copied into the file in time, stays small, and names who keeps it large."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from eventproc.store.database import Tx
+from eventproc.store.database.checkpoint import Checkpointer
+from eventproc.store.database.connection import PAGE_BYTES
+from eventproc.store.database.file import FileDatabase
+from eventproc.store.faults import CHECKPOINT, WRITE_COMMIT
+from eventproc.store.model.errors import DatabaseStopped
+from tests.database.processes import Child
+from tests.database.worlds import World, insert, open_world
+
+LARGE = "x" * (4 * PAGE_BYTES)
+
+READER = """
+    import sqlite3, sys
+    connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM item").fetchone()
+    print("reading", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with open_world("file", tmp_path / "store") as world:
+        checkpointer = checkpointer_of(world)
+        checkpointer.checkpoint_bytes = 32 * PAGE_BYTES
+        yield world
+
+
+def checkpointer_of(world: World) -> Checkpointer:
+    assert isinstance(world.db, FileDatabase)
+    return world.db._writer.checkpointer
+
+
+async def write_pages(world: World, groups: int) -> None:
+    for number in range(groups):
+        await world.db.write(insert(f"{len(world.faults.reached)} {number} {LARGE}"))
+    await world.db.write(lambda tx: None)  # the checkpoint after the last group has ended
+
+
+def log_pages(world: World) -> int:
+    assert world.db.path is not None
+    return (world.db.path / "eventproc.db-wal").stat().st_size // PAGE_BYTES
+
+
+async def test_small_commits_do_not_checkpoint(world: World) -> None:
+    for name in "abc":
+        await world.db.write(insert(name))
+    assert CHECKPOINT not in world.faults.reached
+
+
+async def test_the_log_is_copied_in_time_and_used_again(world: World) -> None:
+    await write_pages(world, 100)
+    assert 5 < world.faults.reached.count(CHECKPOINT) < 60
+    assert log_pages(world) < 3 * 32
+
+
+async def test_without_the_index_of_the_log_checkpoints_follow_the_bytes_written(world: World) -> None:
+    checkpointer_of(world).shm_fd = None
+    for number in range(20):
+        await world.db.write(insert(f"{number}"), size_bytes=8 * PAGE_BYTES)
+    assert world.faults.reached.count(CHECKPOINT) > 1
+
+
+async def test_a_long_read_keeps_the_log_and_is_named_when_that_is_too_much(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpointer_of(world).truncate_bytes = 64 * PAGE_BYTES
+    assert world.db.path is not None
+    with Child.running(READER, world.db.path / "eventproc.db") as reader:
+        assert reader.hear() == "reading"
+        await write_pages(world, 60)
+        assert log_pages(world) > 64
+        warnings = [record.getMessage() for record in caplog.records if "has grown to" in record.getMessage()]
+        assert len(warnings) == 1
+        assert f"process {reader.pid} " in warnings[0]
+        reader.say("stop")
+        assert reader.hear() == ""
+    await write_pages(world, 60)
+    assert log_pages(world) < 64
+
+
+async def test_a_long_read_of_this_process_does_not_stop_writes(world: World) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(tx: Tx) -> int:
+        tx.execute("SELECT count(*) FROM item").fetchone()
+        entered.set()
+        assert leave.wait(60)
+        (count,) = tx.execute("SELECT count(*) FROM item").fetchone()
+        return int(count)
+
+    counts: list[int] = []
+
+    async def read() -> None:
+        counts.append(await world.db.read(slow))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        await anyio.to_thread.run_sync(entered.wait)
+        await write_pages(world, 50)
+        leave.set()
+    assert counts == [0]  # one snapshot, whatever was committed meanwhile
+
+
+async def test_a_checkpoint_that_fails_is_logged_and_tried_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.faults.fail_at(CHECKPOINT, sqlite3.OperationalError("disk I/O error"))
+    await world.db.write(insert(LARGE * 20))
+    await write_pages(world, 20)
+    assert "the checkpoint failed (disk I/O error)" in caplog.text
+    assert world.faults.reached.count(CHECKPOINT) > 1
+
+
+async def test_a_death_at_a_checkpoint_loses_nothing_acknowledged(world: World) -> None:
+    world.faults.fail_at(CHECKPOINT)
+    await world.db.write(insert(LARGE * 20))
+    with pytest.raises(DatabaseStopped):
+        await world.db.write(insert("b"))
+    assert await world.names() == [LARGE * 20]
+    assert world.faults.reached.count(WRITE_COMMIT) == 1

@@ -1,0 +1,133 @@
+"""Commits of others: the bell, the net below it, and what is asked then."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from eventproc.store.database import Tx, Watch
+from eventproc.store.database import listener as listener_module
+from eventproc.store.database.bell import Ringer
+from tests.database.processes import Child
+from tests.database.worlds import World, insert, names, open_world
+
+WRITER = """
+    import asyncio, sys
+    from pathlib import Path
+    from eventproc.store.database import open_database
+    from tests.database.worlds import MIGRATIONS, insert
+
+    async def main():
+        async with open_database(Path(sys.argv[1]), migrations=MIGRATIONS) as db:
+            print("open", flush=True)
+            for line in sys.stdin:
+                await db.write(insert(line.strip()))
+                print("written", flush=True)
+
+    asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with open_world("file", tmp_path / "store") as world:
+        yield world
+
+
+@pytest.fixture
+async def other(tmp_path: Path, world: World) -> AsyncIterator[World]:
+    async with open_world("file", tmp_path / "store") as other:
+        yield other
+
+
+def has(name: str) -> Watch:
+    """A topic of its own for each row."""
+    return Watch(name, lambda tx: name in names(tx))
+
+
+async def test_a_commit_of_another_process_wakes_a_waiter(world: World) -> None:
+    with (
+        Child.running(WRITER, world.db.path) as child,
+        world.db.subscribe([has("a")]) as subscription,
+        anyio.fail_after(60),
+    ):
+        assert child.hear() == "open"
+        child.say("a")
+        while await world.names() != ["a"]:  # the net may have asked before, for the first time
+            assert await subscription.wait() == {"a"}
+
+
+async def test_only_what_changed_is_woken_after_the_first_answer(world: World, other: World) -> None:
+    with world.db.subscribe([has("a"), has("b")]) as subscription, anyio.fail_after(60):
+        await other.db.write(insert("first"))
+        assert await subscription.wait() == {"a", "b"}  # what they were before is not known
+        await other.db.write(insert("b"))
+        assert await subscription.wait() == {"b"}
+
+
+async def test_a_lost_ring_is_made_up_for_by_the_net(
+    world: World, other: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ringer, "ring", lambda ringer: None)
+    monkeypatch.setattr(listener_module, "NET_MS", 5)
+    with world.db.subscribe([has("a")]) as subscription, anyio.fail_after(60):
+        await other.db.write(insert("a"))
+        assert await subscription.wait() == {"a"}
+
+
+async def test_all_watches_are_asked_in_one_snapshot(world: World, other: World) -> None:
+    transactions: list[Tx] = []
+
+    def probe(tx: Tx) -> int:
+        transactions.append(tx)
+        return len(transactions)
+
+    watches = [Watch(topic, probe) for topic in range(5)]
+    with world.db.subscribe(watches) as subscription, anyio.fail_after(60):
+        await other.db.write(insert("a"))
+        assert await subscription.wait() == {0, 1, 2, 3, 4}
+    assert len({id(tx) for tx in transactions[:5]}) == 1
+
+
+async def test_a_probe_that_fails_wakes_its_own_waiter_and_harms_no_other(
+    world: World, other: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(tx: Tx) -> int:
+        raise ValueError("no such table")
+
+    with world.db.subscribe([Watch("broken", fail), has("a")]) as subscription, anyio.fail_after(60):
+        await other.db.write(insert("a"))
+        assert await subscription.wait() == {"broken", "a"}
+    assert "the probe of 'broken' failed" in caplog.text
+
+
+async def test_a_probe_may_answer_none(world: World, other: World) -> None:
+    answers = iter([None, 1])
+    with world.db.subscribe([Watch("a", lambda tx: next(answers))]) as subscription, anyio.fail_after(60):
+        await other.db.write(insert("a"))
+        assert await subscription.wait() == {"a"}
+        await other.db.write(insert("b"))
+        assert await subscription.wait() == {"a"}
+
+
+async def test_rings_during_an_answer_lead_to_one_more_question(world: World, other: World) -> None:
+    asked: list[list[str]] = []
+
+    def probe(tx: Tx) -> tuple[str, ...]:
+        asked.append(names(tx))
+        return tuple(asked[-1])
+
+    with world.db.subscribe([Watch("items", probe)]) as subscription, anyio.fail_after(60):
+        for number in range(50):
+            await other.db.write(insert(f"{number:02}"))
+        while not asked or len(asked[-1]) < 50:
+            await subscription.wait()
+    assert len(asked) <= 51

@@ -1,0 +1,244 @@
+"""Opening and closing a directory: what is refused, what is made, what is left."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from eventproc.store.database import Durability, Migration, Tx, instances, open_database
+from eventproc.store.database.connection import PAGE_BYTES
+from eventproc.store.database.migrate import check_numbers
+from eventproc.store.model.errors import (
+    DirectoryInUse,
+    StoreMissing,
+    StoreUnusable,
+)
+from tests.database.processes import Child
+from tests.database.worlds import MIGRATIONS, Refused, create_table, insert, names, open_world
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+def exists(path: Path) -> bool:
+    return path.exists()
+
+
+async def test_what_was_written_is_there_after_opening_again(directory: Path) -> None:
+    async with open_world("file", directory) as world:
+        await world.db.write(insert("a"))
+    async with open_world("file", directory) as world:
+        assert await world.names() == ["a"]
+
+
+async def test_two_handles_of_one_process_share_the_directory(directory: Path) -> None:
+    async with open_world("file", directory) as one, open_world("file", directory) as two:
+        await one.db.write(insert("a"))
+        await two.db.write(insert("b"))
+        assert await one.names() == await two.names() == ["a", "b"]
+        assert one.db.instance_id != two.db.instance_id
+
+
+async def test_a_missing_directory_is_made_only_on_request(directory: Path) -> None:
+    with pytest.raises(StoreMissing):
+        async with open_database(directory, migrations=MIGRATIONS, create=False):
+            pass
+    assert not exists(directory)
+
+
+async def test_a_new_file_has_the_settings_that_it_keeps_for_ever(directory: Path) -> None:
+    def settings(tx: Tx) -> list[object]:
+        pragmas = ("page_size", "auto_vacuum", "journal_mode", "user_version")
+        return [tx.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas]
+
+    async with open_world("file", directory) as world:
+        assert await world.db.read(settings) == [PAGE_BYTES, 2, "wal", 1]
+
+
+@pytest.mark.parametrize("durability, synchronous", [(Durability.FSYNC, 2), (Durability.OS, 1)])
+async def test_durability_decides_what_a_commit_waits_for(
+    directory: Path, durability: Durability, synchronous: int
+) -> None:
+    async with open_database(directory, migrations=MIGRATIONS, durability=durability) as db:
+        assert db.durability is durability
+    async with open_database(directory, migrations=MIGRATIONS) as db:
+        assert db.durability is durability
+        assert await db.write(lambda tx: tx.execute("PRAGMA synchronous").fetchone()) == (synchronous,)
+
+
+async def test_another_durability_than_the_directorys_is_refused_naming_both(directory: Path) -> None:
+    async with open_database(directory, migrations=MIGRATIONS, durability=Durability.OS):
+        pass
+    with pytest.raises(StoreUnusable, match=r"'os'.*'fsync'"):
+        async with open_database(directory, migrations=MIGRATIONS, durability=Durability.FSYNC):
+            pass
+
+
+def make_foreign(directory: Path) -> bytes:
+    """Put somebody else's database there; return its bytes."""
+    directory.mkdir()
+    connection = sqlite3.connect(directory / "eventproc.db")
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.commit()
+    connection.close()
+    return (directory / "eventproc.db").read_bytes()
+
+
+async def test_a_database_of_somebody_else_is_refused_and_not_touched(directory: Path) -> None:
+    before = make_foreign(directory)
+    with pytest.raises(StoreUnusable, match="not made by eventproc"):
+        async with open_database(directory, migrations=MIGRATIONS):
+            pass
+    assert read_bytes(directory / "eventproc.db") == before
+
+
+def read_bytes(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def make_garbage(directory: Path) -> None:
+    directory.mkdir()
+    (directory / "eventproc.db").write_bytes(b"not a database " * 1000)
+
+
+async def test_a_file_that_is_no_database_is_refused(directory: Path) -> None:
+    make_garbage(directory)
+    with pytest.raises(StoreUnusable, match="not a database"):
+        async with open_database(directory, migrations=MIGRATIONS):
+            pass
+
+
+async def test_opening_on_trio_is_refused_in_one_line(directory: Path) -> None:
+    child = Child.running(
+        """
+        import sys, trio
+        from pathlib import Path
+        from eventproc.store.database import open_database
+        from eventproc.store.model.errors import NotSupported
+
+        async def main():
+            async with open_database(Path(sys.argv[1]), migrations=[]):
+                pass
+        try:
+            trio.run(main)
+        except NotSupported as why:
+            print(why)
+        """,
+        directory,
+    )
+    with child:
+        assert child.hear().startswith("a directory on trio is not supported")
+    assert not exists(directory)
+
+
+async def test_a_program_that_crashes_before_closing_exits(directory: Path) -> None:
+    crashing = Child.running(
+        """
+        import asyncio, sys
+        from pathlib import Path
+        from eventproc.store.database import Migration, open_database
+
+        async def main():
+            opening = open_database(Path(sys.argv[1]), migrations=[])
+            db = await opening.__aenter__()
+            await db.write(lambda tx: None)
+            asyncio.get_running_loop().call_soon(sys.exit, 3)
+            globals()["kept"] = opening, db  # never closed
+            await asyncio.Event().wait()
+
+        asyncio.run(main())
+        """,
+        directory,
+    )
+    with crashing:
+        assert crashing.hear() == ""  # the end of its output: it is gone, its threads did not keep it
+
+
+# --- migrations ----------------------------------------------------------------------------------
+
+
+def add_color(tx: Tx) -> None:
+    tx.execute("ALTER TABLE item ADD COLUMN color TEXT DEFAULT 'red'")
+
+
+NEWER = (Migration(1, create_table), Migration(2, add_color))
+
+
+async def test_an_older_schema_is_brought_up_to_date_with_its_rows(directory: Path) -> None:
+    async with open_world("file", directory) as world:
+        await world.db.write(insert("a"))
+    async with open_world("file", directory, NEWER) as world:
+        rows = await world.db.read(lambda tx: tx.execute("SELECT name, color FROM item").fetchall())
+        assert rows == [("a", "red")]
+        assert await world.db.read(lambda tx: tx.execute("PRAGMA user_version").fetchone()) == (2,)
+
+
+async def test_a_newer_schema_is_refused(directory: Path) -> None:
+    async with open_world("file", directory, NEWER):
+        pass
+    with pytest.raises(StoreUnusable, match="made by a newer version of eventproc"):
+        async with open_world("file", directory):
+            pass
+
+
+async def test_a_migration_that_fails_leaves_the_directory_as_it_was(directory: Path) -> None:
+    def half(tx: Tx) -> None:
+        add_color(tx)
+        raise Refused("half")
+
+    async with open_world("file", directory) as world:
+        await world.db.write(insert("a"))
+    with pytest.raises(Refused):
+        async with open_world("file", directory, (*MIGRATIONS, Migration(2, half))):
+            pass
+    async with open_world("file", directory) as world:
+        assert await world.names() == ["a"]
+
+
+async def test_a_first_opening_that_fails_leaves_a_directory_that_can_be_opened(directory: Path) -> None:
+    def fail(tx: Tx) -> None:
+        create_table(tx)
+        raise Refused("first")
+
+    with pytest.raises(Refused):
+        async with open_world("file", directory, (Migration(1, fail),)):
+            pass
+    async with open_world("file", directory) as world:
+        assert await world.names() == []
+
+
+async def test_a_migration_waits_for_nobody_who_has_the_directory_open(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventproc.store.database.locks.FormatLock.acquire_exclusive", impatiently)
+    async with open_world("file", directory) as world:
+        with pytest.raises(DirectoryInUse):
+            async with open_world("file", directory, NEWER):
+                pass
+        assert await world.db.read(names) == []
+
+
+def impatiently(lock: object) -> None:
+    """`FormatLock.acquire_exclusive` without its patience."""
+    lock._acquire(2, 0)  # type: ignore[attr-defined]
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    with pytest.raises(AssertionError, match=r"\[1, 3\]"):
+        check_numbers([Migration(1, create_table), Migration(3, create_table)])
+
+
+async def test_nothing_of_a_closed_handle_is_left_among_the_living(directory: Path) -> None:
+    async with open_world("file", directory) as world:
+        assert instances.live(directory) == [world.db.instance_id]
+    assert instances.live(directory) == []
+    assert not exists(directory / "instances" / f"{world.db.instance_id}.bell")

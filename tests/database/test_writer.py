@@ -1,0 +1,219 @@
+"""The write path of the file form: the queue, the lock between processes, cancellation, the thread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from eventproc.store.database import Tx
+from eventproc.store.database import writer as writer_module
+from eventproc.store.faults import WRITE_COMMIT
+from eventproc.store.model.errors import DatabaseStopped, LockHeld
+from tests.database.processes import Child
+from tests.database.worlds import World, insert, insert_then_raise, open_world
+
+HOLDER = """
+    import sys
+    from pathlib import Path
+    from eventproc.store.clock import SystemClock
+    from eventproc.store.database.locks import WriteLock
+    lock = WriteLock(Path(sys.argv[1]) / "write.lock", SystemClock())
+    lock.acquire()
+    print("held", flush=True)
+    sys.stdin.readline()
+    lock.release()
+    print("released", flush=True)
+"""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with open_world("file", tmp_path / "store") as world:
+        yield world
+
+
+async def test_a_write_that_meets_a_held_lock_fails_at_its_deadline_naming_the_pid(world: World) -> None:
+    with Child.running(HOLDER, world.db.path) as holder:
+        assert holder.hear() == "held"
+        with pytest.raises(LockHeld) as caught:
+            await world.db.write(insert("a"), timeout_ms=30)
+        assert caught.value.pid == holder.pid
+        assert caught.value.for_ms >= 30
+        holder.say("release")
+        assert holder.hear() == "released"
+        assert await world.db.write(insert("b")) == "b"
+    assert await world.names() == ["b"]
+
+
+async def test_a_lock_held_for_long_is_warned_of_once_with_the_pid(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "LOCK_WARN_MS", 10)
+    with Child.running(HOLDER, world.db.path) as holder, caplog.at_level(logging.WARNING):
+        assert holder.hear() == "held"
+        for _ in range(3):
+            with pytest.raises(LockHeld):
+                await world.db.write(insert("a"), timeout_ms=50)
+        holder.say("release")
+        assert holder.hear() == "released"
+        await world.db.write(insert("b"))
+    warnings = [record.getMessage() for record in caplog.records if "held by process" in record.getMessage()]
+    assert len(warnings) == 1
+    assert str(holder.pid) in warnings[0]
+
+
+class Gate:
+    """A function that tells when it runs, and goes on when it may."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.leave = threading.Event()
+
+    def fn(self, tx: Tx) -> str:
+        self.entered.set()
+        assert self.leave.wait(60)
+        return insert("gate")(tx)
+
+    async def wait_entered(self) -> None:
+        await anyio.to_thread.run_sync(self.entered.wait)
+
+
+async def test_a_write_that_runs_is_not_cancelled_and_returns_its_result(world: World) -> None:
+    gate, results = Gate(), list[str]()
+
+    async with anyio.create_task_group() as tasks:
+        scope = anyio.CancelScope()
+
+        async def write() -> None:
+            with scope:
+                results.append(await world.db.write(gate.fn))
+
+        tasks.start_soon(write)
+        await gate.wait_entered()
+        scope.cancel()
+        await anyio.wait_all_tasks_blocked()
+        assert results == []
+        gate.leave.set()
+    assert results == ["gate"]
+    assert await world.names() == ["gate"]
+
+
+async def test_a_task_cancelled_by_asyncio_itself_ends_cancelled_once_its_write_is_durable(
+    world: World,
+) -> None:
+    gate, effects = Gate(), list[str]()
+
+    def fn(tx: Tx) -> str:
+        tx.after(lambda: effects.append("applied"))
+        return gate.fn(tx)
+
+    task = asyncio.ensure_future(world.db.write(fn))
+    await gate.wait_entered()
+    for _ in range(3):
+        task.cancel()
+        await anyio.lowlevel.checkpoint()
+    assert not task.done()
+    gate.leave.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert effects == ["applied"]
+    assert await world.names() == ["gate"]
+
+
+async def test_what_arrives_during_a_group_shares_a_commit(world: World) -> None:
+    gate = Gate()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.db.write, gate.fn)
+        await gate.wait_entered()
+        tasks.start_soon(world.db.write, insert("a"))
+        tasks.start_soon(world.db.write, insert("b"))
+        await anyio.wait_all_tasks_blocked()
+        gate.leave.set()
+    assert world.faults.reached.count(WRITE_COMMIT) <= 2
+    assert await world.names() == ["a", "b", "gate"]
+
+
+async def test_a_started_read_does_not_wait_for_a_running_write(world: World) -> None:
+    gate = Gate()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.db.write, gate.fn)
+        await gate.wait_entered()
+        assert await world.names() == []
+        gate.leave.set()
+
+
+async def test_a_read_does_not_wait_behind_another_one(world: World) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(tx: Tx) -> None:
+        entered.set()
+        assert leave.wait(60)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.db.read, slow)
+        await anyio.to_thread.run_sync(entered.wait)
+        assert await world.names() == []
+        leave.set()
+
+
+async def test_a_strangers_transaction_makes_writes_wait(world: World) -> None:
+    assert world.db.path is not None
+    stranger = sqlite3.connect(world.db.path / "eventproc.db", isolation_level=None)
+    stranger.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LockHeld):
+        await world.db.write(insert("a"), timeout_ms=20)
+    stranger.execute("ROLLBACK")
+    assert await world.db.write(insert("b")) == "b"
+    stranger.close()
+    assert await world.names() == ["b"]
+
+
+def take_log_away(directory: Path, to: Path) -> None:
+    (directory / "eventproc.db-wal").rename(to / "taken")
+
+
+async def test_a_replaced_log_stops_the_database_before_it_acknowledges(tmp_path: Path) -> None:
+    async with open_world("file", tmp_path / "store") as world:
+        await world.db.write(insert("a"))
+        take_log_away(tmp_path / "store", tmp_path)
+        with pytest.raises(DatabaseStopped, match="WAL"):
+            await world.db.write(insert("b"))
+        with pytest.raises(DatabaseStopped):
+            await world.db.write(insert("c"))
+
+
+async def test_many_writers_lose_nothing_whatever_is_cancelled_or_refused(world: World) -> None:
+    done: set[str] = set()
+    refused: set[str] = set()
+
+    async def write(name: str, tasks_done: anyio.CancelScope) -> None:
+        with tasks_done:
+            if name.endswith("3"):
+                with pytest.raises(Exception, match=name):
+                    await world.db.write(insert_then_raise(name))
+                refused.add(name)
+            else:
+                done.add(await world.db.write(insert(name)))
+
+    scopes = [anyio.CancelScope() for _ in range(200)]
+    async with anyio.create_task_group() as tasks:
+        for number, scope in enumerate(scopes):
+            tasks.start_soon(write, f"{number:03}", scope)
+            if number % 7 == 6:
+                await anyio.lowlevel.checkpoint()
+                scopes[number - 1].cancel()
+    cancelled = sum(scope.cancelled_caught for scope in scopes)
+    assert len(done) + len(refused) + cancelled == len(scopes)
+    assert set(await world.names()) == done

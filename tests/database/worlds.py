@@ -1,0 +1,129 @@
+"""A database in each of its forms, for tests of what both promise."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import anyio
+import attrs
+import trio.testing
+
+from eventproc.store.clock import SystemClock
+from eventproc.store.database import Database, Migration, Tx, open_database, open_memory_database
+from eventproc.store.database.locks import WriteLock
+from eventproc.store.faults import Died, Faults
+
+FORMS = ("memory on asyncio", "memory on trio", "file")
+
+MIGRATIONS = (Migration(1, lambda tx: create_table(tx)),)
+
+
+def create_table(tx: Tx) -> None:
+    tx.execute("CREATE TABLE item (name TEXT PRIMARY KEY)")
+
+
+def insert(name: str) -> Callable[[Tx], str]:
+    """Return a function that inserts one row and returns its name."""
+
+    def fn(tx: Tx) -> str:
+        tx.execute("INSERT INTO item VALUES (?)", (name,))
+        return name
+
+    return fn
+
+
+def insert_then_raise(name: str) -> Callable[[Tx], str]:
+    def fn(tx: Tx) -> str:
+        insert(name)(tx)
+        raise Refused(name)
+
+    return fn
+
+
+def names(tx: Tx) -> list[str]:
+    return [name for (name,) in tx.execute("SELECT name FROM item ORDER BY name")]
+
+
+class Refused(Exception):
+    """What a function under test raises on purpose."""
+
+
+class Failing(Faults):
+    """Counts the points reached, and fails at one of them, once."""
+
+    def __init__(self) -> None:
+        self.reached: list[str] = []
+        self._errors: dict[str, BaseException] = {}
+
+    def fail_at(self, point: str, error: BaseException | None = None) -> None:
+        self._errors[point] = Died() if error is None else error
+
+    def reach(self, point: str) -> None:
+        self.reached.append(point)
+        if point in self._errors:
+            raise self._errors.pop(point)
+
+
+@attrs.frozen
+class World:
+    """An open database, and the means to make writes meet in one group."""
+
+    db: Database
+    faults: Failing
+
+    @contextmanager
+    def writer_held(self) -> Iterator[None]:
+        """Let writes wait until the block ends. In memory they wait for each other anyway."""
+        if self.db.path is None:
+            yield
+            return
+        lock = WriteLock(self.db.path / "write.lock", SystemClock())
+        lock.acquire()
+        try:
+            yield
+        finally:
+            lock.close()
+
+    async def write_together(self, *fns: Callable[[Tx], object]) -> list[object]:
+        """Write all in one group; return what each caller got, its result or its error."""
+        outcomes: list[object] = [None] * len(fns)
+
+        async def write(index: int) -> None:
+            try:
+                outcomes[index] = await self.db.write(fns[index])
+            except (Exception, Died) as why:
+                outcomes[index] = why
+
+        async with anyio.create_task_group() as tasks:
+            with self.writer_held():
+                for index in range(len(fns)):
+                    tasks.start_soon(write, index)
+                    # Trio starts tasks in any order; these shall be queued in the order given.
+                    if self.db.path is not None:
+                        await anyio.wait_all_tasks_blocked()
+        return outcomes
+
+    async def names(self) -> list[str]:
+        return await self.db.read(names)
+
+
+def backend_of(form: str) -> tuple[str, dict[str, object]]:
+    """The event loop that a form is tested on; trio's in virtual time."""
+    if form == "memory on trio":
+        return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+    return "asyncio", {}
+
+
+@asynccontextmanager
+async def open_world(
+    form: str, directory: Path, migrations: Sequence[Migration] = MIGRATIONS
+) -> AsyncIterator[World]:
+    faults = Failing()
+    if form == "file":
+        async with open_database(directory, migrations=migrations, faults=faults) as db:
+            yield World(db, faults)
+    else:
+        async with open_memory_database(migrations=migrations, faults=faults) as db:
+            yield World(db, faults)
