@@ -8,46 +8,12 @@ with its fields. Source: architecture.md section 4.
 
 from __future__ import annotations
 
-from typing import TypeVar, dataclass_transform
-
-import attrs
-
-_E = TypeVar("_E", bound="EventprocError")
-
-
-def _rebuild(kind: type[EventprocError], fields: dict[str, object]) -> EventprocError:
-    return kind(**fields)
-
-
-class EventprocError(Exception):
-    """Root of everything raised on purpose; pickles, fields and all."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        kind = type(self)
-        names = [field.name for field in attrs.fields(kind)] if attrs.has(kind) else []
-        return (_rebuild, (kind, {name: getattr(self, name) for name in names}))
-
-
-class Retryable(EventprocError):
-    """Nothing changed. Read again and retry within a bounded budget."""
-
-
-class Rejected(EventprocError):
-    """Wrong in the present state. Repeating cannot help."""
-
-
-class Fenced(EventprocError):
-    """A newer owner exists. Stop at once; do not write, do not retry."""
-
-
-class Corrupt(EventprocError):
-    """Stored bytes break an invariant. Stop; a person must look."""
-
-
-@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(attrs.field,))
-def error(kind: type[_E]) -> type[_E]:
-    """Decorator of every concrete error: keyword-only fields, identity equality, pickles."""
-    return attrs.define(kind, kw_only=True, eq=False, slots=False)
+from eventproc.store.model.advice import Corrupt as Corrupt
+from eventproc.store.model.advice import EventprocError as EventprocError
+from eventproc.store.model.advice import Fenced as Fenced
+from eventproc.store.model.advice import Rejected as Rejected
+from eventproc.store.model.advice import Retryable as Retryable
+from eventproc.store.model.advice import error as error
 
 
 @error
@@ -387,6 +353,18 @@ class InvariantBroken(Corrupt):
 
     def __str__(self) -> str:
         return f"{self.key}: {self.reason}"
+
+
+@error
+class WorkflowFailed(Corrupt):
+    """A workflow raised what it never should; its request was given up, and what it changed was undone."""
+
+    target: str
+    kind: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.target}: {self.kind} failed unexpectedly ({self.reason}); the log of the host has more"
 
 
 @error
