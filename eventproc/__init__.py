@@ -1,7 +1,86 @@
-"""Durable, elastic streams and ordered event processing inside a Python process."""
+"""Durable, elastic streams and ordered event processing inside a Python process.
+
+Start with `async with eventproc.open("data/") as ep:`, or `open_memory()` in a test. Names are imported
+when they are first used, so that importing the package costs next to nothing.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from eventproc._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from eventproc.blocking import open_blocking
+    from eventproc.runtime import Eventproc, open, open_memory
+    from eventproc.store.database import Durability
+    from eventproc.store.model.cuts import StreamCut
+    from eventproc.store.model.errors import (
+        Corrupt,
+        EventprocError,
+        Fenced,
+        NotFound,
+        Rejected,
+        Retryable,
+    )
+    from eventproc.store.model.policies import ScalingPolicy
+    from eventproc.store.segments import Event
+    from eventproc.streams import Batch, EventWriter, NewEvent, Stream, StreamReader
+
+_WHERE = {
+    "Batch": "eventproc.streams",
+    "Corrupt": "eventproc.store.model.errors",
+    "Durability": "eventproc.store.database",
+    "Event": "eventproc.store.segments",
+    "EventWriter": "eventproc.streams",
+    "Eventproc": "eventproc.runtime",
+    "EventprocError": "eventproc.store.model.errors",
+    "Fenced": "eventproc.store.model.errors",
+    "NewEvent": "eventproc.streams",
+    "NotFound": "eventproc.store.model.errors",
+    "Rejected": "eventproc.store.model.errors",
+    "Retryable": "eventproc.store.model.errors",
+    "ScalingPolicy": "eventproc.store.model.policies",
+    "Stream": "eventproc.streams",
+    "StreamCut": "eventproc.store.model.cuts",
+    "StreamReader": "eventproc.streams",
+    "open": "eventproc.runtime",
+    "open_blocking": "eventproc.blocking",
+    "open_memory": "eventproc.runtime",
+}
+
+__all__ = [
+    "Batch",
+    "Corrupt",
+    "Durability",
+    "Event",
+    "EventWriter",
+    "Eventproc",
+    "EventprocError",
+    "Fenced",
+    "NewEvent",
+    "NotFound",
+    "Rejected",
+    "Retryable",
+    "ScalingPolicy",
+    "Stream",
+    "StreamCut",
+    "StreamReader",
+    "__version__",
+    "open",
+    "open_blocking",
+    "open_memory",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

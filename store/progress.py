@@ -30,7 +30,9 @@ def get_progress(tx: Tx, group: str, stream_id: int, segment: SegmentId) -> Prog
     ).fetchone()
     if row is None:
         return Progress()
-    return decode_progress(json.loads(row[0]), key=f"progress of {group} on segment {segment} of stream {stream_id}")
+    return decode_progress(
+        json.loads(row[0]), key=f"progress of {group} on segment {segment} of stream {stream_id}"
+    )
 
 
 def finish_event(tx: Tx, event: EventRef) -> None:

@@ -134,5 +134,3 @@ def create_tables(tx: Tx) -> None:
     code = "\n".join(line for line in TABLES.splitlines() if not line.startswith("--"))
     for statement in filter(str.strip, code.split(";")):
         tx.execute(statement)
-
-

@@ -23,7 +23,9 @@ def check(tx: Tx, request: CreateStream) -> bool:
     if (scope := find(tx, SCOPE, scope_name)) is None:
         raise NotFound(kind="scope", name=scope_name)
     if scope.value.state is not ScopeState.ACTIVE:
-        raise IllegalTransition(state=scope.value.state.value, event="create a stream", name=f"scope {scope_name}")
+        raise IllegalTransition(
+            state=scope.value.state.value, event="create a stream", name=f"scope {scope_name}"
+        )
     if (found := find_stream(tx, request.stream)) is None:
         return False
     if fields := differing(found.value.config, request.config):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import Rejected
+from eventproc.store.model.errors import Rejected, WorkflowFailed
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef, finish_event
@@ -55,9 +55,21 @@ def step(tx: Tx, request_id: str, event: EventRef, owner: Owner) -> bool:
         if not workflow.apply(tx, from_json(row.body, workflow.request), request_id):
             return False
     except Rejected as why:
-        assert tx.total_changes() == changes, f"{row.kind} of {row.target} changed something before it refused"
+        assert tx.total_changes() == changes, (
+            f"{row.kind} of {row.target} changed something before it refused"
+        )
         finish_request(tx, request_id, why)
     else:
         finish_request(tx, request_id)
+    finish_event(tx, event)
+    return True
+
+
+def give_up(tx: Tx, request_id: str, event: EventRef, owner: Owner, reason: str) -> bool:
+    """End a request whose workflow raised what it never should, so that others go on. Returns True."""
+    owner.check(tx)
+    row = find_request(tx, request_id)
+    if row is not None and row.status is RequestStatus.PENDING:
+        finish_request(tx, request_id, WorkflowFailed(target=row.target, kind=row.kind, reason=reason))
     finish_event(tx, event)
     return True

@@ -61,7 +61,7 @@ def truncate_requests(tx: Tx, owner: Owner) -> None:
     owner.check(tx)
     before = get_stream(tx, REQUEST_STREAM.name)
     heads: dict[SegmentId, int] = {}
-    for segment in _system_segments(before.value):
+    for segment in system_segments(before.value):
         progress = get_progress(tx, REQUEST_GROUP, REQUEST_STREAM.stream_id, segment)
         heads[segment] = progress.offset
     old = before.value.head or dict.fromkeys(heads, 0)
@@ -70,7 +70,8 @@ def truncate_requests(tx: Tx, owner: Owner) -> None:
         replace(tx, STREAM, before, attrs.evolve(before.value, head=heads))
 
 
-def _system_segments(stream: Stream) -> list[SegmentId]:
+def system_segments(stream: Stream) -> list[SegmentId]:
+    """Return the segments of an internal stream, which is never scaled."""
     return [SegmentId(number) for number in range(stream.config.scaling.segments_min)]
 
 

@@ -37,8 +37,12 @@ def codec_for(kind: type[P]) -> Codec[P]:
     def encode(value: P) -> bytes:
         if not _is_instance(value, kind):
             name = getattr(kind, "__name__", str(kind))
-            raise InvalidArgument(what="payload", value=type(value).__name__, reason=f"this writer takes {name}")
-        return json.dumps(converter.unstructure(value, kind), separators=(",", ":"), ensure_ascii=False).encode()
+            raise InvalidArgument(
+                what="payload", value=type(value).__name__, reason=f"this writer takes {name}"
+            )
+        return json.dumps(
+            converter.unstructure(value, kind), separators=(",", ":"), ensure_ascii=False
+        ).encode()
 
     def decode(payload: bytes) -> P:
         try:
@@ -64,7 +68,9 @@ def _check_bytes(payload: object) -> bytes:
     if isinstance(payload, (bytearray, memoryview)):
         return bytes(payload)
     raise InvalidArgument(
-        what="payload", value=type(payload).__name__, reason="this writer takes bytes; give writer() a type for others"
+        what="payload",
+        value=type(payload).__name__,
+        reason="this writer takes bytes; give writer() a type for others",
     )
 
 

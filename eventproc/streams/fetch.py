@@ -28,7 +28,11 @@ class Fetched:
 
 
 def fetch(
-    tx: Tx, stream_name: str, stream_id: int, wanted: Mapping[SegmentId, tuple[int, int | None]], bytes_max: int
+    tx: Tx,
+    stream_name: str,
+    stream_id: int,
+    wanted: Mapping[SegmentId, tuple[int, int | None]],
+    bytes_max: int,
 ) -> Fetched:
     """Read from the wanted segments, {segment: (offset, limit)}.
 
@@ -58,7 +62,9 @@ def fetch(
     return Fetched(found.runs, ended)
 
 
-def limits_of(tx: Tx, stream_name: str, cut: StreamCut, held: Mapping[SegmentId, int]) -> dict[SegmentId, int]:
+def limits_of(
+    tx: Tx, stream_name: str, cut: StreamCut, held: Mapping[SegmentId, int]
+) -> dict[SegmentId, int]:
     """Return where a reader that holds `held` stops in each segment in order to read up to `cut`.
 
     {segment: offset}; a segment that is absent is read to its end. A held segment that begins after the

@@ -92,10 +92,17 @@ class Lanes:
         parts = []
         for lane in lanes:
             keyed = any(key is not None for key in lane.keys)
-            where = [positions[key] if key in positions else _position(key) for key in lane.keys] if keyed else None
+            where = (
+                [positions[key] if key in positions else _position(key) for key in lane.keys]
+                if keyed
+                else None
+            )
             keys = lane.keys if keyed else None
             parts.append(
-                Part(lane.segment, EventBlock(lane.payloads, keys, where, lane.event_times, lane.headers).encode())
+                Part(
+                    lane.segment,
+                    EventBlock(lane.payloads, keys, where, lane.event_times, lane.headers).encode(),
+                )
             )
         return parts
 

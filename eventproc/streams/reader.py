@@ -40,6 +40,7 @@ class StreamReader:
         self._stream_id = stream_id
         self._start = start
         self._frontier = Frontier({}, {})
+        self._ended: set[SegmentId] = set()  # held, read to the end, and nothing follows
         self._chosen = chosen
         self._recent = db.shared.get(Recent)
         self._open: ExitStack | None = None
@@ -96,8 +97,7 @@ class StreamReader:
                 fetched = await self._fetch(limits)
                 runs = fetched.runs
                 self._advance(runs)
-                for segment, successors in fetched.ended.items():
-                    self._frontier.complete(segment, {} if self._chosen else successors)
+                self._end(fetched.ended)
                 if not runs and not fetched.ended:
                     if self._finished(limits, until is not None):
                         return
@@ -124,8 +124,14 @@ class StreamReader:
     async def _fetch(self, limits: Mapping[SegmentId, int]) -> Fetched:
         if self._open is None:
             raise Closed(what=f"the reader of {self._stream}")
-        wanted = {segment: (offset, limits.get(segment)) for segment, offset in self._frontier.held.items()}
-        return await self._db.read(lambda tx: fetch(tx, self._stream, self._stream_id, wanted, READ_BYTES_MAX))
+        wanted = {
+            segment: (offset, limits.get(segment))
+            for segment, offset in self._frontier.held.items()
+            if segment not in self._ended
+        }
+        return await self._db.read(
+            lambda tx: fetch(tx, self._stream, self._stream_id, wanted, READ_BYTES_MAX)
+        )
 
     def _take_recent(self, limits: Mapping[SegmentId, int]) -> list[Run]:
         """Return what this process committed just behind the reader, without a read."""
@@ -143,12 +149,20 @@ class StreamReader:
         self._advance(runs)
         return runs
 
+    def _end(self, ended: Mapping[SegmentId, Mapping[SegmentId, tuple[SegmentId, ...]]]) -> None:
+        """Go on to what follows segments that were read to their ends; where nothing does, stay there."""
+        for segment, successors in ended.items():
+            if successors and not self._chosen:
+                self._frontier.complete(segment, successors)
+            else:
+                self._ended.add(segment)
+
     def _advance(self, runs: list[Run]) -> None:
         for run in runs:
             self._frontier.advance(run.segment, run.end)
 
     def _finished(self, limits: Mapping[SegmentId, int], bounded: bool) -> bool:
-        held = self._frontier.held
-        if bounded and all(segment in limits and offset >= limits[segment] for segment, offset in held.items()):
-            return True
-        return not held and (self._chosen or self._frontier.done)
+        return all(
+            segment in self._ended or (bounded and segment in limits and offset >= limits[segment])
+            for segment, offset in self._frontier.held.items()
+        )

@@ -87,7 +87,9 @@ class Stream:
     def writer(self, *, name: str | None = None) -> EventWriter[bytes]: ...
     @overload
     def writer(self, kind: type[P], *, name: str | None = None) -> EventWriter[P]: ...
-    def writer(self, kind: type[P] | type[bytes] = bytes, *, name: str | None = None) -> EventWriter[P] | EventWriter[bytes]:
+    def writer(
+        self, kind: type[P] | type[bytes] = bytes, *, name: str | None = None
+    ) -> EventWriter[P] | EventWriter[bytes]:
         """Return a writer, to be used in `async with`.
 
         kind: type of the payloads: bytes, str, or what cattrs can turn into JSON. name: identity by which a
@@ -107,7 +109,13 @@ class Stream:
         then not followed, and `start` applies to what of it concerns them ("head" or "tail").
         Entering raises NotFound, StreamReplaced, InvalidCut, Truncated.
         """
-        return StreamReader(self._db, self.name, self.stream_id, partial(self._frontier, start, segments), chosen=segments is not None)
+        return StreamReader(
+            self._db,
+            self.name,
+            self.stream_id,
+            partial(self._frontier, start, segments),
+            chosen=segments is not None,
+        )
 
     async def describe(self) -> StreamInfo:
         """Return the stream's state, segments, ends and sizes."""
@@ -144,7 +152,9 @@ class Stream:
         Raises StreamSealed, InProgress.
         """
         await perform(
-            self._db, UpdateStream(self.name, self.stream_id, StreamConfig(scaling=scaling)), timeout_ms=timeout_ms
+            self._db,
+            UpdateStream(self.name, self.stream_id, StreamConfig(scaling=scaling)),
+            timeout_ms=timeout_ms,
         )
 
     async def scale(
@@ -178,7 +188,9 @@ class Stream:
         StreamReplaced, StreamSealed, InProgress.
         """
         if cut.stream != self.name:
-            raise InvalidArgument(what="cut", value=str(cut), reason=f"it is of {cut.stream}, not of {self.name}")
+            raise InvalidArgument(
+                what="cut", value=str(cut), reason=f"it is of {cut.stream}, not of {self.name}"
+            )
         request = TruncateStream(self.name, cut.stream_id, dict(cut.offsets))
         await perform(self._db, request, timeout_ms=timeout_ms)
 
@@ -196,7 +208,9 @@ class Stream:
     async def _scale(
         self, seal: tuple[SegmentId, ...], ranges: tuple[KeyRange, ...], timeout_ms: int
     ) -> tuple[SegmentId, ...]:
-        request = await perform(self._db, ScaleStream(self.name, self.stream_id, seal, ranges), timeout_ms=timeout_ms)
+        request = await perform(
+            self._db, ScaleStream(self.name, self.stream_id, seal, ranges), timeout_ms=timeout_ms
+        )
 
         def opened(tx: Tx) -> tuple[SegmentId, ...]:
             history = StoredHistory(tx, self._record(tx))
@@ -213,7 +227,9 @@ class Stream:
         stream = self._record(tx)
         if segments is not None:
             if start not in ("head", "tail"):
-                raise InvalidArgument(what="start", value=str(start), reason="chosen segments start at head or tail")
+                raise InvalidArgument(
+                    what="start", value=str(start), reason="chosen segments start at head or tail"
+                )
             return frontier_of_segments(tx, stream, map(SegmentId, segments), from_tail=start == "tail")
         if start == "head":
             start = head_cut(tx, stream)

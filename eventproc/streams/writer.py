@@ -21,7 +21,14 @@ from eventproc.store.catalog import current_epoch, get_stream
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.epochs import Epoch
-from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, SegmentSealed, StreamSealed, WriterFailed
+from eventproc.store.model.errors import (
+    Closed,
+    EventprocError,
+    InvalidArgument,
+    SegmentSealed,
+    StreamSealed,
+    WriterFailed,
+)
 from eventproc.store.model.limits import (
     EVENT_BYTES_MAX,
     HEADER_NAME_CHARS_MAX,
@@ -73,7 +80,9 @@ class EventWriter(Generic[P]):
     post while others write; events are appended in the order of the calls.
     """
 
-    def __init__(self, db: Database, stream: str, stream_id: int, codec: Codec[P], *, name: str | None) -> None:
+    def __init__(
+        self, db: Database, stream: str, stream_id: int, codec: Codec[P], *, name: str | None
+    ) -> None:
         self._db = db
         self._stream = stream
         self._stream_id = stream_id
@@ -214,7 +223,9 @@ class EventWriter(Generic[P]):
         if headers:
             _check_headers(headers)
         if event_time is not None and not -(2**63) < event_time < 2**63:
-            raise InvalidArgument(what="event time", value=str(event_time), reason="it must fit 64 bits of ms")
+            raise InvalidArgument(
+                what="event time", value=str(event_time), reason="it must fit 64 bits of ms"
+            )
         lane.payloads.append(data)
         lane.keys.append(key)
         if event_time is not None or headers or lane.has_extra:
@@ -253,7 +264,9 @@ class EventWriter(Generic[P]):
         identity = WriterSequence(self._identity, self._sequence + 1, verify=self._name is not None)
         while True:
             parts = self._lanes.parts(send.lanes)
-            fn = partial(append, stream=self._stream, stream_id=self._stream_id, parts=parts, identity=identity)
+            fn = partial(
+                append, stream=self._stream, stream_id=self._stream_id, parts=parts, identity=identity
+            )
             try:
                 send.landed = await self._db.write(fn, size_bytes=size_bytes)
             except SegmentSealed:
@@ -300,11 +313,17 @@ def _check_headers(headers: Mapping[Any, Any]) -> None:
     size = 0
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise InvalidArgument(what="header", value=f"{name!r}: {value!r}", reason="name and value must be str")
+            raise InvalidArgument(
+                what="header", value=f"{name!r}: {value!r}", reason="name and value must be str"
+            )
         if len(name) > HEADER_NAME_CHARS_MAX:
             raise InvalidArgument(
-                what="header name", value=f"{name[:40]}…", reason=f"at most {HEADER_NAME_CHARS_MAX} characters"
+                what="header name",
+                value=f"{name[:40]}…",
+                reason=f"at most {HEADER_NAME_CHARS_MAX} characters",
             )
         size += len(name) + len(value)
     if size > HEADERS_BYTES_MAX:
-        raise InvalidArgument(what="headers", value=f"{size} characters", reason=f"at most {HEADERS_BYTES_MAX}")
+        raise InvalidArgument(
+            what="headers", value=f"{size} characters", reason=f"at most {HEADERS_BYTES_MAX}"
+        )

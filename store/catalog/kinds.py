@@ -57,7 +57,9 @@ def _stream_may_follow(before: Stream | None, after: Stream) -> str | None:
     if before.head is not None:
         if after.head is None:
             return "a truncated stream stays truncated"
-        back = [segment for segment, offset in before.head.items() if after.head.get(segment, offset) < offset]
+        back = [
+            segment for segment, offset in before.head.items() if after.head.get(segment, offset) < offset
+        ]
         if back:
             return f"the head of segment {back[0]} would move back"
     if before.state is StreamState.SEALED and after.state not in (StreamState.SEALED, StreamState.DELETING):
@@ -67,7 +69,9 @@ def _stream_may_follow(before: Stream | None, after: Stream) -> str | None:
 
 SCOPE: Final = Kind(name="scope", value=Scope)
 STREAM: Final = Kind(name="stream", value=Stream, invariant=_stream_may_follow)
-EPOCH: Final = Kind(name="epoch", value=Epoch, invariant=lambda before, after: "an epoch is immutable" if before else None)
+EPOCH: Final = Kind(
+    name="epoch", value=Epoch, invariant=lambda before, after: "an epoch is immutable" if before else None
+)
 
 
 def epoch_key(stream_id: int, number: int) -> str:

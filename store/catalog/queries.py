@@ -98,6 +98,8 @@ def tail_offsets(tx: Tx, stream: Stream) -> dict[SegmentId, int]:
     for segment in current_epoch(tx, stream).ids:
         state = segment_state(tx, stream.stream_id, segment)
         if state is None:
-            raise CorruptRecord(key=f"{stream.name} segment {segment}", reason="active, and its row is missing")
+            raise CorruptRecord(
+                key=f"{stream.name} segment {segment}", reason="active, and its row is missing"
+            )
         offsets[segment] = state.tail
     return offsets

@@ -65,7 +65,9 @@ def _create_system(tx: Tx) -> None:
     config = StreamConfig(scaling=ScalingPolicy.fixed(SYSTEM_SEGMENTS))
     for system in (REQUEST_STREAM, COMMIT_STREAM, ABORT_STREAM):
         made = insert_stream(tx, system.name, config)
-        assert made.stream_id == system.stream_id, f"{system.name}: {made.stream_id} is not {system.stream_id}"
+        assert made.stream_id == system.stream_id, (
+            f"{system.name}: {made.stream_id} is not {system.stream_id}"
+        )
 
 
 SYSTEM_MIGRATION: Final = Migration(number=1, apply=_create_system)

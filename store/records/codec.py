@@ -30,5 +30,11 @@ def from_plain(plain: object, kind: type[T]) -> T:
     """Return `plain`, made of JSON's types, as a `kind`. Raises ValueError naming what does not fit."""
     try:
         return _CONVERTER.structure(plain, kind)
-    except (cattrs.BaseValidationError, cattrs.ForbiddenExtraKeysError, KeyError, TypeError, ValueError) as error:
+    except (
+        cattrs.BaseValidationError,
+        cattrs.ForbiddenExtraKeysError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise ValueError(f"not a {kind.__name__}: {error}") from error

@@ -27,7 +27,9 @@ async def modify(db: Database, kind: Kind[T], key: str, change: Callable[[T], T]
     `get` and `replace` cannot conflict.
     """
     async for attempt in AsyncRetrying(
-        retry=retry_if_exception_type(VersionConflict), stop=stop_after_attempt(MODIFY_ATTEMPTS_MAX), reraise=True
+        retry=retry_if_exception_type(VersionConflict),
+        stop=stop_after_attempt(MODIFY_ATTEMPTS_MAX),
+        reraise=True,
     ):
         with attempt:
             before = await db.read(lambda tx: get(tx, kind, key))

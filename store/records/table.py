@@ -43,7 +43,9 @@ def create(tx: Tx, kind: Kind[T], key: str, value: T) -> Versioned[T]:
 
 def find(tx: Tx, kind: Kind[T], key: str) -> Versioned[T] | None:
     """Return the record, or None. One b-tree look-up and one JSON document."""
-    row = tx.execute("SELECT version, body FROM record WHERE kind = ? AND key = ?", (kind.name, key)).fetchone()
+    row = tx.execute(
+        "SELECT version, body FROM record WHERE kind = ? AND key = ?", (kind.name, key)
+    ).fetchone()
     return None if row is None else Versioned(key, row[0], kind.decode(key, row[1]))
 
 
@@ -69,7 +71,8 @@ def replace(tx: Tx, kind: Kind[T], before: Versioned[T], value: T) -> Versioned[
 def delete(tx: Tx, kind: Kind[T], before: Versioned[T]) -> None:
     """Remove the record that `before` is. Raises VersionConflict, or NotFound when it is gone."""
     done = tx.execute(
-        "DELETE FROM record WHERE kind = ? AND key = ? AND version = ?", (kind.name, before.key, before.version)
+        "DELETE FROM record WHERE kind = ? AND key = ? AND version = ?",
+        (kind.name, before.key, before.version),
     )
     if done.rowcount != 1:
         raise _why_stale(tx, kind, before)
@@ -85,7 +88,9 @@ def keys(tx: Tx, kind: Kind[T], *, prefix: str = "", after: str = "", limit: int
 
 
 def _why_stale(tx: Tx, kind: Kind[T], before: Versioned[T]) -> VersionConflict | NotFound:
-    row = tx.execute("SELECT version FROM record WHERE kind = ? AND key = ?", (kind.name, before.key)).fetchone()
+    row = tx.execute(
+        "SELECT version FROM record WHERE kind = ? AND key = ?", (kind.name, before.key)
+    ).fetchone()
     if row is None:
         return NotFound(kind=kind.name, name=before.key)
     return VersionConflict(key=f"{kind.name} {before.key}", expected=before.version, actual=row[0])

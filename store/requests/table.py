@@ -17,7 +17,7 @@ import attrs
 from eventproc.store.catalog import REQUEST_STREAM
 from eventproc.store.clock import id_time_ms
 from eventproc.store.database import Tx, Watch
-from eventproc.store.model.errors import Expired, EventprocError, InProgress, InvalidArgument, NotFound, Rejected
+from eventproc.store.model.errors import Expired, EventprocError, InProgress, InvalidArgument, NotFound
 from eventproc.store.model.failures import error_from_plain, error_to_plain
 from eventproc.store.requests.events import post
 
@@ -67,12 +67,16 @@ def submit_request(
     """
     if (repeated := find_request(tx, request_id)) is not None:
         if (repeated.target, repeated.kind, repeated.body) != (target, kind, body):
-            raise InvalidArgument(what="request id", value=request_id, reason="it belongs to a different request")
+            raise InvalidArgument(
+                what="request id", value=request_id, reason="it belongs to a different request"
+            )
         return repeated
     try:
         age_ms = tx.now_ms - id_time_ms(request_id)
     except ValueError as error:
-        raise InvalidArgument(what="request id", value=request_id, reason="it is not a UUID of version 7") from error
+        raise InvalidArgument(
+            what="request id", value=request_id, reason="it is not a UUID of version 7"
+        ) from error
     if age_ms > OUTCOME_MEMORY_MS:
         raise Expired(target=target, request_id=request_id)
     if (other := _find_intent(tx, target, kind)) is not None:
@@ -91,7 +95,7 @@ def submit_request(
     return made
 
 
-def finish_request(tx: Tx, request_id: str, error: Rejected | None = None) -> None:
+def finish_request(tx: Tx, request_id: str, error: EventprocError | None = None) -> None:
     """Write the outcome of a pending request and thereby clear its intent."""
     status = RequestStatus.DONE if error is None else RequestStatus.REJECTED
     body = None if error is None else json.dumps(error_to_plain(error))
@@ -158,4 +162,6 @@ def _one(tx: Tx, where: str, parameters: tuple[str, ...]) -> Request | None:
 def _request(row: tuple[str, str, str, bytes, str, str | None, int, int | None]) -> Request:
     identifier, target, kind, body, status, error, created_ms, finished_ms = row
     reason = None if error is None else error_from_plain(json.loads(error))
-    return Request(identifier, target, kind, bytes(body), RequestStatus(status), reason, created_ms, finished_ms)
+    return Request(
+        identifier, target, kind, bytes(body), RequestStatus(status), reason, created_ms, finished_ms
+    )

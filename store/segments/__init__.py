@@ -25,6 +25,7 @@ from eventproc.store.segments.read import (
 )
 from eventproc.store.segments.reaper import forget_writers, free_step, join_step
 from eventproc.store.segments.recent import Recent
+from eventproc.store.segments.tiny import TinyExtents
 
 __all__ = [
     "FRAME_BYTES",
@@ -40,6 +41,7 @@ __all__ = [
     "Run",
     "SegmentState",
     "Slice",
+    "TinyExtents",
     "WriterSequence",
     "append",
     "create_segments",

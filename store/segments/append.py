@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import attrs
@@ -22,6 +23,7 @@ from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.segments.block import Columns, Encoded, join
 from eventproc.store.segments.event import Run
 from eventproc.store.segments.recent import Recent
+from eventproc.store.segments.tiny import TinyExtents
 
 INLINE_BYTES_MAX: Final = 2048
 """Bytes of data up to which an extent's columns lie in its row. A page holds a few such rows; beyond a
@@ -98,7 +100,11 @@ def append(
     """
     group = tx.defer("appends", _GroupAppends)
     assert expected_offset is None or len(parts) == 1, "a conditional append has one part"
-    if identity is not None and identity.verify and identity.sequence <= last_sequence(tx, stream_id, identity.writer):
+    if (
+        identity is not None
+        and identity.verify
+        and identity.sequence <= last_sequence(tx, stream_id, identity.writer)
+    ):
         return ()
     tails = [group.tail(tx, stream, stream_id, part.segment) for part in parts]
     if expected_offset is not None and tails[0].offset != expected_offset:
@@ -168,7 +174,7 @@ class _GroupAppends:
 
     def flush(self, tx: Tx) -> None:
         """Write what was collected: rows of extents, at most one blob a stream, sequences of writers."""
-        recent = Recent.of(tx)
+        recent, tiny = Recent.of(tx), tx.shared.get(TinyExtents)
         for stream_id, pending in self._pending.items():
             by_segment: dict[SegmentId, list[_Pending]] = {}
             for append in pending:
@@ -178,6 +184,7 @@ class _GroupAppends:
                 alone = identities[0] if len(identities) == 1 and not identities[0].verify else None
                 for appends in by_segment.values():
                     _insert_inline(tx, stream_id, appends, alone)
+                    tx.after(partial(tiny.note, stream_id, appends[0].segment, appends[0].offset))
                 if alone is not None:
                     identities = []
             else:
@@ -186,7 +193,7 @@ class _GroupAppends:
                 remember(tx, stream_id, identity)
             if recent.wanted(stream_id):
                 runs = [_run(append) for append in pending]
-                tx.after(lambda stream_id=stream_id, runs=runs: recent.add(stream_id, runs))
+                tx.after(partial(recent.add, stream_id, runs))
         self._tails.clear()
         self._pending.clear()
         self._identities.clear()

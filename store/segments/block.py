@@ -119,7 +119,11 @@ class Columns:
 
 def join(parts: Sequence[Encoded], *, times: bytes | None = None) -> Columns:
     """Return the columns of `parts`, one after the other, as one blob stores them."""
-    lengths = parts[0].lengths if len(parts) == 1 else array("I", chain.from_iterable(part.lengths for part in parts))
+    lengths = (
+        parts[0].lengths
+        if len(parts) == 1
+        else array("I", chain.from_iterable(part.lengths for part in parts))
+    )
     ends = array("I", accumulate(map(FRAME_BYTES.__add__, lengths)))
     blocks = [part.block for part in parts]
     return Columns(

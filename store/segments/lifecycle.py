@@ -13,7 +13,8 @@ from eventproc.store.segments.recent import Recent
 def create_segments(tx: Tx, stream_id: int, segments: Iterable[SegmentId]) -> None:
     """Make new, empty segments."""
     tx.executemany(
-        "INSERT INTO segment (stream_id, segment) VALUES (?, ?)", [(stream_id, segment) for segment in segments]
+        "INSERT INTO segment (stream_id, segment) VALUES (?, ?)",
+        [(stream_id, segment) for segment in segments],
     )
 
 
@@ -25,7 +26,9 @@ def seal_segments(tx: Tx, stream_id: int, segments: Iterable[SegmentId], *, seal
     tx.flush_deferred()
     for segment in segments:
         state = segment_state(tx, stream_id, segment)
-        assert state is not None and not state.sealed, f"segment {segment} of stream {stream_id} is not active"
+        assert state is not None and not state.sealed, (
+            f"segment {segment} of stream {stream_id} is not active"
+        )
         tx.execute(
             "UPDATE segment SET sealed_length = ?, sealed_epoch = ? WHERE stream_id = ? AND segment = ?",
             (state.tail, sealed_epoch, stream_id, segment),
@@ -36,7 +39,8 @@ def seal_segments(tx: Tx, stream_id: int, segments: Iterable[SegmentId], *, seal
 def sealed_lengths(tx: Tx, stream_id: int) -> dict[SegmentId, int]:
     """Return the lengths of the stream's sealed segments."""
     rows = tx.execute(
-        "SELECT segment, sealed_length FROM segment WHERE stream_id = ? AND sealed_length IS NOT NULL", (stream_id,)
+        "SELECT segment, sealed_length FROM segment WHERE stream_id = ? AND sealed_length IS NOT NULL",
+        (stream_id,),
     )
     return dict(rows.fetchall())
 

@@ -91,7 +91,8 @@ class Blobs:
 def load_blob(tx: Tx, blob_id: int) -> Columns:
     """Return the columns of a blob. Raises CorruptRecord when it is missing or of an unknown format."""
     row = tx.execute(
-        "SELECT format, ends, keys, positions, times, event_times, headers, data FROM blob WHERE id = ?", (blob_id,)
+        "SELECT format, ends, keys, positions, times, event_times, headers, data FROM blob WHERE id = ?",
+        (blob_id,),
     ).fetchone()
     if row is None:
         raise CorruptRecord(key=f"blob {blob_id}", reason="an extent refers to it and it is not there")
@@ -148,7 +149,9 @@ def readable(tx: Tx, stream_id: int) -> tuple[int, int]:
     return events, sum(state.tail - state.head for state in states)
 
 
-def extents(tx: Tx, stream_id: int, segment: SegmentId, offset: int, *, limit: int = _EXTENTS_A_QUERY) -> list[Extent]:
+def extents(
+    tx: Tx, stream_id: int, segment: SegmentId, offset: int, *, limit: int = _EXTENTS_A_QUERY
+) -> list[Extent]:
     """Return the extents of the segment from the one that holds `offset` on, in order, at most `limit`."""
     rows = tx.execute(
         """
@@ -206,7 +209,9 @@ def _read_segment(
         found = extents(tx, stream_id, segment, offset)
         if not found or found[0].start > offset:
             key = f"stream {stream_id} segment {format_segment(segment)}"
-            raise CorruptRecord(key=key, reason=f"no extent holds offset {offset}, which lies before its tail")
+            raise CorruptRecord(
+                key=key, reason=f"no extent holds offset {offset}, which lies before its tail"
+            )
         for extent in found:
             if offset >= end or size_bytes >= bytes_max:
                 break
@@ -228,7 +233,9 @@ def decode(blobs: Blobs, segment: SegmentId, extent: Extent) -> Run:
     last = first + extent.count
     own = ends[first:last]
     data = columns.data
-    payloads = [data[start + FRAME_BYTES : end] for start, end in zip(chain((extent.place_offset,), own), own)]
+    payloads = [
+        data[start + FRAME_BYTES : end] for start, end in zip(chain((extent.place_offset,), own), own)
+    ]
     if len(own) != extent.count or own[-1] != extent.place_offset + extent.length:
         key = f"extent {format_segment(segment)} at {extent.start}"
         raise CorruptRecord(key=key, reason="its events do not end where the extent does")

@@ -119,7 +119,8 @@ def _free(tx: Tx, stream_id: int, rows: Iterable[tuple[SegmentId, int, int | Non
                 break
             places.add(place)
         tx.execute(
-            "DELETE FROM extent WHERE stream_id = ? AND segment = ? AND start = ?", (stream_id, segment, start)
+            "DELETE FROM extent WHERE stream_id = ? AND segment = ? AND start = ?",
+            (stream_id, segment, start),
         )
     for place in places:
         tx.execute(
@@ -135,7 +136,11 @@ def _replace_by_blob(tx: Tx, stream_id: int, segment: SegmentId, run: list[Exten
         columns, _ = blobs.columns(extent)
         parts.append(
             EventBlock(
-                events.payloads, events.keys, _positions(columns.positions), events.event_times, events.headers
+                events.payloads,
+                events.keys,
+                _positions(columns.positions),
+                events.event_times,
+                events.headers,
             ).encode()
         )
         times.extend(events.times or [events.time] * len(events))

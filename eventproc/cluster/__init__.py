@@ -1,0 +1,5 @@
+"""Who of all open instances does what only one may do."""
+
+from eventproc.cluster.host import run_host
+
+__all__ = ["run_host"]

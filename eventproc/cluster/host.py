@@ -1,0 +1,114 @@
+"""The host: the one instance that runs the internal processors of a directory.
+
+Authority is the row `owner('controller')`: who acts as the host compares its owner epoch in the
+transaction of the act. `controller.lock` only decides who tries: every instance does, every 50 ms, and the
+kernel frees the lock the moment its holder dies. A holder that is stopped, not dead, keeps the lock; when
+its beat is older than BEAT_AGE_MS_MAX and requests are pending, another instance raises the owner epoch
+without the lock, and the sleeper wakes up fenced, gives the lock back and becomes a candidate.
+
+What dies where: before the claim, nothing happened. Between two steps of a workflow, the event is still
+beyond the progress and the next host runs it; a step that was published is recognised by its request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import anyio
+
+from eventproc.cluster.beat import BeatFile
+from eventproc.cluster.requests import serve_requests
+from eventproc.cluster.sweeper import sweep
+from eventproc.store.database import Database
+from eventproc.store.database.locks import TryLock
+from eventproc.store.model.errors import OwnerFenced, Retryable
+from eventproc.store.ownership import Owner, claim, owner_epoch
+from eventproc.store.requests import pending_requests
+
+LOG = logging.getLogger("eventproc.host")
+
+CONTROLLER: Final = "controller"
+"""Name of what the host owns."""
+
+TRY_MS: Final = 50
+"""Pause between two tries of the lock: the time without a host after one died. One system call a try."""
+
+BEAT_MS: Final = 1_000
+"""Pause between two signs of life, and between two looks at somebody else's."""
+
+BEAT_AGE_MS_MAX: Final = 5_000
+"""Age of a beat at which its host counts as stopped. Lower takes work from hosts that are merely slow,
+which costs them their place and nobody anything else; higher lets requests wait."""
+
+assert BEAT_AGE_MS_MAX >= 3 * BEAT_MS, "a live host may miss two beats"
+
+
+async def run_host(db: Database) -> None:
+    """Be a candidate, and the host whenever it is this instance's turn, until cancelled."""
+    if db.path is None:
+        await _serve(db, lambda: None)
+        return
+    beat = BeatFile(db.path / "controller.beat", db.clock)
+    lock = TryLock(db.path / "controller.lock")
+    try:
+        while True:
+            await _wait_turn(db, lock, beat)
+            try:
+                await _serve(db, partial(_keep_alive, db, lock, beat))
+            except* OwnerFenced as fenced:
+                LOG.info("no longer the host: %s", fenced.exceptions[0])
+            finally:
+                lock.release()
+    finally:
+        lock.close()
+
+
+async def _wait_turn(db: Database, lock: TryLock, beat: BeatFile) -> None:
+    """Return when the lock is ours, or its holder is stopped while requests are pending."""
+    looked_ms = db.clock.monotonic_ms()
+    while not lock.try_acquire():
+        await anyio.sleep(TRY_MS / 1000)
+        now_ms = db.clock.monotonic_ms()
+        if now_ms - looked_ms < BEAT_MS:
+            continue
+        looked_ms = now_ms
+        age_ms = beat.age_ms()
+        if (age_ms is None or age_ms > BEAT_AGE_MS_MAX) and await db.read(pending_requests):
+            LOG.warning("the host gave no sign of life for %s ms; taking over", age_ms)
+            return
+
+
+async def _serve(db: Database, keep_alive: Callable[[], object]) -> None:
+    """Claim, and run the internal processors until fenced or cancelled."""
+    owner = await _claim(db)
+    async with anyio.create_task_group() as tasks:
+        if db.path is not None:
+            tasks.start_soon(keep_alive, owner)  # type: ignore[arg-type]
+        tasks.start_soon(serve_requests, db, owner)
+        tasks.start_soon(sweep, db, owner)
+
+
+async def _claim(db: Database) -> Owner:
+    while True:
+        try:
+            return await db.write(lambda tx: claim(tx, CONTROLLER, db.instance_id))
+        except Retryable as why:
+            LOG.warning("cannot become the host yet: %s", why)
+            await anyio.sleep(BEAT_MS / 1000)
+
+
+async def _keep_alive(db: Database, lock: TryLock, beat: BeatFile, owner: Owner) -> None:
+    """Beat, unless a newer host does; take the lock when it becomes free, if we serve without it."""
+    while True:
+        newest = beat.read()
+        if newest is not None and newest.owner_epoch > owner.owner_epoch:
+            # Perhaps of an older database in this place: the row decides.
+            current = await db.read(lambda tx: owner_epoch(tx, owner.name))
+            if current != owner.owner_epoch:
+                raise OwnerFenced(what=owner.name, owner_epoch=owner.owner_epoch, current_epoch=current)
+        beat.write(owner.owner_epoch)
+        lock.try_acquire()
+        await anyio.sleep(BEAT_MS / 1000)

@@ -1,0 +1,33 @@
+"""Joining the runs of tiny extents that this process leaves behind."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+import anyio
+
+from eventproc.store.database import Database
+from eventproc.store.model.errors import Retryable
+from eventproc.store.segments import TinyExtents, join_step
+
+LOG = logging.getLogger("eventproc.join")
+
+
+async def join_tiny_extents(db: Database) -> None:
+    """Join what `TinyExtents` calls due, until cancelled."""
+    tiny = db.shared.get(TinyExtents)
+    due = anyio.Event()
+    tiny.on_due = lambda: due.set()
+    while True:
+        await due.wait()
+        due = anyio.Event()
+        for stream_id, segment, first in tiny.take():
+            offset: int | None = first
+            try:
+                while offset is not None:
+                    offset = await db.write(
+                        partial(join_step, stream_id=stream_id, segment=segment, offset=offset)
+                    )
+            except Retryable as why:
+                LOG.warning("tiny extents stay as they are: %s", why)

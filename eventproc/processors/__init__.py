@@ -1,0 +1,5 @@
+"""Event processing: the core that runs handlers over events, in the order they need."""
+
+from eventproc.processors.keyed import KeyedWorkers
+
+__all__ = ["KeyedWorkers"]

@@ -1,0 +1,141 @@
+"""Keyed processing: items of one key one after the other, keys in parallel, by long-lived workers.
+
+N workers, a deque per key that has items waiting, and a queue of keys that are ready. A key is in the
+queue, or with a worker, or has no items: never two of these, so no two workers ever hold one key. There
+is no task, lock or stream per item (pitfalls.md item 32); what a handler that never waits costs is one
+call. Invariant, asserted on leaving: nothing waits and nothing runs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Final, Generic, TypeVar
+
+import anyio
+
+E = TypeVar("E")
+
+ITEMS_A_TURN: Final = 64
+"""Items of one key that a worker runs before other keys get their turn; also between scheduling points."""
+
+WAITING_MAX: Final = 10_000
+"""Items that may wait before `put` does. They are events that were read and not yet handled: more is
+memory, less makes workers idle when one key dominates a batch."""
+
+
+class KeyedWorkers(Generic[E]):
+    """Runs `handler` for each item put; used in `async with`, whose end waits until all are handled.
+
+    handler: awaited once per item. What it raises ends the block with that error, as soon as the other
+    running handlers are cancelled; items that wait are then dropped.
+    """
+
+    def __init__(
+        self, handler: Callable[[E], Awaitable[None]], *, workers: int, waiting_max: int = WAITING_MAX
+    ) -> None:
+        self._handler = handler
+        self._workers = workers
+        self._waiting_max = waiting_max
+        self._by_key: dict[object, deque[E]] = {}  # {key that is ready or running: its items}
+        self._ready: deque[object] = deque()
+        self._idle: deque[anyio.Event] = deque()
+        self._unfinished = 0
+        self._space = anyio.Event()
+        self._done = anyio.Event()
+        self._failure: BaseException | None = None
+
+    @property
+    def unfinished(self) -> int:
+        """Items that were put and are not handled yet."""
+        return self._unfinished
+
+    async def __aenter__(self) -> KeyedWorkers[E]:
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        for _ in range(self._workers):
+            self._tasks.start_soon(self._work)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if why is None:
+                await self.drain()
+        finally:
+            self._tasks.cancel_scope.cancel()
+            # Without the error: a task group would wrap it, and what a handler raised, in a group.
+            await self._tasks.__aexit__(None, None, None)
+        if self._failure is not None and why is None:
+            raise self._failure
+        if why is None:
+            assert not self._unfinished, f"{self._unfinished} items were left unhandled"
+
+    async def put(self, items: Iterable[tuple[object, E]]) -> None:
+        """Add (key, item) pairs, in order; waits while too many wait. A None key is a key of its own.
+
+        Raises what a handler raised.
+        """
+        for key, item in items:
+            waiting = self._by_key.get(key) if key is not None else None
+            if waiting is None:
+                own = key if key is not None else object()
+                self._by_key[own] = deque((item,))
+                self._ready.append(own)
+                if self._idle:
+                    self._idle.popleft().set()
+            else:
+                waiting.append(item)
+            self._unfinished += 1
+            while self._unfinished >= self._waiting_max and self._failure is None:
+                self._space = anyio.Event()
+                await self._space.wait()
+        await anyio.lowlevel.checkpoint()
+        self._raise_failure()
+
+    async def drain(self) -> None:
+        """Return when every item put so far is handled. Raises what a handler raised."""
+        while self._unfinished and self._failure is None:
+            self._done = anyio.Event()
+            await self._done.wait()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    async def _work(self) -> None:
+        handler, by_key, ready = self._handler, self._by_key, self._ready
+        try:
+            while True:
+                while not ready:
+                    wake = anyio.Event()
+                    self._idle.append(wake)
+                    await wake.wait()
+                key = ready.popleft()
+                waiting = by_key[key]
+                for _ in range(min(len(waiting), ITEMS_A_TURN)):
+                    await handler(waiting[0])
+                    waiting.popleft()
+                    self._finished()
+                if waiting:
+                    ready.append(key)
+                else:
+                    del by_key[key]
+                await anyio.lowlevel.checkpoint()
+        except Exception as error:
+            if self._failure is None:
+                self._failure = error
+            self._space.set()
+            self._done.set()
+            self._tasks.cancel_scope.cancel()
+
+    def _finished(self) -> None:
+        self._unfinished -= 1
+        if self._unfinished < self._waiting_max:
+            self._space.set()
+        if not self._unfinished:
+            self._done.set()

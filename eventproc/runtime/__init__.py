@@ -1,0 +1,5 @@
+"""Opening a directory: everything put together."""
+
+from eventproc.runtime.system import Eventproc, open, open_memory
+
+__all__ = ["Eventproc", "open", "open_memory"]

@@ -1,0 +1,170 @@
+"""An open directory: scopes and streams by name, requests by id, and the host in the background."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from os import PathLike
+from pathlib import Path
+
+import anyio
+
+from eventproc.cluster import run_host
+from eventproc.cluster.joiner import join_tiny_extents
+from eventproc.store.catalog import SYSTEM_MIGRATION, Scope, get_stream, list_scopes, list_streams
+from eventproc.store.catalog import Stream as StreamRecord
+from eventproc.store.clock import Clock
+from eventproc.store.database import Database, Durability, open_database, open_memory_database
+from eventproc.store.faults import NO_FAULTS, Faults
+from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.names import StreamName
+from eventproc.store.model.policies import ScalingPolicy, StreamConfig
+from eventproc.store.requests import Request, get_request, list_requests
+from eventproc.streams import perform
+from eventproc.streams.perform import WAIT_MS
+from eventproc.streams.stream import Stream
+from eventproc.workflows.requests import AnyRequest, CreateStream, DeleteScope
+from eventproc.workflows.scopes import create_scope, delete_empty_scope
+
+
+class Eventproc:
+    """An open directory, or memory. Made by `open` and `open_memory`; usable until their block ends."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    @property
+    def path(self) -> Path | None:
+        """The directory; None in memory."""
+        return self._db.path
+
+    @property
+    def durability(self) -> Durability:
+        """What an acknowledged write survives."""
+        return self._db.durability
+
+    @property
+    def db(self) -> Database:
+        """The database beneath, for extensions and tests."""
+        return self._db
+
+    async def create_scope(self, name: str) -> None:
+        """Make a scope; one that is there is fine. Raises InvalidArgument."""
+        await self._db.write(lambda tx: create_scope(tx, name))
+
+    async def delete_scope(self, name: str, *, recursive: bool = False, timeout_ms: int = WAIT_MS) -> None:
+        """Remove a scope. Raises NotFound, and ScopeNotEmpty unless `recursive`, which deletes its streams."""
+        if recursive:
+            await perform.perform(self._db, DeleteScope(name), timeout_ms=timeout_ms)
+        else:
+            await self._db.write(lambda tx: delete_empty_scope(tx, name))
+
+    async def scopes(self) -> list[Scope]:
+        """Return the scopes, by name."""
+        return await self._db.read(list_scopes)
+
+    async def create_stream(
+        self, name: str, *, scaling: ScalingPolicy | None = None, timeout_ms: int = WAIT_MS
+    ) -> Stream:
+        """Make a stream and return its handle; one that is there with an equal configuration is fine.
+
+        name: "scope/stream". scaling: one segment unless given. Raises NotFound (no such scope),
+        AlreadyExists (with a different configuration), InvalidArgument, StillPending.
+        """
+        config = StreamConfig(scaling=scaling or ScalingPolicy.fixed(1))
+        await perform.perform(self._db, CreateStream(name, config), timeout_ms=timeout_ms)
+        return await self.stream(name)
+
+    async def stream(self, name: str) -> Stream:
+        """Return the handle of a stream. Raises NotFound naming what is missing, InvalidArgument."""
+        StreamName.parse(name)
+        record = await self._db.read(lambda tx: get_stream(tx, name))
+        return Stream(self._db, name, record.value.stream_id)
+
+    async def streams(self, scope: str | None = None) -> list[StreamRecord]:
+        """Return the streams of a scope, or of all, by name. Raises NotFound."""
+        return await self._db.read(lambda tx: list_streams(tx, scope))
+
+    async def submit(self, request: AnyRequest, *, request_id: str | None = None) -> Request:
+        """Post a request without waiting, and return it: its id finds it from any process, for a day.
+
+        An equal pending one is joined. request_id: a UUID version 7; repeating it returns what became of
+        the first. Raises what is refused at once, InProgress, Expired.
+        """
+        return await perform.post(self._db, request, request_id=request_id)
+
+    async def request(self, request_id: str) -> Request:
+        """Return a request and what became of it. Raises NotFound."""
+        return await self._db.read(lambda tx: get_request(tx, request_id))
+
+    async def requests(self, *, limit: int = 100) -> list[Request]:
+        """Return the newest requests, newest first."""
+        if limit < 1:
+            raise InvalidArgument(what="limit", value=str(limit), reason="it must be at least 1")
+        return await self._db.read(lambda tx: list_requests(tx, limit=limit))
+
+    async def wait_request(self, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
+        """Return a request once it is done or rejected, whoever runs it. Raises NotFound, StillPending."""
+        return await perform.wait(self._db, request_id, timeout_ms=timeout_ms)
+
+
+@asynccontextmanager
+async def open(  # noqa: A001  (the product's name for it: `eventproc.open`)
+    path: str | PathLike[str],
+    *,
+    durability: Durability | str | None = None,
+    create: bool = True,
+    host: bool = True,
+    clock: Clock | None = None,
+    faults: Faults = NO_FAULTS,
+) -> AsyncIterator[Eventproc]:
+    """Open the directory `path`, shared with any number of processes of this machine; asyncio only.
+
+    create: make it when it is missing or empty. durability: of a new directory, "fsync" (default:
+    acknowledged means synced) or "os" (survives kill -9); another than an existing one's is refused.
+    host: whether this instance may run the internal processors; one that may not waits for another that
+    does. Raises StoreMissing, StoreUnusable, NotSupported.
+    """
+    if str(path) in ("memory", ":memory:"):
+        raise InvalidArgument(
+            what="directory", value=str(path), reason="use eventproc.open_memory() for memory"
+        )
+    chosen = None if durability is None else _durability(durability)
+    opening = open_database(
+        Path(path),
+        migrations=[SYSTEM_MIGRATION],
+        durability=chosen,
+        create=create,
+        clock=clock,
+        faults=faults,
+    )
+    async with opening as db, _running(db, host=host) as system:
+        yield system
+
+
+@asynccontextmanager
+async def open_memory(
+    *, host: bool = True, clock: Clock | None = None, faults: Faults = NO_FAULTS
+) -> AsyncIterator[Eventproc]:
+    """Open an empty system in memory, gone at the end of the block: the same code, on asyncio and trio."""
+    opening = open_memory_database(migrations=[SYSTEM_MIGRATION], clock=clock, faults=faults)
+    async with opening as db, _running(db, host=host) as system:
+        yield system
+
+
+@asynccontextmanager
+async def _running(db: Database, *, host: bool) -> AsyncIterator[Eventproc]:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(join_tiny_extents, db)
+        if host:
+            tasks.start_soon(run_host, db)
+        yield Eventproc(db)
+        tasks.cancel_scope.cancel()
+
+
+def _durability(text: Durability | str) -> Durability:
+    try:
+        return Durability(text)
+    except ValueError:
+        known = " or ".join(repr(each.value) for each in Durability)
+        raise InvalidArgument(what="durability", value=str(text), reason=f"it must be {known}") from None

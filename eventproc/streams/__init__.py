@@ -1,0 +1,8 @@
+"""Streams as users see them: handle, writer, reader."""
+
+from eventproc.streams.batch import Batch
+from eventproc.streams.reader import StreamReader
+from eventproc.streams.stream import SegmentInfo, Stream, StreamInfo
+from eventproc.streams.writer import EventWriter, NewEvent
+
+__all__ = ["Batch", "EventWriter", "NewEvent", "SegmentInfo", "Stream", "StreamInfo", "StreamReader"]
