@@ -76,7 +76,7 @@ async def _wait_turn(db: Database, lock: TryLock, beat: BeatFile) -> None:
             continue
         looked_ms = now_ms
         age_ms = beat.age_ms()
-        if (age_ms is None or age_ms > BEAT_AGE_MS_MAX) and await db.read(pending_requests):
+        if (age_ms is None or age_ms > BEAT_AGE_MS_MAX) and await db.read(pending_requests) > 0:
             LOG.warning("the host gave no sign of life for %s ms; taking over", age_ms)
             return
 

@@ -1,5 +1,7 @@
 """Opening a directory: everything put together."""
 
+from __future__ import annotations
+
 from eventproc.runtime.system import Eventproc, open, open_memory
 
 __all__ = ["Eventproc", "open", "open_memory"]

@@ -109,7 +109,7 @@ class Eventproc:
 
 
 @asynccontextmanager
-async def open(  # noqa: A001  (the product's name for it: `eventproc.open`)
+async def open(
     path: str | PathLike[str],
     *,
     durability: Durability | str | None = None,

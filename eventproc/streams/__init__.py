@@ -1,5 +1,7 @@
 """Streams as users see them: handle, writer, reader."""
 
+from __future__ import annotations
+
 from eventproc.streams.batch import Batch
 from eventproc.streams.reader import StreamReader
 from eventproc.streams.stream import SegmentInfo, Stream, StreamInfo

@@ -111,7 +111,9 @@ class Lanes:
         for lane in lanes:
             times = lane.event_times or [None] * len(lane.keys)
             headers = lane.headers or [None] * len(lane.keys)
-            for payload, key, event_time, header in zip(lane.payloads, lane.keys, times, headers):
+            for payload, key, event_time, header in zip(
+                lane.payloads, lane.keys, times, headers, strict=True
+            ):
                 into = self.find(key) or self.open(key)
                 into.payloads.append(payload)
                 into.keys.append(key)

@@ -88,14 +88,16 @@ class Stream:
     @overload
     def writer(self, kind: type[P], *, name: str | None = None) -> EventWriter[P]: ...
     def writer(
-        self, kind: type[P] | type[bytes] = bytes, *, name: str | None = None
+        self, kind: type[P] | None = None, *, name: str | None = None
     ) -> EventWriter[P] | EventWriter[bytes]:
         """Return a writer, to be used in `async with`.
 
-        kind: type of the payloads: bytes, str, or what cattrs can turn into JSON. name: identity by which a
-        repeated send is recognised across restarts; without one each writer has a fresh identity.
+        kind: type of the payloads: bytes unless given, str, or what cattrs can turn into JSON. name: identity
+        by which a repeated send is recognised across restarts; without one each writer has a fresh one.
         """
-        return EventWriter(self._db, self.name, self.stream_id, codec_for(kind), name=name)  # type: ignore[arg-type]
+        if kind is None:
+            return EventWriter(self._db, self.name, self.stream_id, codec_for(bytes), name=name)
+        return EventWriter(self._db, self.name, self.stream_id, codec_for(kind), name=name)
 
     def reader(
         self,

@@ -1,5 +1,7 @@
 """What streams there are: scopes, streams, epochs, as versioned records, and the system's own streams."""
 
+from __future__ import annotations
+
 from eventproc.store.catalog.kinds import EPOCH, SCOPE, STREAM, Scope, Stream
 from eventproc.store.catalog.queries import (
     StoredHistory,

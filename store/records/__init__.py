@@ -1,5 +1,7 @@
 """Versioned records of open kinds: read, change, replace what was read."""
 
+from __future__ import annotations
+
 from eventproc.store.records.codec import from_json, to_json
 from eventproc.store.records.kinds import Kind, Upcast
 from eventproc.store.records.modify import modify

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
@@ -34,5 +35,5 @@ async def modify(db: Database, kind: Kind[T], key: str, change: Callable[[T], T]
         with attempt:
             before = await db.read(lambda tx: get(tx, kind, key))
             after = change(before.value)
-            return await db.write(lambda tx, before=before, after=after: replace(tx, kind, before, after))
+            return await db.write(partial(replace, kind=kind, before=before, value=after))
     raise AssertionError("tenacity either returns or raises")

@@ -1,5 +1,7 @@
 """Requests of workflows: intent, event and outcome, in one row and one transaction."""
 
+from __future__ import annotations
+
 from eventproc.store.requests.events import post
 from eventproc.store.requests.table import (
     OUTCOME_MEMORY_MS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 import attrs
@@ -17,7 +17,7 @@ import attrs
 from eventproc.store.catalog import REQUEST_STREAM
 from eventproc.store.clock import id_time_ms
 from eventproc.store.database import Tx, Watch
-from eventproc.store.model.errors import Expired, EventprocError, InProgress, InvalidArgument, NotFound
+from eventproc.store.model.errors import EventprocError, Expired, InProgress, InvalidArgument, NotFound
 from eventproc.store.model.failures import error_from_plain, error_to_plain
 from eventproc.store.requests.events import post
 
@@ -26,7 +26,7 @@ OUTCOME_MEMORY_MS: Final = 24 * 3600 * 1000
 twice; longer keeps more rows, shorter refuses slower callers."""
 
 
-class RequestStatus(str, Enum):
+class RequestStatus(StrEnum):
     """What became of a request."""
 
     PENDING = "pending"
@@ -61,9 +61,10 @@ def submit_request(
     """Record the intent and post its event; return the request to wait for.
 
     satisfied: returns whether there is nothing to do, and then the outcome is written at once and no event
-    is posted; what it raises refuses the request. It is asked for new requests only. A repeated `request_id` returns what became of the first; a pending request with an equal body is joined: the
-    returned id is then that of the other. Raises InProgress for one with a different body, Expired for
-    an id older than OUTCOME_MEMORY_MS that is not known any more, InvalidArgument for no UUIDv7.
+    is posted; what it raises refuses the request. It is asked for new requests only. A repeated
+    `request_id` returns what became of the first; a pending request with an equal body is joined: the
+    returned id is then that of the other. Raises InProgress for one with a different body, Expired for an
+    id older than OUTCOME_MEMORY_MS that is not known any more, InvalidArgument for no UUIDv7.
     """
     if (repeated := find_request(tx, request_id)) is not None:
         if (repeated.target, repeated.kind, repeated.body) != (target, kind, body):

@@ -1,5 +1,7 @@
 """Segments: append-only sequences of framed events, kept as an index of extents over columnar blobs."""
 
+from __future__ import annotations
+
 from eventproc.store.segments.append import Landed, Part, WriterSequence, append, last_sequence
 from eventproc.store.segments.block import FRAME_BYTES, Encoded, EventBlock, Headers
 from eventproc.store.segments.event import NO_HEADERS, Event, Run, events_of

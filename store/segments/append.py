@@ -161,7 +161,7 @@ class _GroupAppends:
             pending = self._pending[stream_id] = []
             tx.wake(("stream", stream_id))
         landed = []
-        for part, tail in zip(parts, tails):
+        for part, tail in zip(parts, tails, strict=True):
             time = max(tx.now_ms, tail.time)
             pending.append(_Pending(part.segment, tail.offset, tail.number, time, part.events))
             landed.append(Landed(part.segment, tail.offset, tail.number, part.events.count))
@@ -242,8 +242,8 @@ def _insert_inline(tx: Tx, stream_id: int, appends: list[_Pending], alone: Write
             None,
             0,
             pack_inline(columns),
-            alone and alone.writer,
-            alone and alone.sequence,
+            None if alone is None else alone.writer,
+            None if alone is None else alone.sequence,
         ),
     )
 
@@ -259,8 +259,10 @@ def _insert_blob(tx: Tx, stream_id: int, by_segment: dict[SegmentId, list[_Pendi
         length = sum(append.events.size_bytes for append in appends)
         count = sum(append.events.count for append in appends)
         rows.append(
-            (stream_id, segment, first.offset, length, first.number, count, first.time, first.time)
-            + (blob_id, place_offset, None, None, None)
+            (
+                *(stream_id, segment, first.offset, length, first.number, count, first.time, first.time),
+                *(blob_id, place_offset, None, None, None),
+            )
         )
         place_offset += length
     tx.executemany(_INSERT_EXTENT, rows)

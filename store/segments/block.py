@@ -61,7 +61,7 @@ class EventBlock:
     def encode(self) -> Encoded:
         """Return the columns as buffers. About 0.3 us per event of 100 bytes."""
         lengths = array("I", map(len, self.payloads))
-        frames = chain.from_iterable(zip(map(_FRAME_HEAD.__getitem__, lengths), self.payloads))
+        frames = chain.from_iterable(zip(map(_FRAME_HEAD.__getitem__, lengths), self.payloads, strict=True))
         return Encoded(
             block=self,
             lengths=lengths,
@@ -156,7 +156,7 @@ def _join_keys(parts: Sequence[Encoded]) -> bytes | None:
         return None
     lengths, texts, present = array("I"), [], []
     all_present = True
-    for part, column in zip(parts, columns):
+    for part, column in zip(parts, columns, strict=True):
         if column is None:
             lengths.frombytes(bytes(4 * part.count))
             present.append(bytes(part.count))
@@ -214,10 +214,10 @@ def decode_keys(column: bytes, count: int, first: int, last: int) -> list[str | 
     keys: list[str | None]
     if text.isascii():
         string = text.decode("ascii")
-        keys = [string[start - begin : end - begin] for start, end in zip(starts, ends)]
+        keys = [string[start - begin : end - begin] for start, end in zip(starts, ends, strict=False)]
     else:
-        keys = [text[start - begin : end - begin].decode() for start, end in zip(starts, ends)]
+        keys = [text[start - begin : end - begin].decode() for start, end in zip(starts, ends, strict=False)]
     if column[0]:
         present = column[1 + 4 * count + first : 1 + 4 * count + last]
-        keys = [key if there else None for key, there in zip(keys, present)]
+        keys = [key if there else None for key, there in zip(keys, present, strict=True)]
     return keys

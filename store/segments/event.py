@@ -69,7 +69,6 @@ class Run:
     def events(self) -> Iterator[Event]:
         """Yield the events in order; about 0.25 us each."""
         lengths = map(FRAME_BYTES.__add__, map(len, self.payloads))
-        headers = NO_HEADERS if self.headers is None else None
         columns = zip(
             self.payloads,
             self.keys if self.keys is not None else repeat(None),
@@ -78,7 +77,8 @@ class Run:
             repeat(self.segment),
             accumulate(lengths, initial=self.start),
             range(self.first_number, self.first_number + len(self.payloads)),
-            repeat(headers) if self.headers is None else [found or NO_HEADERS for found in self.headers],
+            repeat(NO_HEADERS) if self.headers is None else [found or NO_HEADERS for found in self.headers],
+            strict=False,  # the repeating columns never end
         )
         return map(_make_event, columns)
 

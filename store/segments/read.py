@@ -138,7 +138,10 @@ def segment_state(tx: Tx, stream_id: int, segment: SegmentId) -> SegmentState | 
         """,
         (stream_id, segment),
     ).fetchone()
-    return None if row is None else SegmentState(*row[:4], sealed=bool(row[4]))
+    if row is None:
+        return None
+    head, head_number, tail, tail_number, sealed = row
+    return SegmentState(head, head_number, tail, tail_number, bool(sealed))
 
 
 def readable(tx: Tx, stream_id: int) -> tuple[int, int]:
@@ -234,7 +237,8 @@ def decode(blobs: Blobs, segment: SegmentId, extent: Extent) -> Run:
     own = ends[first:last]
     data = columns.data
     payloads = [
-        data[start + FRAME_BYTES : end] for start, end in zip(chain((extent.place_offset,), own), own)
+        data[start + FRAME_BYTES : end]
+        for start, end in zip(chain((extent.place_offset,), own), own, strict=False)
     ]
     if len(own) != extent.count or own[-1] != extent.place_offset + extent.length:
         key = f"extent {format_segment(segment)} at {extent.start}"
