@@ -175,7 +175,13 @@ async def test_effects_of_a_function_that_raises_are_dropped_and_others_come_onc
         tx.after(lambda: seen.append("bad"))
         insert_then_raise("b")(tx)
 
+    def bad_without_a_change(tx: Tx) -> None:
+        tx.after(lambda: seen.append("refused"))
+        raise Refused(names(tx))
+
     await world.write_together(good, bad)
+    assert seen == ["good"]
+    await world.write_together(bad_without_a_change)
     assert seen == ["good"]
 
 
@@ -437,7 +443,8 @@ async def test_topics_are_added_and_discarded_while_subscribed(world: World) -> 
         subscription.discard("others")
         await world.db.write(wake_both)
         assert await subscription.wait() == {"items"}
-        subscription.discard("items")
+        await world.db.write(wake_both)
+        subscription.discard("items")  # and forgets that it changed
         await world.db.write(wake_both)
         assert await subscription.wait(timeout_ms=0) == frozenset()
 

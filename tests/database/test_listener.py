@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -118,16 +119,25 @@ async def test_a_probe_may_answer_none(world: World, other: World) -> None:
         assert await subscription.wait() == {"a"}
 
 
-async def test_rings_during_an_answer_lead_to_one_more_question(world: World, other: World) -> None:
+async def test_rings_during_an_answer_lead_to_one_more_question(
+    world: World, other: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "NET_MS", 1_000_000)
+    entered, leave = threading.Event(), threading.Event()
     asked: list[list[str]] = []
 
     def probe(tx: Tx) -> tuple[str, ...]:
         asked.append(names(tx))
+        entered.set()
+        assert leave.wait(60)
         return tuple(asked[-1])
 
     with world.db.subscribe([Watch("items", probe)]) as subscription, anyio.fail_after(60):
-        for number in range(50):
-            await other.db.write(insert(f"{number:02}"))
-        while not asked or len(asked[-1]) < 50:
-            await subscription.wait()
-    assert len(asked) <= 51
+        await other.db.write(insert("first"))
+        await anyio.to_thread.run_sync(entered.wait)
+        for number in range(10):
+            await other.db.write(insert(f"{number}"))
+        leave.set()
+        while len(asked[-1]) < 11:
+            assert await subscription.wait() == {"items"}
+    assert len(asked) < 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import anyio
 import pytest
 
 from eventproc.store.database import Durability, Migration, Tx, instances, open_database
@@ -48,6 +49,18 @@ async def test_two_handles_of_one_process_share_the_directory(directory: Path) -
         assert one.db.instance_id != two.db.instance_id
 
 
+async def test_openers_who_meet_in_a_new_directory_make_one_database(directory: Path) -> None:
+    async def open_and_write(name: str) -> None:
+        async with open_world("file", directory) as world:
+            await world.db.write(insert(name))
+
+    async with anyio.create_task_group() as tasks:
+        for name in "abc":
+            tasks.start_soon(open_and_write, name)
+    async with open_world("file", directory) as world:
+        assert await world.names() == ["a", "b", "c"]
+
+
 async def test_a_missing_directory_is_made_only_on_request(directory: Path) -> None:
     with pytest.raises(StoreMissing):
         async with open_database(directory, migrations=MIGRATIONS, create=False):
@@ -73,6 +86,7 @@ async def test_durability_decides_what_a_commit_waits_for(
     async with open_database(directory, migrations=MIGRATIONS) as db:
         assert db.durability is durability
         assert await db.write(lambda tx: tx.execute("PRAGMA synchronous").fetchone()) == (synchronous,)
+        assert await db.write(lambda tx: tx.execute("PRAGMA wal_autocheckpoint").fetchone()) == (0,)
 
 
 async def test_another_durability_than_the_directorys_is_refused_naming_both(directory: Path) -> None:
@@ -145,22 +159,48 @@ async def test_a_program_that_crashes_before_closing_exits(directory: Path) -> N
         """
         import asyncio, sys
         from pathlib import Path
-        from eventproc.store.database import Migration, open_database
+        from eventproc.store.database import open_database
 
-        async def main():
-            opening = open_database(Path(sys.argv[1]), migrations=[])
-            db = await opening.__aenter__()
-            await db.write(lambda tx: None)
-            asyncio.get_running_loop().call_soon(sys.exit, 3)
-            globals()["kept"] = opening, db  # never closed
-            await asyncio.Event().wait()
-
-        asyncio.run(main())
+        opening = open_database(Path(sys.argv[1]), migrations=[])
+        loop = asyncio.new_event_loop()
+        db = loop.run_until_complete(opening.__aenter__())
+        loop.run_until_complete(db.write(lambda tx: None))
+        raise SystemExit("crash")  # neither the database nor the loop is closed
         """,
         directory,
     )
     with crashing:
         assert crashing.hear() == ""  # the end of its output: it is gone, its threads did not keep it
+
+
+async def test_a_forked_child_cannot_use_the_handle_and_its_parent_can(directory: Path) -> None:
+    forking = Child.running(
+        """
+        import asyncio, os, sys
+        from pathlib import Path
+        from eventproc.store.database import open_database
+        from eventproc.store.model.errors import ForkedError
+
+        async def main():
+            async with open_database(Path(sys.argv[1]), migrations=[]) as db:
+                if (pid := os.fork()) == 0:
+                    for use in (db.write, db.read):
+                        try:
+                            use(lambda tx: None).send(None)
+                        except ForkedError as why:
+                            print(why, flush=True)
+                    os._exit(0)
+                os.waitpid(pid, 0)
+                print(await db.write(lambda tx: "written"), flush=True)
+
+        asyncio.run(main())
+        """,
+        directory,
+    )
+    with forking:
+        assert forking.hear().startswith("the database was opened before a fork")
+        assert forking.hear().startswith("the database was opened before a fork")
+        assert forking.hear() == "written"
 
 
 # --- migrations ----------------------------------------------------------------------------------
