@@ -18,15 +18,19 @@ class Clock(Protocol):
     @property
     def boot_id(self) -> str:
         """Identifier of this boot of the machine; leases of another boot have ended."""
+        ...
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC; may step in either direction."""
+        ...
 
     def monotonic_ms(self) -> int:
         """Milliseconds since some moment of this boot; the same for all its processes; never steps back."""
+        ...
 
     def random_bytes(self, count: int) -> bytes:
         """Return `count` random bytes."""
+        ...
 
 
 class SystemClock:

@@ -13,7 +13,7 @@ beyond the progress and the next host runs it; a step that was published is reco
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -49,7 +49,7 @@ assert BEAT_AGE_MS_MAX >= 3 * BEAT_MS, "a live host may miss two beats"
 async def run_host(db: Database) -> None:
     """Be a candidate, and the host whenever it is this instance's turn, until cancelled."""
     if db.path is None:
-        await _serve(db, lambda: None)
+        await _serve(db, None)
         return
     beat = BeatFile(db.path / "controller.beat", db.clock)
     lock = TryLock(db.path / "controller.lock")
@@ -81,12 +81,12 @@ async def _wait_turn(db: Database, lock: TryLock, beat: BeatFile) -> None:
             return
 
 
-async def _serve(db: Database, keep_alive: Callable[[], object]) -> None:
+async def _serve(db: Database, keep_alive: Callable[[Owner], Awaitable[None]] | None) -> None:
     """Claim, and run the internal processors until fenced or cancelled."""
     owner = await _claim(db)
     async with anyio.create_task_group() as tasks:
-        if db.path is not None:
-            tasks.start_soon(keep_alive, owner)  # type: ignore[arg-type]
+        if keep_alive is not None:
+            tasks.start_soon(keep_alive, owner)
         tasks.start_soon(serve_requests, db, owner)
         tasks.start_soon(sweep, db, owner)
 

@@ -37,11 +37,13 @@ class Lane:
         """Note what the event added last has besides payload and key."""
         before = len(self.payloads) - 1
         if self.event_times is None and event_time is not None:
-            self.event_times = [None] * before
+            absent_times: list[int | None] = [None] * before
+            self.event_times = absent_times
         if self.event_times is not None:
             self.event_times.append(event_time)
         if self.headers is None and headers is not None:
-            self.headers = [None] * before
+            absent: list[Headers | None] = [None] * before
+            self.headers = absent
         if self.headers is not None:
             self.headers.append(headers)
 
