@@ -22,6 +22,7 @@ from typing import Final
 import attrs
 
 from eventproc.store.database.connection import PAGE_BYTES
+from eventproc.store.database.fork import BusyLock
 from eventproc.store.database.locks import WriteLock
 from eventproc.store.faults import CHECKPOINT, Faults
 
@@ -65,6 +66,7 @@ class Checkpointer:
     frames_at_last: int = 0
     estimated_bytes: int = 0
     warned: bool = False
+    forks_wait: BusyLock = attrs.field(factory=BusyLock)
 
     def maybe_run(self, group_bytes: int) -> bool:
         """Checkpoint if enough has been committed since the last time; say whether. Costs 1 us when not due.
@@ -89,7 +91,8 @@ class Checkpointer:
         if self.under_lock:
             self.lock.acquire()
         try:
-            busy, frames = self._checkpoint("TRUNCATE" if truncate else "PASSIVE")
+            with self.forks_wait:
+                busy, frames = self._checkpoint("TRUNCATE" if truncate else "PASSIVE")
         finally:
             if self.under_lock:
                 self.lock.release()

@@ -18,6 +18,7 @@ import aiosqlite
 
 from eventproc.store.database.database import Durability
 from eventproc.store.database.failures import BUSY_MS
+from eventproc.store.database.fork import BusyLock
 
 T = TypeVar("T")
 
@@ -35,6 +36,8 @@ class ThreadConnection(aiosqlite.Connection):
     def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
         super().__init__(connector, iter_chunk_size=64)
         self._thread.daemon = True
+        self.busy: Final = BusyLock()
+        """To be held by the thread while it is inside SQLite and waits for nobody: forks wait for it."""
 
     @classmethod
     async def start(cls, connector: Callable[[], sqlite3.Connection]) -> Self:

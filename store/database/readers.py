@@ -73,7 +73,8 @@ class Readers:
     def _run(self, connection: ThreadConnection, job: Job[Any], tell: Callable[[], None]) -> None:
         """Run one read. On the connection's thread."""
         try:
-            job.value = snapshot(connection.raw, job.fn, self._clock)
+            with connection.busy:
+                job.value = snapshot(connection.raw, job.fn, self._clock)
         except Exception as why:
             job.error = explained(why, self._path)
         except BaseException as why:

@@ -131,48 +131,6 @@ def test_a_fork_waits_for_a_thread_that_is_inside_sqlite(tmp_path: Path) -> None
     assert printed == "written"
 
 
-def test_children_of_a_process_that_writes_and_reads_all_the_time_can_open_the_database(
-    tmp_path: Path,
-) -> None:
-    printed = run(
-        """
-        import collections, os, signal, sqlite3, sys, threading
-        from eventproc.store.database.fork import BusyLock
-
-        def connect():
-            connection = sqlite3.connect(sys.argv[1], isolation_level=None, check_same_thread=False, timeout=1)
-            connection.execute("PRAGMA journal_mode = wal")
-            connection.execute("PRAGMA synchronous = off")
-            return connection
-
-        def repeat(*statements):
-            busy, connection = BusyLock(), connect()
-            while not ended.is_set():
-                with busy:
-                    for statement in statements:
-                        connection.execute(statement).fetchall()
-
-        ended = threading.Event()
-        connect().execute("CREATE TABLE row (number INTEGER)")
-        writer = threading.Thread(target=repeat, args=("BEGIN IMMEDIATE", "INSERT INTO row VALUES (1)", "COMMIT"))
-        reader = threading.Thread(target=repeat, args=("BEGIN", "SELECT max(rowid) FROM row", "ROLLBACK"))
-        writer.start(), reader.start()
-        codes = collections.Counter()
-        for _ in range(40):
-            if (child := os.fork()) == 0:
-                signal.alarm(10)  # a mutex that was locked at the fork is locked for ever
-                connect().execute("INSERT INTO row VALUES (2)")
-                os._exit(0)
-            codes[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])] += 1
-        ended.set()
-        writer.join(), reader.join()
-        print(dict(codes))
-        """,
-        tmp_path / "eventproc.db",
-    )
-    assert printed == "{0: 40}"
-
-
 def test_the_error_names_what_was_forked() -> None:
     handle = fork.Guarded()
     handle._pid -= 1

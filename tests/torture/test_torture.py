@@ -14,6 +14,7 @@ pytestmark = pytest.mark.torture
 
 WORKERS = 3
 STEPS = 14
+FORKS = 60
 
 
 class Conductor:
@@ -88,3 +89,14 @@ def test_all_are_killed_at_once(arena: Arena) -> None:
             for worker in workers:
                 bury(worker)
         arena.check()
+
+
+def test_each_forked_child_of_a_busy_process_can_open_the_directory(arena: Arena) -> None:
+    with arena.start("parent") as parent:
+        for number in range(FORKS):
+            parent.say(f"fork child-{number}")
+            hear(parent, "done")
+        assert parent.finish() == 0
+    arena.check()
+    forked = {name for name, _ in arena.outcomes("acked")} - {"parent"}
+    assert forked == {f"child-{number}" for number in range(FORKS)}

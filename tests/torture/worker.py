@@ -71,10 +71,11 @@ class Worker:
         self._faults = faults
         self._ended = False
         self._written = 0
+        self._acked_max = -1
 
     async def run(self, numbers: Iterator[int]) -> None:
         """Write `numbers`, until there are no more or the input ends."""
-        durability = Durability.OS if (self._directory / "eventproc.db").exists() is False else None
+        durability = None if (self._directory / "eventproc.db").exists() else Durability.OS
         async with open_database(
             self._directory,
             migrations=MIGRATIONS,
@@ -96,11 +97,28 @@ class Worker:
                         self._note("refused", number)
                     else:
                         self._note("acked", number)
+                        self._acked_max = max(self._acked_max, number)
 
-            async with anyio.create_task_group() as group:
-                # One alone notes each outcome before it begins the next write: then a death is exact.
-                for _ in range(1 if isinstance(self._faults, Mortal) else WRITERS):
-                    group.start_soon(write_numbers)
+            async def read_numbers() -> None:
+                """Look all the time whether what was acknowledged before is there."""
+                while True:
+                    known = self._acked_max
+                    assert await database.read(self._newest) >= known, f"{known} is not there"
+
+            async with anyio.create_task_group() as readers:
+                readers.start_soon(read_numbers)
+                async with anyio.create_task_group() as writers:
+                    # One alone notes each outcome before it begins the next write: then a death is exact.
+                    for _ in range(1 if isinstance(self._faults, Mortal) else WRITERS):
+                        writers.start_soon(write_numbers)
+                readers.cancel_scope.cancel()
+
+    def _newest(self, tx: Tx) -> int:
+        """Return the highest number of this worker: numbers are queued, and so written, in their order."""
+        row = tx.execute(
+            "SELECT number FROM row WHERE writer = ? ORDER BY rowid DESC", (self._name,)
+        ).fetchone()
+        return -1 if row is None else int(row[0])
 
     def _note(self, outcome: str, number: int) -> None:
         os.write(self._acks, f"{outcome} {self._name} {number}\n".encode())
