@@ -197,16 +197,16 @@ def _opening_failed(why: sqlite3.Error, path: Path) -> Exception:
 
 async def _kept(opening: Awaitable[ThreadConnection], undo: AsyncExitStack) -> ThreadConnection:
     """Open a connection, whatever is cancelled meanwhile, and let `undo` close it."""
+    connection: ThreadConnection | None = None
     with anyio.CancelScope(shield=True):
         connection = await opening
+    assert connection is not None, "the scope was never cancelled"
     undo.push_async_callback(connection.close)
     return connection
 
 
 class FileDatabase(Database):
     """See `open_database`."""
-
-    path: Path
 
     def __init__(
         self,

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import pytest
 
-from eventproc.store.database import GROUP_BYTES_MAX, Tx, Watch
+from eventproc.store.database import GROUP_BYTES_MAX, Tx
 from eventproc.store.faults import WRITE_BEGUN, WRITE_COMMIT, WRITE_COMMITTED, Died
-from eventproc.store.model.errors import Closed, DatabaseStopped, DiskFull, NotSupported
+from eventproc.store.model.errors import Closed, DatabaseStopped, DiskFull
 from tests.database.worlds import (
-    FORMS,
     Refused,
     World,
     backend_of,
@@ -24,20 +22,9 @@ from tests.database.worlds import (
 )
 
 
-@pytest.fixture(params=FORMS)
-def form(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def anyio_backend(form: str) -> tuple[str, dict[str, object]]:
     return backend_of(form)
-
-
-@pytest.fixture
-async def world(form: str, tmp_path: Path) -> AsyncIterator[World]:
-    async with open_world(form, tmp_path / "store") as world:
-        yield world
 
 
 # --- results, errors and neighbours --------------------------------------------------------------
@@ -148,111 +135,6 @@ async def test_a_closed_database_refuses(form: str, tmp_path: Path) -> None:
         await world.db.write(names)
     with pytest.raises(Closed):
         await world.db.read(names)
-
-
-# --- effects -------------------------------------------------------------------------------------
-
-
-async def test_effects_come_after_the_commit_and_before_the_caller_goes_on(world: World) -> None:
-    seen: list[str] = []
-
-    def fn(tx: Tx) -> None:
-        tx.after(lambda: seen.append(f"effect after {world.faults.reached[-1]}"))
-
-    await world.db.write(fn)
-    seen.append("caller")
-    assert seen == [f"effect after {WRITE_COMMITTED}", "caller"]
-
-
-async def test_effects_of_a_function_that_raises_are_dropped_and_others_come_once(world: World) -> None:
-    seen: list[str] = []
-
-    def good(tx: Tx) -> None:
-        tx.after(lambda: seen.append("good"))
-        insert("a")(tx)
-
-    def bad(tx: Tx) -> None:
-        tx.after(lambda: seen.append("bad"))
-        insert_then_raise("b")(tx)
-
-    def bad_without_a_change(tx: Tx) -> None:
-        tx.after(lambda: seen.append("refused"))
-        raise Refused(names(tx))
-
-    await world.write_together(good, bad)
-    assert seen == ["good"]
-    await world.write_together(bad_without_a_change)
-    assert seen == ["good"]
-
-
-async def test_an_effect_that_raises_is_logged_and_harms_nobody(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fn(tx: Tx) -> str:
-        tx.after(lambda: 1 // 0)  # type: ignore[arg-type]
-        return insert("a")(tx)
-
-    assert await world.db.write(fn) == "a"
-    assert "an effect of a committed write failed" in caplog.text
-
-
-class Rows:
-    """Deferred rows of the group under test."""
-
-    def __init__(self) -> None:
-        self.waiting: list[str] = []
-        self.flushes = 0
-
-    def flush(self, tx: Tx) -> None:
-        self.flushes += 1
-        for name in self.waiting:
-            insert(name)(tx)
-
-
-def make_rows(made: list[Rows]) -> Rows:
-    rows = Rows()
-    made.append(rows)
-    return rows
-
-
-async def test_deferred_rows_of_a_group_are_written_once_by_all(world: World) -> None:
-    made: list[Rows] = []
-
-    def append(tx: Tx) -> None:
-        rows = tx.defer("rows", lambda: make_rows(made))
-        rows.waiting.append(f"row {len(rows.waiting)}")
-
-    await world.write_together(append, append, append)
-    assert await world.names() == ["row 0", "row 1", "row 2"]
-    assert [rows.flushes for rows in made] == [1]
-
-
-async def test_deferred_rows_of_a_function_that_raises_are_dropped(world: World) -> None:
-    made: list[Rows] = []
-
-    def append(name: str, *, refuse: bool, tx: Tx) -> None:
-        tx.defer("rows", lambda: make_rows(made)).waiting.append(name)
-        tx.mark_changed()
-        if refuse:
-            raise Refused(name)
-
-    outcomes = await world.write_together(
-        lambda tx: append("a", refuse=False, tx=tx),
-        lambda tx: append("b", refuse=True, tx=tx),
-        lambda tx: append("c", refuse=False, tx=tx),
-    )
-    assert sorted(map(repr, outcomes)) == ["None", "None", "Refused('b')"]
-    assert await world.names() == ["a", "c"]
-
-
-async def test_a_function_can_have_deferred_rows_written_to_see_them(world: World) -> None:
-    def append_and_look(tx: Tx) -> list[str]:
-        tx.defer("rows", Rows).waiting.append("a")
-        assert names(tx) == []
-        tx.flush_deferred()
-        return names(tx)
-
-    assert await world.db.write(append_and_look) == ["a"]
 
 
 # --- deaths and failures -------------------------------------------------------------------------
@@ -389,103 +271,3 @@ async def test_a_write_cancelled_after_it_started_still_returns_its_result(world
             await anyio.wait_all_tasks_blocked() if world.db.path else None
     assert results == ["a"]
     assert await world.names() == ["a"]
-
-
-# --- waiting for changes -------------------------------------------------------------------------
-
-
-def watch(topic: str) -> Watch:
-    return Watch(topic, lambda tx: tuple(names(tx)))
-
-
-async def test_a_committed_wake_reaches_the_subscription_even_before_it_waits(world: World) -> None:
-    with world.db.subscribe([watch("items"), watch("others")]) as subscription:
-        await world.db.write(lambda tx: tx.wake("items"))
-        assert await subscription.wait() == {"items"}
-        assert await subscription.wait(timeout_ms=0) == frozenset()
-
-
-async def test_a_waiting_task_is_woken(world: World) -> None:
-    woken: list[frozenset[object]] = []
-
-    async with anyio.create_task_group() as tasks:
-        with world.db.subscribe([watch("items")]) as subscription:
-
-            async def wait() -> None:
-                woken.append(await subscription.wait())
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(wait)
-            await anyio.wait_all_tasks_blocked()
-            await world.db.write(lambda tx: tx.wake("items"))
-            await anyio.sleep_forever()
-    assert woken == [{"items"}]
-
-
-async def test_a_wake_of_a_function_that_raises_reaches_nobody(world: World) -> None:
-    def refuse(tx: Tx) -> None:
-        tx.wake("items")
-        insert_then_raise("a")(tx)
-
-    with world.db.subscribe([watch("items")]) as subscription:
-        await world.write_together(refuse)
-        assert await subscription.wait(timeout_ms=0) == frozenset()
-
-
-async def test_topics_are_added_and_discarded_while_subscribed(world: World) -> None:
-    def wake_both(tx: Tx) -> None:
-        tx.wake("items")
-        tx.wake("others")
-
-    with world.db.subscribe() as subscription:
-        subscription.add(watch("items"))
-        subscription.add(watch("others"))
-        subscription.discard("others")
-        await world.db.write(wake_both)
-        assert await subscription.wait() == {"items"}
-        await world.db.write(wake_both)
-        subscription.discard("items")  # and forgets that it changed
-        await world.db.write(wake_both)
-        assert await subscription.wait(timeout_ms=0) == frozenset()
-
-
-# --- SQL of users --------------------------------------------------------------------------------
-
-
-async def test_a_users_sql_makes_and_fills_its_own_tables_and_reads_ours(world: World) -> None:
-    def fn(tx: Tx) -> list[tuple[int]]:
-        with tx.user_sql():
-            tx.execute("CREATE TABLE app_total (n)")
-            tx.execute("CREATE INDEX app_total_n ON app_total (n)")
-            tx.execute("INSERT INTO app_total SELECT count(*) FROM item")
-            tx.execute("UPDATE app_total SET n = n + 1")
-            return tx.execute("SELECT n FROM app_total").fetchall()
-
-    assert await world.db.write(fn) == [(1,)]
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "COMMIT",
-        "SAVEPOINT mine",
-        "ATTACH ':memory:' AS other",
-        "PRAGMA user_version = 7",
-        "DELETE FROM item",
-        "DROP TABLE item",
-        "CREATE TABLE mine (x)",
-        "CREATE TRIGGER app_t AFTER INSERT ON item BEGIN SELECT 1; END",
-        "ALTER TABLE item ADD COLUMN x",
-        "CREATE TEMP TABLE app_t (x)",
-    ],
-)
-async def test_a_users_sql_cannot_touch_what_is_ours(world: World, sql: str) -> None:
-    def fn(tx: Tx) -> None:
-        with tx.user_sql():
-            tx.execute(sql)
-
-    await world.db.write(insert("a"))
-    with pytest.raises(NotSupported, match="user's function"):
-        await world.db.write(fn)
-    assert await world.names() == ["a"]
-    assert await world.db.write(insert("b")) == "b"

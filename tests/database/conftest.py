@@ -1,0 +1,22 @@
+"""Databases for tests of what both forms promise; a test of the file form alone has its own `world`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.database.worlds import FORMS, World, open_world
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def world(form: str, tmp_path: Path) -> AsyncIterator[World]:
+    """An open database; its module lets `anyio_backend` follow from `form` (`worlds.backend_of`)."""
+    async with open_world(form, tmp_path / "store") as world:
+        yield world
