@@ -13,9 +13,9 @@ beyond the progress and the next host runs it; a step that was published is reco
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
@@ -24,7 +24,7 @@ from eventproc.cluster.requests import serve_requests
 from eventproc.cluster.sweeper import sweep
 from eventproc.store.database import Database
 from eventproc.store.database.locks import TryLock
-from eventproc.store.model.errors import OwnerFenced, Retryable
+from eventproc.store.model.errors import DatabaseStopped, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner, claim, owner_epoch
 from eventproc.store.requests import pending_requests
 
@@ -54,12 +54,17 @@ async def run_host(db: Database) -> None:
     beat = BeatFile(db.path / "controller.beat", db.clock)
     lock = TryLock(db.path / "controller.lock")
     try:
-        while True:
+        usable = True
+        while usable:
             await _wait_turn(db, lock, beat)
             try:
                 await _serve(db, partial(_keep_alive, db, lock, beat))
             except* OwnerFenced as fenced:
                 LOG.info("no longer the host: %s", fenced.exceptions[0])
+            except* DatabaseStopped as stopped:
+                # Whoever uses this handle is told so by its next call; there is nothing left to host.
+                LOG.error("no longer the host: %s", stopped.exceptions[0])
+                usable = False
             finally:
                 lock.release()
     finally:
@@ -81,7 +86,7 @@ async def _wait_turn(db: Database, lock: TryLock, beat: BeatFile) -> None:
             return
 
 
-async def _serve(db: Database, keep_alive: Callable[[Owner], Awaitable[None]] | None) -> None:
+async def _serve(db: Database, keep_alive: Callable[[Owner], Coroutine[Any, Any, None]] | None) -> None:
     """Claim, and run the internal processors until fenced or cancelled."""
     owner = await _claim(db)
     async with anyio.create_task_group() as tasks:

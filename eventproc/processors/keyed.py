@@ -15,6 +15,8 @@ from typing import Final, Generic, TypeVar
 
 import anyio
 
+from eventproc.store.background import Background
+
 E = TypeVar("E")
 
 ITEMS_A_TURN: Final = 64
@@ -52,7 +54,7 @@ class KeyedWorkers(Generic[E]):
         return self._unfinished
 
     async def __aenter__(self) -> KeyedWorkers[E]:
-        self._tasks = anyio.create_task_group()
+        self._tasks = Background()
         await self._tasks.__aenter__()
         for _ in range(self._workers):
             self._tasks.start_soon(self._work)
@@ -60,18 +62,18 @@ class KeyedWorkers(Generic[E]):
 
     async def __aexit__(
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    ) -> bool | None:
+        ended = why is None
         try:
             if why is None:
                 await self.drain()
         finally:
-            self._tasks.cancel_scope.cancel()
-            # Without the error: a task group would wrap it, and what a handler raised, in a group.
-            await self._tasks.__aexit__(None, None, None)
-        if self._failure is not None and why is None:
+            # True when the block was cancelled because a handler failed, and for no other reason.
+            ended = await self._tasks.__aexit__(kind, why, trace) or ended
+        if ended and self._failure is not None:
             raise self._failure
-        if why is None:
-            assert not self._unfinished, f"{self._unfinished} items were left unhandled"
+        assert why is not None or not self._unfinished, f"{self._unfinished} items were left unhandled"
+        return None
 
     async def put(self, items: Iterable[tuple[object, E]]) -> None:
         """Add (key, item) pairs, in order; waits while too many wait. A None key is a key of its own.
@@ -131,7 +133,7 @@ class KeyedWorkers(Generic[E]):
                 self._failure = error
             self._space.set()
             self._done.set()
-            self._tasks.cancel_scope.cancel()
+            self._tasks.cancel()
 
     def _finished(self) -> None:
         self._unfinished -= 1

@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager
 from os import PathLike
 from pathlib import Path
 
-import anyio
-
 from eventproc.cluster import run_host
 from eventproc.cluster.joiner import join_tiny_extents
+from eventproc.store.background import Background
 from eventproc.store.catalog import SYSTEM_MIGRATION, Scope, get_stream, list_scopes, list_streams
 from eventproc.store.catalog import Stream as StreamRecord
 from eventproc.store.clock import Clock
@@ -154,12 +153,11 @@ async def open_memory(
 
 @asynccontextmanager
 async def _running(db: Database, *, host: bool) -> AsyncIterator[Eventproc]:
-    async with anyio.create_task_group() as tasks:
+    async with Background() as tasks:
         tasks.start_soon(join_tiny_extents, db)
         if host:
             tasks.start_soon(run_host, db)
         yield Eventproc(db)
-        tasks.cancel_scope.cancel()
 
 
 def _durability(text: Durability | str) -> Durability:

@@ -136,10 +136,11 @@ class StreamReader:
     def _take_recent(self, limits: Mapping[SegmentId, int]) -> list[Run]:
         """Return what this process committed just behind the reader, without a read."""
         runs: list[Run] = []
-        size_bytes = 0
+        share = BATCH_BYTES_MAX // max(len(self._frontier.held), 1)
         for segment, offset in self._frontier.held.items():
             limit = limits.get(segment)
-            while size_bytes < BATCH_BYTES_MAX:
+            size_bytes = 0
+            while size_bytes < share:
                 run = self._recent.find(self._stream_id, segment, offset)
                 if run is None or (limit is not None and run.end > limit):
                     break

@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 import anyio
 import attrs
 
+from eventproc.store.background import Background
 from eventproc.store.catalog import Stream as StreamRecord
 from eventproc.store.catalog import current_epoch, get_stream
 from eventproc.store.clock import new_id
@@ -103,7 +104,7 @@ class EventWriter(Generic[P]):
     async def __aenter__(self) -> EventWriter[P]:
         epoch, self._sequence = await self._db.read(self._look)
         self._lanes = Lanes(epoch, self._spread())
-        self._tasks = anyio.create_task_group()
+        self._tasks = Background()
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._send_all)
         self._open = True
@@ -120,9 +121,7 @@ class EventWriter(Generic[P]):
             failure = error
         finally:
             self._open = False
-            self._tasks.cancel_scope.cancel()
-            # Without the error: a task group would wrap what the user's block raised.
-            await self._tasks.__aexit__(None, None, None)
+            await self._tasks.__aexit__(kind, why, trace)
         if failure is not None and why is None:
             raise failure
         return None
