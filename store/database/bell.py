@@ -35,7 +35,7 @@ class Ringer(fork.Guarded):
         self._seen_ns: int | None = None
 
     def ring(self) -> None:
-        """Wake everyone else. Never waits, never raises for what others do. 2 us, and 0.5 us per instance."""
+        """Wake everyone else. Never waits, never raises for what others do. 2.5 us, and 0.7 us per instance."""
         self.check_fork("the bell")
         modified_ns = self._home.stat().st_mtime_ns
         if modified_ns != self._seen_ns:

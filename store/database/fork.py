@@ -16,7 +16,7 @@ in between, for the hooks below hold `mutex` across it.
 
 from __future__ import annotations
 
-import logging  # noqa: F401 - its hook must be registered before ours, see below
+import logging  # noqa: F401  # pyright: ignore[reportUnusedImport] - its hook comes before ours, see below
 import os
 import threading
 import weakref
@@ -37,7 +37,7 @@ _in_child: Final[list[Callable[[], None]]] = []
 class BusyLock:
     """A lock that one thread holds while it is inside SQLite, and that every fork of the process waits for.
 
-    Not to be held while waiting for another process: the fork would wait for it as well. 0.1 us.
+    Not to be held while waiting for another process: the fork would wait for it as well. 0.2 us.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Guarded:
 
     @property
     def forked(self) -> bool:
-        """Whether this is a child of the process that made the handle. Costs one getpid, under 0.1 us."""
+        """Whether this is a child of the process that made the handle. Costs one getpid, 0.2 us."""
         return os.getpid() != self._pid
 
     def check_fork(self, what: str) -> None:

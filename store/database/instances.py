@@ -41,7 +41,7 @@ class Instance(fork.Guarded):
 
     @classmethod
     def create(cls, directory: Path, clock: Clock) -> Self:
-        """Become alive in `directory`, the one of the database; it must exist. Raises OSError. About 100 us."""
+        """Become alive in `directory`, the one of the database; it must exist. Raises OSError. About 150 us."""
         home = directory / DIRECTORY
         home.mkdir(exist_ok=True)
         for _ in range(_CREATE_ATTEMPTS_MAX):
@@ -84,7 +84,7 @@ class Instance(fork.Guarded):
 
 
 def is_alive(directory: Path, instance_id: str) -> bool:
-    """Return whether that instance lives at this moment; a stopped process does. About 5 us."""
+    """Return whether that instance lives at this moment; a stopped process does. About 7 us."""
     return _is_locked(directory / DIRECTORY / (instance_id + LOCK))
 
 
