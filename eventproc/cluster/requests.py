@@ -15,7 +15,7 @@ from eventproc.store.model.errors import DatabaseStopped, Fenced, Retryable
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef, get_progress
-from eventproc.store.segments import Event
+from eventproc.store.segments import FRAME_BYTES, Event
 from eventproc.streams.reader import StreamReader
 from eventproc.workflows.run import give_up, step
 from eventproc.workflows.sweep import REQUEST_GROUP, system_segments
@@ -32,7 +32,9 @@ RETRY_S_MAX: Final = 5.0
 
 async def serve_requests(db: Database, owner: Owner) -> None:
     """Handle requests from where the group stands, until cancelled. Raises OwnerFenced, DatabaseStopped."""
-    reader = StreamReader(db, REQUEST_STREAM.name, REQUEST_STREAM.stream_id, _start, chosen=False)
+    reader: StreamReader[bytes] = StreamReader(
+        db, REQUEST_STREAM.name, REQUEST_STREAM.stream_id, _start, chosen=False
+    )
     async with reader, KeyedWorkers(partial(_handle, db, owner), workers=WORKERS) as workers:
         async for batch in reader.batches():
             await workers.put((event.key, event) for event in batch)
@@ -52,7 +54,8 @@ def _start(tx: Tx) -> Frontier:
 async def _handle(db: Database, owner: Owner, event: Event) -> None:
     """Run the request that the event names, step by step, to its outcome."""
     request_id = event.payload.decode()
-    ref = EventRef(REQUEST_GROUP, REQUEST_STREAM.stream_id, event.segment, event.number, event.next_offset)
+    end_offset = event.offset + FRAME_BYTES + len(event.payload)
+    ref = EventRef(REQUEST_GROUP, REQUEST_STREAM.stream_id, event.segment, event.number, end_offset)
     try:
         while not await _retried(db, partial(step, request_id=request_id, event=ref, owner=owner)):
             pass

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from eventproc.streams.batch import Batch
 from eventproc.streams.reader import StreamReader
-from eventproc.streams.stream import SegmentInfo, Stream, StreamInfo
+from eventproc.streams.stream import SegmentDescription, Stream, StreamDescription
 from eventproc.streams.writer import EventWriter, NewEvent
 
-__all__ = ["Batch", "EventWriter", "NewEvent", "SegmentInfo", "Stream", "StreamInfo", "StreamReader"]
+__all__ = [
+    "Batch",
+    "EventWriter",
+    "NewEvent",
+    "SegmentDescription",
+    "Stream",
+    "StreamDescription",
+    "StreamReader",
+]

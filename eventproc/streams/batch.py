@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Generic
 
-from eventproc.store.segments import Event, Run, events_of
+from typing_extensions import TypeVar
+
+from eventproc.store.segments import Event, Run
+
+P = TypeVar("P", default=bytes)
 
 
-class Batch:
+class Batch(Generic[P]):
     """Events that were read together, as columns per segment; iterate to get `Event`s.
 
     Within a segment, and from a segment to its successors, the order is that of the stream; between
     segments side by side there is none. `len()` is the number of events and costs nothing.
     """
 
-    __slots__ = ("_count", "runs")
+    __slots__ = ("_count", "_decode", "runs")
 
-    def __init__(self, runs: list[Run]) -> None:
+    def __init__(self, runs: list[Run], decode: Callable[[bytes], P] | None = None) -> None:
         self.runs = runs
+        self._decode = decode
         self._count = sum(map(len, runs))
 
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[Event]:
-        return events_of(self.runs)
+    def __iter__(self) -> Iterator[Event[P]]:
+        return chain.from_iterable(run.events(self._decode) for run in self.runs)
 
     @property
     def size_bytes(self) -> int:

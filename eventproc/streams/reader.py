@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Final
+from typing import Final, Generic
 
 import anyio
+from typing_extensions import TypeVar
 
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.cuts import StreamCut
@@ -23,18 +24,30 @@ from eventproc.store.segments import READ_BYTES_MAX, Event, Recent, Run
 from eventproc.streams.batch import Batch
 from eventproc.streams.fetch import Fetched, fetch, limits_of, watch_stream
 
+P = TypeVar("P", default=bytes)
+
 BATCH_BYTES_MAX: Final = 2**20
 """Bytes of events in a batch taken from memory. Larger batches cost less each and make a consumer that
 stops between two of them repeat more."""
 
 
-class StreamReader:
+class StreamReader(Generic[P]):
     """Reads events of one stream; made by `Stream.reader`, used in `async with`, by one task at a time."""
 
     def __init__(
-        self, db: Database, stream: str, stream_id: int, start: Callable[[Tx], Frontier], *, chosen: bool
+        self,
+        db: Database,
+        stream: str,
+        stream_id: int,
+        start: Callable[[Tx], Frontier],
+        *,
+        chosen: bool,
+        decode: Callable[[bytes], P] | None = None,
     ) -> None:
-        """start: where to begin, asked for on entering. chosen: read those segments only, not what follows."""
+        """start: where to begin, asked for on entering. chosen: read those segments only, not what follows.
+
+        decode: from bytes to the payloads that the events carry.
+        """
         self._db = db
         self._stream = stream
         self._stream_id = stream_id
@@ -42,10 +55,11 @@ class StreamReader:
         self._frontier = Frontier({}, {})
         self._ended: set[SegmentId] = set()  # held, read to the end, and nothing follows
         self._chosen = chosen
+        self._decode = decode
         self._recent = db.shared.get(Recent)
         self._open: ExitStack | None = None
 
-    async def __aenter__(self) -> StreamReader:
+    async def __aenter__(self) -> StreamReader[P]:
         self._frontier = await self._db.read(self._start)
         with ExitStack() as stack:
             self._changes = stack.enter_context(self._db.subscribe([watch_stream(self._stream_id)]))
@@ -69,11 +83,11 @@ class StreamReader:
         """The segments being read, each with the offset of its next event."""
         return self._frontier.held
 
-    def __aiter__(self) -> AsyncIterator[Event]:
+    def __aiter__(self) -> AsyncIterator[Event[P]]:
         """Yield events, waiting for more; ends when the stream is sealed and read to its end."""
         return self._events(None)
 
-    def until(self, cut: StreamCut) -> AsyncIterator[Event]:
+    def until(self, cut: StreamCut) -> AsyncIterator[Event[P]]:
         """Yield the events before `cut`, and end there.
 
         Raises StreamReplaced when it is a cut of another incarnation. Events at or after the cut that
@@ -81,7 +95,7 @@ class StreamReader:
         """
         return self._events(cut)
 
-    async def batches(self, *, until: StreamCut | None = None) -> AsyncGenerator[Batch, None]:
+    async def batches(self, *, until: StreamCut | None = None) -> AsyncGenerator[Batch[P], None]:
         """Yield batches of events, waiting for more; ends as iterating or `until` does.
 
         The primitive: a batch costs a few calls whatever its size, an event about 0.25 us. A batch counts
@@ -103,11 +117,11 @@ class StreamReader:
                         return
                     await self._changes.wait()
             if runs:
-                yield Batch(runs)
+                yield Batch(runs, self._decode)
             if self._finished(limits, until is not None):
                 return
 
-    async def _events(self, until: StreamCut | None) -> AsyncGenerator[Event, None]:
+    async def _events(self, until: StreamCut | None) -> AsyncGenerator[Event[P], None]:
         batches = self.batches(until=until)
         try:
             async for batch in batches:

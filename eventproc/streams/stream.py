@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal, TypeVar, overload
+from typing import Literal, TypeAlias, TypeVar, overload
 
 import attrs
 
@@ -36,9 +36,12 @@ from eventproc.workflows.requests import DeleteStream, ScaleStream, SealStream, 
 
 P = TypeVar("P")
 
+Start: TypeAlias = StreamCut | Literal["head", "tail"] | int
+"""Where a reader begins: an end of the stream, a cut, or a time in wall ms."""
+
 
 @attrs.frozen
-class SegmentInfo:
+class SegmentDescription:
     """A segment as `describe` shows it. [head, tail) is readable, in bytes and in event numbers."""
 
     id: SegmentId
@@ -52,7 +55,7 @@ class SegmentInfo:
 
 
 @attrs.frozen
-class StreamInfo:
+class StreamDescription:
     """A stream as `describe` shows it; everything of one moment."""
 
     name: str
@@ -61,7 +64,7 @@ class StreamInfo:
     config: StreamConfig
     created_ms: int
     epoch: int
-    segments: tuple[SegmentInfo, ...]
+    segments: tuple[SegmentDescription, ...]
     head: StreamCut
     tail: StreamCut
     events: int
@@ -99,27 +102,30 @@ class Stream:
             return EventWriter(self._db, self.name, self.stream_id, codec_for(bytes), name=name)
         return EventWriter(self._db, self.name, self.stream_id, codec_for(kind), name=name)
 
+    @overload
     def reader(
-        self,
-        start: StreamCut | Literal["head", "tail"] | int = "head",
-        *,
-        segments: Sequence[int] | None = None,
-    ) -> StreamReader:
+        self, start: Start = "head", *, segments: Sequence[int] | None = None
+    ) -> StreamReader[bytes]: ...
+    @overload
+    def reader(
+        self, start: Start = "head", *, kind: type[P], segments: Sequence[int] | None = None
+    ) -> StreamReader[P]: ...
+    def reader(
+        self, start: Start = "head", *, kind: type[P] | None = None, segments: Sequence[int] | None = None
+    ) -> StreamReader[P] | StreamReader[bytes]:
         """Return a reader of the whole stream, or of chosen segments, to be used in `async with`.
 
-        start: "head", "tail", a cut, or a time in ms (see `cut_at`). segments: ids; their successors are
-        then not followed, and `start` applies to what of it concerns them ("head" or "tail").
+        start: "head", "tail", a cut, or a time in ms (see `cut_at`). kind: type of the payloads, as for
+        `writer`. segments: ids; their successors are then not followed, and start is "head" or "tail".
         Entering raises NotFound, StreamReplaced, InvalidCut, Truncated.
         """
-        return StreamReader(
-            self._db,
-            self.name,
-            self.stream_id,
-            partial(self._frontier, start, segments),
-            chosen=segments is not None,
-        )
+        where, chosen = partial(self._frontier, start, segments), segments is not None
+        if kind is None:
+            return StreamReader[bytes](self._db, self.name, self.stream_id, where, chosen=chosen)
+        decode = codec_for(kind).decode
+        return StreamReader[P](self._db, self.name, self.stream_id, where, chosen=chosen, decode=decode)
 
-    async def describe(self) -> StreamInfo:
+    async def describe(self) -> StreamDescription:
         """Return the stream's state, segments, ends and sizes."""
         return await self._db.read(self._describe)
 
@@ -132,7 +138,7 @@ class Stream:
 
         return await self._db.read(read)
 
-    async def segments(self) -> list[SegmentInfo]:
+    async def segments(self) -> list[SegmentDescription]:
         """Return the active segments, in the order of their key ranges."""
         return list((await self.describe()).segments)
 
@@ -223,9 +229,7 @@ class Stream:
 
         return await self._db.read(opened)
 
-    def _frontier(
-        self, start: StreamCut | Literal["head", "tail"] | int, segments: Sequence[int] | None, tx: Tx
-    ) -> Frontier:
+    def _frontier(self, start: Start, segments: Sequence[int] | None, tx: Tx) -> Frontier:
         stream = self._record(tx)
         if segments is not None:
             if start not in ("head", "tail"):
@@ -245,7 +249,7 @@ class Stream:
     def _record(self, tx: Tx) -> StreamRecord:
         return get_stream(tx, self.name, stream_id=self.stream_id).value
 
-    def _describe(self, tx: Tx) -> StreamInfo:
+    def _describe(self, tx: Tx) -> StreamDescription:
         stream = self._record(tx)
         history = StoredHistory(tx, stream)
         segments = []
@@ -254,7 +258,7 @@ class Stream:
             state = segment_state(tx, stream.stream_id, identifier)
             assert state is not None, f"active segment {identifier} of {stream.name} has no row"
             segments.append(
-                SegmentInfo(
+                SegmentDescription(
                     id=identifier,
                     low=key_range.low,
                     high=key_range.high,
@@ -266,7 +270,7 @@ class Stream:
                 )
             )
         events, size_bytes = readable(tx, stream.stream_id)
-        return StreamInfo(
+        return StreamDescription(
             name=stream.name,
             stream_id=stream.stream_id,
             state=stream.state,

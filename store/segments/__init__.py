@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventproc.store.segments.append import Landed, Part, WriterSequence, append, last_sequence
 from eventproc.store.segments.block import FRAME_BYTES, Encoded, EventBlock, Headers
-from eventproc.store.segments.event import NO_HEADERS, Event, Run, events_of
+from eventproc.store.segments.event import NO_HEADERS, Event, Run
 from eventproc.store.segments.lifecycle import (
     create_segments,
     delete_segments,
@@ -48,7 +48,6 @@ __all__ = [
     "append",
     "create_segments",
     "delete_segments",
-    "events_of",
     "extents",
     "forget_writers",
     "free_step",
