@@ -65,6 +65,12 @@ def new_id(clock: Clock) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
+def id_floor(wall_ms: int) -> str:
+    """Return a text that sorts before every id made at or after `wall_ms`, and after those made before."""
+    text = f"{wall_ms:012x}"
+    return f"{text[:8]}-{text[8:]}-"
+
+
 def id_time_ms(identifier: str) -> int:
     """Return the wall milliseconds at which a UUID version 7 was made. Raises ValueError for any other text."""
     text = identifier.replace("-", "")

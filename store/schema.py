@@ -88,7 +88,8 @@ CREATE TABLE writer (
     PRIMARY KEY (stream_id, writer)
 ) WITHOUT ROWID;
 
--- A request of a workflow: while pending it is the intent, afterwards the outcome.
+-- A request of a workflow: while pending it is the intent, afterwards the outcome. The deadline is
+-- (boot id, monotonic ms) and bounds only the time until `started`, the workflow's first transaction.
 CREATE TABLE request (
     id TEXT PRIMARY KEY,
     target TEXT NOT NULL,
@@ -97,7 +98,10 @@ CREATE TABLE request (
     status TEXT NOT NULL,
     error BLOB,
     created_ms INTEGER NOT NULL,
-    finished_ms INTEGER
+    finished_ms INTEGER,
+    deadline_boot TEXT,
+    deadline_ms INTEGER,
+    started INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 -- At most one intent per (target, kind).
 CREATE UNIQUE INDEX request_intent ON request (target, kind) WHERE status = 'pending';

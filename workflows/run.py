@@ -11,18 +11,27 @@ from __future__ import annotations
 from functools import partial
 
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import Rejected, WorkflowFailed
+from eventproc.store.model.errors import Expired, Rejected, WorkflowFailed
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef, finish_event
 from eventproc.store.records import from_json, to_json
-from eventproc.store.requests import Request, RequestStatus, find_request, finish_request, submit_request
+from eventproc.store.requests import (
+    Request,
+    RequestStatus,
+    find_request,
+    finish_request,
+    start_request,
+    submit_request,
+)
 from eventproc.workflows.requests import AnyRequest
 from eventproc.workflows.table import WORKFLOWS
 
 
-def submit(tx: Tx, request: AnyRequest, request_id: str) -> Request:
+def submit(tx: Tx, request: AnyRequest, request_id: str, *, within_ms: int | None = None) -> Request:
     """Check the request, record it and post its event; return what to wait for.
+
+    within_ms: how long from now it may be begun; once begun it runs to its end.
 
     Raises what the workflow's check refuses, InProgress, Expired; then nothing was recorded. The system's
     own streams are refused.
@@ -36,6 +45,7 @@ def submit(tx: Tx, request: AnyRequest, request_id: str) -> Request:
         kind=request.kind,
         body=to_json(request),
         satisfied=check,
+        within_ms=within_ms,
     )
 
 
@@ -52,7 +62,10 @@ def step(tx: Tx, request_id: str, event: EventRef, owner: Owner) -> bool:
     workflow = WORKFLOWS[row.kind]
     changes = tx.total_changes()
     try:
+        if row.has_expired(tx):
+            raise Expired(target=row.target, request_id=request_id)
         if not workflow.apply(tx, from_json(row.body, workflow.request), request_id):
+            start_request(tx, row)
             return False
     except Rejected as why:
         assert tx.total_changes() == changes, (

@@ -84,13 +84,16 @@ class Eventproc:
         """Return the streams of a scope, or of all, by name. Raises NotFound."""
         return await self._db.read(lambda tx: list_streams(tx, scope))
 
-    async def submit(self, request: AnyRequest, *, request_id: str | None = None) -> Request:
+    async def submit(
+        self, request: AnyRequest, *, request_id: str | None = None, within_ms: int | None = None
+    ) -> Request:
         """Post a request without waiting, and return it: its id finds it from any process, for a day.
 
         An equal pending one is joined. request_id: a UUID version 7; repeating it returns what became of
-        the first. Raises what is refused at once, InProgress, Expired.
+        the first. within_ms: how long from now it may be begun; after that its outcome is Expired. Raises
+        what is refused at once, InProgress, Expired (an id older than a day).
         """
-        return await perform.post(self._db, request, request_id=request_id)
+        return await perform.post(self._db, request, request_id=request_id, within_ms=within_ms)
 
     async def request(self, request_id: str) -> Request:
         """Return a request and what became of it. Raises NotFound."""

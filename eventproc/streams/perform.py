@@ -15,13 +15,16 @@ WAIT_MS: Final = 120_000
 """How long a call waits for its outcome, unless told otherwise (pravega.md 3.0). The request goes on."""
 
 
-async def post(db: Database, request: AnyRequest, *, request_id: str | None = None) -> Request:
+async def post(
+    db: Database, request: AnyRequest, *, request_id: str | None = None, within_ms: int | None = None
+) -> Request:
     """Submit a request without waiting; return it, or the equal pending one it joined.
 
-    request_id: a UUID version 7 to make a retry of this call safe. Raises what is refused at once.
+    request_id: a UUID version 7 to make a retry of this call safe. within_ms: how long from now it may be
+    begun; after that it is rejected as Expired. Raises what is refused at once.
     """
     identifier = request_id or new_id(db.clock)
-    return await db.write(lambda tx: submit(tx, request, identifier))
+    return await db.write(lambda tx: submit(tx, request, identifier, within_ms=within_ms))
 
 
 async def wait(db: Database, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:

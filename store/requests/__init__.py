@@ -5,6 +5,7 @@ from __future__ import annotations
 from eventproc.store.requests.events import post
 from eventproc.store.requests.table import (
     OUTCOME_MEMORY_MS,
+    Deadline,
     Request,
     RequestStatus,
     find_request,
@@ -13,12 +14,14 @@ from eventproc.store.requests.table import (
     get_request,
     list_requests,
     pending_requests,
+    start_request,
     submit_request,
     watch_request,
 )
 
 __all__ = [
     "OUTCOME_MEMORY_MS",
+    "Deadline",
     "Request",
     "RequestStatus",
     "find_request",
@@ -28,6 +31,7 @@ __all__ = [
     "list_requests",
     "pending_requests",
     "post",
+    "start_request",
     "submit_request",
     "watch_request",
 ]

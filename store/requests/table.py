@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 
 from eventproc.store.catalog import REQUEST_STREAM
-from eventproc.store.clock import id_time_ms
+from eventproc.store.clock import id_floor, id_time_ms
 from eventproc.store.database import Tx, Watch
 from eventproc.store.model.errors import EventprocError, Expired, InProgress, InvalidArgument, NotFound
 from eventproc.store.model.failures import error_from_plain, error_to_plain
@@ -35,11 +35,24 @@ class RequestStatus(StrEnum):
 
 
 @attrs.frozen
+class Deadline:
+    """A moment of one boot, immune to steps of the wall clock; it has passed in every other boot."""
+
+    boot_id: str
+    at_ms: int
+
+    def has_passed(self, tx: Tx) -> bool:
+        """Return whether the moment lies behind the transaction's."""
+        return self.boot_id != tx.clock.boot_id or self.at_ms <= tx.monotonic_ms
+
+
+@attrs.frozen
 class Request:
     """A request and what became of it.
 
     id: UUID version 7. target: what it is about, "scope/stream" or a scope. kind: of the workflow.
-    body: the request's value as JSON. error: why it was rejected. Times in wall ms.
+    body: the request's value as JSON. error: why it was rejected. Times in wall ms. deadline: it is not
+    begun after that. started: its first transaction was made.
     """
 
     id: str
@@ -50,16 +63,35 @@ class Request:
     error: EventprocError | None
     created_ms: int
     finished_ms: int | None
+    deadline: Deadline | None = None
+    started: bool = False
+
+    def has_expired(self, tx: Tx) -> bool:
+        """Return whether it must not be begun any more; once begun it always runs to its end."""
+        return self.deadline is not None and not self.started and self.deadline.has_passed(tx)
 
 
-_COLUMNS: Final = "id, target, kind, body, status, error, created_ms, finished_ms"
+_COLUMNS: Final = (
+    "id, target, kind, body, status, error, created_ms, finished_ms, deadline_boot, deadline_ms, started"
+)
+
+
+_Row: TypeAlias = tuple[str, str, str, bytes, str, str | None, int, int | None, str | None, int | None, int]
 
 
 def submit_request(
-    tx: Tx, *, request_id: str, target: str, kind: str, body: bytes, satisfied: Callable[[], bool]
+    tx: Tx,
+    *,
+    request_id: str,
+    target: str,
+    kind: str,
+    body: bytes,
+    satisfied: Callable[[], bool],
+    within_ms: int | None = None,
 ) -> Request:
     """Record the intent and post its event; return the request to wait for.
 
+    within_ms: how long from now it may be begun; for ever unless given.
     satisfied: returns whether there is nothing to do, and then the outcome is written at once and no event
     is posted; what it raises refuses the request. It is asked for new requests only. A repeated
     `request_id` returns what became of the first; a pending request with an equal body is joined: the
@@ -86,14 +118,25 @@ def submit_request(
         return other
     done = satisfied()
     status = RequestStatus.DONE if done else RequestStatus.PENDING
-    made = Request(request_id, target, kind, body, status, None, tx.now_ms, tx.now_ms if done else None)
+    deadline = None if within_ms is None else Deadline(tx.clock.boot_id, tx.monotonic_ms + within_ms)
+    finished_ms = tx.now_ms if done else None
+    made = Request(request_id, target, kind, body, status, None, tx.now_ms, finished_ms, deadline)
     tx.execute(
-        f"INSERT INTO request ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, NULL, ?, ?)",
-        (made.id, target, kind, body, status.value, made.created_ms, made.finished_ms),
+        f"INSERT INTO request ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, NULL, ?, ?, ?, ?, 0)",
+        (
+            *(made.id, target, kind, body, status.value, made.created_ms, finished_ms),
+            *((None, None) if deadline is None else (deadline.boot_id, deadline.at_ms)),
+        ),
     )
     if not done:
         post(tx, REQUEST_STREAM, target, request_id.encode())
     return made
+
+
+def start_request(tx: Tx, request: Request) -> None:
+    """Note that a workflow of several transactions has made its first: its deadline is over."""
+    if not request.started:
+        tx.execute("UPDATE request SET started = 1 WHERE id = ?", (request.id,))
 
 
 def finish_request(tx: Tx, request_id: str, error: EventprocError | None = None) -> None:
@@ -145,8 +188,9 @@ def watch_request(request_id: str) -> Watch:
 def forget_outcomes(tx: Tx, *, limit: int = 1000) -> bool:
     """Drop outcomes older than OUTCOME_MEMORY_MS, at most `limit`. Return whether there may be more."""
     done = tx.execute(
-        "DELETE FROM request WHERE id IN (SELECT id FROM request WHERE finished_ms < ? ORDER BY id LIMIT ?)",
-        (tx.now_ms - OUTCOME_MEMORY_MS, limit),
+        "DELETE FROM request WHERE id IN"
+        " (SELECT id FROM request WHERE id < ? AND finished_ms < ? ORDER BY id LIMIT ?)",
+        (id_floor(tx.now_ms - OUTCOME_MEMORY_MS), tx.now_ms - OUTCOME_MEMORY_MS, limit),
     )
     return done.rowcount == limit
 
@@ -160,9 +204,17 @@ def _one(tx: Tx, where: str, parameters: tuple[str, ...]) -> Request | None:
     return None if row is None else _request(row)
 
 
-def _request(row: tuple[str, str, str, bytes, str, str | None, int, int | None]) -> Request:
-    identifier, target, kind, body, status, error, created_ms, finished_ms = row
-    reason = None if error is None else error_from_plain(json.loads(error))
+def _request(row: _Row) -> Request:
+    identifier, target, kind, body, status, error, created_ms, finished_ms, boot_id, at_ms, started = row
     return Request(
-        identifier, target, kind, bytes(body), RequestStatus(status), reason, created_ms, finished_ms
+        id=identifier,
+        target=target,
+        kind=kind,
+        body=bytes(body),
+        status=RequestStatus(status),
+        error=None if error is None else error_from_plain(json.loads(error)),
+        created_ms=created_ms,
+        finished_ms=finished_ms,
+        deadline=None if boot_id is None or at_ms is None else Deadline(boot_id, at_ms),
+        started=bool(started),
     )
