@@ -100,11 +100,7 @@ def append(
     """
     group = tx.defer("appends", _GroupAppends)
     assert expected_offset is None or len(parts) == 1, "a conditional append has one part"
-    if (
-        identity is not None
-        and identity.verify
-        and identity.sequence <= last_sequence(tx, stream_id, identity.writer)
-    ):
+    if identity is not None and identity.verify and group.has_appended(tx, stream_id, identity):
         return ()
     tails = [group.tail(tx, stream, stream_id, part.segment) for part in parts]
     if expected_offset is not None and tails[0].offset != expected_offset:
@@ -124,6 +120,10 @@ def last_sequence(tx: Tx, stream_id: int, writer: str) -> int:
     Cost: one look-up, and a scan of the stream's extents when the writer never had a row of its own.
     """
     tx.flush_deferred()
+    return _stored_sequence(tx, stream_id, writer)
+
+
+def _stored_sequence(tx: Tx, stream_id: int, writer: str) -> int:
     row = tx.execute(
         "SELECT sequence FROM writer WHERE stream_id = ? AND writer = ?", (stream_id, writer)
     ).fetchone()
@@ -142,6 +142,13 @@ class _GroupAppends:
         self._tails: dict[tuple[int, SegmentId], _Tail] = {}
         self._pending: dict[int, list[_Pending]] = {}  # {stream id: appends in order}
         self._identities: dict[int, list[WriterSequence]] = {}  # {stream id: of those appends}
+
+    def has_appended(self, tx: Tx, stream_id: int, identity: WriterSequence) -> bool:
+        """Return whether the identity's append, or a later one of its writer, was made before."""
+        here = (other for other in self._identities.get(stream_id, ()) if other.writer == identity.writer)
+        if any(identity.sequence <= other.sequence for other in here):
+            return True
+        return identity.sequence <= _stored_sequence(tx, stream_id, identity.writer)
 
     def tail(self, tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> _Tail:
         """Return where the next append to the segment goes. Raises NotFound, SegmentSealed."""
