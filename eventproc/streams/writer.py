@@ -64,7 +64,7 @@ class NewEvent(Generic[P]):
 class _Send:
     """Events that leave together, and what became of them."""
 
-    __slots__ = ("done", "error", "landed", "lanes", "posted")
+    __slots__ = ("done", "error", "landed", "lanes", "posted", "sequence")
 
     def __init__(self) -> None:
         self.lanes: list[Lane] = []
@@ -72,6 +72,7 @@ class _Send:
         self.done = anyio.Event()
         self.error: EventprocError | None = None
         self.landed: tuple[Landed, ...] = ()
+        self.sequence: int | None = None  # chosen by the caller
 
 
 class EventWriter(Generic[P]):
@@ -174,18 +175,23 @@ class EventWriter(Generic[P]):
             while self._waiting_bytes >= BUFFER_BYTES_MAX and self._failure is None:
                 await self._room.wait()
 
-    async def write_many(self, events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> int:
+    async def write_many(
+        self, events: Iterable[NewEvent[P] | tuple[P, str | None]], *, sequence: int | None = None
+    ) -> int:
         """Append events, in order, in few transactions; return their number when all are durable.
 
         events: `NewEvent`s, or pairs of payload and key. At most BUFFER_BYTES_MAX of them are held at once,
         so that any iterable will do. Raises as `write`; what came before the failing send is durable.
+
+        sequence: makes a retry safe, also after a crash and from another process. The writer must have a
+        name, and the events are one transaction of at most BUFFER_BYTES_MAX. When the name's sequence on
+        the stream is that high already, nothing is appended and 0 returned.
         """
+        if sequence is not None:
+            return await self._write_once(events, sequence)
         count = 0
         for event in events:
-            if isinstance(event, tuple):
-                self._add(event[0], event[1], None, None)
-            else:
-                self._add(event.payload, event.key, event.event_time, event.headers)
+            self._add_new(event)
             count += 1
             if self._waiting_bytes >= BUFFER_BYTES_MAX:
                 await self._wait(self._next)
@@ -194,6 +200,37 @@ class EventWriter(Generic[P]):
         elif self._sending is not None:
             await self._wait(self._sending)
         return count
+
+    async def _write_once(self, events: Iterable[NewEvent[P] | tuple[P, str | None]], sequence: int) -> int:
+        if self._name is None:
+            raise InvalidArgument(
+                what="sequence", value=str(sequence), reason="only a writer with a name has one"
+            )
+        await self.flush()
+        if sequence <= self._sequence:
+            return 0
+        count, send = 0, self._next
+        send.sequence = sequence
+        try:
+            for count, event in enumerate(events, 1):
+                self._add_new(event)
+                if self._waiting_bytes > BUFFER_BYTES_MAX:
+                    reason = f"one sequence takes at most {BUFFER_BYTES_MAX} bytes"
+                    raise InvalidArgument(what="events", value=f"{count} or more", reason=reason)
+        except BaseException:
+            self._drop_waiting()
+            raise
+        if count:
+            await self._wait(send)
+        else:
+            send.sequence = None
+        return count if send.landed else 0
+
+    def _add_new(self, event: NewEvent[P] | tuple[P, str | None]) -> None:
+        if isinstance(event, tuple):
+            self._add(event[0], event[1], None, None)
+        else:
+            self._add(event.payload, event.key, event.event_time, event.headers)
 
     async def flush(self) -> None:
         """Return when everything posted so far is durable. Raises the first failure, and only once."""
@@ -260,7 +297,8 @@ class EventWriter(Generic[P]):
                 send.done.set()
 
     async def _send(self, send: _Send, size_bytes: int) -> None:
-        identity = WriterSequence(self._identity, self._sequence + 1, verify=self._name is not None)
+        sequence = self._sequence + 1 if send.sequence is None else send.sequence
+        identity = WriterSequence(self._identity, sequence, verify=self._name is not None)
         while True:
             parts = self._lanes.parts(send.lanes)
             fn = partial(
@@ -271,8 +309,8 @@ class EventWriter(Generic[P]):
             except SegmentSealed:
                 await self._follow(send)
             else:
-                self._sequence += 1
-                self.events_written += sum(part.events.count for part in parts)
+                self._sequence = sequence
+                self.events_written += sum(landed.count for landed in send.landed)
                 return
 
     async def _follow(self, send: _Send) -> None:
@@ -287,13 +325,18 @@ class EventWriter(Generic[P]):
     def _fail(self, error: EventprocError) -> None:
         """Keep the first failure, and drop what was posted after it: written alone it would be out of order."""
         self._failure = error
+        dropped = self._drop_waiting()
+        dropped.error = WriterFailed(stream=self._stream, reason=str(error))
+        dropped.done.set()
+        self._room.set()
+
+    def _drop_waiting(self) -> _Send:
+        """Forget the events that no send has taken yet; return the send that would have."""
         dropped, self._next = self._next, _Send()
         self._lanes.take()
         self._waiting_bytes = 0
         self._more = anyio.Event()
-        dropped.error = WriterFailed(stream=self._stream, reason=str(error))
-        dropped.done.set()
-        self._room.set()
+        return dropped
 
     def _look(self, tx: Tx) -> tuple[Epoch, int]:
         stream: StreamRecord = get_stream(tx, self._stream, stream_id=self._stream_id).value
