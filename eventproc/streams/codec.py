@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-from eventproc.store.model.errors import CorruptRecord, InvalidArgument
+from eventproc.store.model.errors import InvalidArgument
 
 P = TypeVar("P")
 
@@ -17,7 +17,7 @@ P = TypeVar("P")
 class Codec(Generic[P]):
     """How payloads of one type become bytes and back.
 
-    encode raises InvalidArgument for a value of another type, decode CorruptRecord for bytes that are none.
+    encode raises InvalidArgument for a value of another type, decode for bytes that are none.
     """
 
     encode: Callable[[P], bytes]
@@ -49,7 +49,10 @@ def codec_for(kind: type[P]) -> Codec[P]:
             return converter.structure(json.loads(payload), kind)
         except Exception as error:
             name = getattr(kind, "__name__", str(kind))
-            raise CorruptRecord(key="payload", reason=f"not a {name}: {error}") from error
+            shown = payload[:60].decode("utf-8", "replace")
+            raise InvalidArgument(
+                what="payload", value=shown, reason=f"it is not a {name}: {error}"
+            ) from error
 
     return Codec(encode, decode)
 
@@ -63,9 +66,9 @@ def _same(payload: bytes) -> bytes:
 
 
 def _check_bytes(payload: object) -> bytes:
-    if isinstance(payload, bytes):
+    if type(payload) is bytes:
         return payload
-    if isinstance(payload, (bytearray, memoryview)):
+    if isinstance(payload, (bytes, bytearray, memoryview)):
         return bytes(payload)
     raise InvalidArgument(
         what="payload",

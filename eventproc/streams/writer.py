@@ -249,7 +249,7 @@ class EventWriter(Generic[P]):
             raise WriterFailed(stream=self._stream, reason=str(self._failure)) from self._failure
         if not self._open:
             raise Closed(what=f"the writer of {self._stream}")
-        data: bytes = payload if type(payload) is bytes else self._encode(payload)  # type: ignore[assignment]
+        data = self._encode(payload)
         size = len(data) + FRAME_BYTES
         if size > EVENT_BYTES_MAX + FRAME_BYTES:
             raise InvalidArgument(
