@@ -1,0 +1,170 @@
+"""`eventproc demo`: real data through a stream's whole life, and a table that proves nothing went wrong."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import click
+
+from eventproc.store.clock import SystemClock
+
+if TYPE_CHECKING:
+    from eventproc.cli.demo_ledger import Ledger
+    from eventproc.cli.demo_rows import CsvRows
+    from eventproc.cli.demo_run import Counts, Report
+
+DEFAULT_MEAN: Final = "dep_delay"
+"""The column of the records that come with the project whose mean is worth a table."""
+
+WORST: Final = 10
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--key", default="tailnum", show_default=True, metavar="COLUMN", help="Column that keys the rows."
+)
+@click.option(
+    "--mean", metavar="COLUMN", help=f"Column to take means of, per key.  [default: {DEFAULT_MEAN}, if there]"
+)
+@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--dir", "directory", type=click.Path(path_type=Path), help="Work here, not in a temporary directory."
+)
+@click.option("--durability", type=click.Choice(["fsync", "os"]), help="Of the directory.  [default: fsync]")
+def demo(
+    file: Path, key: str, mean: str | None, output: str, directory: Path | None, durability: str | None
+) -> None:
+    """Send the rows of a CSV FILE (plain, .gz or .xz) through a stream, and prove that none went astray.
+
+    Several writers and a handler that keeps the order of each key run while the stream scales; then it is
+    truncated, sealed and deleted. Exits with 1 when a row was lost, doubled or out of order.
+    """
+    from eventproc.cli.demo_ledger import Ledger
+    from eventproc.cli.demo_rows import scan
+
+    clock = SystemClock()
+    began_ms = clock.monotonic_ms()
+    rows = scan(file, key)
+    mean = mean or (DEFAULT_MEAN if DEFAULT_MEAN in rows.columns else None)
+    if mean is not None:
+        rows.verify_column(mean)
+    ledger = Ledger(rows.count, key=key, mean_of=mean)
+    with _place(directory) as place:
+        click.echo(
+            f"{rows.count} rows of {file.name}, {rows.keys} keys ({key}); working in {place}", err=True
+        )
+        report = _run(rows, ledger, place, durability)
+    seconds = (clock.monotonic_ms() - began_ms) / 1000
+    facts: dict[str, int | float] = {
+        "written": report.written,
+        "processed": report.processed,
+        "duplicates": report.duplicates,
+        "order_violations": report.order_violations,
+        "epochs": report.epochs,
+        "events_per_second": round(report.processed / max(seconds, 0.001)),
+        "seconds": round(seconds, 2),
+        "peak_rss_mb": round(_peak_rss_mb(), 1),
+    }
+    if output == "json":
+        click.echo(json.dumps(facts))
+    else:
+        _print_tables(facts, ledger, key, mean)
+    if not report.flawless:
+        click.echo("rows were lost, doubled or out of order: this is a bug, please report it", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def _run(rows: CsvRows, ledger: Ledger, place: Path, durability: str | None) -> Report:
+    from eventproc.cli.demo_run import Counts, run
+
+    counts = Counts()
+    with _progress(rows.count, counts, ledger):
+        try:
+            return anyio.run(partial(run, rows, ledger, counts, place, durability))
+        except BaseExceptionGroup as group:
+            raise _first(group) from group
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first error of a group: the others follow from it."""
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+@contextmanager
+def _place(directory: Path | None) -> Iterator[Path]:
+    if directory is not None:
+        yield directory
+        return
+    with tempfile.TemporaryDirectory(prefix="eventproc-demo-") as temporary:
+        yield Path(temporary)
+
+
+@contextmanager
+def _progress(total: int, counts: Counts, ledger: Ledger) -> Iterator[None]:
+    """Show how far writing and processing are, on a terminal; its own thread looks ten times a second."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+    from rich.text import Text
+
+    class Look(ProgressColumn):
+        """Takes the count when the bar is drawn; shows nothing itself."""
+
+        max_refresh = None
+
+        def render(self, task: Task) -> Text:
+            task.completed = counts.written if task.description == "written" else ledger.processed
+            return Text("")
+
+    columns = (Look(), TextColumn("{task.description:>9}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        bars.add_task("written", total=total)
+        bars.add_task("processed", total=total)
+        yield
+
+
+def _print_tables(facts: dict[str, int | float], ledger: Ledger, key: str, mean: str | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    proof = Table("what", title="the proof", title_justify="left")
+    proof.add_column("result", justify="right")
+    for name, value in facts.items():
+        proof.add_row(name.replace("_", " "), f"{value:,}")
+    console.print(proof)
+    worst = [] if mean is None else ledger.worst(WORST)
+    if worst:
+        table = Table(key, title=f"largest mean {mean}", title_justify="left")
+        table.add_column("mean", justify="right")
+        table.add_column("rows", justify="right")
+        for each in worst:
+            table.add_row(each.key, f"{each.mean:,.1f}", f"{each.rows:,}")
+        console.print(table)
+
+
+def _peak_rss_mb() -> float:
+    """Return the most memory this process had, in 10^6 bytes.
+
+    From /proc where there is one: getrusage's number begins with that of the process that started this one.
+    """
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            line = next(line for line in status if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024 / 1e6
+    except (OSError, StopIteration):
+        unit_bytes = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes / 1e6

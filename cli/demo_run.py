@@ -1,0 +1,178 @@
+"""The demo's run: one stream's whole life, with writers, a handler and scales at the same time.
+
+A producer deals the rows out to several writers, all rows of a key to the same one. A reader of the whole
+stream feeds a handler that keeps the order of each key. When a quarter, a half and three quarters of the
+rows are dealt out the stream scales, while it is written and read. Then it is truncated to where the
+reader stands, sealed, read to its sealed end, and deleted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import anyio
+import attrs
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from eventproc.cli.demo_ledger import ROW_HEADER, Ledger
+from eventproc.cli.demo_rows import CsvRows
+from eventproc.processors import KeyedWorkers
+from eventproc.runtime import Eventproc
+from eventproc.runtime import open as open_directory
+from eventproc.store.clock import SystemClock, new_id
+from eventproc.store.model.errors import EventprocError
+from eventproc.store.model.policies import ScalingPolicy
+from eventproc.streams import Stream, StreamReader
+
+WRITERS: Final = 4
+"""Writers at the same time; with more, each send carries less."""
+
+WORKERS: Final = 100
+"""Rows handled at the same time, each of another key."""
+
+CHUNK_ROWS_MAX: Final = 500
+"""Rows dealt out between two scheduling points: about 2 ms."""
+
+_Numbered = list[tuple[int, list[str]]]
+"""Rows with their numbers in the file."""
+
+
+@attrs.frozen
+class Report:
+    """What the run came to. epochs: that the stream went through."""
+
+    written: int
+    processed: int
+    duplicates: int
+    order_violations: int
+    epochs: int
+
+    @property
+    def flawless(self) -> bool:
+        """Whether every row was processed once, and in order."""
+        return self.written == self.processed and not self.duplicates and not self.order_violations
+
+
+@attrs.define
+class Counts:
+    """How far the run is, for the progress bar."""
+
+    written: int = 0
+
+
+async def run(
+    rows: CsvRows, ledger: Ledger, counts: Counts, directory: Path, durability: str | None
+) -> Report:
+    """Run the demo in `directory`, in a scope of its own that is gone at the end, however it ends.
+
+    Raises what opening, writing and processing raise, in exception groups.
+    """
+    clock = SystemClock()
+    async with open_directory(directory, durability=durability, clock=clock) as system:
+        scope = f"demo-{new_id(clock)}"
+        await system.create_scope(scope)
+        try:
+            stream = await system.create_stream(f"{scope}/rows", scaling=ScalingPolicy.fixed(2))
+            return await _Run(rows, ledger, counts, stream).run()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _clear(system, scope)
+
+
+async def _clear(system: Eventproc, scope: str) -> None:
+    try:
+        await system.delete_scope(scope, recursive=True)
+    except EventprocError:
+        pass  # a full disk, a stopped database: what the run raised says more
+
+
+class _Run:
+    """One run; `_scaled` is set when no scale is under way."""
+
+    def __init__(self, rows: CsvRows, ledger: Ledger, counts: Counts, stream: Stream) -> None:
+        self._rows = rows
+        self._ledger = ledger
+        self._counts = counts
+        self._stream = stream
+        self._scaled = anyio.Event()
+        self._scaled.set()
+
+    async def run(self) -> Report:
+        reader = self._stream.reader()
+        async with reader, anyio.create_task_group() as tasks:
+            tasks.start_soon(self._process, reader)
+            await self._write()
+            epochs = (await self._stream.describe()).epoch + 1
+            await self._stream.truncate(reader.cut())
+            await self._stream.seal()  # ends the reader, once it has read everything
+        await self._stream.delete()
+        return Report(
+            written=self._counts.written,
+            processed=self._ledger.processed,
+            duplicates=self._ledger.duplicates,
+            order_violations=self._ledger.order_violations,
+            epochs=epochs,
+        )
+
+    async def _process(self, reader: StreamReader) -> None:
+        async with KeyedWorkers(self._ledger.handle, workers=WORKERS) as workers:
+            async for batch in reader.batches():
+                await workers.put((event.key, event) for event in batch)
+
+    async def _write(self) -> None:
+        """Deal all rows out, and return when they are durable and no scale is under way."""
+        async with anyio.create_task_group() as tasks:
+            with ExitStack() as open_lanes:
+                lanes = []
+                for _ in range(WRITERS):
+                    send, receive = anyio.create_memory_object_stream[_Numbered](2)
+                    tasks.start_soon(self._write_dealt, receive)
+                    lanes.append(open_lanes.enter_context(send))
+                await self._deal(lanes, tasks)
+
+    async def _deal(self, lanes: list[MemoryObjectSendStream[_Numbered]], tasks: TaskGroup) -> None:
+        count, key_at = self._rows.count, self._rows.key_at
+        scales = deque([(1, self._split_first), (2, self._split_last), (3, self._merge_first)])
+        number = 0
+        for chunk in self._rows.chunks(min(CHUNK_ROWS_MAX, count // 8 + 1)):
+            dealt: list[_Numbered] = [[] for _ in lanes]
+            for row in chunk:
+                dealt[hash(row[key_at]) % WRITERS].append((number, row))
+                number += 1
+            for lane, rows in zip(lanes, dealt, strict=True):
+                await lane.send(rows)
+            while scales and number * 4 >= count * scales[0][0]:
+                await self._scaled.wait()
+                self._scaled = anyio.Event()
+                tasks.start_soon(self._scale, scales.popleft()[1])
+
+    async def _write_dealt(self, lane: MemoryObjectReceiveStream[_Numbered]) -> None:
+        payload, key_at, counts = self._rows.payload, self._rows.key_at, self._counts
+        known = 0
+        with lane:
+            async with self._stream.writer() as writer:
+                async for rows in lane:
+                    for number, row in rows:
+                        await writer.post(payload(row), key=row[key_at], headers={ROW_HEADER: str(number)})
+                    counts.written += writer.events_written - known
+                    known = writer.events_written
+            counts.written += writer.events_written - known
+
+    async def _scale(self, step: Callable[[], Awaitable[object]]) -> None:
+        await step()
+        self._scaled.set()
+
+    async def _split_first(self) -> None:
+        await self._stream.split((await self._stream.segments())[0].id)
+
+    async def _split_last(self) -> None:
+        await self._stream.split((await self._stream.segments())[-1].id)
+
+    async def _merge_first(self) -> None:
+        left, right, *_ = await self._stream.segments()
+        await self._stream.merge(left.id, right.id)
