@@ -1,0 +1,135 @@
+"""What is measured: names, sizes, bars. Why each bar is what it is stands in docs/performance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+import attrs
+
+from benchmarks import floors, ours
+from benchmarks.samples import Side
+
+
+class Class(StrEnum):
+    """What an acknowledgement survives, as the comparison tables of such systems name it."""
+
+    FSYNC = "F"
+    """Power loss."""
+    PAGE_CACHE = "P"
+    """The death of the process."""
+
+    @property
+    def durability(self) -> str:
+        """The durability of a directory of this class."""
+        return "fsync" if self is Class.FSYNC else "os"
+
+
+class Bar(StrEnum):
+    """What a bar says."""
+
+    RATIO_MIN = "ratio >="
+    VALUE_MIN = "ours >="
+    VALUE_MAX = "ours <"
+    NONE = ""
+
+
+@attrs.frozen(kw_only=True)
+class Case:
+    """One measurement. count, quick_count: operations of one round (ms, for the idle cost)."""
+
+    name: str
+    unit: str
+    classes: tuple[Class, ...]
+    ours: Side
+    floor: Side
+    count: int
+    quick_count: int
+    bar: float | None = None
+    kind: Bar = Bar.NONE
+
+    def meets(self, ours: float, ratio: float) -> bool:
+        """Return whether these medians meet the bar."""
+        if self.bar is None:
+            return True
+        if self.kind is Bar.RATIO_MIN:
+            return ratio >= self.bar
+        return ours >= self.bar if self.kind is Bar.VALUE_MIN else ours < self.bar
+
+
+BOTH: Final = (Class.FSYNC, Class.PAGE_CACHE)
+
+CASES: Final[Mapping[str, Case]] = MappingProxyType(
+    {
+        case.name: case
+        for case in (
+            Case(
+                name="end_to_end",
+                unit="events/s",
+                classes=BOTH,
+                ours=ours.end_to_end,
+                floor=floors.end_to_end,
+                count=1_500_000,
+                quick_count=500_000,
+                bar=0.5,
+                kind=Bar.RATIO_MIN,
+            ),
+            Case(
+                name="single_write",
+                unit="writes/s",
+                classes=BOTH,
+                ours=ours.single_write,
+                floor=floors.single_write,
+                count=20_000,
+                quick_count=4_000,
+                bar=0.5,
+                kind=Bar.RATIO_MIN,
+            ),
+            Case(
+                name="concurrent_writes",
+                unit="writes/s",
+                classes=BOTH,
+                ours=ours.concurrent_writes,
+                floor=floors.concurrent_writes,
+                count=200_000,
+                quick_count=40_000,
+            ),
+            Case(
+                name="create",
+                unit="streams/s",
+                classes=(Class.FSYNC,),
+                ours=ours.create_streams,
+                floor=floors.workflows,
+                count=10_000,
+                quick_count=2_000,
+                bar=2_000,
+                kind=Bar.VALUE_MIN,
+            ),
+            Case(
+                name="scale",
+                unit="scales/s",
+                classes=(Class.FSYNC,),
+                ours=ours.scale_streams,
+                floor=floors.workflows,
+                count=10_000,
+                quick_count=2_000,
+                bar=2_000,
+                kind=Bar.VALUE_MIN,
+            ),
+            Case(
+                name="idle",
+                unit="% of a core",
+                classes=(Class.FSYNC,),
+                ours=ours.idle,
+                floor=floors.idle,
+                count=20_000,
+                quick_count=3_000,
+                bar=0.5,
+                kind=Bar.VALUE_MAX,
+            ),
+        )
+    }
+)
+"""All measurements, by name."""
