@@ -1,0 +1,132 @@
+"""Invariant checkers: read a whole database and say what does not hold (architecture.md section 9).
+
+They look at the rows, not through the code that wrote them where that can be avoided. The cost is that of
+reading everything once, so they belong at the end of a test, or at a step of a small simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eventproc.store.catalog import EPOCH, REQUEST_STREAM, STREAM, SYSTEM_SCOPE, StoredHistory, Stream
+from eventproc.store.catalog.kinds import epoch_prefix
+from eventproc.store.database import Database, Tx
+from eventproc.store.model.cuts import StreamCut, verify_cut
+from eventproc.store.model.errors import EventprocError
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.states import StreamState
+from eventproc.store.progress import get_progress
+from eventproc.store.records import get, keys
+from eventproc.store.segments import SegmentState, read, segment_state
+from eventproc.testing.extents import blob_violations, extent_violations
+from eventproc.workflows.sweep import REQUEST_GROUP
+
+
+async def check(db: Database) -> None:
+    """Assert that every invariant holds, in one snapshot."""
+    found = await db.read(violations)
+    assert not found, "\n".join(found)
+
+
+def violations(tx: Tx) -> list[str]:
+    """Return a line for each invariant that does not hold; empty when all do."""
+    found: list[str] = []
+    known: set[int] = set()
+    for name in keys(tx, STREAM):
+        stream = get(tx, STREAM, name).value
+        known.add(stream.stream_id)
+        try:
+            found.extend(f"{name}: {problem}" for problem in _of_stream(tx, stream))
+        except (AssertionError, EventprocError, ValueError) as error:
+            found.append(f"{name}: {error!r}")
+    found.extend(_of_leftovers(tx, known))
+    found.extend(blob_violations(tx))
+    found.extend(_of_requests(tx))
+    return found
+
+
+def _of_stream(tx: Tx, stream: Stream) -> Iterator[str]:
+    history = StoredHistory(tx, stream)
+    epochs = [history.epoch(number) for number in range(history.first, history.current + 1)]
+    for epoch in epochs:
+        epoch.check()
+    times = [epoch.created_ms for epoch in epochs]
+    if sorted(set(times)) != times:
+        yield f"the times of its epochs do not grow: {times}"
+    newest = keys(tx, EPOCH, prefix=epoch_prefix(stream.stream_id))[-1]
+    if int(newest.partition("/")[2]) != stream.epoch:
+        yield f"epoch {newest} is there, {stream.epoch} is current"
+    active = set(epochs[-1].ids)
+    ranges = {segment.id: segment.range for epoch in epochs for segment in epoch.segments}
+    states: dict[SegmentId, SegmentState] = {}
+    for (number,) in tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)):
+        segment = SegmentId(number)
+        found = segment_state(tx, stream.stream_id, segment)
+        assert found is not None, f"segment {segment} is there and is not"
+        states[segment] = found
+        sealed = segment not in active or stream.state is StreamState.SEALED
+        if found.sealed != sealed:
+            yield f"segment {segment} is {'' if found.sealed else 'not '}sealed in state {stream.state.value}"
+        if not 0 <= found.head <= found.tail or not 0 <= found.head_number <= found.tail_number:
+            yield f"segment {segment}: its head lies beyond its tail: {found}"
+        yield from extent_violations(tx, stream.stream_id, segment, found, ranges.get(segment))
+    if missing := set(ranges) - set(states):
+        yield f"segments {sorted(missing)} are in its history and have no row"
+    yield from _of_head(stream, history, states)
+
+
+def _of_head(stream: Stream, history: StoredHistory, states: dict[SegmentId, SegmentState]) -> Iterator[str]:
+    if stream.head is None:
+        return
+    if not stream.name.startswith(SYSTEM_SCOPE):
+        verify_cut(StreamCut(stream.name, stream.stream_id, stream.head), history)
+    for segment, offset in stream.head.items():
+        state = states.get(segment)
+        if state is None or state.head != max(offset, 0):
+            yield f"segment {segment} begins at {state and state.head}, the stream at {offset}"
+
+
+def _of_leftovers(tx: Tx, known: set[int]) -> Iterator[str]:
+    """Rows of streams that are gone: only the reaper may still know of them."""
+    reaped = dict(tx.execute("SELECT stream_id, deleted FROM reap").fetchall())
+    for table in ("segment", "extent", "blob", "writer", "group_segment"):
+        for (stream_id,) in tx.execute(f"SELECT DISTINCT stream_id FROM {table}").fetchall():
+            if stream_id not in known and not reaped.get(stream_id):
+                yield f"{table}: rows of stream {stream_id}, which is gone and not being reaped"
+            if stream_id not in known and table == "segment":
+                yield f"segment: rows of the deleted stream {stream_id}"
+    for key in keys(tx, EPOCH):
+        stream_id = int(key.partition("/")[0])
+        if stream_id not in known and not reaped.get(stream_id):
+            yield f"epoch {key} of a stream that is gone and not being reaped"
+    highest = tx.execute("SELECT value FROM counter WHERE name = 'stream_id'").fetchone()[0]
+    if known and max(known) > highest:
+        yield f"stream id {max(known)} lies beyond the last one given, {highest}"
+
+
+def _of_requests(tx: Tx) -> Iterator[str]:
+    pending = tx.execute("SELECT id, target, kind FROM request WHERE status = 'pending'").fetchall()
+    intents = [(target, kind) for _, target, kind in pending]
+    if len(set(intents)) != len(intents):
+        yield f"more than one intent of a kind: {sorted(intents)}"
+    for row in tx.execute("SELECT id, finished_ms FROM request WHERE status != 'pending'").fetchall():
+        if row[1] is None:
+            yield f"request {row[0]} has an outcome and no time of it"
+    unfinished = set(_unfinished_events(tx))
+    for request_id, target, kind in pending:
+        if request_id not in unfinished:
+            yield f"{kind} of {target}: request {request_id} is pending and no event will run it"
+
+
+def _unfinished_events(tx: Tx) -> Iterator[str]:
+    stream_id = REQUEST_STREAM.stream_id
+    for (number,) in tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream_id,)).fetchall():
+        segment = SegmentId(number)
+        progress = get_progress(tx, REQUEST_GROUP, stream_id, segment)
+        progress.check()
+        found = read(tx, stream_id, {segment: (progress.offset, None)}, bytes_max=2**30)
+        for run in found.runs:
+            for event in run.events():
+                assert event.number >= progress.number, f"event {event.number} lies at {progress.offset}"
+                if not progress.is_finished(event.number):
+                    yield event.payload.decode()

@@ -1,0 +1,61 @@
+"""A clock that a test owns: it follows trio's time, which may be virtual, and can be moved by hand."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from eventproc.store.clock import SystemClock
+
+START_MS: Final = 1_700_000_000_000
+"""Wall time at which a `VirtualClock` begins, unless told otherwise: a day in November 2023."""
+
+
+class VirtualClock:
+    """Implements `store.clock.Clock`. Make it inside the event loop that it shall follow.
+
+    On trio it follows trio's clock, so that an hour passes at once under `MockClock`. Elsewhere real time
+    passes, from the same beginning. Random bytes depend on the seed alone.
+    """
+
+    def __init__(self, seed: int = 0, *, start_ms: int = START_MS) -> None:
+        self.boot_id = f"virtual-{seed}"
+        self._now_ms = _loop_time()
+        self._began_ms = self._now_ms()
+        self._monotonic_ms = 0
+        self._wall_ms = start_ms
+        self._seed = seed
+        self._drawn = 0
+
+    def wall_ms(self) -> int:
+        """See `Clock.wall_ms`."""
+        return self._wall_ms + self._now_ms() - self._began_ms
+
+    def monotonic_ms(self) -> int:
+        """See `Clock.monotonic_ms`."""
+        return self._monotonic_ms + self._now_ms() - self._began_ms
+
+    def random_bytes(self, count: int) -> bytes:
+        """See `Clock.random_bytes`."""
+        self._drawn += 1
+        return hashlib.shake_128(f"{self._seed}/{self._drawn}".encode()).digest(count)
+
+    def advance(self, ms: int) -> None:
+        """Let `ms` pass at once, on both clocks. Nobody who waits is woken by it."""
+        assert ms >= 0, f"time does not go back by {-ms} ms"
+        self._monotonic_ms += ms
+        self._wall_ms += ms
+
+    def step_wall(self, ms: int) -> None:
+        """Set the wall clock forward or back, as an administrator would."""
+        self._wall_ms += ms
+
+
+def _loop_time() -> Callable[[], int]:
+    if trio.lowlevel.in_trio_run():
+        clock = trio.lowlevel.current_clock()
+        return lambda: round(clock.current_time() * 1000)
+    return SystemClock().monotonic_ms
