@@ -33,6 +33,7 @@ def from_plain(plain: object, kind: type[T]) -> T:
     except (
         cattrs.BaseValidationError,
         cattrs.ForbiddenExtraKeysError,
+        AttributeError,  # JSON of another shape, such as a list in the place of an object
         KeyError,
         TypeError,
         ValueError,

@@ -1,0 +1,172 @@
+"""Versioned records, on both forms of the database: one winner, a loser who learns why, nothing half done."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import anyio
+import attrs
+import pytest
+
+from eventproc.store.database import Database, Tx
+from eventproc.store.model.errors import (
+    AlreadyExists,
+    CorruptRecord,
+    InvariantBroken,
+    NotFound,
+    Retryable,
+    VersionConflict,
+)
+from eventproc.store.records import Kind, Versioned, create, delete, find, get, keys, modify, replace
+from tests.database.worlds import World
+
+
+@attrs.frozen
+class Account:
+    """A record of a kind that only this test knows: kinds are open."""
+
+    owner: str
+    balance: int = 0
+
+
+ACCOUNT = Kind(
+    name="test-account",
+    value=Account,
+    invariant=lambda before, after: (
+        "an account keeps its owner" if before and before.owner != after.owner else None
+    ),
+)
+
+
+def _open(tx: Tx, key: str = "a", owner: str = "Zoë 🚀") -> Versioned[Account]:
+    return create(tx, ACCOUNT, key, Account(owner))
+
+
+async def test_a_record_comes_back_as_it_was_stored_at_version_one(db: Database) -> None:
+    made = await db.write(_open)
+    assert made == Versioned("a", 1, Account("Zoë 🚀"))
+    assert await db.read(partial(get, kind=ACCOUNT, key="a")) == made
+    assert await db.read(partial(find, kind=ACCOUNT, key="b")) is None
+
+
+async def test_what_is_there_is_not_created_again_and_what_is_not_there_is_not_found(db: Database) -> None:
+    await db.write(_open)
+    with pytest.raises(AlreadyExists):
+        await db.write(_open)
+    with pytest.raises(NotFound):
+        await db.read(partial(get, kind=ACCOUNT, key="b"))
+
+
+async def test_the_version_grows_by_one_and_a_stale_one_changes_nothing(db: Database) -> None:
+    first = await db.write(_open)
+    second = await db.write(partial(replace, kind=ACCOUNT, before=first, value=Account("Zoë 🚀", 5)))
+    assert second.version == 2
+    with pytest.raises(VersionConflict) as caught:
+        await db.write(partial(replace, kind=ACCOUNT, before=first, value=Account("Zoë 🚀", 9)))
+    assert (caught.value.expected, caught.value.actual) == (1, 2)
+    assert isinstance(caught.value, Retryable)
+    with pytest.raises(VersionConflict):
+        await db.write(partial(delete, kind=ACCOUNT, before=first))
+    assert await db.read(partial(get, kind=ACCOUNT, key="a")) == second
+
+
+async def test_what_is_gone_can_be_neither_replaced_nor_deleted(db: Database) -> None:
+    first = await db.write(_open)
+    await db.write(partial(delete, kind=ACCOUNT, before=first))
+    with pytest.raises(NotFound):
+        await db.write(partial(replace, kind=ACCOUNT, before=first, value=Account("Zoë 🚀", 9)))
+    with pytest.raises(NotFound):
+        await db.write(partial(delete, kind=ACCOUNT, before=first))
+
+
+async def test_of_two_who_replace_the_same_version_in_one_group_one_wins(world: World) -> None:
+    first = await world.db.write(_open)
+    outcomes = await world.write_together(
+        *(partial(replace, kind=ACCOUNT, before=first, value=Account("Zoë 🚀", each)) for each in (1, 2, 3))
+    )
+    winners = [outcome for outcome in outcomes if isinstance(outcome, Versioned)]
+    losers = [outcome for outcome in outcomes if isinstance(outcome, VersionConflict)]
+    assert (len(winners), len(losers)) == (1, 2)
+    assert await world.db.read(partial(get, kind=ACCOUNT, key="a")) == winners[0]
+
+
+async def test_an_invariant_refuses_the_change_whoever_makes_it(db: Database) -> None:
+    first = await db.write(_open)
+    with pytest.raises(InvariantBroken, match="keeps its owner"):
+        await db.write(partial(replace, kind=ACCOUNT, before=first, value=Account("Eve")))
+    assert await db.read(partial(get, kind=ACCOUNT, key="a")) == first
+
+
+async def test_modify_loses_no_increment_of_many_who_race(db: Database) -> None:
+    await db.write(_open)
+
+    async def add(amount: int) -> None:
+        await modify(db, ACCOUNT, "a", lambda found: attrs.evolve(found, balance=found.balance + amount))
+
+    async with anyio.create_task_group() as tasks:
+        for amount in range(1, 9):
+            tasks.start_soon(add, amount)
+    found = await db.read(partial(get, kind=ACCOUNT, key="a"))
+    assert (found.version, found.value.balance) == (9, 36)
+
+
+async def test_modify_gives_up_after_bounded_losses(db: Database) -> None:
+    first = await db.write(_open)
+    asked = 0
+
+    def lose(found: Account) -> Account:
+        nonlocal asked
+        asked += 1
+        return found
+
+    # Another writer is always faster: the stored version moves between each read and replace.
+    def stale(tx: Tx) -> None:
+        tx.execute("CREATE TRIGGER app_faster BEFORE UPDATE ON record BEGIN SELECT RAISE(IGNORE); END")
+
+    await db.write(stale)
+    with pytest.raises(VersionConflict):
+        await modify(db, ACCOUNT, "a", lose)
+    assert asked == 16
+    assert await db.read(partial(get, kind=ACCOUNT, key="a")) == first
+
+
+async def test_keys_are_listed_by_prefix_in_order_and_in_pages(db: Database) -> None:
+    def make(tx: Tx) -> None:
+        for key in ("b", "a/2", "a/1", "a", "a0", "ab/1"):
+            _open(tx, key)
+
+    await db.write(make)
+    assert await db.read(partial(keys, kind=ACCOUNT)) == ["a", "a/1", "a/2", "a0", "ab/1", "b"]
+    assert await db.read(partial(keys, kind=ACCOUNT, prefix="a/")) == ["a/1", "a/2"]
+    assert await db.read(partial(keys, kind=ACCOUNT, prefix="a", after="a/1", limit=2)) == ["a/2", "a0"]
+
+
+async def test_an_older_format_is_upcast_step_by_step_and_a_newer_one_is_refused(db: Database) -> None:
+    newer = Kind(
+        name=ACCOUNT.name,
+        value=Account,
+        format=3,
+        upcasts={
+            1: lambda plain: {**plain, "owner": f"{plain['owner']}!"},
+            2: lambda plain: {**plain, "balance": 7},
+        },
+    )
+    await db.write(_open)
+    found = await db.read(partial(get, kind=newer, key="a"))
+    assert found.value == Account("Zoë 🚀!", 7)
+    replaced = await db.write(partial(replace, kind=newer, before=found, value=found.value))
+    assert replaced.version == 2
+    with pytest.raises(CorruptRecord, match="format 3 is newer"):
+        await db.read(partial(get, kind=ACCOUNT, key="a"))
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"1:", b"1:[]", b"x:{}", b'1:{"owner":"a","what":1}', b"1:{}", b"\xff:{}"]
+)
+async def test_bytes_that_are_no_record_are_named_as_corrupt(db: Database, body: bytes) -> None:
+    await db.write(_open)
+    await db.write(
+        lambda tx: tx.execute("UPDATE record SET body = ? WHERE kind = 'test-account'", (body,)).rowcount
+    )
+    with pytest.raises(CorruptRecord, match="test-account a"):
+        await db.read(partial(get, kind=ACCOUNT, key="a"))

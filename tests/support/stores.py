@@ -1,0 +1,36 @@
+"""A directory's database with every table, in each of its forms, as fixtures for whole folders of tests.
+
+A folder's conftest imports the fixtures it wants by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.database import Database
+from tests.database.worlds import FORMS, World, backend_of, open_world
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def anyio_backend(form: str) -> tuple[str, dict[str, object]]:
+    return backend_of(form)
+
+
+@pytest.fixture
+async def world(form: str, tmp_path: Path) -> AsyncIterator[World]:
+    async with open_world(form, tmp_path / "store", [SYSTEM_MIGRATION]) as world:
+        yield world
+
+
+@pytest.fixture
+def db(world: World) -> Database:
+    return world.db
