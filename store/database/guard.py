@@ -127,7 +127,7 @@ class WalAlarm:
             what = "removed" if found is None else "replaced"
             reason = (
                 f"the WAL was {what} by another program while the database was open, so its last commits may be "
-                f"lost (it must not be opened, copied or deleted beside us; use `eventproc backup`)"
+                f"lost (it must not be opened, copied or deleted while a process has it open)"
             )
             raise DatabaseStopped(path=str(self._path), reason=reason)
 
