@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from functools import partial
 from typing import Final
@@ -71,6 +72,8 @@ async def _handle(db: Database, owner: Owner, event: Event) -> None:
 
 async def _retried(db: Database, fn: partial[bool]) -> bool:
     """Run a step, again while the reason it could not run may pass: the host never gives a request back."""
+    with contextlib.suppress(Retryable):  # setting up the retries costs as much as the step itself
+        return await db.write(fn)
     async for attempt in AsyncRetrying(
         retry=retry_if_exception_type(Retryable),
         wait=wait_random_exponential(max=RETRY_S_MAX),

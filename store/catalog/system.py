@@ -38,6 +38,9 @@ REQUEST_STREAM: Final = SystemStream("_system/request", 1)
 COMMIT_STREAM: Final = SystemStream("_system/commit", 2)
 ABORT_STREAM: Final = SystemStream("_system/abort", 3)
 
+SYSTEM_EPOCH: Final = first_epoch(SYSTEM_SEGMENTS, created_ms=0)
+"""Segments of each internal stream and their ranges, for ever: they are never scaled. Its time means nothing."""
+
 
 def insert_stream(tx: Tx, name: str, config: StreamConfig) -> Stream:
     """Write the rows of a new stream: its record, its first epoch, its segments. Raises AlreadyExists."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventproc.store.catalog import SystemStream, current_epoch, get_stream
+from eventproc.store.catalog import SYSTEM_EPOCH, SystemStream
 from eventproc.store.database import Tx
 from eventproc.store.model.routing import position
 from eventproc.store.segments import EventBlock, Part, append
@@ -15,6 +15,5 @@ def post(tx: Tx, stream: SystemStream, key: str, payload: bytes) -> None:
     no sweeper of lost ones, and no event without its intent.
     """
     where = position(key)
-    epoch = current_epoch(tx, get_stream(tx, stream.name).value)
     block = EventBlock(payloads=[payload], keys=[key], positions=[where])
-    append(tx, stream.name, stream.stream_id, [Part(epoch.find(where).id, block.encode())])
+    append(tx, stream.name, stream.stream_id, [Part(SYSTEM_EPOCH.find(where).id, block.encode())])
