@@ -1,0 +1,174 @@
+"""What `doctor` looks at, from outside the database and from inside.
+
+The database's files are never opened here, only asked for their sizes: closing one would disarm the locks
+that the driver holds on them in this process. From the outside comes what opening would change, such as
+the remains of dead instances, which every opening sweeps.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from eventproc._version import __version__
+from eventproc.cluster.beat import BeatFile
+from eventproc.cluster.host import BEAT_AGE_MS_MAX, CONTROLLER
+from eventproc.runtime import Eventproc
+from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.clock import SystemClock
+from eventproc.store.database import Tx, instances
+from eventproc.store.database.checkpoint import TRUNCATE_BYTES
+from eventproc.store.database.filesystem import DATABASE, check_directory, type_of
+from eventproc.store.database.locks import WriteLock, holders
+from eventproc.store.ownership import find_owner
+from eventproc.store.requests import pending_requests
+
+HELD_MS_MAX: Final = 1_000
+"""A hold of write.lock takes milliseconds; one of a second is a process that was stopped inside it."""
+
+
+@attrs.define
+class Report:
+    """What was found: facts by name, in order; who is alive; what is wrong."""
+
+    facts: dict[str, object] = attrs.field(factory=dict)
+    instances: list[dict[str, object]] = attrs.field(factory=list)
+    problems: list[str] = attrs.field(factory=list)
+
+    def problem(self, text: str) -> None:
+        """Note that something is wrong."""
+        self.problems.append(text)
+
+    def row(self) -> dict[str, object]:
+        """Return everything as one object, with names that stay."""
+        return {
+            "healthy": not self.problems,
+            **self.facts,
+            "instances": self.instances,
+            "problems": self.problems,
+        }
+
+
+def look_outside(directory: str, report: Report) -> None:
+    """Look at the directory without opening its database. Raises StoreMissing, StoreUnusable."""
+    path = Path(directory)
+    check_directory(path, create=False)
+    facts = report.facts
+    facts["directory"] = str(path.resolve())
+    facts["eventproc"] = __version__
+    mounts = Path("/proc/self/mountinfo")
+    facts["file_system"] = type_of(path.resolve(), mounts.read_text()) if mounts.exists() else ""
+    facts["database_bytes"] = _size(path / DATABASE)
+    facts["wal_bytes"] = wal_bytes = _size(path / f"{DATABASE}-wal")
+    if wal_bytes > TRUNCATE_BYTES:
+        report.problem(f"the log has {wal_bytes >> 20} MiB: a process has been reading one snapshot for long")
+    report.instances = _instances(path)
+    _look_at_locks(path, report)
+
+
+def _look_at_locks(path: Path, report: Report) -> None:
+    clock = SystemClock()
+    for name in ("write", "format", "controller"):
+        lock = path / f"{name}.lock"
+        report.facts[f"{name}_lock_pids"] = holders(lock) if lock.exists() else ()
+    if (path / "write.lock").exists():
+        write_lock = WriteLock(path / "write.lock", clock)
+        held = write_lock.holder()
+        write_lock.close()
+        held_ms = 0 if held is None else clock.monotonic_ms() - held.since_ms
+        report.facts["write_lock"] = "free" if held is None else f"process {held.pid}, for {held_ms} ms"
+        if held is not None and held_ms > HELD_MS_MAX:
+            report.problem(
+                f"process {held.pid} has been inside write.lock for {held_ms / 1000:.1f} s, so nobody can write; "
+                f"continue it (kill -CONT {held.pid}) or end it"
+            )
+    age_ms = BeatFile(path / "controller.beat", clock).age_ms()
+    hosts = holders(path / "controller.lock") if (path / "controller.lock").exists() else ()
+    report.facts["host_beat_age_ms"] = age_ms if hosts else None
+    if hosts and (age_ms is None or age_ms > BEAT_AGE_MS_MAX):
+        beat = "no" if age_ms is None else f"for {age_ms / 1000:.1f} s no"
+        report.problem(
+            f"the host, process {hosts[0]}, gave {beat} sign of life; another takes over when needed"
+        )
+
+
+def _instances(path: Path) -> list[dict[str, object]]:
+    home = path / instances.DIRECTORY
+    if not home.is_dir():
+        return []
+    found = sorted(each.stem for each in home.iterdir() if each.suffix == instances.LOCK)
+    return [
+        {
+            "instance": each,
+            "pid": instances.pid_of(path, each),
+            "state": "alive" if instances.is_alive(path, each) else "dead",
+        }
+        for each in found
+    ]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+async def look_inside(ep: Eventproc, report: Report) -> None:
+    """Look into the database: versions, who hosts, and whether its bytes are what they should be."""
+    report.facts["durability"] = ep.durability.value
+    await ep.db.read(lambda tx: _look_at_versions(tx, report))
+    await ep.db.read(lambda tx: _look_at_host(tx, report))
+    await ep.db.read(lambda tx: _look_at_blobs(tx, report))
+    await ep.db.read(lambda tx: _check_pages(tx, report))
+
+
+def _look_at_versions(tx: Tx, report: Report) -> None:
+    facts = report.facts
+    facts["python"] = sys.version.split()[0]
+    facts["sqlite"] = _one(tx, "SELECT sqlite_version()")
+    facts["schema"] = _one(tx, "PRAGMA user_version")
+    facts["schema_known"] = SYSTEM_MIGRATION.number
+    facts["journal_mode"] = mode = _one(tx, "PRAGMA journal_mode")
+    if mode != "wal":
+        report.problem(f"the journal mode is {mode}, it must be wal")
+
+
+def _look_at_host(tx: Tx, report: Report) -> None:
+    owner = find_owner(tx, CONTROLLER)
+    alive = {each["instance"] for each in report.instances if each["state"] == "alive"}
+    present = owner is not None and owner.instance in alive
+    report.facts["host"] = owner.instance if owner is not None and present else None
+    report.facts["host_owner_epoch"] = 0 if owner is None else owner.owner_epoch
+    report.facts["requests_pending"] = pending_requests(tx)
+
+
+def _look_at_blobs(tx: Tx, report: Report) -> None:
+    report.facts["extents"] = _one(tx, "SELECT count(*) FROM extent")
+    report.facts["blobs"] = _one(tx, "SELECT count(*) FROM blob")
+    lost = _one(
+        tx, "SELECT count(*) FROM extent WHERE place IS NOT NULL AND place NOT IN (SELECT id FROM blob)"
+    )
+    unused = _one(
+        tx, "SELECT count(*) FROM blob WHERE id NOT IN (SELECT place FROM extent WHERE place IS NOT NULL)"
+    )
+    if lost:
+        report.problem(f"{lost} extents refer to bytes that are not there; restore a backup")
+    if unused:
+        report.problem(f"{unused} blobs belong to no extent: their bytes are never freed")
+
+
+def _check_pages(tx: Tx, report: Report) -> None:
+    # The check may stop at the first page it cannot read; what it says until then is what there is to say.
+    found = [str(row[0]) for row in tx.execute("PRAGMA quick_check(10)")]
+    report.facts["quick_check"] = "ok" if found == ["ok"] else "failed"
+    if found != ["ok"]:
+        report.problem(f"the database is damaged: {'; '.join(found)}; restore a backup")
+
+
+def _one(tx: Tx, sql: str) -> object:
+    row = tx.execute(sql).fetchone()
+    return row[0]

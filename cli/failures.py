@@ -1,0 +1,78 @@
+"""Exit codes, and the one line that says what happened, to which object, and what to do.
+
+A value that no state would accept is wrong usage (2): a bad name, range, number, or a cut that cannot be
+read. What is well formed and does not fit the present state is refused (4): a cut of another or a deleted
+stream, or inside an event; a sealed stream. A directory that cannot be used now, for a full disk or a lock
+that somebody holds too, is 6. A bad row in the middle of a file failed (1): what came before it is written.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Final
+
+import click
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+NOT_FOUND: Final = 3
+WRONG_STATE: Final = 4
+TIMED_OUT: Final = 5
+UNUSABLE: Final = 6
+SIGNALLED: Final = 128
+"""Plus the number of the signal, as shells say it: 130 after Ctrl-C, 141 when the reader of a pipe went away."""
+
+_UNUSABLE_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+
+
+def innermost(why: BaseException) -> BaseException:
+    """Return the error that a background task raised, out of the groups that task groups wrap it in."""
+    while isinstance(why, BaseExceptionGroup):
+        why = why.exceptions[0]
+    return why
+
+
+def exit_code(why: BaseException) -> int:
+    """Return the exit code of a command that raised `why`."""
+    if isinstance(why, click.ClickException):
+        return why.exit_code
+    if isinstance(why, OSError):
+        return UNUSABLE if why.errno in _UNUSABLE_DISK else FAILED
+    from eventproc.store.model import errors
+
+    table: list[tuple[type[BaseException] | tuple[type[BaseException], ...], int]] = [
+        ((errors.InvalidArgument, errors.NotSupported), USAGE),
+        (errors.NotFound, NOT_FOUND),
+        (errors.StillPending, TIMED_OUT),
+        ((errors.StoreMissing, errors.StoreUnusable), UNUSABLE),
+        ((errors.LockHeld, errors.DirectoryInUse, errors.DiskFull), UNUSABLE),
+        (errors.Rejected, WRONG_STATE),
+    ]
+    return next((code for kind, code in table if isinstance(why, kind)), FAILED)
+
+
+def line(why: BaseException) -> str:
+    """Return the one line that says what happened."""
+    if isinstance(why, click.UsageError) and why.ctx is not None:
+        text = f"{why.format_message()} (see `{why.ctx.command_path} --help`)"
+    elif isinstance(why, click.ClickException):
+        text = why.format_message()
+    elif isinstance(why, OSError):
+        where = f": {why.filename}" if why.filename else ""
+        text = f"{why.strerror or why}{where}"
+    else:
+        from eventproc.store.model.errors import EventprocError
+
+        known = isinstance(why, EventprocError)
+        text = str(why) if known else f"{type(why).__name__}: {why}; this is a bug, see it with --debug"
+    return f"eventproc: {' '.join(text.split())}"
+
+
+def pending_request(why: BaseException) -> str | None:
+    """Return the id of the request that a wait was given up for, which goes on."""
+    if isinstance(why, (click.ClickException, OSError)):
+        return None
+    from eventproc.store.model.errors import StillPending
+
+    return why.request_id if isinstance(why, StillPending) else None

@@ -1,0 +1,130 @@
+"""The command `eventproc`: its commands, loaded when they are named, and the exit code of whatever happens.
+
+Only click is imported here: `eventproc --help` knows each command's line from the table below, so that it
+loads nothing of the store. Exit codes: see `failures`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from importlib import import_module
+from types import MappingProxyType
+from typing import Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from eventproc._version import __version__
+from eventproc.cli import failures
+from eventproc.cli.settings import Settings, global_options
+
+COMMANDS: Final = MappingProxyType(
+    {
+        "init": ("init", "Make a directory for streams."),
+        "scope": ("scope", "Make, list and delete scopes, the namespaces of streams."),
+        "stream": ("stream", "Make, show, scale, truncate, seal and delete streams."),
+        "write": ("write", "Write the lines, JSON lines or CSV rows of a file to a stream."),
+        "read": ("read", "Read the events of a stream."),
+        "request": ("request", "Show, list and wait for what was asked of the system."),
+        "run": ("run", "Serve the directory until SIGTERM or Ctrl-C."),
+        "doctor": ("doctor", "Check a directory's health, and show who uses it."),
+        "demo": ("demo", "Run the main job on real data, and prove that nothing was lost."),
+        "version": ("about", "Show the version."),
+        "completion": ("about", "Print a shell's completion script."),
+    }
+)
+"""Name of a command: the module of this package that has it under the same name, and its one line of help."""
+
+
+class Root(click.Group):
+    """The commands of the table, imported one by one, when they are named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the table's order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command, None when there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _ = COMMANDS[cmd_name]
+        found = getattr(import_module(f"eventproc.cli.{module}"), cmd_name)
+        assert isinstance(found, click.Command), f"{cmd_name} is a {type(found).__name__}"
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table: no command is imported for the help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a command's name, from the table too."""
+        found = [
+            CompletionItem(name, help=line)
+            for name, (_, line) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+
+@click.command(cls=Root, params=global_options(), context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="eventproc %(version)s")
+@click.pass_context
+def root(ctx: click.Context) -> None:
+    """Durable, elastic streams and ordered event processing in a directory.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not possible in this state, 5 timed out (the
+    request goes on), 6 the directory is missing or cannot be used.
+    """
+    ctx.ensure_object(Settings)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code. `arguments`: those of the process unless given."""
+    code = run(arguments)
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        # A read of standard input cannot be interrupted, and the interpreter would wait for its thread.
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line in this process: the same as `main`, for those who go on afterwards."""
+    settings = Settings()
+    try:
+        code = root.main(
+            args=None if arguments is None else list(arguments),
+            prog_name="eventproc",
+            standalone_mode=False,
+            obj=settings,
+        )
+        sys.stdout.flush()
+    except BaseException as why:
+        if settings.debug and not isinstance(why, (SystemExit, click.exceptions.Exit)):
+            import traceback
+
+            traceback.print_exception(why)
+        return _explain(why)
+    return code if isinstance(code, int) else failures.OK
+
+
+def _explain(why: BaseException) -> int:
+    """Say in one line what happened, and return the exit code."""
+    if isinstance(why, SystemExit):
+        return why.code if isinstance(why.code, int) else failures.FAILED
+    why = failures.innermost(why)
+    if isinstance(why, BrokenPipeError):
+        # Who read our output is gone. What is still in the buffer must not fail again when Python exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return failures.SIGNALLED + signal.SIGPIPE
+    if isinstance(why, (KeyboardInterrupt, click.Abort)):
+        return failures.SIGNALLED + signal.SIGINT
+    if request_id := failures.pending_request(why):
+        click.echo(request_id)
+    click.echo(failures.line(why), err=True)
+    return failures.exit_code(why)

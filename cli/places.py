@@ -1,0 +1,67 @@
+"""Places in a stream as people write them: head, tail, a cut, a time; and segment ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.errors import InvalidArgument, InvalidCut
+from eventproc.store.model.ids import SegmentId, parse_segment
+from eventproc.store.model.ranges import KeyRange
+from eventproc.streams import Stream
+from eventproc.streams.stream import Start
+
+
+def parse_place(text: str, stream: str) -> Start:
+    """Return the place in `stream` that `text` names: head, tail, a cut (with "="), or a time.
+
+    Raises InvalidArgument; whether a cut is one of the stream, only the stream can say.
+    """
+    if text == "head":
+        return "head"
+    if text == "tail":
+        return "tail"
+    if "=" not in text:
+        return parse_time(text)
+    try:
+        return StreamCut.parse(text, stream)
+    except InvalidCut as why:
+        raise InvalidArgument(what="cut", value=text, reason=why.reason) from None
+
+
+def parse_time(text: str) -> int:
+    """Return the wall ms that `text` names: ms since 1970, or ISO 8601, in UTC when it has no zone."""
+    if text.isascii() and text.isdigit() and int(text) < 2**63:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgument(
+            what="place",
+            value=text,
+            reason="it must be head, tail, a cut such as 7:0.0=120, or a time, "
+            "in ms since 1970 or such as 2026-11-20T12:30:00Z",
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+async def find_cut(stream: Stream, place: Start) -> StreamCut:
+    """Return the cut at a place of the stream."""
+    if isinstance(place, StreamCut):
+        return place
+    if isinstance(place, int):
+        return await stream.cut_at(place)
+    return await (stream.head() if place == "head" else stream.tail())
+
+
+def parse_segments(texts: Iterable[str]) -> tuple[SegmentId, ...]:
+    """Return the segment ids in `texts`, each one id or several with commas: 2.1, or the integer."""
+    return tuple(parse_segment(part.strip()) for text in texts for part in text.split(","))
+
+
+def parse_ranges(text: str) -> tuple[KeyRange, ...]:
+    """Return the key ranges in "0-0.5,0.5-1". Raises InvalidArgument."""
+    return tuple(KeyRange.parse(part.strip()) for part in text.split(","))

@@ -1,0 +1,65 @@
+"""From a command to an open directory and back: the event loop, and what the library logs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+
+from eventproc.cli.settings import Settings
+from eventproc.runtime import Eventproc
+from eventproc.runtime import open as open_directory
+
+T = TypeVar("T")
+
+
+def run(settings: Settings, action: Callable[[Eventproc], Awaitable[T]], *, host: bool = False) -> T:
+    """Open the directory, which must exist, and return what `action` of it returns.
+
+    host: whether this process may run requests while it is here; else it only reads and writes.
+    """
+    _prepare_logging(settings)
+    return anyio.run(partial(_run, Path(settings.directory), action, host))
+
+
+async def _run(directory: Path, action: Callable[[Eventproc], Awaitable[T]], host: bool) -> T:
+    async with open_directory(directory, create=False, host=host) as ep:
+        return await action(ep)
+
+
+def make(settings: Settings, durability: str | None) -> bool:
+    """Make the directory, or open the one that is there; return whether it was made."""
+    _prepare_logging(settings)
+    directory = Path(settings.directory)
+
+    async def _make() -> bool:
+        found = (directory / "eventproc.db").exists()
+        async with open_directory(directory, durability=durability, host=False):
+            return not found
+
+    return anyio.run(_make)
+
+
+class _OneLine(logging.Formatter):
+    """Log records for people: no traceback unless asked for."""
+
+    def __init__(self, *, debug: bool) -> None:
+        super().__init__("eventproc: %(message)s")
+        self._debug = debug
+
+    def format(self, record: logging.LogRecord) -> str:
+        if self._debug or record.exc_info is None:
+            return super().format(record)
+        why = record.exc_info[1]
+        return f"eventproc: {record.getMessage()} ({type(why).__name__}: {why})"
+
+
+def _prepare_logging(settings: Settings) -> None:
+    quiet = logging.ERROR if settings.quiet else logging.WARNING
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine(debug=settings.debug))
+    logging.basicConfig(level=logging.INFO if settings.debug else quiet, handlers=[handler], force=True)

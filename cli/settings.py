@@ -1,0 +1,129 @@
+"""What holds for every command: the directory, how much is said, and the options that many commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+TIMEOUT_S: Final = 120.0
+"""How long a command waits for the outcome of its request, unless told otherwise. The request goes on."""
+
+
+class Settings:
+    """The global options. They are accepted before the command's name and after it; the last one counts."""
+
+    def __init__(self) -> None:
+        self.directory = "."
+        self.quiet = False
+        self.debug = False
+
+
+pass_settings = click.make_pass_decorator(Settings, ensure=True)
+
+
+def _keep(ctx: click.Context, parameter: click.Parameter, value: str | bool | None) -> None:
+    assert parameter.name is not None, "an option has a name"
+    if value:
+        setattr(ctx.ensure_object(Settings), parameter.name, value)
+
+
+def global_options(*, hidden: bool = False) -> list[click.Parameter]:
+    """Return the global options. hidden: those of a command, which its help does not repeat."""
+    return [
+        click.Option(
+            ["-C", "directory"],
+            metavar="DIR",
+            envvar=None if hidden else "EVENTPROC_DIR",
+            show_envvar=True,
+            help="The directory; the current one unless given.",
+            expose_value=False,
+            callback=_keep,
+            hidden=hidden,
+        ),
+        click.Option(
+            ["-q", "--quiet"],
+            is_flag=True,
+            help="Errors only: no notes, no progress.",
+            expose_value=False,
+            callback=_keep,
+            hidden=hidden,
+        ),
+        click.Option(
+            ["--debug"],
+            is_flag=True,
+            help="Show where an error comes from.",
+            expose_value=False,
+            callback=_keep,
+            hidden=hidden,
+        ),
+    ]
+
+
+class Command(click.Command):
+    """A command that takes the global options too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += global_options(hidden=True)
+
+
+class Noun(click.Group):
+    """A noun: a group of commands that take the global options too."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += global_options(hidden=True)
+
+
+def output_option(default: str = "table") -> Callable[[F], F]:
+    """Decorator of commands that print data: `--output`, passed as `output`."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json", "jsonl"]),
+        default=default,
+        show_default=True,
+        help="For people, or for programs.",
+    )
+
+
+def stream_argument(command: F) -> F:
+    """Decorator of commands about one stream: its full name, passed as `name`."""
+    return click.argument("name", metavar="SCOPE/STREAM")(command)
+
+
+def waiting_options(command: F) -> F:
+    """Decorator of commands that submit a request: `--timeout` and `--no-wait`."""
+    command = timeout_option(command)
+    return click.option(
+        "--no-wait", is_flag=True, help="Only submit the request, and print its id for `request wait`."
+    )(command)
+
+
+def timeout_option(command: F) -> F:
+    """Decorator of commands that wait: `--timeout`, in seconds."""
+    return click.option(
+        "--timeout",
+        type=click.FloatRange(min=0),
+        default=TIMEOUT_S,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long to wait for the outcome; the request goes on.",
+    )(command)
+
+
+def dry_run_option(command: F) -> F:
+    """Decorator of commands that destroy something."""
+    return click.option("--dry-run", is_flag=True, help="Only say what would go; change nothing.")(command)
+
+
+def note(settings: Settings, text: str) -> None:
+    """Say something to people, on stderr, unless they want quiet."""
+    if not settings.quiet:
+        click.echo(text, err=True)

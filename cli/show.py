@@ -1,0 +1,89 @@
+"""Showing what was found: aligned columns for people, JSON with stable names for programs.
+
+The name of a field says its unit, here as everywhere: people see `created_ms` as a time under CREATED.
+rich is imported only for a table on a terminal; elsewhere a table is plain text, whole and uncut.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+import click
+
+Row = Mapping[str, object]
+
+
+def show_rows(rows: Sequence[Row], columns: Sequence[str], output: str) -> None:
+    """Print a list: a table of the named columns, one JSON array, or a JSON object a line."""
+    if output == "json":
+        click.echo(_json(list(rows), indent=2))
+    elif output == "jsonl":
+        for row in rows:
+            click.echo(_json(row))
+    else:
+        _table([_heading(name) for name in columns], [[text(row, name) for name in columns] for row in rows])
+
+
+def show_one(row: Row, output: str) -> None:
+    """Print one thing: a line for each field, or one JSON object."""
+    if output == "table":
+        fields = [name for name in row if not _is_table(row[name])]
+        width = max(map(len, fields))
+        for name in fields:
+            click.echo(f"{_label(name):<{width}}  {text(row, name)}".rstrip())
+    else:
+        click.echo(_json(row, indent=2 if output == "json" else None))
+
+
+def text(row: Row, name: str) -> str:
+    """Return a field as people read it."""
+    value = row.get(name)
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name.endswith("_at_ms") or name in ("created_ms", "finished_ms", "timestamp"):
+        return iso_time(int(str(value)))
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(str, value)) or "-"
+    return str(value)
+
+
+def iso_time(time_ms: int) -> str:
+    """Return a wall time as ISO 8601 in UTC; what no calendar has, as ms."""
+    try:
+        moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, list) and any(isinstance(each, Mapping) for each in value)
+
+
+def _json(value: object, indent: int | None = None) -> str:
+    return json.dumps(value, indent=indent, ensure_ascii=False)
+
+
+def _label(name: str) -> str:
+    return name.removesuffix("_ms") if name in ("created_ms", "finished_ms") else name
+
+
+def _heading(name: str) -> str:
+    return _label(name).replace("_", " ").upper()
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if sys.stdout.isatty():
+        from eventproc.cli.table import print_table
+
+        print_table(headings, rows)
+        return
+    lines = [headings, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    for line in lines:
+        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
