@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import click
 
+from eventproc.cli.progress import progress
+from eventproc.cli.settings import Command, Settings, note, pass_settings
 from eventproc.store.clock import SystemClock
 
 if TYPE_CHECKING:
     from eventproc.cli.demo_ledger import Ledger
-    from eventproc.cli.demo_rows import CsvRows
-    from eventproc.cli.demo_run import Counts, Report
 
 DEFAULT_MEAN: Final = "dep_delay"
 """The column of the records that come with the project whose mean is worth a table."""
@@ -28,7 +29,7 @@ DEFAULT_MEAN: Final = "dep_delay"
 WORST: Final = 10
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--key", default="tailnum", show_default=True, metavar="COLUMN", help="Column that keys the rows."
@@ -41,8 +42,15 @@ WORST: Final = 10
     "--dir", "directory", type=click.Path(path_type=Path), help="Work here, not in a temporary directory."
 )
 @click.option("--durability", type=click.Choice(["fsync", "os"]), help="Of the directory.  [default: fsync]")
+@pass_settings
 def demo(
-    file: Path, key: str, mean: str | None, output: str, directory: Path | None, durability: str | None
+    settings: Settings,
+    file: Path,
+    key: str,
+    mean: str | None,
+    output: str,
+    directory: Path | None,
+    durability: str | None,
 ) -> None:
     """Send the rows of a CSV FILE (plain, .gz or .xz) through a stream, and prove that none went astray.
 
@@ -51,6 +59,7 @@ def demo(
     """
     from eventproc.cli.demo_ledger import Ledger
     from eventproc.cli.demo_rows import scan
+    from eventproc.cli.demo_run import run
 
     clock = SystemClock()
     began_ms = clock.monotonic_ms()
@@ -59,11 +68,11 @@ def demo(
     if mean is not None:
         rows.verify_column(mean)
     ledger = Ledger(rows.count, key=key, mean_of=mean)
-    with _place(directory) as place:
-        click.echo(
-            f"{rows.count} rows of {file.name}, {rows.keys} keys ({key}); working in {place}", err=True
-        )
-        report = _run(rows, ledger, place, durability)
+    with _ended_by_signals(), _place(directory) as place:
+        note(settings, f"{rows.count:,} rows of {file.name}, {rows.keys:,} keys ({key}); working in {place}")
+        with progress(settings, file.name, rows.count) as show:
+            work = partial(run, rows, ledger, place, durability=durability, show=show)
+            report = anyio.run(work)
     seconds = (clock.monotonic_ms() - began_ms) / 1000
     facts: dict[str, int | float] = {
         "written": report.written,
@@ -84,21 +93,19 @@ def demo(
         raise click.exceptions.Exit(1)
 
 
-def _run(rows: CsvRows, ledger: Ledger, place: Path, durability: str | None) -> Report:
-    from eventproc.cli.demo_run import Counts, run
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let a polite kill, or a closed terminal, end the block as Ctrl-C does: nothing is left behind."""
 
-    counts = Counts()
-    with _progress(rows.count, counts, ledger):
-        try:
-            return anyio.run(partial(run, rows, ledger, counts, place, durability))
-        except BaseExceptionGroup as group:
-            raise _first(group) from group
+    def interrupt(_number: int, _frame: object) -> None:
+        signal.raise_signal(signal.SIGINT)
 
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first error of a group: the others follow from it."""
-    first = group.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -110,50 +117,15 @@ def _place(directory: Path | None) -> Iterator[Path]:
         yield Path(temporary)
 
 
-@contextmanager
-def _progress(total: int, counts: Counts, ledger: Ledger) -> Iterator[None]:
-    """Show how far writing and processing are, on a terminal; its own thread looks ten times a second."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
-    from rich.text import Text
-
-    class Look(ProgressColumn):
-        """Takes the count when the bar is drawn; shows nothing itself."""
-
-        max_refresh = None
-
-        def render(self, task: Task) -> Text:
-            task.completed = counts.written if task.description == "written" else ledger.processed
-            return Text("")
-
-    columns = (Look(), TextColumn("{task.description:>9}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        bars.add_task("written", total=total)
-        bars.add_task("processed", total=total)
-        yield
-
-
 def _print_tables(facts: dict[str, int | float], ledger: Ledger, key: str, mean: str | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from eventproc.cli.table import print_table
 
-    console = Console()
-    proof = Table("what", title="the proof", title_justify="left")
-    proof.add_column("result", justify="right")
-    for name, value in facts.items():
-        proof.add_row(name.replace("_", " "), f"{value:,}")
-    console.print(proof)
+    print_table(["what", "result"], [(name.replace("_", " "), f"{value:,}") for name, value in facts.items()])
     worst = [] if mean is None else ledger.worst(WORST)
     if worst:
-        table = Table(key, title=f"largest mean {mean}", title_justify="left")
-        table.add_column("mean", justify="right")
-        table.add_column("rows", justify="right")
-        for each in worst:
-            table.add_row(each.key, f"{each.mean:,.1f}", f"{each.rows:,}")
-        console.print(table)
+        click.echo()
+        rows = [(each.key, f"{each.mean:,.1f}", f"{each.rows:,}") for each in worst]
+        print_table([key, f"mean {mean}", "rows"], rows)
 
 
 def _peak_rss_mb() -> float:

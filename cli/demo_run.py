@@ -38,8 +38,8 @@ WORKERS: Final = 100
 CHUNK_ROWS_MAX: Final = 500
 """Rows dealt out between two scheduling points: about 2 ms."""
 
-_Numbered = list[tuple[int, list[str]]]
-"""Rows with their numbers in the file."""
+_Rows = list[tuple[bytes, str, int]]
+"""Rows as payload, key, and number in the file."""
 
 
 @attrs.frozen
@@ -58,19 +58,18 @@ class Report:
         return self.written == self.processed and not self.duplicates and not self.order_violations
 
 
-@attrs.define
-class Counts:
-    """How far the run is, for the progress bar."""
-
-    written: int = 0
-
-
 async def run(
-    rows: CsvRows, ledger: Ledger, counts: Counts, directory: Path, durability: str | None
+    rows: CsvRows,
+    ledger: Ledger,
+    directory: Path,
+    *,
+    durability: str | None,
+    show: Callable[[int, str], None],
 ) -> Report:
     """Run the demo in `directory`, in a scope of its own that is gone at the end, however it ends.
 
-    Raises what opening, writing and processing raise, in exception groups.
+    show: called now and then with the number of rows processed, and a text. Raises what opening, writing
+    and processing raise, in exception groups.
     """
     clock = SystemClock()
     async with open_directory(directory, durability=durability, clock=clock) as system:
@@ -78,7 +77,7 @@ async def run(
         await system.create_scope(scope)
         try:
             stream = await system.create_stream(f"{scope}/rows", scaling=ScalingPolicy.fixed(2))
-            return await _Run(rows, ledger, counts, stream).run()
+            return await _Run(rows, ledger, stream, show).run()
         finally:
             with anyio.CancelScope(shield=True):
                 await _clear(system, scope)
@@ -94,11 +93,15 @@ async def _clear(system: Eventproc, scope: str) -> None:
 class _Run:
     """One run; `_scaled` is set when no scale is under way."""
 
-    def __init__(self, rows: CsvRows, ledger: Ledger, counts: Counts, stream: Stream) -> None:
+    def __init__(
+        self, rows: CsvRows, ledger: Ledger, stream: Stream, show: Callable[[int, str], None]
+    ) -> None:
         self._rows = rows
         self._ledger = ledger
-        self._counts = counts
         self._stream = stream
+        self._show = show
+        self._written = 0
+        self._epochs = 1
         self._scaled = anyio.Event()
         self._scaled.set()
 
@@ -107,22 +110,25 @@ class _Run:
         async with reader, anyio.create_task_group() as tasks:
             tasks.start_soon(self._process, reader)
             await self._write()
-            epochs = (await self._stream.describe()).epoch + 1
+            self._epochs = (await self._stream.describe()).epoch + 1
             await self._stream.truncate(reader.cut())
             await self._stream.seal()  # ends the reader, once it has read everything
         await self._stream.delete()
         return Report(
-            written=self._counts.written,
+            written=self._written,
             processed=self._ledger.processed,
             duplicates=self._ledger.duplicates,
             order_violations=self._ledger.order_violations,
-            epochs=epochs,
+            epochs=self._epochs,
         )
 
     async def _process(self, reader: StreamReader) -> None:
         async with KeyedWorkers(self._ledger.handle, workers=WORKERS) as workers:
             async for batch in reader.batches():
                 await workers.put((event.key, event) for event in batch)
+                self._show(
+                    self._ledger.processed, f"{self._written:,} written, {self._ledger.processed:,} processed"
+                )
 
     async def _write(self) -> None:
         """Deal all rows out, and return when they are durable and no scale is under way."""
@@ -130,19 +136,20 @@ class _Run:
             with ExitStack() as open_lanes:
                 lanes = []
                 for _ in range(WRITERS):
-                    send, receive = anyio.create_memory_object_stream[_Numbered](2)
+                    send, receive = anyio.create_memory_object_stream[_Rows](2)
                     tasks.start_soon(self._write_dealt, receive)
                     lanes.append(open_lanes.enter_context(send))
                 await self._deal(lanes, tasks)
 
-    async def _deal(self, lanes: list[MemoryObjectSendStream[_Numbered]], tasks: TaskGroup) -> None:
-        count, key_at = self._rows.count, self._rows.key_at
+    async def _deal(self, lanes: list[MemoryObjectSendStream[_Rows]], tasks: TaskGroup) -> None:
+        count, key_at, payload = self._rows.count, self._rows.key_at, self._rows.payload
         scales = deque([(1, self._split_first), (2, self._split_last), (3, self._merge_first)])
         number = 0
         for chunk in self._rows.chunks(min(CHUNK_ROWS_MAX, count // 8 + 1)):
-            dealt: list[_Numbered] = [[] for _ in lanes]
+            dealt: list[_Rows] = [[] for _ in lanes]
             for row in chunk:
-                dealt[hash(row[key_at]) % WRITERS].append((number, row))
+                key = row[key_at]
+                dealt[hash(key) % WRITERS].append((payload(row), key, number))
                 number += 1
             for lane, rows in zip(lanes, dealt, strict=True):
                 await lane.send(rows)
@@ -151,17 +158,16 @@ class _Run:
                 self._scaled = anyio.Event()
                 tasks.start_soon(self._scale, scales.popleft()[1])
 
-    async def _write_dealt(self, lane: MemoryObjectReceiveStream[_Numbered]) -> None:
-        payload, key_at, counts = self._rows.payload, self._rows.key_at, self._counts
+    async def _write_dealt(self, lane: MemoryObjectReceiveStream[_Rows]) -> None:
         known = 0
         with lane:
             async with self._stream.writer() as writer:
                 async for rows in lane:
-                    for number, row in rows:
-                        await writer.post(payload(row), key=row[key_at], headers={ROW_HEADER: str(number)})
-                    counts.written += writer.events_written - known
+                    for payload, key, number in rows:
+                        await writer.post(payload, key=key, headers={ROW_HEADER: str(number)})
+                    self._written += writer.events_written - known
                     known = writer.events_written
-            counts.written += writer.events_written - known
+            self._written += writer.events_written - known
 
     async def _scale(self, step: Callable[[], Awaitable[object]]) -> None:
         await step()
