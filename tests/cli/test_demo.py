@@ -1,0 +1,204 @@
+"""The demo on small files of every kind, what it refuses, and what it leaves behind: nothing."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import lzma
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from eventproc.cli.demo_ledger import Ledger
+from eventproc.cli.main import run
+from eventproc.store.model.errors import CorruptRecord
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments import Event
+
+KEYS = ["written", "processed", "duplicates", "order_violations", "epochs"]
+MEASURED = ["events_per_second", "seconds", "peak_rss_mb"]
+
+
+def csv_text(rows: int, *, columns: tuple[str, ...] = ("tailnum", "dep_delay", "note")) -> str:
+    choose = random.Random(rows)
+    text = io.StringIO()
+    out = csv.writer(text)
+    out.writerow(columns)
+    for number in range(rows):
+        key = choose.choice(["", "N1", "N2", "N3", "日本", 'a"b,c\nd'])
+        out.writerow([key, choose.choice(["NA", str(number)]), f"{number} %s é"])
+    return text.getvalue()
+
+
+def pack_plain(data: bytes) -> bytes:
+    return data
+
+
+def pack_with_mark(data: bytes) -> bytes:
+    return b"\xef\xbb\xbf" + data
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder in which the demo makes its directory."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 40, 3000])
+@pytest.mark.parametrize("pack", [pack_plain, pack_with_mark, gzip.compress, lzma.compress])
+def test_every_row_of_any_csv_is_processed_once_and_in_order_while_the_stream_scales(
+    rows: int,
+    pack: Callable[[bytes], bytes],
+    tmp_path: Path,
+    temporary: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "rows"
+    file.write_bytes(pack(csv_text(rows).encode()))
+    assert run(["demo", str(file), "--output", "json", "--durability", "os"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == [*KEYS, *MEASURED]
+    assert [found[key] for key in KEYS] == [rows, rows, 0, 0, 4]
+    assert all(found[key] > 0 for key in MEASURED)
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_table_ends_with_the_keys_of_the_largest_means(
+    tmp_path: Path, temporary: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("tailnum,dep_delay\n" + "".join(f"N{n % 12},{n}\n" for n in range(24)) + "N0,NA\n")
+    assert run(["demo", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[-10:]] == [
+        [f"N{n}", f"{n + 6:.1f}", "2"] for n in range(11, 1, -1)
+    ]
+
+
+def test_a_directory_that_is_named_is_kept_and_what_the_demo_made_in_it_is_gone(
+    tmp_path: Path, temporary: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(csv_text(20))
+    store = str(tmp_path / "store")
+    for _ in range(2):
+        assert run(["demo", str(file), "--dir", store, "--output", "json"]) == 0
+    capsys.readouterr()
+    assert run(["-C", store, "scope", "list", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize(
+    "content, options, code, reason",
+    [
+        (None, (), 3, "no file"),
+        (b"", (), 2, "it is empty"),
+        (b"\n\n", (), 2, "it is empty"),
+        (b"tailnum,b\n", (), 2, "a header and no rows"),
+        (b"a,b\n1,2\n", (), 2, "column 'tailnum'"),
+        (b"tailnum,b\n1,2\n", ("--key", "c"), 2, "has tailnum, b"),
+        (b"tailnum,b\n1,2\n", ("--mean", "c"), 2, "column 'c'"),
+        (b"tailnum,tailnum\n1,2\n", (), 2, "the same name"),
+        (b"tailnum,b\n1,2\n1,2,3\n", (), 2, "line 3 has 3 fields"),
+        (b'tailnum,b\n"1"x,2\n', (), 2, "not CSV"),
+        (b"tailnum,b\n\xff\xfe,2\n", (), 2, "not CSV in UTF-8"),
+        (b"\x7fELF\x00\x01\x02" * 50, (), 2, "column 'tailnum'"),
+        (lzma.compress(csv_text(5000).encode())[:-400], (), 2, "damaged"),
+        (b"\x1f\x8b" + b"x" * 40, (), 2, "damaged"),
+        (b"tailnum,b\n" + b"k" * 9000 + b",2\n", (), 2, "key"),
+    ],
+)
+def test_what_cannot_be_a_csv_with_that_key_is_refused_in_one_line(
+    content: bytes | None,
+    options: tuple[str, ...],
+    code: int,
+    reason: str,
+    tmp_path: Path,
+    temporary: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "rows"
+    if content is not None:
+        file.write_bytes(content)
+    assert run(["-q", "demo", str(file), *options]) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1, printed.err
+    assert reason in printed.err
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_folder_is_no_file(tmp_path: Path, temporary: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["-q", "demo", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_that_is_interrupted_leaves_nothing_behind(ending: signal.Signals, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(csv_text(200_000))
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    program = "from eventproc.cli.main import main; raise SystemExit(main())"
+    command = [sys.executable, "-c", program, "demo", str(file)]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    with subprocess.Popen(command, env=environment, stdout=-1, stderr=-1, text=True) as process:
+        assert process.stderr is not None
+        assert "200,000 rows" in process.stderr.readline()  # it is about to begin
+        process.send_signal(ending)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err.strip()) == (130, "", "")
+    assert list(folder.iterdir()) == []
+
+
+def event(row: int, key: str, **columns: str) -> Event[bytes]:
+    payload = json.dumps({"k": key, **columns}).encode()
+    return Event(payload, key, 0, None, SegmentId(0), 0, 0, {"row": str(row)})
+
+
+def account(*events: Event[bytes]) -> Ledger:
+    ledger = Ledger(10, key="k", mean_of=None)
+
+    async def handle() -> None:
+        for each in events:
+            await ledger.handle(each)
+
+    anyio.run(handle)
+    return ledger
+
+
+def test_the_ledger_counts_a_row_that_comes_twice() -> None:
+    ledger = account(event(0, "a"), event(1, "b"), event(0, "a"))
+    assert (ledger.processed, ledger.duplicates, ledger.order_violations) == (2, 1, 0)
+
+
+def test_the_ledger_counts_a_row_that_comes_after_a_later_one_of_its_key() -> None:
+    ledger = account(event(5, "a"), event(1, "b"), event(3, "a"), event(9, "a"))
+    assert (ledger.processed, ledger.duplicates, ledger.order_violations) == (4, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        event(10, "a"),
+        event(0, "a")._replace(headers={}),
+        event(0, "a")._replace(payload=b"{"),
+        event(0, "a")._replace(payload=b"{}"),
+        event(0, "a")._replace(key="b"),
+    ],
+)
+def test_the_ledger_refuses_what_was_never_written(bad: Event[bytes]) -> None:
+    with pytest.raises(CorruptRecord):
+        account(bad)
