@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import anyio
 import attrs
@@ -30,14 +30,9 @@ from eventproc.store.model.errors import (
     StreamSealed,
     WriterFailed,
 )
-from eventproc.store.model.limits import (
-    EVENT_BYTES_MAX,
-    HEADER_NAME_CHARS_MAX,
-    HEADERS_BYTES_MAX,
-    HEADERS_COUNT_MAX,
-)
 from eventproc.store.model.states import StreamState
 from eventproc.store.segments import FRAME_BYTES, Landed, WriterSequence, append, last_sequence
+from eventproc.streams.check import check_extra, check_size
 from eventproc.streams.codec import Codec
 from eventproc.streams.lanes import Lane, Lanes
 
@@ -250,22 +245,15 @@ class EventWriter(Generic[P]):
         if not self._open:
             raise Closed(what=f"the writer of {self._stream}")
         data = self._encode(payload)
-        size = len(data) + FRAME_BYTES
-        if size > EVENT_BYTES_MAX + FRAME_BYTES:
-            raise InvalidArgument(
-                what="event", value=f"{len(data)} bytes", reason=f"an event has at most {EVENT_BYTES_MAX}"
-            )
+        check_size(data)
         lane = self._lanes.find(key) or self._lanes.open(key)
-        if headers:
-            _check_headers(headers)
-        if event_time is not None and not -(2**63) < event_time < 2**63:
-            raise InvalidArgument(
-                what="event time", value=str(event_time), reason="it must fit 64 bits of ms"
-            )
+        if headers or event_time is not None:
+            check_extra(event_time, headers)
         lane.payloads.append(data)
         lane.keys.append(key)
         if event_time is not None or headers or lane.has_extra:
             lane.add_extra(event_time, headers or None)
+        size = len(data) + FRAME_BYTES
         self._waiting_bytes += size
         self._since_yield += size
         if not self._more.is_set():
@@ -347,25 +335,3 @@ class EventWriter(Generic[P]):
 
     def _spread(self) -> int:
         return int.from_bytes(self._db.clock.random_bytes(4), "big")
-
-
-def _check_headers(headers: Mapping[Any, Any]) -> None:
-    if len(headers) > HEADERS_COUNT_MAX:
-        raise InvalidArgument(what="headers", value=str(len(headers)), reason=f"at most {HEADERS_COUNT_MAX}")
-    size = 0
-    for name, value in headers.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise InvalidArgument(
-                what="header", value=f"{name!r}: {value!r}", reason="name and value must be str"
-            )
-        if len(name) > HEADER_NAME_CHARS_MAX:
-            raise InvalidArgument(
-                what="header name",
-                value=f"{name[:40]}…",
-                reason=f"at most {HEADER_NAME_CHARS_MAX} characters",
-            )
-        size += len(name) + len(value)
-    if size > HEADERS_BYTES_MAX:
-        raise InvalidArgument(
-            what="headers", value=f"{size} characters", reason=f"at most {HEADERS_BYTES_MAX}"
-        )
