@@ -23,8 +23,10 @@ def doctor(settings: Settings, output: str) -> int:
         session.run(settings, lambda ep: look_inside(ep, report))
     except (Corrupt, Fenced, Retryable) as why:
         report.problem(str(why))
-    show_one(report.row(), output)
-    if output == "table":
+    if output != "table":
+        show_one(report.row(), output)
+    else:
+        show_one(report.facts, output)
         click.echo()
         if report.instances:
             show_rows(report.instances, ["instance", "pid", "state"], output)

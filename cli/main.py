@@ -124,6 +124,10 @@ def _explain(why: BaseException) -> int:
         return failures.SIGNALLED + signal.SIGPIPE
     if isinstance(why, (KeyboardInterrupt, click.Abort)):
         return failures.SIGNALLED + signal.SIGINT
+    if isinstance(why, click.UsageError) and type(why).__name__ == "NoArgsIsHelpError":
+        # A noun alone; a class of click 8.2, which older ones answer with the help and exit code 0.
+        click.echo(why.format_message(), err=True)
+        return failures.USAGE
     if request_id := failures.pending_request(why):
         click.echo(request_id)
     click.echo(failures.line(why), err=True)

@@ -42,7 +42,7 @@ def run(settings: Settings) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
 
-    session.run(settings, serve, host=True)
+    session.run(settings, serve, host=True, serving=True)
 
 
 async def _look(ep: Eventproc) -> None:

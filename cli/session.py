@@ -17,12 +17,19 @@ from eventproc.runtime import open as open_directory
 T = TypeVar("T")
 
 
-def run(settings: Settings, action: Callable[[Eventproc], Awaitable[T]], *, host: bool = False) -> T:
+def run(
+    settings: Settings,
+    action: Callable[[Eventproc], Awaitable[T]],
+    *,
+    host: bool = False,
+    serving: bool = False,
+) -> T:
     """Open the directory, which must exist, and return what `action` of it returns.
 
     host: whether this process may run requests while it is here; else it only reads and writes.
+    serving: it stays for long, and its log shows every warning, not only the first of a kind.
     """
-    _prepare_logging(settings)
+    _prepare_logging(settings, serving=serving)
     return anyio.run(partial(_run, Path(settings.directory), action, host))
 
 
@@ -58,8 +65,25 @@ class _OneLine(logging.Formatter):
         return f"eventproc: {record.getMessage()} ({type(why).__name__}: {why})"
 
 
-def _prepare_logging(settings: Settings) -> None:
+class _Once(logging.Filter):
+    """Lets one warning pass of each place that warns: who waits in front of a command was told the reason."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[tuple[str, int]] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        place = (record.pathname, record.lineno)
+        if record.levelno > logging.WARNING or place not in self._seen:
+            self._seen.add(place)
+            return True
+        return False
+
+
+def _prepare_logging(settings: Settings, *, serving: bool = False) -> None:
     quiet = logging.ERROR if settings.quiet else logging.WARNING
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine(debug=settings.debug))
+    if not (settings.debug or serving):
+        handler.addFilter(_Once())
     logging.basicConfig(level=logging.INFO if settings.debug else quiet, handlers=[handler], force=True)

@@ -93,7 +93,11 @@ def update(settings: Settings, name: str, segments: int, no_wait: bool, timeout:
 @stream.command()
 @stream_argument
 @click.option(
-    "--cut", "place", required=True, metavar="CUT", help="The new head: from `stream cut`, or head or tail."
+    "--cut",
+    "place",
+    required=True,
+    metavar="CUT",
+    help="The new head: from `stream cut`, or head, tail, a time.",
 )
 @dry_run_option
 @waiting_options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -16,6 +17,9 @@ from eventproc.cli.settings import Command, Settings, pass_settings, stream_argu
 from eventproc.runtime import Eventproc
 from eventproc.store.background import Background
 from eventproc.streams import EventWriter
+
+AHEAD_CHUNKS: Final = 3
+"""Chunks that are read while another is written; a chunk has at most about 1 MiB, of a pipe what it held."""
 
 Chunk = tuple[list[Row], click.ClickException | None]
 """Rows that are written together, and the bad row that follows them."""
@@ -57,7 +61,7 @@ async def _write(
     report = _Report()
     with progress(settings, f"writing {name}", source.size_bytes) as advance:
         async with stream.writer() as writer, Background() as tasks:
-            send, receive = anyio.create_memory_object_stream[Chunk](1)
+            send, receive = anyio.create_memory_object_stream[Chunk](AHEAD_CHUNKS)
             tasks.start_soon(_produce, send, source, kind, key)
             try:
                 await _consume(receive, writer, source, report, advance)
@@ -86,6 +90,10 @@ async def _consume(
 ) -> None:
     async with receive:
         async for taken, error in receive:
+            # What came meanwhile goes along: a slow disk makes larger commits, not a longer queue.
+            while error is None and receive.statistics().current_buffer_used:
+                more, error = receive.receive_nowait()
+                taken += more
             await writer.write_many(taken)
             report.say(writer.events_written)
             advance(source.position, f"{writer.events_written:,} written")
