@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from eventproc.streams.batch import Batch
 from eventproc.streams.reader import StreamReader
+from eventproc.streams.send import NewEvent
 from eventproc.streams.stream import SegmentDescription, Stream, StreamDescription
-from eventproc.streams.writer import EventWriter, NewEvent
+from eventproc.streams.writer import EventWriter
 
 __all__ = [
     "Batch",

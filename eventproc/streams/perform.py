@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+import attrs
+
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database
 from eventproc.store.model.errors import StillPending
-from eventproc.store.requests import Request, RequestStatus, get_request, watch_request
+from eventproc.store.requests import Outcomes, Request, RequestStatus, get_request, watch_request
 from eventproc.workflows.requests import AnyRequest
 from eventproc.workflows.run import submit
 
@@ -32,23 +34,54 @@ async def wait(db: Database, request_id: str, *, timeout_ms: int = WAIT_MS) -> R
 
     Raises NotFound, and StillPending when `timeout_ms` passed first.
     """
-    deadline_ms = db.clock.monotonic_ms() + timeout_ms
+    return await _wait(db, request_id, _Patience.of(db, timeout_ms))
+
+
+async def perform(db: Database, request: AnyRequest, *, timeout_ms: int = WAIT_MS) -> Request:
+    """Submit a request and wait until it is done; return it. Raises what it was refused for, and StillPending.
+
+    When this process runs it, as its host does, the outcome comes without a read.
+    """
+    patience = _Patience.of(db, timeout_ms)
+    identifier = new_id(db.clock)
+    # Who listens from before the request exists misses nothing, and need not look whether it did.
+    with db.shared.get(Outcomes).expecting(identifier), db.subscribe([watch_request(identifier)]) as changes:
+        ended = await post(db, request, request_id=identifier)
+        if ended.status is RequestStatus.PENDING and ended.id == identifier:
+            await changes.wait(patience.remaining_ms(db))
+            outcome = db.shared.get(Outcomes).find(identifier)
+            if outcome is not None:
+                ended = ended.ended(outcome)
+    if ended.status is RequestStatus.PENDING:  # run by another process, joined, or not in time
+        ended = await _wait(db, ended.id, patience)
+    if ended.error is not None:
+        raise ended.error
+    return ended
+
+
+@attrs.frozen
+class _Patience:
+    """How long a caller waits, and until when (monotonic ms)."""
+
+    timeout_ms: int
+    deadline_ms: int
+
+    @staticmethod
+    def of(db: Database, timeout_ms: int) -> _Patience:
+        return _Patience(timeout_ms, db.clock.monotonic_ms() + timeout_ms)
+
+    def remaining_ms(self, db: Database) -> int:
+        return max(self.deadline_ms - db.clock.monotonic_ms(), 0)
+
+
+async def _wait(db: Database, request_id: str, patience: _Patience) -> Request:
     with db.subscribe([watch_request(request_id)]) as changes:
         while True:
             request = await db.read(lambda tx: get_request(tx, request_id))
             if request.status is not RequestStatus.PENDING:
                 return request
-            remaining_ms = deadline_ms - db.clock.monotonic_ms()
-            if remaining_ms <= 0:
-                raise StillPending(request_id=request_id, target=request.target, waited_ms=timeout_ms)
+            if not (remaining_ms := patience.remaining_ms(db)):
+                raise StillPending(
+                    request_id=request_id, target=request.target, waited_ms=patience.timeout_ms
+                )
             await changes.wait(remaining_ms)
-
-
-async def perform(db: Database, request: AnyRequest, *, timeout_ms: int = WAIT_MS) -> Request:
-    """Submit a request and wait until it is done; return it. Raises what it was refused for, and StillPending."""
-    submitted = await post(db, request)
-    if submitted.status is RequestStatus.PENDING:
-        submitted = await wait(db, submitted.id, timeout_ms=timeout_ms)
-    if submitted.error is not None:
-        raise submitted.error
-    return submitted

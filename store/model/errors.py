@@ -334,6 +334,17 @@ class OwnerFenced(Fenced):
 
 
 @error
+class WriterFenced(Fenced):
+    """Another writer of the same name wrote to the stream since; its sends and this one's would mix."""
+
+    stream: str
+    writer: str
+
+    def __str__(self) -> str:
+        return f"{self.stream}: another writer named {self.writer!r} has written since; nothing was written"
+
+
+@error
 class CorruptRecord(Corrupt):
     """Stored bytes that cannot be what was written."""
 
