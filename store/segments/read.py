@@ -209,14 +209,9 @@ def _read_segment(
     runs: list[Run] = []
     size_bytes = 0
     while offset < end and size_bytes < bytes_max:
-        found = extents(tx, stream_id, segment, offset)
-        if not found or found[0].start > offset:
-            key = f"stream {stream_id} segment {format_segment(segment)}"
-            raise CorruptRecord(
-                key=key, reason=f"no extent holds offset {offset}, which lies before its tail"
-            )
-        for extent in found:
-            if offset >= end or size_bytes >= bytes_max:
+        before = offset
+        for extent in extents(tx, stream_id, segment, offset):
+            if offset >= end or size_bytes >= bytes_max or not extent.start <= offset < extent.end:
                 break
             run = decode(blobs, segment, extent)
             if extent.start < offset:
@@ -226,6 +221,11 @@ def _read_segment(
             runs.append(run)
             size_bytes += run.end - run.start
             offset = run.end
+        if offset == before:
+            key = f"stream {stream_id} segment {format_segment(segment)}"
+            raise CorruptRecord(
+                key=key, reason=f"no extent holds offset {offset}, which lies before its tail"
+            )
     return runs
 
 
