@@ -13,10 +13,10 @@ import attrs
 from eventproc.store.catalog import StoredHistory, Stream, get_stream
 from eventproc.store.database import Tx, Watch
 from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.errors import NotFound, Truncated
+from eventproc.store.model.errors import InvalidCut, NotFound, Truncated
 from eventproc.store.model.history import find_segment, successors
 from eventproc.store.model.ids import SegmentId, format_segment
-from eventproc.store.segments import Run, read, segment_state
+from eventproc.store.segments import Run, is_event_border, read, segment_state
 
 
 @attrs.frozen
@@ -68,10 +68,20 @@ def limits_of(
     """Return where a reader that holds `held` stops in each segment in order to read up to `cut`.
 
     {segment: offset}; a segment that is absent is read to its end. A held segment that begins after the
-    cut, or of which the cut's part was read already, stops where it stands.
+    cut, or of which the cut's part was read already, stops where it stands. Raises InvalidCut for an
+    offset inside an event, or beyond the end of its segment.
     """
-    stream = get_stream(tx, stream_name, stream_id=cut.stream_id).value
+    stream_id = cut.stream_id
+    stream = get_stream(tx, stream_name, stream_id=stream_id).value
     history = StoredHistory(tx, stream)
+    for segment, offset in cut.offsets.items():
+        state = segment_state(tx, stream_id, segment)
+        if state is not None and offset > state.tail:
+            reason = f"offset {offset} of segment {format_segment(segment)} lies beyond its end {state.tail}"
+            raise InvalidCut(stream=stream_name, cut=str(cut), reason=reason)
+        if state is not None and offset > state.head and not is_event_border(tx, stream_id, segment, offset):
+            reason = f"offset {offset} of segment {format_segment(segment)} lies inside an event"
+            raise InvalidCut(stream=stream_name, cut=str(cut), reason=reason)
     limits = {segment: max(offset, 0) for segment, offset in cut.offsets.items()}
     members = [find_segment(history, segment) for segment in cut.offsets]
     for identifier, offset in held.items():

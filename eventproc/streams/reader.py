@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final, Generic
 
 import anyio
+import attrs
 from typing_extensions import TypeVar
 
 from eventproc.store.database import Database, Tx
@@ -29,6 +30,22 @@ P = TypeVar("P", default=bytes)
 BATCH_BYTES_MAX: Final = 2**20
 """Bytes of events in a batch taken from memory. Larger batches cost less each and make a consumer that
 stops between two of them repeat more."""
+
+
+@attrs.frozen
+class _Round:
+    """What comes next: events, in order per segment, and segments that end after them, with their successors."""
+
+    runs: list[Run]
+    ended: Mapping[SegmentId, Mapping[SegmentId, tuple[SegmentId, ...]]]
+
+
+@attrs.define(eq=False)
+class _Handing:
+    """A run whose events are being handed out one by one; `count` of them were."""
+
+    run: Run
+    count: int = 0
 
 
 class StreamReader(Generic[P]):
@@ -57,6 +74,8 @@ class StreamReader(Generic[P]):
         self._chosen = chosen
         self._decode = decode
         self._recent = db.shared.get(Recent)
+        self._handing: _Handing | None = None
+        self._owed = False  # a fetch for segments that Recent had nothing of, while it had of others
         self._open: ExitStack | None = None
 
     async def __aenter__(self) -> StreamReader[P]:
@@ -75,13 +94,18 @@ class StreamReader(Generic[P]):
             self._open = None
 
     def cut(self) -> StreamCut:
-        """Return where the reader stands: everything before it was handed out."""
-        return StreamCut(stream=self._stream, stream_id=self._stream_id, offsets=self._frontier.offsets())
+        """Return where the reader stands: what was handed out lies before it, all else after.
+
+        An event counts as handed out when iteration yields it, a batch when `batches` does.
+        """
+        return StreamCut(
+            stream=self._stream, stream_id=self._stream_id, offsets=self._frontier_now().offsets()
+        )
 
     @property
     def offsets(self) -> Mapping[SegmentId, int]:
         """The segments being read, each with the offset of its next event."""
-        return self._frontier.held
+        return dict(self._frontier_now().held)
 
     def __aiter__(self) -> AsyncIterator[Event[P]]:
         """Yield events, waiting for more; ends when the stream is sealed and read to its end."""
@@ -90,70 +114,86 @@ class StreamReader(Generic[P]):
     def until(self, cut: StreamCut) -> AsyncIterator[Event[P]]:
         """Yield the events before `cut`, and end there.
 
-        Raises StreamReplaced when it is a cut of another incarnation. Events at or after the cut that
-        were read already are not given back.
+        Raises StreamReplaced when it is a cut of another incarnation, InvalidCut when it lies inside an
+        event. Events at or after the cut that were read already are not given back.
         """
         return self._events(cut)
 
     async def batches(self, *, until: StreamCut | None = None) -> AsyncGenerator[Batch[P], None]:
         """Yield batches of events, waiting for more; ends as iterating or `until` does.
 
-        The primitive: a batch costs a few calls whatever its size, an event about 0.25 us. A batch counts
-        as handed out when it is yielded. Raises NotFound or StreamReplaced when the stream was deleted,
-        Truncated when it was truncated beyond the reader.
+        The primitive: a batch costs a few calls whatever its size, an event about 0.25 us. Raises NotFound
+        or StreamReplaced when the stream was deleted, Truncated when it was truncated beyond the reader.
         """
-        limits: dict[SegmentId, int] = {} if until is None else await self._limits(until)
-        while True:
-            runs = self._take_recent(limits)
-            if runs:
-                await anyio.lowlevel.checkpoint()
-            else:
-                fetched = await self._fetch(limits)
-                runs = fetched.runs
-                self._advance(runs)
-                self._end(fetched.ended)
-                if not runs and not fetched.ended:
-                    if self._finished(limits, until is not None):
-                        return
-                    await self._changes.wait()
-            if runs:
-                yield Batch(runs, self._decode)
-            if self._finished(limits, until is not None):
-                return
+        limits = await self._begin(until)
+        while (found := await self._next_round(limits, until is not None)) is not None:
+            # Nothing is awaited from here to the yield: a cancelled reader has either both or neither.
+            for run in found.runs:
+                self._frontier.advance(run.segment, run.end)
+            self._end(found)
+            if found.runs:
+                yield Batch(found.runs, self._decode)
 
     async def _events(self, until: StreamCut | None) -> AsyncGenerator[Event[P], None]:
-        batches = self.batches(until=until)
-        try:
-            async for batch in batches:
-                for event in batch:
-                    yield event
-        finally:
-            await batches.aclose()
+        limits = await self._begin(until)
+        while (found := await self._next_round(limits, until is not None)) is not None:
+            for run in found.runs:
+                handing = self._handing = _Handing(run)
+                try:
+                    for event in run.events(self._decode):
+                        handing.count += 1
+                        yield event
+                finally:
+                    self._settle(handing)
+            self._end(found)
 
-    async def _limits(self, cut: StreamCut) -> dict[SegmentId, int]:
-        if cut.stream_id != self._stream_id:
-            raise StreamReplaced(stream=cut.stream, stream_id=cut.stream_id, current_id=self._stream_id)
-        return await self._db.read(lambda tx: limits_of(tx, self._stream, cut, self._frontier.held))
-
-    async def _fetch(self, limits: Mapping[SegmentId, int]) -> Fetched:
+    async def _begin(self, until: StreamCut | None) -> dict[SegmentId, int]:
+        """Go on behind what an earlier iteration handed out; return where to stop in each segment."""
         if self._open is None:
             raise Closed(what=f"the reader of {self._stream}")
-        wanted = {
-            segment: (offset, limits.get(segment))
-            for segment, offset in self._frontier.held.items()
-            if segment not in self._ended
-        }
+        if self._handing is not None:
+            self._settle(self._handing)
+        if until is None:
+            return {}
+        if until.stream_id != self._stream_id:
+            raise StreamReplaced(stream=until.stream, stream_id=until.stream_id, current_id=self._stream_id)
+        return await self._db.read(lambda tx: limits_of(tx, self._stream, until, self._frontier.held))
+
+    async def _next_round(self, limits: Mapping[SegmentId, int], bounded: bool) -> _Round | None:
+        """Return what comes next, waiting for it; None at the end."""
+        while not self._finished(limits, bounded):
+            await anyio.lowlevel.checkpoint()
+            runs, missing = self._find_recent(limits)
+            ended: Mapping[SegmentId, Mapping[SegmentId, tuple[SegmentId, ...]]] = {}
+            # Memory alone would starve a segment that lies further back, and never notice that one ended.
+            if missing and (self._owed or not runs):
+                fetched = await self._fetch(missing)
+                runs, ended = runs + fetched.runs, fetched.ended
+                self._owed = False
+            else:
+                self._owed = bool(missing)
+            if runs or ended:
+                return _Round(runs, ended)
+            await self._changes.wait()
+        return None
+
+    async def _fetch(self, wanted: Mapping[SegmentId, tuple[int, int | None]]) -> Fetched:
         return await self._db.read(
             lambda tx: fetch(tx, self._stream, self._stream_id, wanted, READ_BYTES_MAX)
         )
 
-    def _take_recent(self, limits: Mapping[SegmentId, int]) -> list[Run]:
-        """Return what this process committed just behind the reader, without a read."""
+    def _find_recent(
+        self, limits: Mapping[SegmentId, int]
+    ) -> tuple[list[Run], dict[SegmentId, tuple[int, int | None]]]:
+        """Return what this process committed just behind the reader, and the segments it has nothing of."""
         runs: list[Run] = []
+        missing: dict[SegmentId, tuple[int, int | None]] = {}
         share = BATCH_BYTES_MAX // max(len(self._frontier.held), 1)
         for segment, offset in self._frontier.held.items():
             limit = limits.get(segment)
-            size_bytes = 0
+            if segment in self._ended or (limit is not None and offset >= limit):
+                continue
+            begun, size_bytes = len(runs), 0
             while size_bytes < share:
                 run = self._recent.find(self._stream_id, segment, offset)
                 if run is None or (limit is not None and run.end > limit):
@@ -161,20 +201,29 @@ class StreamReader(Generic[P]):
                 runs.append(run)
                 size_bytes += run.end - run.start
                 offset = run.end
-        self._advance(runs)
-        return runs
+            if len(runs) == begun:
+                missing[segment] = (offset, limit)
+        return runs, missing
 
-    def _end(self, ended: Mapping[SegmentId, Mapping[SegmentId, tuple[SegmentId, ...]]]) -> None:
+    def _end(self, found: _Round) -> None:
         """Go on to what follows segments that were read to their ends; where nothing does, stay there."""
-        for segment, successors in ended.items():
+        for segment, successors in found.ended.items():
             if successors and not self._chosen:
                 self._frontier.complete(segment, successors)
             else:
                 self._ended.add(segment)
 
-    def _advance(self, runs: list[Run]) -> None:
-        for run in runs:
-            self._frontier.advance(run.segment, run.end)
+    def _settle(self, handing: _Handing) -> None:
+        """Move the frontier behind what was handed out of a run, unless that was done already."""
+        if self._handing is handing:
+            self._handing = None
+            self._frontier.advance(handing.run.segment, handing.run.end_of(handing.count))
+
+    def _frontier_now(self) -> Frontier:
+        if self._handing is None:
+            return self._frontier
+        run, count = self._handing.run, self._handing.count
+        return Frontier({**self._frontier.held, run.segment: run.end_of(count)}, self._frontier.waiting)
 
     def _finished(self, limits: Mapping[SegmentId, int], bounded: bool) -> bool:
         return all(

@@ -81,6 +81,12 @@ class Run:
         )
         return map(_make_event, columns)
 
+    def end_of(self, count: int) -> int:
+        """Return the offset after the first `count` events."""
+        if count == len(self.payloads):
+            return self.end
+        return self.start + count * FRAME_BYTES + sum(map(len, self.payloads[:count]))
+
     def split(self, offset: int) -> tuple[Run, Run]:
         """Return the events before `offset` and those from it on; `offset` must be an event border inside."""
         ends = accumulate(map(FRAME_BYTES.__add__, map(len, self.payloads)), initial=self.start)
