@@ -92,7 +92,8 @@ class KeyedWorkers(Generic[E]):
                 waiting.append(item)
             self._unfinished += 1
             while self._unfinished >= self._waiting_max and self._failure is None:
-                self._space = anyio.Event()
+                if self._space.is_set():
+                    self._space = anyio.Event()
                 await self._space.wait()
         await anyio.lowlevel.checkpoint()
         self._raise_failure()
@@ -100,7 +101,8 @@ class KeyedWorkers(Generic[E]):
     async def drain(self) -> None:
         """Return when every item put so far is handled. Raises what a handler raised."""
         while self._unfinished and self._failure is None:
-            self._done = anyio.Event()
+            if self._done.is_set():
+                self._done = anyio.Event()
             await self._done.wait()
         self._raise_failure()
 
@@ -137,7 +139,7 @@ class KeyedWorkers(Generic[E]):
 
     def _finished(self) -> None:
         self._unfinished -= 1
-        if self._unfinished < self._waiting_max:
+        if self._unfinished == self._waiting_max - 1:
             self._space.set()
         if not self._unfinished:
             self._done.set()
