@@ -1,0 +1,118 @@
+"""An open directory, without `await`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from os import PathLike
+from pathlib import Path
+
+from eventproc.blocking.loop import Loop, running_loop
+from eventproc.blocking.stream import BlockingStream
+from eventproc.runtime import Eventproc
+from eventproc.runtime import open as open_directory
+from eventproc.store.catalog import Scope
+from eventproc.store.catalog import Stream as StreamRecord
+from eventproc.store.clock import Clock
+from eventproc.store.database import Durability
+from eventproc.store.faults import NO_FAULTS, Faults
+from eventproc.store.model.policies import ScalingPolicy
+from eventproc.store.requests import Request
+from eventproc.streams.perform import WAIT_MS
+from eventproc.workflows.requests import AnyRequest
+
+
+class BlockingEventproc:
+    """An open directory; made by `open_blocking`, usable from any thread until its block ends. See `Eventproc`."""
+
+    def __init__(self, loop: Loop, system: Eventproc) -> None:
+        self._loop = loop
+        self._system = system
+
+    @property
+    def path(self) -> Path | None:
+        """The directory."""
+        return self._system.path
+
+    @property
+    def durability(self) -> Durability:
+        """What an acknowledged write survives."""
+        return self._system.durability
+
+    def create_scope(self, name: str) -> None:
+        """Make a scope; one that is there is fine. See `Eventproc.create_scope`."""
+        self._loop.call(self._system.create_scope, name)
+
+    def delete_scope(self, name: str, *, recursive: bool = False, timeout_ms: int = WAIT_MS) -> None:
+        """Remove a scope. See `Eventproc.delete_scope`."""
+        self._loop.call(partial(self._system.delete_scope, name, recursive=recursive, timeout_ms=timeout_ms))
+
+    def scopes(self) -> list[Scope]:
+        """Return the scopes, by name."""
+        return self._loop.call(self._system.scopes)
+
+    def create_stream(
+        self, name: str, *, scaling: ScalingPolicy | None = None, timeout_ms: int = WAIT_MS
+    ) -> BlockingStream:
+        """Make a stream and return its handle. See `Eventproc.create_stream`."""
+        made = self._loop.call(
+            partial(self._system.create_stream, name, scaling=scaling, timeout_ms=timeout_ms)
+        )
+        return BlockingStream(self._loop, made)
+
+    def stream(self, name: str) -> BlockingStream:
+        """Return the handle of a stream. Raises NotFound naming what is missing, InvalidArgument."""
+        return BlockingStream(self._loop, self._loop.call(self._system.stream, name))
+
+    def streams(self, scope: str | None = None) -> list[StreamRecord]:
+        """Return the streams of a scope, or of all, by name. Raises NotFound."""
+        return self._loop.call(self._system.streams, scope)
+
+    def submit(
+        self, request: AnyRequest, *, request_id: str | None = None, within_ms: int | None = None
+    ) -> Request:
+        """Post a request without waiting, and return it. See `Eventproc.submit`."""
+        return self._loop.call(
+            partial(self._system.submit, request, request_id=request_id, within_ms=within_ms)
+        )
+
+    def request(self, request_id: str) -> Request:
+        """Return a request and what became of it. Raises NotFound."""
+        return self._loop.call(self._system.request, request_id)
+
+    def requests(self, *, limit: int = 100) -> list[Request]:
+        """Return the newest requests, newest first."""
+        return self._loop.call(partial(self._system.requests, limit=limit))
+
+    def wait_request(self, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
+        """Return a request once it is done or rejected, whoever runs it. Raises NotFound, StillPending."""
+        return self._loop.call(partial(self._system.wait_request, request_id, timeout_ms=timeout_ms))
+
+
+@contextmanager
+def open_blocking(
+    path: str | PathLike[str],
+    *,
+    durability: Durability | str | None = None,
+    create: bool = True,
+    host: bool = True,
+    clock: Clock | None = None,
+    faults: Faults = NO_FAULTS,
+) -> Iterator[BlockingEventproc]:
+    """Open the directory `path` for code without `await`; everything as `open`.
+
+    Runs an event loop in a thread of its own until the block ends.
+    """
+    with running_loop() as loop:
+        opening = open_directory(
+            path, durability=durability, create=create, host=host, clock=clock, faults=faults
+        )
+        # What the block raises stays on this side: an interrupt raised again on the loop's thread would
+        # end the loop before the directory is closed.
+        entered = loop.entered(opening)
+        system = entered.__enter__()
+        try:
+            yield BlockingEventproc(loop, system)
+        finally:
+            entered.__exit__(None, None, None)

@@ -1,0 +1,254 @@
+"""The blocking twin: the same names, the same results, the same errors, and an end in every case."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from pathlib import Path
+
+import attrs
+import pytest
+
+import eventproc
+from eventproc.blocking import BlockingEventproc, BlockingReader, BlockingStream, BlockingWriter
+from eventproc.store.model.errors import (
+    Closed,
+    ForkedError,
+    InvalidArgument,
+    NotFound,
+    StoreMissing,
+    StreamSealed,
+    WriterFailed,
+)
+from eventproc.streams import EventWriter, NewEvent, Stream, StreamReader
+from eventproc.workflows.requests import SealStream
+
+
+@pytest.fixture
+def ep(tmp_path: Path) -> Iterator[BlockingEventproc]:
+    with eventproc.open_blocking(tmp_path / "data", durability="os") as found:
+        yield found
+
+
+@pytest.fixture
+def stream(ep: BlockingEventproc) -> BlockingStream:
+    ep.create_scope("shop")
+    return ep.create_stream("shop/orders", scaling=eventproc.ScalingPolicy.fixed(2))
+
+
+@pytest.mark.parametrize(
+    "blocking, awaited",
+    [
+        (BlockingEventproc, eventproc.Eventproc),
+        (BlockingStream, Stream),
+        (BlockingWriter, EventWriter),
+        (BlockingReader, StreamReader),
+    ],
+)
+def test_the_names_and_their_parameters_are_those_of_the_awaited_form(
+    blocking: type[object], awaited: type[object]
+) -> None:
+    assert _public(blocking) == _public(awaited)
+
+
+def test_opening_takes_what_the_awaited_form_takes() -> None:
+    assert _parameters(eventproc.open_blocking) == _parameters(eventproc.open)
+
+
+def _public(kind: type[object]) -> dict[str, object]:
+    left_out = {"db", "events_written"}  # what the one is for is awaited; the other is there an attribute
+    return {
+        name: _parameters(getattr(kind, name))
+        for name in dir(kind)
+        if name[0] != "_" and name not in left_out
+    }
+
+
+def _parameters(member: object) -> object:
+    if not callable(member):
+        return None
+    found = inspect.signature(member).parameters.values()
+    return [(each.name, each.kind, each.default) for each in found]
+
+
+def test_a_stream_lives_its_whole_life_without_await(ep: BlockingEventproc, stream: BlockingStream) -> None:
+    with stream.writer() as writer:
+        for number in range(2500):
+            writer.post(b"%d" % number, key=f"k{number % 7}")
+        writer.write(b"last", key="k0", event_time=5, headers={"a": "b"})
+        assert writer.events_written == 2501
+    stream.split(0)
+    stream.merge(*[each.id for each in stream.segments()][:2])
+    assert [len(epoch.ids) for epoch in stream.epochs()] == [2, 3, 2]
+    with stream.reader() as reader:
+        events = list(reader.until(stream.tail()))
+        cut = reader.cut()
+    for key in {event.key for event in events}:
+        mine = [event.payload for event in events if event.key == key]
+        expected = [b"%d" % number for number in range(2500) if f"k{number % 7}" == key]
+        assert mine == expected + ([b"last"] if key == "k0" else [])
+    last = next(event for event in events if event.payload == b"last")
+    assert (last.event_time, dict(last.headers)) == (5, {"a": "b"})
+    stream.truncate(cut)
+    assert stream.describe().events == 0
+    stream.seal()
+    with stream.reader() as reader:
+        assert list(reader) == []
+    stream.delete()
+    with pytest.raises(NotFound):
+        ep.stream("shop/orders")
+    assert ep.streams() == []
+    ep.delete_scope("shop")
+    assert ep.scopes() == []
+
+
+def test_batches_hold_the_events_of_many_posts(stream: BlockingStream) -> None:
+    with stream.writer() as writer:
+        assert writer.write_many((b"x" * 100, str(number)) for number in range(25_000)) == 25_000
+    with stream.reader() as reader:
+        sizes = [len(batch) for batch in reader.batches(until=stream.tail())]
+    assert sum(sizes) == 25_000
+    assert len(sizes) < 100
+
+
+def test_posted_written_and_many_keep_the_order_of_the_calls(stream: BlockingStream) -> None:
+    with stream.writer() as writer:
+        writer.post(b"1", key="k")
+        writer.write(b"2", key="k")
+        writer.post(b"3", key="k")
+        writer.write_many([(b"4", "k"), NewEvent(b"5", "k")])
+        writer.post(b"6", key="k")
+        writer.flush()
+        writer.post(b"7", key="k")
+    with stream.reader() as reader:
+        assert [event.payload for event in reader.until(stream.tail())] == [b"%d" % n for n in range(1, 8)]
+
+
+@attrs.frozen
+class Order:
+    number: int
+    to: str
+
+
+def test_payloads_may_have_a_type(stream: BlockingStream) -> None:
+    with stream.writer(Order) as writer:
+        writer.post(Order(1, "é"), key="a")
+    with stream.reader(kind=Order) as reader:
+        assert [event.payload for event in reader.until(stream.tail())] == [Order(1, "é")]
+
+
+def test_a_bad_event_is_refused_where_it_is_posted_and_the_others_are_written(stream: BlockingStream) -> None:
+    with stream.writer() as writer:
+        writer.post(b"before")
+        post: Callable[..., None] = writer.post
+        with pytest.raises(InvalidArgument):
+            post("text")
+        with pytest.raises(InvalidArgument):
+            post(bytes(9 * 2**20))
+        with pytest.raises(InvalidArgument):
+            post(b"", key="k" * 5000)
+        with pytest.raises(InvalidArgument):
+            post(b"", event_time=2**63)
+        with pytest.raises(InvalidArgument):
+            post(b"", headers={"a": 1})
+        writer.post(b"after")
+    assert stream.describe().events == 2
+
+
+def test_a_sealed_stream_refuses_the_writer_at_flush_and_at_the_end_of_the_block(
+    stream: BlockingStream,
+) -> None:
+    with stream.writer() as writer:
+        stream.seal()
+        writer.post(b"late")
+        with pytest.raises(StreamSealed):
+            writer.flush()
+    with pytest.raises(StreamSealed), stream.writer():
+        pass
+
+
+def test_after_a_failure_a_post_is_refused_and_says_why(stream: BlockingStream) -> None:
+    def post_for_ever() -> None:  # until a post is refused, because an earlier one failed
+        with stream.writer() as writer:
+            stream.seal()
+            for _ in cycle([None]):
+                writer.post(b"late", key="k")
+
+    with pytest.raises(WriterFailed, match="is sealed"):
+        post_for_ever()
+
+
+@pytest.mark.parametrize("why", [ValueError("mine"), KeyboardInterrupt(), SystemExit(3)])
+def test_what_the_block_raises_is_raised_as_it_is(why: BaseException, tmp_path: Path) -> None:
+    def fail() -> None:
+        with eventproc.open_blocking(tmp_path / "data") as ep:
+            ep.create_scope("s")
+            with ep.create_stream("s/t").writer() as writer:
+                writer.post(b"x")
+                raise why
+
+    with pytest.raises(type(why)) as caught:
+        fail()
+    assert caught.value is why
+    with eventproc.open_blocking(tmp_path / "data") as ep:
+        # What was posted before an ordinary error is written; an interrupt drops what was not handed over.
+        assert ep.stream("s/t").describe().events == isinstance(why, Exception)
+
+
+def test_requests_are_posted_found_and_waited_for(ep: BlockingEventproc, stream: BlockingStream) -> None:
+    posted = ep.submit(SealStream(stream.name, stream.stream_id))
+    assert ep.wait_request(posted.id).id == posted.id
+    assert ep.request(posted.id).error is None
+    assert [request.id for request in ep.requests(limit=1)] == [posted.id]
+
+
+@pytest.mark.parametrize("use", [BlockingEventproc.scopes, lambda ep: ep.create_scope("t")])
+def test_after_the_end_of_its_block_the_directory_is_closed(
+    use: Callable[[BlockingEventproc], object], tmp_path: Path
+) -> None:
+    threads = set(threading.enumerate())
+    with eventproc.open_blocking(tmp_path / "data") as ep:
+        ep.create_scope("s")
+        writer = ep.create_stream("s/t").writer()
+        with writer:
+            writer.post(b"1")
+        with pytest.raises(Closed):
+            writer.post(b"2")
+    with pytest.raises(Closed):
+        use(ep)
+    assert set(threading.enumerate()) <= threads
+
+
+def test_a_directory_that_is_missing_is_refused(tmp_path: Path) -> None:
+    threads = set(threading.enumerate())
+    with pytest.raises(StoreMissing), eventproc.open_blocking(tmp_path / "data", create=False):
+        pass
+    assert set(threading.enumerate()) <= threads
+
+
+def test_a_reader_waits_for_what_another_thread_writes(stream: BlockingStream) -> None:
+    def write() -> None:
+        with stream.writer() as writer:
+            writer.post(b"1")
+        stream.seal()
+
+    with stream.reader("tail") as reader:
+        thread = threading.Thread(target=write)
+        thread.start()
+        assert [event.payload for event in reader] == [b"1"]
+        thread.join()
+
+
+def test_a_forked_child_is_refused_and_does_not_wait_for_ever(ep: BlockingEventproc) -> None:
+    child = os.fork()
+    if not child:
+        try:
+            ep.scopes()
+        except ForkedError:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert ep.scopes() == []

@@ -1,0 +1,32 @@
+"""The thread behind the blocking classes: what an interrupt of the waiting thread does."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import anyio
+import pytest
+
+from eventproc.blocking.loop import running_loop
+
+
+def test_an_interrupt_of_the_caller_cancels_what_it_waits_for() -> None:
+    ended: list[str] = []
+
+    async def interrupt_and_wait() -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            ended.append("cancelled")
+            raise
+
+    async def answer() -> int:
+        return 42
+
+    with running_loop() as loop:
+        with pytest.raises(KeyboardInterrupt):
+            loop.call(interrupt_and_wait)
+        assert loop.call(answer) == 42
+    assert ended == ["cancelled"]
