@@ -1,0 +1,87 @@
+"""What a program around us may do to our files without knowing us, all the time and at once.
+
+Closing any descriptor of a file drops the POSIX locks that the process has on it; a second SQLite library does that
+too when it closes its connection; a forked child has copies of everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import apsw
+
+from tests.system.say import say
+
+FORKED_SENDS = 10
+FORKED_S_MAX = 60
+
+
+class Harm:
+    """Threads that do harm until the input ends."""
+
+    def __init__(self, directory: Path, write: Callable[[str, int], Awaitable[None]]) -> None:
+        """write: writes the rows of a name, that many sends; called in a forked child."""
+        self.ended = threading.Event()
+        self._directory = directory
+        self._write = write
+        self._threads = [
+            threading.Thread(target=target)
+            for target in (self._open_and_close, self._use_other_library, self._obey)
+        ]
+        self._turns = {target.__name__: 0 for target in (self._open_and_close, self._use_other_library)}
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+        assert all(self._turns.values()), f"no harm was done: {self._turns}"
+
+    def _open_and_close(self) -> None:
+        while not self.ended.is_set():
+            for suffix in ("", "-shm", "-wal"):
+                with (self._directory / f"eventproc.db{suffix}").open("rb") as file:
+                    file.read(4096)
+            self._turns["_open_and_close"] += 1
+
+    def _use_other_library(self) -> None:
+        while not self.ended.is_set():
+            connection = apsw.Connection(str(self._directory / "eventproc.db"))
+            connection.setbusytimeout(10_000)
+            connection.execute("SELECT count(*) FROM extent").fetchall()
+            connection.close()
+            self._turns["_use_other_library"] += 1
+
+    def _obey(self) -> None:
+        for line in sys.stdin:
+            match line.split():
+                case ["fork", name]:
+                    self._fork(name)
+                case unknown:
+                    raise ValueError(unknown)
+        self.ended.set()
+
+    def _fork(self, name: str) -> None:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                signal.alarm(FORKED_S_MAX)  # a mutex that was locked at the fork is locked for ever
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+                asyncio.run(self._run(name))
+                code = 0
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        say("forked" if code == 0 else f"the forked child {name} ended with {code}")
+
+    async def _run(self, name: str) -> None:
+        await self._write(name, FORKED_SENDS)

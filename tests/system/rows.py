@@ -1,0 +1,58 @@
+"""The rows that the system tests write, and what must be true of those that were read.
+
+A writer's rows follow from its name: which keys, and how many rows it sends at once. So whoever knows how many were
+acknowledged knows what must be there, and a number of rows that no send ends with is half a send.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+
+KEYS = 12
+BATCH_MAX = 8
+
+
+def key_of(writer: str, number: int) -> str:
+    """Return the key of a row; no two writers share one, because nobody promises an order between writers."""
+    return f"{writer}/{zlib.crc32(f'{writer} {number}'.encode()) % KEYS}"
+
+
+def payload_of(writer: str, number: int) -> bytes:
+    return f"{writer} {number}".encode()
+
+
+def batches(writer: str) -> Iterator[range]:
+    """Yield the numbers of the rows of each send, for ever."""
+    first = 0
+    for batch in itertools.count():
+        count = 1 + zlib.crc32(f"{writer} batch {batch}".encode()) % BATCH_MAX
+        yield range(first, first + count)
+        first += count
+
+
+def check_rows(read: Iterable[tuple[str | None, bytes]], acked: Mapping[str, int]) -> dict[str, int]:
+    """Assert that what was read, (key, payload) in its order, is what its writers wrote; return {writer: rows}.
+
+    acked: {writer: how many of its rows were acknowledged}. Of each writer the first rows are there, once, at least
+    those; no send is there by half; the rows of a key come in the order in which they were written.
+    """
+    by_writer: dict[str, list[int]] = {writer: [] for writer in acked}
+    last: dict[str, int] = {}
+    for key, payload in read:
+        writer, _, digits = payload.decode().partition(" ")
+        number = int(digits)
+        assert key is not None
+        assert key == key_of(writer, number), f"row {number} of {writer} came back with the key {key!r}"
+        assert number > last.get(key, -1), f"key {key}: row {number} came after row {last[key]}"
+        last[key] = number
+        by_writer.setdefault(writer, []).append(number)
+    for writer, numbers in by_writer.items():
+        expected = range(max(len(numbers), acked.get(writer, 0)))
+        lost, doubled = sorted(set(expected) - set(numbers)), len(numbers) - len(set(numbers))
+        assert not lost, f"{writer}: {len(lost)} rows lost of {len(expected)}, the first is {lost[0]}"
+        assert not doubled, f"{writer}: {doubled} rows doubled"
+        border = next(rows.start for rows in batches(writer) if rows.stop > len(numbers))
+        assert len(numbers) == border, f"{writer}: half a send, {len(numbers)} rows"
+    return {writer: len(numbers) for writer, numbers in by_writer.items()}

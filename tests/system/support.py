@@ -1,0 +1,125 @@
+"""One directory, its processes, and what they said was acknowledged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from time import monotonic
+from typing import TypeVar
+
+import anyio
+
+import eventproc
+from eventproc.store.model.errors import StillPending
+from eventproc.testing import check
+from tests.database.processes import PATIENCE_S, Child
+from tests.system.rows import check_rows
+
+T = TypeVar("T")
+
+STREAM = "town/square"
+"""The stream that a test is about; `Arena.found` makes it."""
+
+
+class Arena:
+    """The directory of one test. Each process in it is a worker (worker.py) of one role."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.directory = base / "store"
+        self.journal = base / "journal"
+        self.journal.mkdir()
+
+    def start(self, role: str, *arguments: object, ready: str = "open") -> Child:
+        """Start a worker; it has the directory open when this returns."""
+        worker = Child(["-m", "tests.system.worker", str(self.base), role, *map(str, arguments)])
+        if ready:
+            hear(worker, ready)
+        return worker
+
+    def call(self, fn: Callable[[eventproc.Eventproc], Awaitable[T]], *, host: bool = True) -> T:
+        """Open the directory in this process, call `fn` with it, and return what it returns."""
+
+        async def main() -> T:
+            async with eventproc.open(self.directory, host=host) as ep:
+                return await fn(ep)
+
+        return anyio.run(main)
+
+    def found(self, *, durability: str = "fsync", segments: int = 1) -> None:
+        """Make the directory, and STREAM in it."""
+
+        async def main() -> None:
+            async with eventproc.open(self.directory, durability=durability) as ep:
+                await ep.create_scope(STREAM.partition("/")[0])
+                await ep.create_stream(STREAM, scaling=eventproc.ScalingPolicy.fixed(segments))
+
+        anyio.run(main)
+
+    def acked(self) -> dict[str, int]:
+        """Return {writer: rows that were acknowledged to it}."""
+        return {
+            path.stem: int((path.read_text().split() or ["0"])[-1]) for path in self.journal.glob("*.acks")
+        }
+
+    def check(self) -> dict[str, int]:
+        """Assert that the invariants hold and that STREAM has what was acknowledged; return {writer: rows}."""
+
+        async def main(ep: eventproc.Eventproc) -> dict[str, int]:
+            await settle(ep)
+            await check(ep.db)
+            return check_rows(await read_all(ep, STREAM), self.acked())
+
+        return self.call(main)
+
+
+def hear(worker: Child, expected: str) -> str:
+    """Return the next line that begins with `expected`; notes of progress, and of the log, may come before."""
+    heard: list[str] = []
+    while not (line := worker.hear()).startswith(expected):
+        assert line, f"process {worker.pid} ended instead of saying {expected!r}; it said {heard}"
+        heard.append(line)
+        assert line.split()[0] in ("log", "seen", "written"), f"{line!r} came instead of {expected!r}"
+    return line
+
+
+def bury(worker: Child) -> None:
+    """Wait for the end of a worker that kills itself, and of all that could still speak for it."""
+    while worker.hear():
+        pass
+    worker.kill()
+
+
+async def read_all(ep: eventproc.Eventproc, name: str) -> list[tuple[str | None, bytes]]:
+    """Return (key, payload) of everything that is in a stream now, in the order of a reader of the whole stream."""
+    stream = await ep.stream(name)
+    async with stream.reader() as reader:
+        return [(event.key, event.payload) async for event in reader.until(await stream.tail())]
+
+
+async def settle(ep: eventproc.Eventproc) -> None:
+    """Return when every request has its outcome, whoever runs them."""
+    for request in await ep.requests(limit=10_000):
+        try:
+            await ep.wait_request(request.id, timeout_ms=PATIENCE_S * 1000)
+        except StillPending as pending:
+            raise AssertionError(f"{request} is never finished") from pending
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Return when `condition` holds, of a state that tells nobody; a time limit only for what would hang."""
+    deadline = monotonic() + PATIENCE_S
+    while not condition():
+        assert monotonic() < deadline, f"for {PATIENCE_S} s not {what}"
+        os.sched_yield()
+
+
+def waits_for_flock(pid: int, path: Path) -> bool:
+    """Return whether a process is blocked in flock on `path`; source: /proc/locks, "1: -> FLOCK ADVISORY …"."""
+    inode = str(path.stat().st_ino)
+    for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+        words = line.split()
+        if words[1] == "->" and int(words[5]) == pid and words[6].rsplit(":", 1)[1] == inode:
+            return True
+    return False

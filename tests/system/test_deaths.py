@@ -1,0 +1,53 @@
+"""A process that runs workflows and writes is killed at each named point of a write; the next one goes on."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+import eventproc
+from eventproc.store import faults
+from eventproc.store.model.states import StreamState
+from eventproc.testing import check
+from tests.system.lives import SCOPE, Lived
+from tests.system.rows import check_rows
+from tests.system.support import Arena, bury, read_all, settle
+
+pytestmark = pytest.mark.torture
+
+# How many of the point each of the successive lives survives: in the first workflow, later, much later.
+LIVES = {
+    faults.WRITE_BEGUN: (2, 17, 61),
+    faults.WRITE_COMMIT: (3, 16, 58),
+    faults.WRITE_COMMITTED: (4, 19, 63),
+    faults.CHECKPOINT: (1, 2),
+}
+
+
+async def check_lives(ep: eventproc.Eventproc, lived: Lived) -> None:
+    """Assert that everything noted is there, and nothing else of it."""
+    assert lived.acked, "it died before it lived"
+    await settle(ep)
+    await check(ep.db)
+    there = {stream.name.partition("/")[2]: stream for stream in await ep.streams()}
+    for name, rows in lived.acked.items():
+        if name not in there:
+            assert name in lived.deleting, f"{name} is gone"
+            continue
+        read = check_rows(await read_all(ep, f"{SCOPE}/{name}"), {name: rows})
+        assert set(read) == {name}, f"{name} has rows of others"
+        if name in lived.sealed:
+            assert there[name].state is StreamState.SEALED
+    for request in await ep.requests(limit=10_000):
+        assert request.error is None, f"{request.kind} of {request.target} was refused: {request.error}"
+
+
+@pytest.mark.parametrize("point", LIVES)
+def test_the_next_process_finishes_what_a_death_at_a_point_of_a_write_left(arena: Arena, point: str) -> None:
+    lives = LIVES[point]
+    for number, count in enumerate(lives):
+        name = f"life{number}"
+        with arena.start("live", name, "kill", point, count, ready="") as mortal:
+            bury(mortal)
+        arena.call(partial(check_lives, lived=Lived(arena.journal / f"{name}.lives")))
