@@ -7,12 +7,15 @@ transaction a second; nothing depends on its surviving anything.
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
 import attrs
 
 from eventproc.store.clock import Clock
+
+LOG = logging.getLogger("eventproc.host")
 
 
 @attrs.frozen
@@ -30,10 +33,25 @@ class BeatFile:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
+        self._failed = False
 
     def write(self, owner_epoch: int) -> None:
-        """Leave a sign of life; one small write to the page cache."""
+        """Leave a sign of life; one small write to the page cache.
+
+        When it cannot be written, that is logged once: a host without a beat serves on, until requests are
+        pending while another looks, who then takes over.
+        """
         text = f"{owner_epoch} {self._clock.monotonic_ms()} {self._clock.boot_id}\n"
+        try:
+            self._write(text)
+        except OSError as error:
+            if not self._failed:
+                LOG.warning("no sign of life can be left at %s: %s", self._path, error)
+            self._failed = True
+        else:
+            self._failed = False
+
+    def _write(self, text: str) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.pwrite(descriptor, text.encode().ljust(96), 0)

@@ -6,6 +6,10 @@ kernel frees the lock the moment its holder dies. A holder that is stopped, not 
 its beat is older than BEAT_AGE_MS_MAX and requests are pending, another instance raises the owner epoch
 without the lock, and the sleeper wakes up fenced, gives the lock back and becomes a candidate.
 
+It runs in the background of somebody's program and never ends it. What goes wrong while it serves is looked at
+with the owner row at hand: a replaced host was fenced, however that showed (a sleeper finds the request stream
+truncated behind it); any other failure costs it its place, and it tries again.
+
 What dies where: before the claim, nothing happened. Between two steps of a workflow, the event is still
 beyond the progress and the next host runs it; a step that was published is recognised by its request.
 """
@@ -24,7 +28,7 @@ from eventproc.cluster.requests import serve_requests
 from eventproc.cluster.sweeper import sweep
 from eventproc.store.database import Database
 from eventproc.store.database.locks import TryLock
-from eventproc.store.model.errors import DatabaseStopped, OwnerFenced, Retryable
+from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner, claim, owner_epoch
 from eventproc.store.requests import pending_requests
 
@@ -43,32 +47,55 @@ BEAT_AGE_MS_MAX: Final = 5_000
 """Age of a beat at which its host counts as stopped. Lower takes work from hosts that are merely slow,
 which costs them their place and nobody anything else; higher lets requests wait."""
 
+FAILED_PAUSE_MS: Final = 1_000
+"""Pause of a host that failed before it is a candidate again: others come first, and a lasting failure is
+not met in a busy loop."""
+
 assert BEAT_AGE_MS_MAX >= 3 * BEAT_MS, "a live host may miss two beats"
 
 
 async def run_host(db: Database) -> None:
-    """Be a candidate, and the host whenever it is this instance's turn, until cancelled."""
+    """Be a candidate, and the host whenever it is this instance's turn, until cancelled or the database is gone."""
+    reported, usable = "", True
+    while usable:
+        failed = False
+        try:
+            await _take_turn(db)
+        except* OwnerFenced as fenced:
+            LOG.info("no longer the host: %s", _first(fenced))
+        except* (DatabaseStopped, Closed, ForkedError) as gone:
+            # Whoever uses this handle is told so by its next call; there is nothing left to host.
+            LOG.error("no longer the host: %s", _first(gone))
+            usable = False
+        except* Exception as failure:
+            text, failed = repr(_first(failure)), True
+            LOG.error(
+                "the host failed and will try again: %s", text, exc_info=failure if text != reported else None
+            )
+            reported = text
+        if failed:
+            await anyio.sleep(FAILED_PAUSE_MS / 1000)
+
+
+async def _take_turn(db: Database) -> None:
+    """Wait for the turn and serve. Ends by an error only, the lock then given back."""
     if db.path is None:
         await _serve(db, None)
         return
     beat = BeatFile(db.path / "controller.beat", db.clock)
     lock = TryLock(db.path / "controller.lock")
     try:
-        usable = True
-        while usable:
-            await _wait_turn(db, lock, beat)
-            try:
-                await _serve(db, partial(_keep_alive, db, lock, beat))
-            except* OwnerFenced as fenced:
-                LOG.info("no longer the host: %s", fenced.exceptions[0])
-            except* DatabaseStopped as stopped:
-                # Whoever uses this handle is told so by its next call; there is nothing left to host.
-                LOG.error("no longer the host: %s", stopped.exceptions[0])
-                usable = False
-            finally:
-                lock.release()
+        await _wait_turn(db, lock, beat)
+        await _serve(db, partial(_keep_alive, db, lock, beat))
     finally:
         lock.close()
+
+
+def _first(group: BaseException) -> BaseException:
+    """Return the first error of a group of groups."""
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group
 
 
 async def _wait_turn(db: Database, lock: TryLock, beat: BeatFile) -> None:
@@ -87,13 +114,23 @@ async def _wait_turn(db: Database, lock: TryLock, beat: BeatFile) -> None:
 
 
 async def _serve(db: Database, keep_alive: Callable[[Owner], Coroutine[Any, Any, None]] | None) -> None:
-    """Claim, and run the internal processors until fenced or cancelled."""
+    """Claim, and run the internal processors until cancelled. Raises OwnerFenced whatever a replaced host met."""
     owner = await _claim(db)
-    async with anyio.create_task_group() as tasks:
-        if keep_alive is not None:
-            tasks.start_soon(keep_alive, owner)
-        tasks.start_soon(serve_requests, db, owner)
-        tasks.start_soon(sweep, db, owner)
+    try:
+        async with anyio.create_task_group() as tasks:
+            if keep_alive is not None:
+                tasks.start_soon(keep_alive, owner)
+            tasks.start_soon(serve_requests, db, owner)
+            tasks.start_soon(sweep, db, owner)
+    except* Exception:
+        await _verify_owner(db, owner)
+        raise
+
+
+async def _verify_owner(db: Database, owner: Owner) -> None:
+    current = await db.read(lambda tx: owner_epoch(tx, owner.name))
+    if current != owner.owner_epoch:
+        raise OwnerFenced(what=owner.name, owner_epoch=owner.owner_epoch, current_epoch=current)
 
 
 async def _claim(db: Database) -> Owner:
@@ -111,9 +148,7 @@ async def _keep_alive(db: Database, lock: TryLock, beat: BeatFile, owner: Owner)
         newest = beat.read()
         if newest is not None and newest.owner_epoch > owner.owner_epoch:
             # Perhaps of an older database in this place: the row decides.
-            current = await db.read(lambda tx: owner_epoch(tx, owner.name))
-            if current != owner.owner_epoch:
-                raise OwnerFenced(what=owner.name, owner_epoch=owner.owner_epoch, current_epoch=current)
+            await _verify_owner(db, owner)
         beat.write(owner.owner_epoch)
         lock.try_acquire()
         await anyio.sleep(BEAT_MS / 1000)
