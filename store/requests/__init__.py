@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eventproc.store.requests.events import post
+from eventproc.store.requests.outcomes import Outcome, Outcomes
 from eventproc.store.requests.table import (
     OUTCOME_MEMORY_MS,
     Deadline,
@@ -22,6 +23,8 @@ from eventproc.store.requests.table import (
 __all__ = [
     "OUTCOME_MEMORY_MS",
     "Deadline",
+    "Outcome",
+    "Outcomes",
     "Request",
     "RequestStatus",
     "find_request",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import Final, TypeAlias
 
 import attrs
@@ -20,6 +21,7 @@ from eventproc.store.database import Tx, Watch
 from eventproc.store.model.errors import EventprocError, Expired, InProgress, InvalidArgument, NotFound
 from eventproc.store.model.failures import error_from_plain, error_to_plain
 from eventproc.store.requests.events import post
+from eventproc.store.requests.outcomes import Outcome, Outcomes
 
 OUTCOME_MEMORY_MS: Final = 24 * 3600 * 1000
 """How long an outcome is kept. A retry with an id older than this is refused, so that it never runs
@@ -65,6 +67,11 @@ class Request:
     finished_ms: int | None
     deadline: Deadline | None = None
     started: bool = False
+
+    def ended(self, outcome: Outcome) -> Request:
+        """Return the request as it is after it ended so."""
+        status = RequestStatus.DONE if outcome.error is None else RequestStatus.REJECTED
+        return attrs.evolve(self, status=status, error=outcome.error, finished_ms=outcome.finished_ms)
 
     def has_expired(self, tx: Tx) -> bool:
         """Return whether it must not be begun any more; once begun it always runs to its end."""
@@ -142,12 +149,16 @@ def start_request(tx: Tx, request: Request) -> None:
 def finish_request(tx: Tx, request_id: str, error: EventprocError | None = None) -> None:
     """Write the outcome of a pending request and thereby clear its intent."""
     status = RequestStatus.DONE if error is None else RequestStatus.REJECTED
-    body = None if error is None else json.dumps(error_to_plain(error))
+    plain = None if error is None else error_to_plain(error)
+    body = None if plain is None else json.dumps(plain)
     done = tx.execute(
         "UPDATE request SET status = ?, error = ?, finished_ms = ? WHERE id = ? AND status = 'pending'",
         (status.value, body, tx.now_ms, request_id),
     )
     assert done.rowcount == 1, f"request {request_id} was not pending"
+    # Made anew: the one that was raised holds the frames of this transaction.
+    outcome = Outcome(None if plain is None else error_from_plain(plain), tx.now_ms)
+    tx.after(partial(tx.shared.get(Outcomes).deliver, request_id, outcome))
     tx.wake(("request", request_id))
 
 

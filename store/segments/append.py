@@ -114,6 +114,13 @@ def append(
     return group.add(tx, stream_id, parts, tails, identity)
 
 
+def settle(tx: Tx, stream_id: int) -> None:
+    """Write what this group commit appends to the stream, for who must see it with SQL or ends its segments."""
+    group = tx.defer("appends", _GroupAppends)
+    if group.knows(stream_id):
+        group.flush(tx)
+
+
 def last_sequence(tx: Tx, stream_id: int, writer: str) -> int:
     """Return the sequence of the last append of `writer` to the stream, 0 when there is none.
 
@@ -149,6 +156,10 @@ class _GroupAppends:
         if any(identity.sequence <= other.sequence for other in here):
             return True
         return identity.sequence <= _stored_sequence(tx, stream_id, identity.writer)
+
+    def knows(self, stream_id: int) -> bool:
+        """Return whether a tail of the stream is remembered here."""
+        return any(known == stream_id for known, _ in self._tails)
 
     def tail(self, tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> _Tail:
         """Return where the next append to the segment goes. Raises NotFound, SegmentSealed."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments.append import settle
 from eventproc.store.segments.read import Blobs, decode, extents, segment_state
 from eventproc.store.segments.recent import Recent
 
@@ -23,7 +24,7 @@ def seal_segments(tx: Tx, stream_id: int, segments: Iterable[SegmentId], *, seal
 
     sealed_epoch: the epoch that replaces them, None when the whole stream is sealed.
     """
-    tx.flush_deferred()
+    settle(tx, stream_id)
     for segment in segments:
         state = segment_state(tx, stream_id, segment)
         assert state is not None and not state.sealed, (
@@ -52,7 +53,7 @@ def truncate_segments(
 
     The bytes before are freed by the reaper. A head never moves back: an older one is left alone.
     """
-    tx.flush_deferred()
+    settle(tx, stream_id)
     for segment in passed:
         state = segment_state(tx, stream_id, segment)
         if state is not None:
@@ -99,7 +100,7 @@ def _move_head(tx: Tx, stream_id: int, segment: SegmentId, offset: int, number: 
 
 def delete_segments(tx: Tx, stream: str, stream_id: int) -> None:
     """Make the stream's segments unreadable at once; the reaper frees their bytes."""
-    tx.flush_deferred()
+    settle(tx, stream_id)
     tx.execute("DELETE FROM segment WHERE stream_id = ?", (stream_id,))
     request_reaping(tx, stream, stream_id, deleted=True)
     recent = Recent.of(tx)

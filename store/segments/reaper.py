@@ -13,7 +13,7 @@ from typing import Final
 
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.append import WriterSequence, insert_blob, remember
+from eventproc.store.segments.append import WriterSequence, insert_blob, remember, settle
 from eventproc.store.segments.block import EventBlock, join
 from eventproc.store.segments.read import Blobs, Extent, decode, extents, segment_state
 
@@ -53,7 +53,7 @@ def join_step(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | 
     Returns the offset to look at next, or None when the rest of the segment is not worth it yet.
     Readers never notice: an offset finds its bytes wherever they lie.
     """
-    tx.flush_deferred()
+    settle(tx, stream_id)
     found = extents(tx, stream_id, segment, offset, limit=STEP_EXTENTS_MAX)
     if not found:
         return None
@@ -64,7 +64,8 @@ def join_step(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | 
         run.append(extent)
     if len(run) < JOIN_EXTENTS_MIN:
         passed = found[: len(run) + 1]
-        return passed[-1].end if len(passed) > len(run) else None
+        # At the tail, what is found is the last extent, which ends where we are: nothing is left to look at.
+        return passed[-1].end if len(passed) > len(run) and passed[-1].end > offset else None
     _replace_by_blob(tx, stream_id, segment, run)
     return run[-1].end
 
