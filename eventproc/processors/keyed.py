@@ -20,7 +20,7 @@ from eventproc.store.background import Background
 E = TypeVar("E")
 
 ITEMS_A_TURN: Final = 64
-"""Items of one key that a worker runs before other keys get their turn; also between scheduling points."""
+"""Items that a worker runs between two scheduling points, and of one key before others get their turn."""
 
 WAITING_MAX: Final = 10_000
 """Items that may wait before `put` does. They are events that were read and not yet handled: more is
@@ -44,6 +44,7 @@ class KeyedWorkers(Generic[E]):
         self._ready: deque[object] = deque()
         self._idle: deque[anyio.Event] = deque()
         self._unfinished = 0
+        self._waking = False
         self._space = anyio.Event()
         self._done = anyio.Event()
         self._failure: BaseException | None = None
@@ -86,11 +87,11 @@ class KeyedWorkers(Generic[E]):
                 own = key if key is not None else object()
                 self._by_key[own] = deque((item,))
                 self._ready.append(own)
-                if self._idle:
-                    self._idle.popleft().set()
             else:
                 waiting.append(item)
             self._unfinished += 1
+            if not self._waking:
+                self._maybe_wake()
             while self._unfinished >= self._waiting_max and self._failure is None:
                 if self._space.is_set():
                     self._space = anyio.Event()
@@ -113,15 +114,19 @@ class KeyedWorkers(Generic[E]):
 
     async def _work(self) -> None:
         handler, by_key, ready = self._handler, self._by_key, self._ready
+        turn = 0
         try:
             while True:
                 while not ready:
                     wake = anyio.Event()
                     self._idle.append(wake)
                     await wake.wait()
+                    self._waking = False
                 key = ready.popleft()
+                self._maybe_wake()
                 waiting = by_key[key]
-                for _ in range(min(len(waiting), ITEMS_A_TURN)):
+                count = min(len(waiting), ITEMS_A_TURN)
+                for _ in range(count):
                     await handler(waiting[0])
                     waiting.popleft()
                     self._finished()
@@ -129,13 +134,25 @@ class KeyedWorkers(Generic[E]):
                     ready.append(key)
                 else:
                     del by_key[key]
-                await anyio.lowlevel.checkpoint()
+                turn += count
+                if turn >= ITEMS_A_TURN:
+                    turn = 0
+                    await anyio.lowlevel.checkpoint()
         except Exception as error:
             if self._failure is None:
                 self._failure = error
             self._space.set()
             self._done.set()
             self._tasks.cancel()
+
+    def _maybe_wake(self) -> None:
+        """Wake one idle worker if a key is ready; it wakes the next, each only if one is needed:
+
+        handlers that never wait are run by few workers, those that do by all of them.
+        """
+        if self._ready and self._idle and not self._waking:
+            self._waking = True
+            self._idle.popleft().set()
 
     def _finished(self) -> None:
         self._unfinished -= 1
