@@ -205,11 +205,16 @@ def test_requests_are_posted_found_and_waited_for(ep: BlockingEventproc, stream:
     assert [request.id for request in ep.requests(limit=1)] == [posted.id]
 
 
+def _threads() -> list[threading.Thread]:
+    """Return the threads that a program waits for when it ends."""
+    return [thread for thread in threading.enumerate() if not thread.daemon]
+
+
 @pytest.mark.parametrize("use", [BlockingEventproc.scopes, lambda ep: ep.create_scope("t")])
 def test_after_the_end_of_its_block_the_directory_is_closed(
     use: Callable[[BlockingEventproc], object], tmp_path: Path
 ) -> None:
-    threads = set(threading.enumerate())
+    threads = set(_threads())
     with eventproc.open_blocking(tmp_path / "data") as ep:
         ep.create_scope("s")
         writer = ep.create_stream("s/t").writer()
@@ -219,14 +224,14 @@ def test_after_the_end_of_its_block_the_directory_is_closed(
             writer.post(b"2")
     with pytest.raises(Closed):
         use(ep)
-    assert set(threading.enumerate()) <= threads
+    assert set(_threads()) <= threads
 
 
 def test_a_directory_that_is_missing_is_refused(tmp_path: Path) -> None:
-    threads = set(threading.enumerate())
+    threads = set(_threads())
     with pytest.raises(StoreMissing), eventproc.open_blocking(tmp_path / "data", create=False):
         pass
-    assert set(threading.enumerate()) <= threads
+    assert set(_threads()) <= threads
 
 
 def test_a_reader_waits_for_what_another_thread_writes(stream: BlockingStream) -> None:
