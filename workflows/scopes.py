@@ -11,7 +11,7 @@ import attrs
 
 from eventproc.store.catalog import SCOPE, Scope, get_scope, get_stream, stream_names
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import ScopeNotEmpty
+from eventproc.store.model.errors import IllegalTransition, ScopeNotEmpty
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.states import ScopeEvent, ScopeState, advance_scope
 from eventproc.store.records import create, delete, find, replace
@@ -21,20 +21,33 @@ from eventproc.workflows.requests import DeleteScope, DeleteStream, SealStream
 
 
 def create_scope(tx: Tx, name: str) -> Scope:
-    """Make a scope; one that is there is fine. Raises InvalidArgument."""
+    """Make a scope; one that is there is fine.
+
+    Raises InvalidArgument, and IllegalTransition while one of that name is being deleted.
+    """
     check_scope_name(name)
     if (found := find(tx, SCOPE, name)) is not None:
+        _verify_active(found.value, "create")
         return found.value
     return create(tx, SCOPE, name, Scope(name=name, created_ms=tx.now_ms)).value
 
 
 def delete_empty_scope(tx: Tx, name: str) -> None:
-    """Remove a scope without streams. Raises InvalidArgument, NotFound, ScopeNotEmpty."""
+    """Remove a scope without streams.
+
+    Raises InvalidArgument, NotFound, ScopeNotEmpty, and IllegalTransition while a request deletes it.
+    """
     check_scope_name(name)
     found = get_scope(tx, name)
+    _verify_active(found.value, "delete")
     if streams := stream_names(tx, name):
         raise ScopeNotEmpty(scope=name, streams=len(streams))
     delete(tx, SCOPE, found)
+
+
+def _verify_active(scope: Scope, event: str) -> None:
+    if scope.state is not ScopeState.ACTIVE:
+        raise IllegalTransition(state=scope.state.value, event=event, name=f"scope {scope.name}")
 
 
 def check(tx: Tx, request: DeleteScope) -> bool:

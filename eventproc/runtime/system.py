@@ -48,11 +48,18 @@ class Eventproc:
         return self._db
 
     async def create_scope(self, name: str) -> None:
-        """Make a scope; one that is there is fine. Raises InvalidArgument."""
+        """Make a scope; one that is there is fine.
+
+        Raises InvalidArgument, and IllegalTransition while one of that name is being deleted.
+        """
         await self._db.write(lambda tx: create_scope(tx, name))
 
     async def delete_scope(self, name: str, *, recursive: bool = False, timeout_ms: int = WAIT_MS) -> None:
-        """Remove a scope. Raises NotFound, and ScopeNotEmpty unless `recursive`, which deletes its streams."""
+        """Remove a scope.
+
+        Raises NotFound, and unless `recursive`, which deletes its streams, ScopeNotEmpty, and
+        IllegalTransition while it is being deleted.
+        """
         if recursive:
             await perform.perform(self._db, DeleteScope(name), timeout_ms=timeout_ms)
         else:

@@ -13,7 +13,7 @@ from eventproc.store.catalog import Stream as StreamRecord
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.epochs import Epoch, merge_ranges, split_ranges
-from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.errors import InvalidArgument, InvalidCut
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.history import find_segment
 from eventproc.store.model.ids import SegmentId
@@ -196,9 +196,7 @@ class Stream:
         StreamReplaced, StreamSealed, InProgress.
         """
         if cut.stream != self.name:
-            raise InvalidArgument(
-                what="cut", value=str(cut), reason=f"it is of {cut.stream}, not of {self.name}"
-            )
+            raise InvalidCut(stream=self.name, cut=str(cut), reason=f"it is a cut of {cut.stream}")
         request = TruncateStream(self.name, cut.stream_id, dict(cut.offsets))
         await perform(self._db, request, timeout_ms=timeout_ms)
 

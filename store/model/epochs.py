@@ -117,12 +117,18 @@ def next_epoch(
     New segments are numbered in the order of `ranges`, from the highest active number on; several merges
     and splits in one scale are fine, as is a segment replaced by one of the same range. `now_ms` is raised
     to one past the current epoch's time if need be. `stream` is for the errors' texts.
-    Raises ScaleRefused if a segment is not active, InvalidArgument if `ranges` do not cover exactly what
-    `seal` covers, once; then ScaleRefused if fewer than segments_min, or more than SEGMENTS_MAX, would
-    remain: in this order, as reference pravega.md 1.10.
+    Raises ScaleRefused if a segment is not active, InvalidArgument if one is named twice or `ranges` do not
+    cover exactly what `seal` covers, once; then ScaleRefused if fewer than segments_min, or more than
+    SEGMENTS_MAX, would remain: in this order, as reference pravega.md 1.10.
     """
     sealed = frozenset(seal)
     _verify_active(current, sealed, stream)
+    if len(sealed) != len(seal):
+        raise InvalidArgument(
+            what="segments to seal",
+            value=", ".join(map(format_segment, seal)),
+            reason="each may be named only once",
+        )
     _verify_ranges(tuple(current.by_id[identifier].range for identifier in sealed), ranges)
     remaining = len(current.segments) - len(sealed) + len(ranges)
     if not segments_min <= remaining <= SEGMENTS_MAX:

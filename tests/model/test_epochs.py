@@ -105,6 +105,11 @@ def test_only_active_segments_can_be_sealed_and_that_is_said_first(seal: list[in
         scaled(FIVE, seal, [(0.5, 0.1)])
 
 
+def test_a_segment_is_sealed_once() -> None:
+    with pytest.raises(InvalidArgument, match=r"'0\.0, 4\.0, 0\.0': each may be named only once"):
+        scaled(FIVE, [0, 4, 0], [(0.0, 0.2), (0.8, 1.0)])
+
+
 @pytest.mark.acceptance("A1")
 def test_a_scale_leaves_at_least_the_fewest_segments_wanted() -> None:
     assert len(scaled(FIVE, [0, 1], [(0.0, 0.4)], segments_min=4).segments) == 4
