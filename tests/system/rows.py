@@ -10,6 +10,9 @@ import itertools
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 
+STREAM = "town/square"
+"""The stream that most tests are about."""
+
 KEYS = 12
 BATCH_MAX = 8
 

@@ -14,12 +14,9 @@ import eventproc
 from eventproc.store.model.errors import StillPending
 from eventproc.testing import check
 from tests.database.processes import PATIENCE_S, Child
-from tests.system.rows import check_rows
+from tests.system.rows import STREAM, check_rows
 
 T = TypeVar("T")
-
-STREAM = "town/square"
-"""The stream that a test is about; `Arena.found` makes it."""
 
 
 class Arena:

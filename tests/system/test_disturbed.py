@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from tests.database.processes import Child
-from tests.system.support import STREAM, Arena, hear
+from tests.system.support import Arena, hear
 
 pytestmark = pytest.mark.torture
 
@@ -52,7 +50,7 @@ def test_everything_at_once_loses_nothing(arena: Arena) -> None:
 
 def test_the_last_one_to_leave_may_be_disturbed_and_killed(arena: Arena) -> None:
     arena.found(durability="os")
-    for life in itertools.islice(itertools.count(), 3):
+    for life in range(2):
         with arena.start("disturbed", f"parent-{life}") as parent:
             parent.say(f"fork child-{life}")
             hear(parent, "forked")
@@ -60,4 +58,3 @@ def test_the_last_one_to_leave_may_be_disturbed_and_killed(arena: Arena) -> None
                 hear(parent, "written")
             parent.kill()
         arena.check()
-    assert STREAM.startswith("town/")

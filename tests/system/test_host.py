@@ -22,7 +22,8 @@ from eventproc.workflows.requests import (
     UpdateStream,
 )
 from tests.database.processes import Child
-from tests.system.support import STREAM, Arena, bury, hear, settle, wait_until, waits_for_flock
+from tests.system.rows import STREAM
+from tests.system.support import Arena, bury, hear, settle, wait_until, waits_for_flock
 
 pytestmark = pytest.mark.torture
 
@@ -58,8 +59,16 @@ async def requests_for_fifty(ep: eventproc.Eventproc) -> list[AnyRequest]:
     return asked
 
 
-@pytest.mark.parametrize("count", [3, 6, 7, 9])
-@pytest.mark.parametrize("point", [faults.WRITE_BEGUN, faults.WRITE_COMMITTED])
+@pytest.mark.parametrize(
+    ("point", "count"),
+    [
+        (faults.WRITE_BEGUN, 3),
+        (faults.WRITE_COMMITTED, 5),
+        (faults.WRITE_COMMIT, 6),
+        (faults.WRITE_COMMITTED, 7),
+        (faults.WRITE_BEGUN, 9),
+    ],
+)
 def test_another_process_finishes_fifty_requests_of_a_killed_host_each_once(
     arena: Arena, point: str, count: int
 ) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 import eventproc
 from tests.database.processes import Child
-from tests.system.rows import check_rows
-from tests.system.support import STREAM, Arena, hear
+from tests.system.rows import STREAM, check_rows
+from tests.system.support import Arena, hear
 
 pytestmark = pytest.mark.torture
 

@@ -32,9 +32,8 @@ from eventproc.store.faults import NO_FAULTS
 from tests.system.commands import obey
 from tests.system.harm import Harm
 from tests.system.lives import live
-from tests.system.rows import batches, key_of, payload_of
+from tests.system.rows import STREAM, batches, key_of, payload_of
 from tests.system.say import SayHandler, say
-from tests.system.support import STREAM
 from tests.torture.worker import Mortal
 
 WRITTEN_EACH = 20

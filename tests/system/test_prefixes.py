@@ -1,0 +1,76 @@
+"""Power loss keeps a prefix of the log: each is a past of the whole system, and the system goes on from it."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc.store import faults
+from eventproc.testing import check
+from tests.system.lives import SCOPE, Lived
+from tests.system.rows import check_rows
+from tests.system.support import Arena, bury, read_all, settle
+from tests.torture.test_wal_prefixes import frame_ends
+
+pytestmark = pytest.mark.torture
+
+GROUPS = 24
+SETTLED_EACH = 8
+"""Of so many prefixes one is not only looked at: its requests are finished, as the next host would."""
+
+
+async def rows_of(ep: eventproc.Eventproc) -> dict[str, int]:
+    """Assert that what is there holds together; return {stream: rows}."""
+    await check(ep.db)
+    found: dict[str, int] = {}
+    scopes = {scope.name for scope in await ep.scopes()}
+    for stream in await ep.streams(SCOPE) if SCOPE in scopes else []:
+        name = stream.name.partition("/")[2]
+        if not name.endswith("-ballast"):
+            found[name] = check_rows(await read_all(ep, stream.name), {name: 0})[name]
+    return found
+
+
+async def rows_when_settled(ep: eventproc.Eventproc) -> dict[str, int]:
+    found = await rows_of(ep)
+    await settle(ep)
+    after = await rows_of(ep)
+    assert {name: rows for name, rows in after.items() if rows or name in found} == found
+    return found
+
+
+def after_power_loss(arena: Arena, wal: bytes, base: Path, *, settled: bool) -> dict[str, int]:
+    """Open a copy of the directory whose log is `wal`; return {stream: rows}."""
+    base.mkdir()
+    shutil.copy(arena.directory / "eventproc.db", base)
+    (base / "eventproc.db-wal").write_bytes(wal)
+
+    async def main() -> dict[str, int]:
+        async with eventproc.open(base, host=settled) as ep:
+            return await (rows_when_settled if settled else rows_of)(ep)
+
+    return anyio.run(main)
+
+
+def test_every_prefix_of_the_log_is_a_past_that_holds_together(arena: Arena, tmp_path: Path) -> None:
+    arena.found(durability="os")
+    with arena.start("live", "ada", "kill", faults.WRITE_COMMITTED, GROUPS, ready="") as mortal:
+        bury(mortal)
+    wal = (arena.directory / "eventproc.db-wal").read_bytes()
+    pasts: list[dict[str, int]] = []
+    for number, end in enumerate(frame_ends(wal)):
+        settled = number % SETTLED_EACH == 0
+        pasts.append(after_power_loss(arena, wal[:end], tmp_path / f"cut-{end}", settled=settled))
+    assert len(pasts) > GROUPS, "less than a frame for each group: this shows nothing"
+    for before, after in pairwise(pasts):
+        assert all(after.get(name, -1) >= rows for name, rows in before.items()), (before, after)
+    lived = Lived(arena.journal / "ada.lives")
+    assert all(pasts[-1][name] >= rows for name, rows in lived.acked.items())
+    assert max(pasts[-1].values()) > 0
+    assert len({tuple(past.items()) for past in pasts}) > 3, "pasts with the same rows only"
+    assert arena.call(rows_when_settled) == pasts[-1]
