@@ -17,7 +17,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import get_progress
-from eventproc.store.records import keys, replace
+from eventproc.store.records import delete_all, keys, replace
 from eventproc.store.requests import forget_outcomes
 from eventproc.store.segments import forget_writers, free_step, truncate_segments
 
@@ -86,5 +86,5 @@ def _forget_history(tx: Tx, stream_id: int, stream: Stream | None) -> bool:
             "DELETE FROM segment WHERE stream_id = ? AND sealed_epoch <= ? AND head = sealed_length",
             (stream_id, stream.first_epoch),
         )
-    tx.executemany("DELETE FROM record WHERE kind = ? AND key = ?", [(EPOCH.name, key) for key in old])
+    delete_all(tx, EPOCH, old)
     return len(old) < EPOCHS_A_STEP

@@ -5,7 +5,17 @@ from __future__ import annotations
 from eventproc.store.records.codec import from_json, to_json
 from eventproc.store.records.kinds import Kind, Upcast
 from eventproc.store.records.modify import modify
-from eventproc.store.records.table import ABSENT, Versioned, create, delete, find, get, keys, replace
+from eventproc.store.records.table import (
+    ABSENT,
+    Versioned,
+    create,
+    delete,
+    delete_all,
+    find,
+    get,
+    keys,
+    replace,
+)
 
 __all__ = [
     "ABSENT",
@@ -14,6 +24,7 @@ __all__ = [
     "Versioned",
     "create",
     "delete",
+    "delete_all",
     "find",
     "from_json",
     "get",

@@ -105,7 +105,8 @@ def submit_request(
     returned id is then that of the other. Raises InProgress for one with a different body, Expired for an
     id older than OUTCOME_MEMORY_MS that is not known any more, InvalidArgument for no UUIDv7.
     """
-    if (repeated := find_request(tx, request_id)) is not None:
+    repeated, other = _find_both(tx, request_id, target, kind)
+    if repeated is not None:
         if (repeated.target, repeated.kind, repeated.body) != (target, kind, body):
             raise InvalidArgument(
                 what="request id", value=request_id, reason="it belongs to a different request"
@@ -119,7 +120,7 @@ def submit_request(
         ) from error
     if age_ms > OUTCOME_MEMORY_MS:
         raise Expired(target=target, request_id=request_id)
-    if (other := _find_intent(tx, target, kind)) is not None:
+    if other is not None:
         if other.body != body:
             raise InProgress(target=target, kind=kind, request_id=other.id)
         return other
@@ -206,8 +207,16 @@ def forget_outcomes(tx: Tx, *, limit: int = 1000) -> bool:
     return done.rowcount == limit
 
 
-def _find_intent(tx: Tx, target: str, kind: str) -> Request | None:
-    return _one(tx, "target = ? AND kind = ? AND status = 'pending'", (target, kind))
+def _find_both(tx: Tx, request_id: str, target: str, kind: str) -> tuple[Request | None, Request | None]:
+    """Return the request of that id, and another that is the intent of (target, kind); one statement."""
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM request WHERE id = ?1 UNION ALL SELECT {_COLUMNS} FROM request"
+        " WHERE target = ?2 AND kind = ?3 AND status = 'pending' AND id <> ?1",
+        (request_id, target, kind),
+    ).fetchall()
+    found = [_request(row) for row in rows]
+    same = next((request for request in found if request.id == request_id), None)
+    return same, next((request for request in found if request.id != request_id), None)
 
 
 def _one(tx: Tx, where: str, parameters: tuple[str, ...]) -> Request | None:
