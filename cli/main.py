@@ -16,11 +16,15 @@ from types import MappingProxyType
 from typing import Final
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, shell_complete
 
 from eventproc._version import __version__
 from eventproc.cli import failures
 from eventproc.cli.settings import Settings, global_options
+
+PROGRAM: Final = "eventproc"
+COMPLETE_VARIABLE: Final = "_EVENTPROC_COMPLETE"
+"""What a shell's completion script sets, and click looks for."""
 
 COMMANDS: Final = MappingProxyType(
     {
@@ -97,26 +101,30 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line in this process: the same as `main`, for those who go on afterwards."""
     settings = Settings()
     try:
-        code = root.main(
-            args=None if arguments is None else list(arguments),
-            prog_name="eventproc",
-            standalone_mode=False,
-            obj=settings,
-        )
+        code = _invoke(sys.argv[1:] if arguments is None else list(arguments), settings)
         sys.stdout.flush()
+    except click.exceptions.Exit as done:
+        return done.exit_code
     except BaseException as why:
-        if settings.debug and not isinstance(why, (SystemExit, click.exceptions.Exit)):
+        if settings.debug:
             import traceback
 
             traceback.print_exception(why)
         return _explain(why)
+    return code
+
+
+def _invoke(arguments: list[str], settings: Settings) -> int:
+    # Not click's own main: that one has words and exit codes of its own for Ctrl-C and for closed pipes.
+    if instruction := os.environ.get(COMPLETE_VARIABLE):
+        return shell_complete(root, {"obj": settings}, PROGRAM, COMPLETE_VARIABLE, instruction)
+    with root.make_context(PROGRAM, arguments, obj=settings) as context:
+        code: object = root.invoke(context)
     return code if isinstance(code, int) else failures.OK
 
 
 def _explain(why: BaseException) -> int:
     """Say in one line what happened, and return the exit code."""
-    if isinstance(why, SystemExit):
-        return why.code if isinstance(why.code, int) else failures.FAILED
     why = failures.innermost(why)
     if isinstance(why, BrokenPipeError):
         # Who read our output is gone. What is still in the buffer must not fail again when Python exits.

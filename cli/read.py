@@ -25,6 +25,9 @@ from eventproc.store.segments import Event
 
 ENDLESS: Final = 2**63 - 1
 
+LINES_MAX: Final = 1000
+"""Events printed at once; a batch of small events is hundreds of times larger as text than as bytes."""
+
 
 @attrs.frozen
 class Wanted:
@@ -115,7 +118,13 @@ class _Printer:
         self._encode = json.JSONEncoder(ensure_ascii=False).encode
 
     def print(self, events: Iterable[Event]) -> int:
-        """Print the events, flush, and return their number."""
+        """Print the events, and return their number."""
+        rest, count = iter(events), 0
+        while found := self._print_some(islice(rest, LINES_MAX)):
+            count += found
+        return count
+
+    def _print_some(self, events: Iterable[Event]) -> int:
         lines = [self._form(event) for event in events]
         if self._output == "json" and lines:
             # One array over all batches, valid as soon as it is closed.
@@ -164,6 +173,7 @@ def _line_for_people(event: Event) -> str:
 
 def _put(text: str) -> None:
     # Bytes, whatever the locale; half of a surrogate pair, in a header, becomes its JSON escape.
-    stdout = sys.stdout.buffer
-    stdout.write(text.encode("utf-8", "backslashreplace"))
+    stdout, rest = sys.stdout.buffer, memoryview(text.encode("utf-8", "backslashreplace"))
+    while rest:  # an unbuffered one (PYTHONUNBUFFERED) may take less than all
+        rest = rest[stdout.write(rest) :]
     stdout.flush()

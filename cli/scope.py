@@ -18,9 +18,10 @@ from eventproc.cli.settings import (
 )
 from eventproc.cli.show import Row, show_rows
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import stream_names
+from eventproc.store.catalog import get_scope, stream_names
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import ScopeNotEmpty
+from eventproc.store.model.names import check_scope_name
 from eventproc.workflows.requests import AnyRequest, DeleteScope
 
 
@@ -82,6 +83,8 @@ def delete(
     """Delete a scope, which must be empty unless --recursive is given."""
 
     def request(tx: Tx) -> AnyRequest:
+        check_scope_name(name)
+        get_scope(tx, name)
         if not recursive and (streams := stream_names(tx, name)):
             raise ScopeNotEmpty(scope=name, streams=len(streams))
         return DeleteScope(name)

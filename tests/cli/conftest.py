@@ -1,0 +1,54 @@
+"""The command line for tests: in this process, where that is enough, and a directory with a stream in it."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+from eventproc.cli.main import run
+from tests.cli.shell import Result
+
+
+class Cli:
+    """Runs commands on one directory in this process, and gives back what they printed."""
+
+    def __init__(
+        self, directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.directory = directory
+        self._capsys = capsys
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, *arguments: object, stdin: bytes = b"") -> Result:
+        self._capsys.readouterr()
+        handlers, level = logging.root.handlers[:], logging.root.level
+        with self._monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            code = run(["-C", str(self.directory), *map(str, arguments)])
+        # A command prepares the log of a process of its own; here there is a life after it.
+        logging.root.handlers[:] = handlers
+        logging.root.setLevel(level)
+        printed = self._capsys.readouterr()
+        return Result(code, printed.out, printed.err)
+
+
+@pytest.fixture
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """A directory without scopes."""
+    made = Cli(tmp_path / "home", capsys, monkeypatch)
+    assert made("init").code == 0
+    return made
+
+
+@pytest.fixture
+def shop(cli: Cli) -> Cli:
+    """A directory with the stream shop/orders: two segments, three events of the key k, nine bytes each."""
+    cli("scope", "create", "shop").ok()
+    cli("stream", "create", "shop/orders", "--segments", 2).ok()
+    rows = b"".join(b'{"k":"customer-42","n":%d}\n' % number for number in range(3))
+    cli("write", "shop/orders", "--format", "jsonl", "--key", "k", stdin=rows).ok()
+    return cli

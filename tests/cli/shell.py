@@ -1,0 +1,69 @@
+"""The command line as a process of its own, and what it printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+REPOSITORY = Path(__file__).parents[2]
+PATIENCE_S = 60
+COMMAND = [sys.executable, "-c", "import sys; from eventproc.cli.main import main; sys.exit(main())"]
+
+
+class Result(NamedTuple):
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    def ok(self) -> str:
+        """Return what it printed, asserting that it went well."""
+        assert self.code == 0, self.err
+        return self.out
+
+    def json(self) -> Any:
+        return json.loads(self.ok())
+
+    def rows(self) -> list[Any]:
+        """Return its JSON lines."""
+        return [json.loads(line) for line in self.ok().split("\n") if line]
+
+    def refused(self, code: int) -> str:
+        """Return the one line on stderr, asserting the exit code and that nothing else was printed."""
+        assert (self.code, self.out, self.err.count("\n")) == (code, "", 1), self
+        assert self.err.startswith("eventproc: ")
+        return self.err
+
+
+def environment(**changes: str) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(REPOSITORY)} | changes
+
+
+def shell(*arguments: object, stdin: bytes = b"", before: Sequence[str] = ()) -> Result:
+    """Run a command to its end. before: what it is run by, such as `unshare`."""
+    done = subprocess.run(
+        [*before, *COMMAND, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        env=environment(),
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def started(*arguments: object) -> subprocess.Popen[bytes]:
+    """Start a command with pipes for all it says and hears; the caller ends it."""
+    return subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )

@@ -1,0 +1,214 @@
+"""A disk that is full or read-only, and what the doctor finds.
+
+The real disks are small ones of their own, mounted where nobody else sees them; where the machine does not
+allow that, only the simulated ones are tried.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from eventproc.cli import session
+from eventproc.runtime import Eventproc
+from eventproc.runtime import open as open_directory
+from eventproc.testing import disk_full
+from tests.cli.conftest import Cli
+from tests.cli.shell import COMMAND, PATIENCE_S, environment, started
+from tests.cli.test_streams import everything
+
+ROW = b"x" * 99_999 + b"\n"
+
+
+def _private_mounts() -> list[str]:
+    """Return the command that may mount: as root, or as root of a user namespace; empty when neither may."""
+    for command in (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"]):
+        try:
+            trial = [*command, "mount", "-t", "tmpfs", "none", "/mnt"]
+            if subprocess.run(trial, capture_output=True, check=False).returncode == 0:
+                return command
+        except OSError:
+            return []
+    return []
+
+
+MOUNTS: Final = _private_mounts()
+
+
+def on_a_disk(script: str, place: Path) -> list[str]:
+    """Run a shell script that may mount, with `ev` for the command line; return its lines."""
+    program = " ".join(f"'{word}'" for word in COMMAND)
+    shell = f"set -eu; cd '{place}'; ev() {{ {program} \"$@\"; }}\n{script}"
+    done = subprocess.run(
+        [*MOUNTS, "bash", "-c", shell],
+        capture_output=True,
+        env=environment(),
+        timeout=PATIENCE_S,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+if MOUNTS:
+
+    def test_a_full_disk_refuses_in_one_line_and_keeps_what_was_written(tmp_path: Path) -> None:
+        (tmp_path / "disk").mkdir()
+        (tmp_path / "rows").write_bytes(ROW * 40)
+        lines = on_a_disk(
+            """
+            mount -t tmpfs -o size=2m none disk
+            export EVENTPROC_DIR=disk/home
+            ev -q init; ev -q scope create s; ev -q stream create s/x
+            code=0; ev write s/x rows >acknowledged 2>error || code=$?
+            echo $code; wc -l <error; cat error
+            tail -n 1 acknowledged || true; ev read s/x | wc -l
+            mount -o remount,size=20m disk
+            ev write s/x rows | tail -n 1; ev read s/x | wc -l
+            """,
+            tmp_path,
+        )
+        assert lines[:2] == ["6", "1"]
+        assert "the disk is full" in lines[2]
+        kept = int(lines[-3])
+        acknowledged = int(lines[3].removeprefix("written ")) if len(lines) == 7 else 0
+        assert (acknowledged, lines[-2], int(lines[-1])) == (kept, "written 40", kept + 40)
+
+    def test_a_disk_too_small_for_a_directory_is_full(tmp_path: Path) -> None:
+        (tmp_path / "disk").mkdir()
+        lines = on_a_disk(
+            """
+            mount -t tmpfs -o size=48k none disk
+            code=0; ev -C disk/home init 2>error || code=$?
+            echo $code; wc -l <error; cat error
+            mount -o remount,size=20m disk
+            ev -q -C disk/home init; ev -C disk/home scope list -o json
+            """,
+            tmp_path,
+        )
+        assert lines[:2] == ["6", "1"]
+        assert "full" in lines[2]
+        assert lines[3:] == ["[]"]
+
+    def test_a_read_only_disk_is_refused_and_left_alone(tmp_path: Path) -> None:
+        (tmp_path / "disk").mkdir()
+        lines = on_a_disk(
+            """
+            mount -t tmpfs none disk
+            ev -q -C disk/home init; ev -q -C disk/home scope create s
+            mount -o remount,ro disk
+            find disk -type f | sort | xargs cksum >before
+            for command in 'stream list' 'init' 'doctor' 'scope create t' 'run'; do
+                code=0; ev -C disk/home $command 2>error || code=$?
+                echo "$code $(wc -l <error) $(cat error)"
+            done
+            code=0; ev -C disk/new init 2>error || code=$?
+            echo "$code $(wc -l <error) $(cat error)"
+            find disk -type f | sort | xargs cksum | diff before -
+            """,
+            tmp_path,
+        )
+        assert [line.split()[:2] for line in lines] == [["6", "1"]] * 6
+        assert all("not writable" in line or "Read-only" in line for line in lines)
+
+
+def test_a_database_that_cannot_grow_refuses_what_does_not_fit(
+    shop: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def open_full(
+        path: str | os.PathLike[str], *, create: bool, host: bool
+    ) -> AsyncIterator[Eventproc]:
+        async with open_directory(path, create=create, host=host) as ep, disk_full(ep.db):
+            yield ep
+
+    before = everything(shop)
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "open_directory", open_full)
+        done = shop("write", "shop/orders", stdin=ROW)
+    assert (done.code, done.out) == (6, "")
+    assert "the disk is full" in done.err
+    assert done.err.count("\n") == 1
+    assert everything(shop) == before
+
+
+def test_the_doctor_finds_a_healthy_directory_healthy(shop: Cli) -> None:
+    found = shop("doctor", "-o", "json").json()
+    assert (found["healthy"], found["quick_check"], found["journal_mode"]) == (True, "ok", "wal")
+    assert found["schema"] == found["schema_known"]
+    assert found["problems"] == []
+    assert shop("doctor").ok().endswith("healthy\n")
+
+
+def test_the_doctor_names_who_lives_and_who_died(shop: Cli) -> None:
+    with started("-C", shop.directory, "run") as server:
+        assert server.stderr is not None
+        server.stderr.readline()
+        server.kill()
+        server.wait()
+        with started("-C", shop.directory, "run") as other:
+            assert other.stderr is not None
+            other.stderr.readline()
+            (shop.directory / "instances" / "0123.lock").write_text("4711\n")
+            found = shop("doctor", "-o", "json").json()
+            states = {row["pid"]: row["state"] for row in found["instances"]}
+            assert states == {4711: "dead", other.pid: "alive"}
+            assert f"{other.pid}" in shop("doctor").ok()
+            other.terminate()
+
+
+def test_the_doctor_names_the_process_that_is_stopped_inside_the_write_lock(shop: Cli) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from eventproc.store.clock import SystemClock;"
+        "from eventproc.store.database.locks import WriteLock;"
+        "clock = SystemClock(); lock = WriteLock(Path(sys.argv[1]), clock);"
+        "clock.monotonic_ms = lambda: SystemClock().monotonic_ms() - 5000;"
+        "lock.acquire(); print('held', flush=True); sys.stdin.read()"
+    )
+    command = [COMMAND[0], "-c", code, str(shop.directory / "write.lock")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        done = shop("doctor")
+        assert done.code == 1
+        assert f"process {holder.pid} has been inside write.lock for 5." in done.out
+        assert done.out.endswith("not healthy\n")
+        holder.kill()
+
+
+def test_the_doctor_finds_bytes_that_are_gone(shop: Cli) -> None:
+    shop("write", "shop/orders", stdin=ROW).ok()
+    broken = sqlite3.connect(shop.directory / "eventproc.db")
+    broken.execute("DELETE FROM blob")
+    broken.commit()
+    broken.close()
+    done = shop("doctor", "-o", "json")
+    assert done.code == 1
+    assert "1 extents refer to bytes that are not there" in done.out
+
+
+def test_the_doctor_finds_a_damaged_page(shop: Cli) -> None:
+    for _ in range(10):
+        shop("write", "shop/orders", stdin=ROW).ok()
+    database = sqlite3.connect(shop.directory / "eventproc.db")
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    (root,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'extent'").fetchone()
+    (page_bytes,) = database.execute("PRAGMA page_size").fetchone()
+    database.close()
+    with open(shop.directory / "eventproc.db", "r+b") as file:
+        file.seek((root - 1) * page_bytes)
+        file.write(b"\xff" * 100)
+    done = shop("doctor", "-o", "json")
+    assert done.code == 1
+    assert '"healthy": false' in done.out
+    assert "Traceback" not in done.err

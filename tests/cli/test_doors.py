@@ -1,0 +1,196 @@
+"""Wrong input at the command line's door: one clear line, the right exit code, and nothing changed."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.shell import shell
+from tests.cli.test_streams import everything
+
+
+@pytest.mark.parametrize(
+    "arguments, code, why",
+    [
+        ("stream describe none/orders", 3, "no scope 'none'"),
+        ("stream describe shop/none", 3, "no stream 'shop/none'"),
+        ("stream create none/orders", 3, "no scope 'none'"),
+        ("stream seal shop/none", 3, "no stream 'shop/none'"),
+        ("stream update shop/none --segments 2", 3, "no stream"),
+        ("read shop/none", 3, "no stream"),
+        ("write shop/none", 3, "no stream"),
+        ("scope delete none", 3, "no scope"),
+        ("scope delete none --recursive", 3, "no scope"),
+        ("stream split shop/orders 7.0", 3, "7.0"),
+        ("scope create b@d", 2, "only letters"),
+        ("scope create _mine", 2, "the system's own"),
+        ("scope delete _system --recursive", 2, "the system's own"),
+        ("stream create shop/b@d", 2, "only letters"),
+        ("stream create orders", 2, "scope/stream"),
+        ("stream create shop/orders/x", 2, "scope/stream"),
+        ("stream list b@d", 2, "only letters"),
+        ("stream seal _system/request", 2, "the system's own"),
+        ("stream create shop/x --segments 0", 2, "1 to 1024"),
+        ("stream create shop/x --segments 1025", 2, "1 to 1024"),
+        ("stream create shop/x --segments two", 2, "not a valid integer"),
+        ("stream create shop/orders --segments 3", 4, "exists already"),
+        ("stream split shop/orders 0.0 --into 1", 2, "2 to 1024"),
+        ("stream split shop/orders first", 2, "number.epoch"),
+        ("stream merge shop/orders 0.0", 2, "two or more"),
+        ("stream merge shop/orders 0.0 7.3", 3, "7.3"),
+        ("stream scale shop/orders --seal 0.0 --ranges 0.5-0", 2, "0 <= low < high <= 1"),
+        ("stream scale shop/orders --seal 0.0 --ranges 0-0.4", 2, "must cover exactly"),
+        ("stream scale shop/orders --seal 0.0 --ranges half", 2, "0.25-0.5"),
+        ("stream scale shop/orders --seal 9.0 --ranges 0-0.5", 4, "not active"),
+        ("stream truncate shop/orders --cut nonsense=", 2, "must look like"),
+        ("stream truncate shop/orders --cut yesterday", 2, "head, tail, a cut"),
+        ("stream truncate shop/orders --cut 4:0.0=5,1.0=0", 4, "inside an event"),
+        ("stream truncate shop/orders --cut 4:0.0=9999,1.0=0", 4, "beyond its end"),
+        ("stream truncate shop/orders --cut 4:0.0=0", 4, "covers 0.5-1.0"),
+        ("stream truncate shop/orders --cut 4:0.0=0,7.0=0", 4, "not one of this stream"),
+        ("stream truncate shop/orders --cut 99:0.0=0,1.0=0", 4, "belongs to stream 99"),
+        ("read shop/orders --from 4:0.0=5,1.0=0", 4, "inside an event"),
+        ("read shop/orders --from 4:0.0=9999,1.0=0", 4, "beyond its end"),
+        ("read shop/orders --from 99:0.0=0,1.0=0", 4, "belongs to stream 99"),
+        ("read shop/orders --from 4:0.0", 2, "head, tail, a cut"),
+        ("read shop/orders --max 0", 2, "0 is not in the range"),
+        ("read shop/orders --segment first", 2, "number.epoch"),
+        ("read shop/orders --from 0 --segment 0.0", 2, "head or tail"),
+        ("read shop/orders --follow --output json", 2, "jsonl"),
+        ("stream delete shop/orders", 4, "is not sealed"),
+        ("scope delete shop", 4, "has 1 streams"),
+        ("scope delete shop --no-wait", 2, "needs --recursive"),
+        ("request list --limit 0", 2, "at least 1"),
+        ("request show nonsense", 3, "no request"),
+        ("stream seal shop/orders --timeout -1", 2, "--timeout"),
+        ("stream frobnicate", 2, "No such command"),
+        ("frobnicate", 2, "No such command"),
+        ("init --durability none", 2, "none"),
+        ("init --durability os", 6, "durability 'fsync'"),
+        ("completion tcsh", 2, "tcsh"),
+    ],
+)
+def test_a_wrong_request_is_refused_in_one_line_and_changes_nothing(
+    shop: Cli, arguments: str, code: int, why: str
+) -> None:
+    before = everything(shop)
+    done = shop(*arguments.split())
+    assert (done.code, done.err.count("\n")) == (code, 1), done
+    assert done.err.startswith("eventproc: ")
+    assert why in done.err
+    assert done.out in ("", "written 0\n")
+    assert everything(shop) == before
+
+
+def test_a_cut_of_a_deleted_stream_is_refused_by_its_successor(shop: Cli) -> None:
+    cut = shop("stream", "cut", "shop/orders").ok().strip()
+    shop("stream", "seal", "shop/orders").ok()
+    shop("stream", "delete", "shop/orders").ok()
+    assert "no stream" in shop("read", "shop/orders", "--from", cut).refused(3)
+    shop("stream", "create", "shop/orders", "--segments", 2).ok()
+    before = everything(shop)
+    assert "belongs to stream" in shop("read", "shop/orders", "--from", cut).refused(4)
+    assert "belongs to stream" in shop("stream", "truncate", "shop/orders", "--cut", cut).refused(4)
+    assert everything(shop) == before
+
+
+def test_a_cut_of_another_stream_is_refused(shop: Cli) -> None:
+    shop("stream", "create", "shop/other", "--segments", 2).ok()
+    cut = shop("stream", "cut", "shop/other").ok().strip()
+    assert "belongs to stream" in shop("read", "shop/orders", "--from", cut).refused(4)
+    assert "belongs to stream" in shop("stream", "truncate", "shop/orders", "--cut", cut).refused(4)
+
+
+def test_a_cut_before_the_head_is_refused(shop: Cli) -> None:
+    head = shop("stream", "cut", "shop/orders", "--at", "head").ok().strip()
+    shop("stream", "truncate", "shop/orders", "--cut", "tail").ok()
+    assert "is gone" in shop("read", "shop/orders", "--from", head).refused(4)
+    assert "is not before it" in shop("stream", "truncate", "shop/orders", "--cut", head).refused(4)
+
+
+@pytest.mark.parametrize("command", [["stream", "list"], ["doctor"], ["run"], ["scope", "create", "a"]])
+def test_only_init_makes_a_directory(tmp_path: Path, cli: Cli, command: list[str]) -> None:
+    cli.directory = tmp_path / "missing"
+    assert f"-C {cli.directory} init" in cli(*command).refused(6)
+    assert not cli.directory.exists()
+    cli.directory = tmp_path / "empty"
+    cli.directory.mkdir()
+    assert f"-C {cli.directory} init" in cli(*command).refused(6)
+    assert list(cli.directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [["stream", "list"], ["doctor"], ["init"]])
+def test_a_directory_that_is_not_ours_is_refused_and_left_alone(
+    tmp_path: Path, cli: Cli, command: list[str]
+) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    cli.directory = tmp_path
+    before = contents(tmp_path)
+    assert "not ours" in cli(*command).refused(6)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", [["stream", "list"], ["doctor"], ["init"]])
+def test_a_file_in_place_of_a_directory_is_refused(tmp_path: Path, cli: Cli, command: list[str]) -> None:
+    cli.directory = tmp_path / "file"
+    cli.directory.write_text("")
+    assert cli(*command).refused(6)
+    assert cli.directory.read_text() == ""
+
+
+@pytest.mark.parametrize("content", [b"not a database at all" * 1000, b"\0" * 16384])
+@pytest.mark.parametrize("command", [["stream", "list"], ["init"]])
+def test_a_database_that_is_none_is_refused(
+    tmp_path: Path, cli: Cli, command: list[str], content: bytes
+) -> None:
+    cli.directory = tmp_path / "strange"
+    cli.directory.mkdir()
+    (cli.directory / "eventproc.db").write_bytes(content)
+    assert "not a database" in cli(*command).refused(6)
+    assert (cli.directory / "eventproc.db").read_bytes() == content
+
+
+def test_somebody_else_s_database_is_refused(tmp_path: Path, cli: Cli) -> None:
+    cli.directory = tmp_path / "theirs"
+    cli.directory.mkdir()
+    with sqlite3.connect(cli.directory / "eventproc.db") as theirs:
+        theirs.execute("CREATE TABLE songs (title TEXT)")
+    theirs.close()
+    before = (cli.directory / "eventproc.db").read_bytes()
+    for command in (["stream", "list"], ["init"], ["doctor"]):
+        assert "not made by eventproc" in cli(*command).refused(6)
+    assert (cli.directory / "eventproc.db").read_bytes() == before
+
+
+def test_a_newer_schema_is_refused_and_left_alone(shop: Cli) -> None:
+    newer = sqlite3.connect(shop.directory / "eventproc.db")
+    newer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    newer.execute("PRAGMA user_version = 99")
+    newer.close()
+    before = (shop.directory / "eventproc.db").read_bytes()
+    for command in (["stream", "list"], ["init"], ["doctor"], ["run"], ["read", "shop/orders"]):
+        assert "newer version" in shop(*command).refused(6)
+    assert (shop.directory / "eventproc.db").read_bytes() == before
+
+
+def test_a_traceback_is_shown_only_when_asked_for(shop: Cli) -> None:
+    assert "Traceback" not in shop("read", "shop/none").err
+    assert "Traceback" in shop("--debug", "read", "shop/none").err
+    assert "Traceback" in shop("read", "shop/none", "--debug").err
+
+
+def test_the_directory_comes_from_the_environment_too(shop: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVENTPROC_DIR", str(shop.directory))
+    assert len(shell("stream", "list", "-o", "jsonl").rows()) == 1
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Return every file below `directory` with its bytes."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }

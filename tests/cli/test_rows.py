@@ -1,0 +1,96 @@
+"""Rows of a file, against the standard library's readers, whatever the blocks that a pipe gives."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from click import ClickException
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventproc.cli.rows import Lines, Row, Source, guess_format, rows, take
+
+CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00"), max_size=6)
+
+
+class Blocks(io.BytesIO):
+    """A pipe that gives its bytes in the blocks it is told to."""
+
+    def __init__(self, data: bytes, sizes: list[int]) -> None:
+        super().__init__(data)
+        self._sizes = sizes
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        self._sizes.append(given_size := self._sizes.pop(0))
+        return self.read(given_size)
+
+
+def lines_of(data: bytes, sizes: list[int]) -> Lines:
+    blocks = Blocks(data, sizes)
+    return Lines(Source(blocks, blocks, "here", None))
+
+
+def all_rows(lines: Lines, kind: str, key: str | None = None) -> list[Row]:
+    """Return every row, taken in chunks as `write` does."""
+    found: list[Row] = []
+    source, more = rows(lines, kind, key), True
+    while more:
+        taken, error, more = take(source, lines)
+        found += taken
+        if error is not None:
+            raise error
+    return found
+
+
+@given(st.binary(max_size=60), st.lists(st.integers(1, 9), min_size=1, max_size=5))
+def test_lines_are_those_between_line_feeds(data: bytes, sizes: list[int]) -> None:
+    expected = data.split(b"\n")
+    if not expected[-1]:
+        expected.pop()
+    assert all_rows(lines_of(data, sizes), "lines") == [(line, None) for line in expected]
+
+
+@given(
+    st.lists(st.lists(CELLS, min_size=2, max_size=2), max_size=6),
+    st.lists(st.integers(1, 9), min_size=1, max_size=5),
+)
+def test_csv_rows_are_those_of_the_standard_library(cells: list[list[str]], sizes: list[int]) -> None:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([["a", "b"], *cells])
+    found = all_rows(lines_of(text.getvalue().encode(), sizes), "csv", "a")
+    assert [list(json.loads(payload).values()) for payload, _ in found] == cells
+    assert [key for _, key in found] == [row[0] or None for row in cells]
+
+
+@given(
+    st.lists(st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=3)), max_size=6),
+    st.lists(st.integers(1, 9), min_size=1, max_size=5),
+)
+def test_json_lines_are_handed_on_untouched(values: list[dict[str, object]], sizes: list[int]) -> None:
+    encoded = [json.dumps(value).encode() for value in values]
+    assert all_rows(lines_of(b"\n".join(encoded), sizes), "jsonl") == [(line, None) for line in encoded]
+
+
+def test_the_line_of_a_bad_row_is_where_it_begins() -> None:
+    data = b'a,b\n"1\n1",2\n\n"3\n3\n3"\n'
+    with pytest.raises(ClickException, match=r"here: line 5: 1 columns, the header has 2"):
+        all_rows(lines_of(data, [100]), "csv")
+
+
+@pytest.mark.parametrize(
+    "path, kind",
+    [
+        ("-", "lines"),
+        ("a", "lines"),
+        ("a.gz", "lines"),
+        ("a.log", "lines"),
+        ("a.b.csv", "csv"),
+        ("d.csv/a.jsonl.gz", "jsonl"),
+        ("a.ndjson.xz", "jsonl"),
+    ],
+)
+def test_a_format_is_guessed_from_the_end_of_the_name(path: str, kind: str) -> None:
+    assert guess_format(path) == kind

@@ -1,0 +1,207 @@
+"""A stream's life at the shell: made, shown, scaled, truncated, sealed, deleted; requests, waited for or not."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.shell import shell, started
+
+
+def test_scopes_are_made_listed_and_deleted(cli: Cli) -> None:
+    cli("scope", "create", "a").ok()
+    cli("scope", "create", "a").ok()  # there already: fine
+    cli("scope", "create", "b").ok()
+    cli("stream", "create", "b/x").ok()
+    rows = cli("scope", "list", "-o", "jsonl").rows()
+    assert [(row["scope"], row["state"], row["streams"]) for row in rows] == [
+        ("a", "active", 0),
+        ("b", "active", 1),
+    ]
+    cli("scope", "delete", "a").ok()
+    assert "has 1 streams" in cli("scope", "delete", "b").refused(4)
+    cli("scope", "delete", "b", "--recursive").ok()
+    assert cli("scope", "list", "-o", "json").json() == []
+
+
+def test_a_stream_is_made_once_and_refused_when_it_differs(cli: Cli) -> None:
+    cli("scope", "create", "shop").ok()
+    cli("stream", "create", "shop/orders", "--segments", 2).ok()
+    cli("stream", "create", "shop/orders", "--segments", 2).ok()
+    line = cli("stream", "create", "shop/orders", "--segments", 3).refused(4)
+    assert "scaling.segments_min" in line
+
+
+def test_describe_shows_ends_sizes_and_segments(shop: Cli) -> None:
+    found = shop("stream", "describe", "shop/orders", "-o", "json").json()
+    assert (found["scope"], found["stream"], found["state"], found["epoch"]) == (
+        "shop",
+        "orders",
+        "active",
+        0,
+    )
+    assert found["events"] == 3
+    assert found["bytes"] == found["segments"][0]["tail"] + found["segments"][1]["tail"]
+    assert [row["segment"] for row in found["segments"]] == ["0.0", "1.0"]
+    text = shop("stream", "describe", "shop/orders").ok()
+    assert "state         active" in text
+    assert "SEGMENT  LOW  HIGH" in text
+
+
+def test_a_stream_is_listed_by_its_names(shop: Cli) -> None:
+    (row,) = shop("stream", "list", "shop", "-o", "json").json()
+    assert (row["name"], row["scope"], row["stream"]) == ("shop/orders", "shop", "orders")
+    assert shop("stream", "list").ok().split()[:2] == ["NAME", "STATE"]
+    assert "no scope" in shop("stream", "list", "none").refused(3)
+
+
+def test_segments_split_merge_and_scale_under_their_text_and_integer_ids(shop: Cli) -> None:
+    split = shop("stream", "split", "shop/orders", "0", "-o", "json").json()
+    assert [row["segment"] for row in split] == ["2.1", "3.1"]
+    merged = shop("stream", "merge", "shop/orders", "2.1", str(1 << 32 | 3), "-o", "json").json()
+    assert [row["segment"] for row in merged] == ["4.2"]
+    scaled = shop(
+        "stream", "scale", "shop/orders", "--seal", "4.2,1.0", "--ranges", "0-0.1,0.1-1", "-o", "jsonl"
+    ).rows()
+    assert [(row["low"], row["high"]) for row in scaled] == [(0.0, 0.1), (0.1, 1.0)]
+    shop("stream", "update", "shop/orders", "--segments", 3).ok()
+    rows = shop("stream", "segments", "shop/orders", "-o", "jsonl").rows()
+    assert [row["segment"] for row in rows] == ["7.4", "8.4", "9.4"]
+    epochs = shop("stream", "epochs", "shop/orders", "-o", "json").json()
+    assert [len(epoch["segments"]) for epoch in epochs] == [2, 3, 2, 2, 3]
+    assert "7.4 [0.0-0.3" in shop("stream", "epochs", "shop/orders").ok()
+
+
+def test_a_cut_that_is_printed_is_one_that_is_accepted(shop: Cli) -> None:
+    head = shop("stream", "cut", "shop/orders", "--at", "head").ok().strip()
+    tail = shop("stream", "cut", "shop/orders").ok().strip()
+    assert head != tail
+    assert shop("stream", "cut", "shop/orders", "--at", "0").ok().strip() == head
+    assert shop("stream", "cut", "shop/orders", "--at", "2200-01-01T00:00Z").ok().strip() == tail
+    assert shop("stream", "cut", "shop/orders", "-o", "json").json()["cut"] == tail
+    shop("stream", "truncate", "shop/orders", "--cut", tail).ok()
+    assert shop("stream", "cut", "shop/orders", "--at", "head").ok().strip() == tail
+    assert shop("read", "shop/orders", "--from", tail).rows() == []
+
+
+def test_truncate_at_an_end_of_the_stream(shop: Cli) -> None:
+    shop("stream", "truncate", "shop/orders", "--cut", "head").ok()
+    assert len(shop("read", "shop/orders").rows()) == 3
+    shop("stream", "truncate", "shop/orders", "--cut", "tail").ok()
+    assert shop("read", "shop/orders").rows() == []
+
+
+def test_a_sealed_stream_can_be_read_and_deleted(shop: Cli) -> None:
+    shop("stream", "seal", "shop/orders").ok()
+    assert len(shop("read", "shop/orders", "--follow").rows()) == 3  # ends with the stream
+    assert "is sealed" in shop("write", "shop/orders", stdin=b"x").refused(4)
+    assert "is sealed" in shop("stream", "split", "shop/orders", "0.0").refused(4)
+    shop("stream", "delete", "shop/orders").ok()
+    assert "no stream 'shop/orders'" in shop("stream", "describe", "shop/orders").refused(3)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("stream", "truncate", "shop/orders", "--cut", "tail"),
+        ("stream", "seal", "shop/orders"),
+        ("scope", "delete", "shop", "--recursive"),
+    ],
+)
+def test_a_dry_run_says_what_would_go_and_changes_nothing(shop: Cli, arguments: tuple[str, ...]) -> None:
+    before = everything(shop)
+    found = shop(*arguments, "--dry-run", "-o", "json").json()
+    assert found["dry_run"] is True
+    assert found["bytes"] > 0
+    assert shop(*arguments, "--dry-run").ok()
+    assert everything(shop) == before
+
+
+def test_a_dry_run_is_refused_for_the_reasons_of_the_real_one(shop: Cli) -> None:
+    for arguments, code in [
+        (("stream", "delete", "shop/orders"), 4),
+        (("scope", "delete", "shop"), 4),
+        (("stream", "seal", "shop/none"), 3),
+        (("stream", "truncate", "shop/orders", "--cut", "99:0.0=0,1.0=0"), 4),
+        (("scope", "delete", "_system"), 2),
+    ]:
+        assert shop(*arguments, "--dry-run").refused(code) == shop(*arguments).refused(code)
+
+
+def test_a_request_is_submitted_now_and_waited_for_later(shop: Cli) -> None:
+    request_id = shop("stream", "split", "shop/orders", "0.0", "--no-wait").ok().strip()
+    shown = shop("request", "show", request_id, "-o", "json").json()
+    assert (shown["kind"], shown["target"], shown["status"]) == ("scale", "shop/orders", "pending")
+    waited = shop("request", "wait", request_id, "-o", "json").json()
+    assert (waited["request_id"], waited["status"]) == (request_id, "done")
+    newest = shop("request", "list", "--limit", 1, "-o", "json").json()
+    assert [row["request_id"] for row in newest] == [request_id]
+    assert len(shop("stream", "segments", "shop/orders", "-o", "jsonl").rows()) == 3
+
+
+def test_a_wait_that_is_over_before_the_request_prints_its_id(shop: Cli) -> None:
+    request_id = shop("stream", "seal", "shop/orders", "--no-wait").ok().strip()
+    done = shop("stream", "seal", "shop/orders", "--timeout", 0)
+    assert (done.code, done.out.strip()) == (5, request_id)
+    assert done.err.count("\n") == 1
+    shop("request", "wait", request_id).ok()
+    assert shop("stream", "list", "-o", "json").json()[0]["state"] == "sealed"
+
+
+def test_waiting_for_a_request_that_was_refused_is_refused_the_same_way(shop: Cli) -> None:
+    split = shop("stream", "split", "shop/orders", "0.0", "--no-wait").ok().strip()
+    sealed = shop("stream", "seal", "shop/orders", "--no-wait").ok().strip()
+    # Requests of a stream run in the order in which they came: by the second one the seal has not run yet.
+    late = shop("stream", "truncate", "shop/orders", "--cut", "tail", "--no-wait").ok().strip()
+    shop("request", "wait", split).ok()
+    shop("request", "wait", sealed).ok()
+    assert "is sealed" in shop("request", "wait", late).refused(4)
+    assert "is sealed" in shop("request", "show", late, "-o", "json").json()["error"]
+
+
+def test_an_unknown_request_is_not_found(cli: Cli) -> None:
+    for verb in ("show", "wait"):
+        assert "no request" in cli("request", verb, "01890000-0000-7000-8000-000000000000").refused(3)
+
+
+def test_global_options_may_follow_the_command(shop: Cli) -> None:
+    assert len(shell("stream", "list", "-C", shop.directory, "-o", "jsonl").rows()) == 1
+    done = shell("scope", "create", "quiet", "-q", "-C", shop.directory)
+    assert done == (0, "", "")
+
+
+def test_commands_work_beside_a_server_which_ends_at_a_signal(shop: Cli) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with started("-C", shop.directory, "run") as server:
+            try:
+                assert server.stderr is not None
+                line = server.stderr.readline().decode()
+                assert line.startswith(f"serving {shop.directory}")
+                request_id = shop("stream", "split", "shop/orders", _first(shop), "--no-wait").ok().strip()
+                assert shop("request", "wait", request_id, "-o", "json").json()["status"] == "done"
+                shop("stream", "merge", "shop/orders", *_all(shop)[:2]).ok()
+                doctor = shop("doctor", "-o", "json").json()
+                assert doctor["host"] in [row["instance"] for row in doctor["instances"]]
+                assert doctor["controller_lock_pids"] == [server.pid]
+            finally:
+                server.send_signal(number)
+            _, rest = server.communicate(timeout=60)
+        assert (server.returncode, rest) == (0, b"")
+
+
+def everything(cli: Cli) -> list[object]:
+    """Return all that the command line shows of a directory."""
+    streams = cli("stream", "list", "-o", "json").json()
+    shown: list[object] = [streams, cli("scope", "list", "-o", "json").json()]
+    shown += [cli("stream", "describe", row["name"], "-o", "json").json() for row in streams]
+    return [*shown, cli("request", "list", "-o", "json").json()]
+
+
+def _all(cli: Cli) -> list[str]:
+    return [row["segment"] for row in cli("stream", "segments", "shop/orders", "-o", "jsonl").rows()]
+
+
+def _first(cli: Cli) -> str:
+    return _all(cli)[0]
