@@ -26,8 +26,8 @@ CREATE TABLE counter (
 ) WITHOUT ROWID;
 
 -- One row per segment that still has a reader's interest. `head` is where readable bytes begin.
--- `base_*` is where the next append goes when no extent is left: the tail is otherwise derived from
--- the last extent. `sealed_length` is NULL while the segment accepts appends; `sealed_epoch` is the
+-- `base_*` is where, and since when, the next append goes when no extent is left: the tail is otherwise
+-- derived from the last extent. `sealed_length` is NULL while the segment accepts appends; `sealed_epoch` is the
 -- first epoch that no longer contains it.
 CREATE TABLE segment (
     stream_id INTEGER NOT NULL,

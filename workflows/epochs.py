@@ -13,7 +13,7 @@ from eventproc.store.model.epochs import Epoch, next_epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.records import create
-from eventproc.store.segments import create_segments, seal_segments
+from eventproc.store.segments import create_segments, last_time, seal_segments
 
 
 def plan_epoch(
@@ -41,10 +41,15 @@ def open_epoch(tx: Tx, stream: Stream, epoch: Epoch, *, seal: Collection[Segment
     """Open `epoch` after the stream's current one and return the stream as it then is, for its record.
 
     Successors are made and predecessors sealed in this one transaction, so that no writer ever meets a
-    seal without a successor, and no reader a successor without its predecessors' end.
+    seal without a successor, and no reader a successor without its predecessors' end. The epoch begins after
+    the last event of what it seals, and its segments' events after that: then times never fall along a key,
+    whatever the clock does, and a cut at a time skips nothing.
     """
+    seal_segments(tx, stream.stream_id, seal, sealed_epoch=epoch.number)
+    ended_ms = max(last_time(tx, stream.stream_id, segment) for segment in seal)
+    epoch = attrs.evolve(epoch, created_ms=max(epoch.created_ms, ended_ms + 1))
     epoch.check()
     create(tx, EPOCH, epoch_key(stream.stream_id, epoch.number), epoch)
-    create_segments(tx, stream.stream_id, [segment.id for segment in epoch.opened])
-    seal_segments(tx, stream.stream_id, seal, sealed_epoch=epoch.number)
+    opened = [segment.id for segment in epoch.opened]
+    create_segments(tx, stream.stream_id, opened, since_ms=epoch.created_ms)
     return attrs.evolve(stream, epoch=epoch.number)

@@ -58,7 +58,7 @@ def insert_stream(tx: Tx, name: str, config: StreamConfig) -> Stream:
     create(tx, STREAM, name, stream)
     epoch = first_epoch(config.scaling.segments_min, created_ms=tx.now_ms)
     create(tx, EPOCH, epoch_key(stream.stream_id, epoch.number), epoch)
-    create_segments(tx, stream.stream_id, epoch.ids)
+    create_segments(tx, stream.stream_id, epoch.ids, since_ms=epoch.created_ms)
     return stream
 
 

@@ -11,11 +11,11 @@ from eventproc.store.segments.read import Blobs, decode, extents, segment_state
 from eventproc.store.segments.recent import Recent
 
 
-def create_segments(tx: Tx, stream_id: int, segments: Iterable[SegmentId]) -> None:
-    """Make new, empty segments."""
+def create_segments(tx: Tx, stream_id: int, segments: Iterable[SegmentId], *, since_ms: int = 0) -> None:
+    """Make new, empty segments. since_ms: no event of theirs has a time before that, whatever the clock says."""
     tx.executemany(
-        "INSERT INTO segment (stream_id, segment) VALUES (?, ?)",
-        [(stream_id, segment) for segment in segments],
+        "INSERT INTO segment (stream_id, segment, base_time) VALUES (?, ?, ?)",
+        [(stream_id, segment, since_ms) for segment in segments],
     )
 
 

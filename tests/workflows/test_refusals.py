@@ -1,4 +1,4 @@
-"""What is refused at once, in the same way whether it is asked for or run."""
+"""What is refused at once, and what is taken as it is meant."""
 
 from __future__ import annotations
 
@@ -8,26 +8,20 @@ import pytest
 
 import eventproc
 from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.errors import IllegalTransition, InvalidArgument, InvalidCut
+from eventproc.store.model.errors import IllegalTransition, InvalidCut
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.ranges import KeyRange
-from eventproc.workflows import scale, scopes
-from eventproc.workflows.requests import DeleteScope, ScaleStream
+from eventproc.workflows import scopes
+from eventproc.workflows.requests import DeleteScope
 
 ONE = SegmentId(0)
 
 
-async def test_a_scale_that_names_a_segment_twice_is_refused_when_asked_for_and_when_run() -> None:
+async def test_a_segment_named_twice_is_sealed_once() -> None:
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
         stream = await ep.create_stream("s/a")
-        with pytest.raises(InvalidArgument, match="only once"):
-            await stream.scale(seal=[0, 0], ranges=[(0, 0.5), (0.5, 1)])
-        request = ScaleStream(stream.name, stream.stream_id, (ONE, ONE), KeyRange(0, 1).split(2))
-        with pytest.raises(InvalidArgument, match="only once"):
-            await ep.db.write(partial(scale.apply, request=request, request_id="any"))
-        assert [epoch.number for epoch in await stream.epochs()] == [0]
-        assert [made.kind for made in await ep.requests()] == ["create"]
+        await stream.scale(seal=[0, 0], ranges=[(0, 0.5), (0.5, 1)])
+        assert [len(epoch.segments) for epoch in await stream.epochs()] == [1, 2]
 
 
 async def test_a_scope_that_is_being_deleted_is_neither_made_nor_removed_beside_that() -> None:
