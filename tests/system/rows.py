@@ -35,11 +35,14 @@ def batches(writer: str) -> Iterator[range]:
         first += count
 
 
-def check_rows(read: Iterable[tuple[str | None, bytes]], acked: Mapping[str, int]) -> dict[str, int]:
+def check_rows(
+    read: Iterable[tuple[str | None, bytes]], acked: Mapping[str, int], *, by_batch: bool = True
+) -> dict[str, int]:
     """Assert that what was read, (key, payload) in its order, is what its writers wrote; return {writer: rows}.
 
     acked: {writer: how many of its rows were acknowledged}. Of each writer the first rows are there, once, at least
-    those; no send is there by half; the rows of a key come in the order in which they were written.
+    those; the rows of a key come in the order in which they were written. by_batch: they were sent as `batches`, and
+    none is there by half.
     """
     by_writer: dict[str, list[int]] = {writer: [] for writer in acked}
     last: dict[str, int] = {}
@@ -56,6 +59,10 @@ def check_rows(read: Iterable[tuple[str | None, bytes]], acked: Mapping[str, int
         lost, doubled = sorted(set(expected) - set(numbers)), len(numbers) - len(set(numbers))
         assert not lost, f"{writer}: {len(lost)} rows lost of {len(expected)}, the first is {lost[0]}"
         assert not doubled, f"{writer}: {doubled} rows doubled"
-        border = next(rows.start for rows in batches(writer) if rows.stop > len(numbers))
+        border = (
+            len(numbers)
+            if not by_batch
+            else next(rows.start for rows in batches(writer) if rows.stop > len(numbers))
+        )
         assert len(numbers) == border, f"{writer}: half a send, {len(numbers)} rows"
     return {writer: len(numbers) for writer, numbers in by_writer.items()}

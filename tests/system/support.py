@@ -11,6 +11,7 @@ from typing import TypeVar
 import anyio
 
 import eventproc
+from eventproc.store.database.locks import holders
 from eventproc.store.model.errors import StillPending
 from eventproc.testing import check
 from tests.database.processes import PATIENCE_S, Child
@@ -77,7 +78,9 @@ def hear(worker: Child, expected: str) -> str:
     while not (line := worker.hear()).startswith(expected):
         assert line, f"process {worker.pid} ended instead of saying {expected!r}; it said {heard}"
         heard.append(line)
-        assert line.split()[0] in ("log", "seen", "written"), f"{line!r} came instead of {expected!r}"
+        assert line.split()[0] in ("log", "seen", "written", "eventproc:"), (
+            f"{line!r} came instead of {expected!r}"
+        )
     return line
 
 
@@ -120,3 +123,22 @@ def waits_for_flock(pid: int, path: Path) -> bool:
         if words[1] == "->" and int(words[5]) == pid and words[6].rsplit(":", 1)[1] == inode:
             return True
     return False
+
+
+def state_of(worker: Child) -> str:
+    """Return a process's state; source: proc(5), the word after the name in parentheses."""
+    stat = Path(f"/proc/{worker.pid}/stat").read_text(encoding="ascii")
+    return stat.rpartition(")")[2].split()[0]
+
+
+def stop_outside(worker: Child, lock: Path) -> None:
+    """Stop a worker at a moment when it does not hold `lock`."""
+
+    def stopped() -> bool:
+        worker.stop()
+        if worker.pid not in holders(lock):
+            return True
+        worker.resume()
+        return False
+
+    wait_until(stopped, f"outside {lock.name}")

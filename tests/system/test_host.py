@@ -23,7 +23,7 @@ from eventproc.workflows.requests import (
 )
 from tests.database.processes import Child
 from tests.system.rows import STREAM
-from tests.system.support import Arena, bury, hear, settle, wait_until, waits_for_flock
+from tests.system.support import Arena, bury, hear, settle, state_of, wait_until, waits_for_flock
 
 pytestmark = pytest.mark.torture
 
@@ -173,9 +173,3 @@ def test_who_sleeps_inside_write_lock_is_named_by_the_others(arena: Arena) -> No
         assert sleeper.finish() == 0
         assert other.finish() == 0
     arena.call(lambda ep: check(ep.db))
-
-
-def state_of(worker: Child) -> str:
-    """Return a process's state; source: proc(5), the word after the name in parentheses."""
-    with open(f"/proc/{worker.pid}/stat", encoding="ascii") as stat:
-        return stat.read().rpartition(")")[2].split()[0]

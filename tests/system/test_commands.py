@@ -1,0 +1,160 @@
+"""The command line as several people use it at once, each in a shell of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import eventproc
+from eventproc.store import faults
+from eventproc.testing import check
+from tests.cli.shell import COMMAND, shell
+from tests.database.processes import Child
+from tests.system.rows import STREAM, check_rows, key_of, payload_of
+from tests.system.support import Arena, hear, read_all, state_of, stop_outside, wait_until
+
+pytestmark = pytest.mark.torture
+
+TAKEOVER_S_MAX = 10
+ROWS = 300
+FILE_ROWS = 150_000
+
+WITH_ONE_OUTPUT = "import os, sys; os.dup2(1, 2); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+
+
+class Shells:
+    """Shells on one directory: `run` a command to its end, or `start` it and go on."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def run(self, *arguments: object, stdin: bytes = b"") -> str:
+        """Return what the command printed; it must succeed."""
+        return shell("-C", self._directory, *arguments, stdin=stdin).ok()
+
+    def start(self, *arguments: object) -> Child:
+        """Start a command; what it says on stderr is among its lines."""
+        return Child.running(WITH_ONE_OUTPUT, *COMMAND[1:], "-C", self._directory, *arguments)
+
+    def read(self) -> list[tuple[str | None, bytes]]:
+        return rows_of(self.run("read", STREAM).splitlines())
+
+
+@pytest.fixture
+def shells(arena: Arena) -> Shells:
+    """A directory with STREAM in it, whose segments are 0.0 and 1.0."""
+    arena.found(segments=2)
+    return Shells(arena.directory)
+
+
+def row_of(writer: str, number: int) -> str:
+    return json.dumps({"key": key_of(writer, number), "row": payload_of(writer, number).decode()})
+
+
+def rows_of(lines: list[str]) -> list[tuple[str | None, bytes]]:
+    """Return (key, row) of each event printed."""
+    events = [json.loads(line) for line in lines]
+    return [(event["key"], json.loads(event["payload"])["row"].encode()) for event in events]
+
+
+async def epoch_of(ep: eventproc.Eventproc) -> int:
+    return (await (await ep.stream(STREAM)).describe()).epoch
+
+
+def lines_of(child: Child) -> list[str]:
+    return list(iter(child.hear, ""))
+
+
+def hear_written(writer: Child, count: int) -> None:
+    while (said := hear(writer, "written")) != f"written {count}":
+        assert int(said.split()[1]) < count, f"{said!r}, of {count} rows"
+
+
+def test_two_write_and_one_follows_while_others_split_and_merge(arena: Arena, shells: Shells) -> None:
+    acked: dict[str, int] = {}
+    with (
+        shells.start("read", STREAM, "--follow") as follower,
+        shells.start("write", STREAM, "--format", "jsonl", "--key", "key") as ada,
+        shells.start("write", STREAM, "--format", "jsonl", "--key", "key") as bob,
+    ):
+        writers = {"ada": ada, "bob": bob}
+        scales = [
+            ("split", STREAM, "1.0", "--into", 3),
+            ("merge", STREAM, "0.0", "2.1"),
+            ("split", STREAM, "5.2"),
+        ]
+        for turn, scale in enumerate(scales):
+            for name, writer in writers.items():
+                numbers = range(turn * ROWS, (turn + 1) * ROWS)
+                writer.say("\n".join(row_of(name, number) for number in numbers))
+            shells.run("stream", *scale)
+            for name, writer in writers.items():
+                hear_written(writer, (turn + 1) * ROWS)
+                acked[name] = (turn + 1) * ROWS
+        assert ada.finish() == 0
+        assert bob.finish() == 0
+        shells.run("stream", "seal", STREAM)
+        followed = rows_of(lines_of(follower))
+        assert follower.finish() == 0
+    assert check_rows(followed, acked, by_batch=False) == acked
+    assert check_rows(shells.read(), acked, by_batch=False) == acked
+    arena.call(lambda ep: check(ep.db))
+
+
+def test_every_row_that_a_killed_write_reported_is_there_once(
+    arena: Arena, shells: Shells, tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.csv"
+    with file.open("w", encoding="utf-8") as rows:
+        rows.write("key,row\n")
+        rows.writelines(
+            f"{key_of('ada', number)},{payload_of('ada', number).decode()}\n" for number in range(FILE_ROWS)
+        )
+    with shells.start("write", STREAM, file, "--key", "key") as writer:
+        shells.run("stream", "split", STREAM, "0.0")
+        reported = [int(hear(writer, "written").split()[1]) for _ in range(2)]
+        writer.kill()
+        reported += [int(line.split()[1]) for line in lines_of(writer)]
+    assert reported == sorted(set(reported))
+    read = arena.call(lambda ep: read_all(ep, STREAM))
+    rows_read = [(key, json.loads(payload)["row"].encode()) for key, payload in read]
+    found = check_rows(rows_read, {"ada": reported[-1]}, by_batch=False)
+    assert reported[-1] <= found["ada"] <= FILE_ROWS
+    assert shells.run("write", STREAM, "--format", "lines", stdin=b"one more\n") == "written 1\n"
+
+
+def test_the_others_go_on_when_run_sleeps_and_when_it_is_killed(arena: Arena, shells: Shells) -> None:
+    with shells.start("run") as first:
+        hear(first, "serving")
+        shells.run("stream", "split", STREAM, "0.0")
+        stop_outside(first, arena.directory / "write.lock")
+        assert shells.run("write", STREAM, "--format", "lines", stdin=b"a\nb\n").endswith("written 2\n")
+        shells.run("stream", "split", STREAM, "2.1", "--timeout", TAKEOVER_S_MAX)
+        first.resume()
+        shells.run("stream", "split", STREAM, "4.2")
+        with shells.start("run") as second:
+            hear(second, "serving")
+            first.kill()
+            shells.run("stream", "split", STREAM, "6.3")
+            os.kill(second.pid, signal.SIGTERM)
+            assert second.finish() == 0
+    arena.call(lambda ep: check(ep.db))
+    assert arena.call(epoch_of) == 4
+
+
+def test_who_sleeps_inside_write_lock_is_named_by_a_command(arena: Arena, shells: Shells) -> None:
+    with arena.start("guest", "stop", faults.WRITE_BEGUN, 1) as sleeper:
+        sleeper.say(f"write {STREAM} slow")
+        wait_until(lambda: state_of(sleeper) == "T", "stopped")
+        with shells.start("write", STREAM, "--format", "lines") as writer:
+            writer.say("quick")
+            assert f"process {sleeper.pid}" in hear(writer, "eventproc: ")
+            sleeper.resume()
+            hear_written(writer, 1)
+            assert writer.finish() == 0
+        hear(sleeper, "written")
+        assert sleeper.finish() == 0
