@@ -12,7 +12,7 @@ whatever ends the writer; and no event is written after one posted before it fai
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Final, Generic, TypeVar
@@ -36,7 +36,7 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.model.states import StreamState
-from eventproc.store.segments import FRAME_BYTES, WriterSequence, append, last_sequence
+from eventproc.store.segments import FRAME_BYTES, Landed, Part, WriterSequence, append, last_sequence
 from eventproc.streams.codec import Codec
 from eventproc.streams.lanes import Lanes
 from eventproc.streams.send import NewEvent, Send, check_event_time, check_headers
@@ -307,20 +307,34 @@ class EventWriter(Generic[P]):
             identity = WriterSequence(self._name, sequence, verify=True)
         while True:
             parts = self._lanes.parts(send.lanes)
-            fn = partial(
-                append, stream=self._stream, stream_id=self._stream_id, parts=parts, identity=identity
-            )
+            fn = partial(self._append, send=send, parts=parts, identity=identity, sequence=sequence)
             try:
-                send.landed = await self._db.write(fn, size_bytes=send.size_bytes)
+                landed = await self._db.write(fn, size_bytes=send.size_bytes)
             except (SegmentSealed, NotFound):
                 await self._follow(send)
                 continue
-            if not send.landed and send.sequence is None:
+            if not landed and send.sequence is None:
                 # Nobody asked whether this was written before: somebody else uses the name.
                 raise WriterFenced(stream=self._stream, writer=str(self._name))
             self._sequence = sequence
-            self.events_written += sum(landed.count for landed in send.landed)
             return
+
+    def _append(
+        self, tx: Tx, send: Send, parts: Sequence[Part], identity: WriterSequence | None, sequence: int
+    ) -> tuple[Landed, ...]:
+        landed = append(tx, self._stream, self._stream_id, parts, identity=identity)
+        if landed:
+            # Told as an effect, callers go on in the same turn of the event loop as this writer, and what
+            # they write next is sent in it, too.
+            tx.after(partial(self._landed, send, landed, sequence))
+        return landed
+
+    def _landed(self, send: Send, landed: tuple[Landed, ...], sequence: int) -> None:
+        """Note that the send is durable, and tell who waits for it."""
+        send.landed = landed
+        self._sequence = sequence
+        self.events_written += sum(part.count for part in landed)
+        send.settle(None)
 
     async def _follow(self, send: Send) -> None:
         """Route the events of a refused send, and those posted since, by the epoch that is current now."""
