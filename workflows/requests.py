@@ -6,6 +6,7 @@ on its successor (pravega.md 3.7, the replay of a delete). Create is the excepti
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, TypeAlias
 
 import attrs
@@ -13,6 +14,14 @@ import attrs
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.ranges import KeyRange
+
+
+def _sorted_ids(segments: Iterable[SegmentId]) -> tuple[SegmentId, ...]:
+    return tuple(sorted(set(segments)))
+
+
+def _sorted_offsets(offsets: Mapping[SegmentId, int]) -> dict[SegmentId, int]:
+    return dict(sorted(offsets.items()))
 
 
 @attrs.frozen
@@ -53,7 +62,8 @@ class ScaleStream(_OfStream):
     """Seal active segments and open new ones over exactly the same key space."""
 
     kind: ClassVar[str] = "scale"
-    seal: tuple[SegmentId, ...]
+    # In one order, so that the same request asked twice is equal however its caller listed the segments.
+    seal: tuple[SegmentId, ...] = attrs.field(converter=_sorted_ids)
     ranges: tuple[KeyRange, ...]
 
 
@@ -62,7 +72,7 @@ class TruncateStream(_OfStream):
     """Move the head of the stream to a cut; `offsets` are those of the cut, -1 for a segment after it."""
 
     kind: ClassVar[str] = "truncate"
-    offsets: dict[SegmentId, int]
+    offsets: dict[SegmentId, int] = attrs.field(converter=_sorted_offsets)
 
 
 @attrs.frozen

@@ -1,0 +1,144 @@
+"""A system that lives several lives on one database: its processes die, what was committed stays."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TypeAlias
+
+import anyio
+import attrs
+
+import eventproc
+from eventproc.cluster.host import CONTROLLER
+from eventproc.cluster.requests import serve_requests
+from eventproc.runtime import Eventproc
+from eventproc.store.catalog import EPOCH, SCOPE, STREAM, Stream, get_stream
+from eventproc.store.clock import new_id
+from eventproc.store.database import Database, Tx
+from eventproc.store.ownership import Owner, claim
+from eventproc.store.records import Versioned, get, keys
+from eventproc.store.requests import Request
+from eventproc.testing import Deaths, VirtualClock, check, run_until_death
+from eventproc.workflows.requests import AnyRequest
+from eventproc.workflows.sweep import reap
+
+
+@attrs.frozen
+class Life:
+    """An open memory without a host of its own: `run` is one, for as long as there is something to do."""
+
+    ep: Eventproc
+    faults: Deaths
+    clock: VirtualClock
+
+    @property
+    def db(self) -> Database:
+        return self.ep.db
+
+    def new_id(self) -> str:
+        return new_id(self.clock)
+
+    async def claim(self) -> Owner:
+        return await self.db.write(partial(claim, name=CONTROLLER, instance="test"))
+
+    async def run(self) -> None:
+        """Be the host until no request is pending and nothing is left to reap."""
+        owner = await self.claim()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve_requests, self.db, owner)
+            for (request_id,) in await self.db.read(_pending):
+                await self.ep.wait_request(request_id)
+            tasks.cancel_scope.cancel()
+        while await self.db.write(partial(reap, owner=owner)):
+            pass
+
+    async def perform(self, request: AnyRequest, *, request_id: str | None = None) -> Request:
+        """Submit, run, and return what became of it; a refusal at the door is raised."""
+        submitted = await self.ep.submit(request, request_id=request_id)
+        await self.run()
+        return await self.ep.request(submitted.id)
+
+    async def done(self, request: AnyRequest) -> Request:
+        """Submit and run; raise what it was refused for."""
+        ended = await self.perform(request)
+        if ended.error is not None:
+            raise ended.error
+        return ended
+
+    async def record(self, name: str) -> Versioned[Stream]:
+        return await self.db.read(lambda tx: get_stream(tx, name))
+
+    async def check(self) -> None:
+        await check(self.db)
+
+
+@asynccontextmanager
+async def open_life() -> AsyncIterator[Life]:
+    faults, clock = Deaths(), VirtualClock()
+    async with eventproc.open_memory(host=False, clock=clock, faults=faults) as ep:
+        await ep.create_scope("s")
+        yield Life(ep, faults, clock)
+
+
+Act: TypeAlias = Callable[[Life], Awaitable[None]]
+
+
+async def nothing(life: Life) -> None:
+    """Prepare or verify nothing."""
+
+
+async def die_everywhere(
+    when: str, main: Act, *, prepare: Act = nothing, verify: Act, rerun: bool = True
+) -> int:
+    """Run `main` once for each of its commits, dying "before" or "after" that one, then, if `rerun`, again to its end.
+
+    Each time on a database of its own. Return how many commits `main` makes, undisturbed.
+    """
+    nth, died = 0, True
+    while died:
+        async with open_life() as life:
+            await prepare(life)
+            nth += 1
+            if when == "before":
+                life.faults.die_before_commit(nth)
+            else:
+                life.faults.die_after_commit(nth)
+            died = await run_until_death(partial(main, life))
+            life.faults.heal()
+            await life.check()
+            if died and rerun:
+                await main(life)
+                await life.check()
+            await verify(life)
+    return nth - 1
+
+
+def _pending(tx: Tx) -> list[tuple[str]]:
+    return tx.execute("SELECT id FROM request WHERE status = 'pending'").fetchall()
+
+
+def summary(tx: Tx) -> dict[str, object]:
+    """Return everything that must be the same after a death as without one: all but times and ids of requests."""
+    found: dict[str, object] = {"scopes": [get(tx, SCOPE, key).value.state.value for key in keys(tx, SCOPE)]}
+    for key in keys(tx, STREAM):
+        stream = get(tx, STREAM, key)
+        found[key] = (stream.version, attrs.evolve(stream.value, created_ms=0))
+    for key in keys(tx, EPOCH):
+        found[f"epoch {key}"] = get(tx, EPOCH, key).value.segments
+    for table, columns in {
+        "segment": "stream_id, segment, head, head_number, sealed_length, sealed_epoch",
+        "reap": "stream_id, deleted",
+        "request": "target, kind, status",
+    }.items():
+        rows = tx.execute(f"SELECT {columns} FROM {table} ORDER BY {columns}").fetchall()
+        found[table] = [row for row in rows if row[0] not in (1, 2, 3)]
+    rows = tx.execute(
+        "SELECT stream_id, segment, sum(length), sum(count) FROM extent WHERE stream_id > 3 GROUP BY 1, 2"
+    ).fetchall()
+    found["extents"] = rows
+    found["blobs"] = tx.execute(
+        "SELECT stream_id, count(*) FROM blob WHERE stream_id > 3 GROUP BY 1"
+    ).fetchall()
+    return found

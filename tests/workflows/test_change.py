@@ -1,0 +1,247 @@
+"""Update, scale, truncate, seal: what they do, what they refuse, and that a refusal changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventproc.store.model.errors import (
+    InvalidArgument,
+    InvalidCut,
+    NotFound,
+    ScaleRefused,
+    StreamNotSealed,
+    StreamReplaced,
+    StreamSealed,
+)
+from eventproc.store.model.ids import SegmentId, segment_id
+from eventproc.store.model.policies import ScalingPolicy, StreamConfig
+from eventproc.store.model.ranges import KeyRange
+from eventproc.store.model.states import StreamState
+from eventproc.store.requests import RequestStatus
+from eventproc.streams import Stream
+from eventproc.workflows.requests import (
+    AnyRequest,
+    CreateStream,
+    DeleteStream,
+    ScaleStream,
+    SealStream,
+    TruncateStream,
+    UpdateStream,
+)
+from tests.workflows.lives import Life
+
+
+def _config(count: int) -> StreamConfig:
+    return StreamConfig(scaling=ScalingPolicy.fixed(count))
+
+
+async def _stream(life: Life, count: int = 2) -> Stream:
+    await life.done(CreateStream("s/t", _config(count)))
+    return await life.ep.stream("s/t")
+
+
+def _scale(stream: Stream, seal: list[int], ranges: list[tuple[float, float]]) -> ScaleStream:
+    new = tuple(KeyRange(low, high) for low, high in ranges)
+    return ScaleStream(stream.name, stream.stream_id, tuple(map(SegmentId, seal)), new)
+
+
+async def _refused(life: Life, request: AnyRequest, error: type[Exception], match: str | None = None) -> None:
+    """Assert that a request is refused at the door, and that nothing is different after that."""
+    before, requests = await life.record("s/t"), await life.ep.requests()
+    with pytest.raises(error, match=match):
+        await life.ep.submit(request)
+    assert (await life.record("s/t"), await life.ep.requests()) == (before, requests)
+    await life.check()
+
+
+@pytest.mark.acceptance("B3")
+async def test_a_sealed_stream_refuses_update_truncate_and_scale_and_nothing_half_begun_stays(
+    life: Life,
+) -> None:
+    stream = await _stream(life)
+    early = await life.ep.submit(UpdateStream("s/t", stream.stream_id, _config(3)))
+    sealing = await life.ep.submit(SealStream("s/t", stream.stream_id))
+    await life.run()
+    assert (await life.ep.request(sealing.id)).status is RequestStatus.DONE
+    updated = await life.ep.request(early.id)
+    assert updated.error is None or isinstance(updated.error, StreamSealed)
+    for request in (
+        UpdateStream("s/t", stream.stream_id, _config(5)),
+        TruncateStream("s/t", stream.stream_id, dict((await stream.tail()).offsets)),
+        _scale(stream, [0], [(0.0, 0.5)]),
+    ):
+        await _refused(life, request, StreamSealed)
+    assert (await life.record("s/t")).value.state is StreamState.SEALED
+
+
+async def test_sealed_while_it_waited_a_request_is_refused_when_it_runs(life: Life) -> None:
+    """Both are pending; whatever order they run in, the loser is refused durably and changes nothing."""
+    stream = await _stream(life)
+    submitted = [
+        await life.ep.submit(request)
+        for request in (
+            SealStream("s/t", stream.stream_id),
+            UpdateStream("s/t", stream.stream_id, _config(4)),
+            _scale(stream, [0, 1], [(0.0, 0.5), (0.5, 1.0)]),
+        )
+    ]
+    await life.run()
+    sealed, update, scale = [await life.ep.request(request.id) for request in submitted]
+    assert sealed.error is None
+    assert isinstance(update.error, StreamSealed), (
+        "requests of one stream run in the order of their submission"
+    )
+    assert isinstance(scale.error, StreamSealed)
+    assert (await life.record("s/t")).value.epoch == 0
+
+
+async def test_an_update_changes_the_number_of_segments_at_once_and_the_same_one_again_nothing(
+    life: Life,
+) -> None:
+    stream = await _stream(life)
+    await life.done(UpdateStream("s/t", stream.stream_id, _config(4)))
+    assert [segment.id for segment in await stream.segments()] == [
+        segment_id(2 + each, 1) for each in range(4)
+    ]
+    before = await life.record("s/t")
+    ended = await life.ep.submit(UpdateStream("s/t", stream.stream_id, _config(4)))
+    assert ended.status is RequestStatus.DONE
+    assert await life.record("s/t") == before
+    await life.done(UpdateStream("s/t", stream.stream_id, _config(1)))
+    assert [(segment.low, segment.high) for segment in await stream.segments()] == [(0.0, 1.0)]
+
+
+async def test_an_update_to_the_count_that_is_there_changes_the_configuration_only(life: Life) -> None:
+    stream = await _stream(life, 2)
+    await life.done(_scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)]))
+    await life.done(UpdateStream("s/t", stream.stream_id, _config(3)))
+    record = (await life.record("s/t")).value
+    assert (record.epoch, record.config) == (1, _config(3))
+
+
+@pytest.mark.acceptance("B10", differs="through a whole scale of a stored stream")
+async def test_a_split_keeps_the_ends_of_its_parent_exactly(life: Life) -> None:
+    low, high = 0.1706574888245243, 0.7085170563088633
+    stream = await _stream(life, 1)
+    await life.done(_scale(stream, [0], [(0.0, low), (low, high), (high, 1.0)]))
+    _, middle, _ = await stream.segments()
+    await life.ep.submit(
+        ScaleStream("s/t", stream.stream_id, (middle.id,), KeyRange(middle.low, middle.high).split(2))
+    )
+    await life.run()
+    _, left, right, _ = await stream.segments()
+    assert (left.low, right.high, left.high == right.low) == (low, high, True)
+    await life.check()
+
+
+@pytest.mark.parametrize(
+    ("seal", "ranges", "error"),
+    [
+        ([0], [], InvalidArgument),
+        ([0], [(0.0, 0.4)], InvalidArgument),
+        ([0], [(0.0, 0.3), (0.2, 0.5)], InvalidArgument),
+        ([0], [(0.2, 0.2)], InvalidArgument),
+        ([0], [(0.5, 0.0)], InvalidArgument),
+        ([], [(0.0, 0.5)], InvalidArgument),
+        ([0, 1], [(0.0, 1.0)], ScaleRefused),
+        ([7], [(0.0, 0.5)], ScaleRefused),
+        ([segment_id(0, 1)], [(0.0, 0.5)], ScaleRefused),
+    ],
+)
+async def test_a_scale_that_cannot_be_is_refused(
+    life: Life, seal: list[int], ranges: list[tuple[float, float]], error: type[Exception]
+) -> None:
+    stream = await _stream(life, 2)
+    request = ScaleStream(
+        "s/t",
+        stream.stream_id,
+        tuple(map(SegmentId, seal)),
+        tuple(KeyRange(low, high) for low, high in ranges),
+    )
+    await _refused(life, request, error)
+
+
+async def test_a_scale_overtaken_by_another_is_refused_when_it_runs(life: Life) -> None:
+    stream = await _stream(life, 2)
+    await life.ep.submit(UpdateStream("s/t", stream.stream_id, _config(3)))
+    late = await life.ep.submit(_scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)]))
+    await life.run()
+    assert isinstance((await life.ep.request(late.id)).error, ScaleRefused)
+    assert (await life.record("s/t")).value.epoch == 1
+    await life.check()
+
+
+async def _write(stream: Stream, *keys: str) -> None:
+    async with stream.writer() as writer:
+        for key in keys:
+            await writer.post(b"0123456789", key=key)
+
+
+@pytest.mark.acceptance(
+    "A5", differs="offsets lie on event borders, so the cuts are those after 1, 2, … events"
+)
+async def test_truncation_moves_the_head_over_epochs_and_never_back(life: Life) -> None:
+    """Epochs 0:{0,1} 1:{0,2,3} 2:{0,2,4,5} 3:{0,4..7} 4:{4..9}, as in the reference."""
+    stream = await _stream(life, 2)
+    id_of = [SegmentId(0), SegmentId(1), *(segment_id(number, (number // 2)) for number in range(2, 10))]
+    for sealed, low, middle, high in (
+        (1, 0.5, 0.75, 1.0),
+        (3, 0.75, 0.9, 1.0),
+        (2, 0.5, 0.6, 0.75),
+        (0, 0, 0.2, 0.5),
+    ):
+        await _write(stream, *map(str, range(100)))
+        await life.done(_scale(stream, [id_of[sealed]], [(low, middle), (middle, high)]))
+    await _write(stream, *map(str, range(100)))
+    assert [segment.id for segment in await stream.segments()] == [id_of[n] for n in (8, 9, 6, 7, 4, 5)]
+    frame = 18
+
+    async def truncate(*offsets: tuple[int, int]) -> None:
+        cut = {id_of[number]: offset for number, offset in offsets}
+        await life.done(TruncateStream("s/t", stream.stream_id, cut))
+        assert dict((await stream.head()).offsets) == cut
+        await life.check()
+
+    behind = TruncateStream("s/t", stream.stream_id, {id_of[0]: 0, id_of[1]: frame})
+    await truncate((0, frame), (1, frame))
+    await _refused(life, behind, InvalidCut, "is not before it")
+    await truncate((0, frame), (2, frame), (4, frame), (5, 0))
+    await _refused(life, behind, InvalidCut)
+    await truncate((2, frame), (4, frame), (5, 0), (8, 0), (9, frame))
+    assert (await life.record("s/t")).value.first_epoch >= 1, "history behind the head is dropped"
+    async with stream.reader() as reader:
+        assert set(reader.offsets) == {id_of[n] for n in (2, 4, 5, 8, 9)}
+    await life.done(TruncateStream("s/t", stream.stream_id, dict((await stream.tail()).offsets)))
+    assert (await stream.describe()).events == 0
+    assert len(await stream.epochs()) <= 2
+    await life.check()
+
+
+async def test_a_cut_that_is_none_of_this_stream_is_refused(life: Life) -> None:
+    stream = await _stream(life, 2)
+    await _write(stream, "a", "b", "c")
+    tail = dict((await stream.tail()).offsets)
+    for offsets in (
+        {SegmentId(0): 0},
+        {SegmentId(0): 1, SegmentId(1): 0},
+        {**tail, SegmentId(0): tail[SegmentId(0)] + 18},
+        {**tail, segment_id(5, 5): 0},
+        {},
+    ):
+        await _refused(life, TruncateStream("s/t", stream.stream_id, offsets), InvalidCut)
+    await _refused(life, TruncateStream("s/t", 99, tail), StreamReplaced)
+
+
+async def test_only_a_sealed_stream_is_deleted_and_sealing_twice_is_fine(life: Life) -> None:
+    stream = await _stream(life)
+    await _refused(life, DeleteStream("s/t", stream.stream_id), StreamNotSealed)
+    await life.done(SealStream("s/t", stream.stream_id))
+    before = await life.record("s/t")
+    assert (await life.ep.submit(SealStream("s/t", stream.stream_id))).status is RequestStatus.DONE
+    assert await life.record("s/t") == before
+    await life.done(DeleteStream("s/t", stream.stream_id))
+    with pytest.raises(NotFound):
+        await life.ep.stream("s/t")
+    with pytest.raises(StreamReplaced, match="was deleted"):
+        await stream.describe()
+    await life.check()

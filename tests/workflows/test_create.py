@@ -1,0 +1,128 @@
+"""Creating streams: once, whole, and the same whoever asks again."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventproc.store.model.errors import (
+    AlreadyExists,
+    IllegalTransition,
+    InvalidArgument,
+    NotFound,
+    StreamSealed,
+)
+from eventproc.store.model.policies import ScalingPolicy, StreamConfig
+from eventproc.store.model.states import StreamState
+from eventproc.store.requests import RequestStatus
+from eventproc.workflows.requests import CreateStream, DeleteScope, DeleteStream, SealStream, UpdateStream
+from tests.workflows.lives import Life, die_everywhere
+
+TWO = StreamConfig(scaling=ScalingPolicy.fixed(2))
+THREE = StreamConfig(scaling=ScalingPolicy.fixed(3))
+
+
+@pytest.mark.acceptance(
+    "B1",
+    differs="the same creation is one of an equal configuration, not of an equal time; CREATING is never stored",
+)
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_creation_repeated_is_one_and_a_different_one_is_refused_and_a_crash_heals(when: str) -> None:
+    async def create(life: Life) -> None:
+        assert (await life.perform(CreateStream("s/t", TWO))).error is None
+
+    async def verify(life: Life) -> None:
+        first = await life.record("s/t")
+        assert (first.value.state, first.value.stream_id) == (StreamState.ACTIVE, 4)
+        await create(life)
+        assert await life.record("s/t") == first
+        with pytest.raises(AlreadyExists) as caught:
+            await life.ep.submit(CreateStream("s/t", THREE))
+        assert caught.value.differing == ("scaling.segments_min",)
+
+    commits = await die_everywhere(when, create, verify=verify)
+    assert commits >= 4, "submit, claim, step and a sweep are commits of their own"
+
+
+@pytest.mark.acceptance(
+    "B2", differs="creation is one transaction: at every stage the stream is whole, or not there"
+)
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_deleting_works_at_every_stage_of_a_creation(when: str) -> None:
+    async def create(life: Life) -> None:
+        await life.perform(CreateStream("s/t", TWO))
+
+    async def delete(life: Life) -> None:
+        assert (await life.perform(DeleteScope("s"))).error is None
+        assert await life.ep.scopes() == []
+        await life.check()
+
+    await die_everywhere(when, create, rerun=False, verify=delete)
+
+
+async def test_the_stream_has_its_segments_from_the_moment_it_is_there(life: Life) -> None:
+    await life.done(CreateStream("s/t", THREE))
+    info = await (await life.ep.stream("s/t")).describe()
+    assert [(segment.low, segment.high) for segment in info.segments] == [
+        (0, 1 / 3),
+        (1 / 3, 2 / 3),
+        (2 / 3, 1),
+    ]
+    assert [segment.id for segment in info.segments] == [0, 1, 2]
+    assert (info.epoch, info.events, dict(info.tail.offsets)) == (0, 0, {0: 0, 1: 0, 2: 0})
+
+
+@pytest.mark.parametrize("name", ["t", "s/", "/t", "s/a b", "s/..", "s/t/u", "s/_t", "s/" + "x" * 251, ""])
+async def test_a_bad_name_is_refused_at_the_door(life: Life, name: str) -> None:
+    with pytest.raises(InvalidArgument):
+        await life.ep.submit(CreateStream(name, TWO))
+    assert await life.ep.requests() == []
+
+
+@pytest.mark.parametrize("name", ["_system/mine", "_system/request"])
+async def test_the_system_s_own_streams_cannot_be_asked_for(life: Life, name: str) -> None:
+    for request in (
+        CreateStream(name, TWO),
+        UpdateStream(name, 1, TWO),
+        SealStream(name, 1),
+        DeleteStream(name, 1),
+    ):
+        with pytest.raises(InvalidArgument):
+            await life.ep.submit(request)
+    with pytest.raises(InvalidArgument):
+        await life.ep.submit(DeleteScope("_system"))
+
+
+async def test_a_missing_scope_is_named(life: Life) -> None:
+    with pytest.raises(NotFound, match="scope 'nowhere'"):
+        await life.ep.submit(CreateStream("nowhere/t", TWO))
+
+
+async def test_what_changed_between_submit_and_run_decides(life: Life) -> None:
+    """A create, and the recursive delete of its scope, both pending: whichever runs first, the end is consistent."""
+    create = await life.ep.submit(CreateStream("s/t", TWO))
+    delete = await life.ep.submit(DeleteScope("s"))
+    await life.run()
+    created, deleted = await life.ep.request(create.id), await life.ep.request(delete.id)
+    assert deleted.status is RequestStatus.DONE
+    assert created.error is None or isinstance(created.error, (NotFound, IllegalTransition))
+    assert await life.ep.scopes() == []
+    await life.check()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_stream_made_again_shares_nothing_with_its_predecessor(life: Life, count: int) -> None:
+    ids = []
+    for _ in range(count):
+        await life.done(CreateStream("s/t", TWO))
+        stream = await life.ep.stream("s/t")
+        ids.append(stream.stream_id)
+        async with stream.writer() as writer:
+            await writer.write(b"x" * 3000, key="a")
+        await life.done(SealStream("s/t", stream.stream_id))
+        with pytest.raises(StreamSealed):
+            await life.ep.submit(UpdateStream("s/t", stream.stream_id, THREE))
+        await life.done(DeleteStream("s/t", stream.stream_id))
+    await life.done(CreateStream("s/t", TWO))
+    assert (await (await life.ep.stream("s/t")).describe()).events == 0
+    assert len({*ids, (await life.record("s/t")).value.stream_id}) == count + 1
+    await life.check()
