@@ -2,22 +2,37 @@
 
 Semantics: pravega.md 3.5 and 1.8. The head moves first and the reaper follows, never the other way
 round: a reader at the head always finds what the head promises.
+
+History is kept from one epoch before the oldest that the head needs: who stands exactly at the end of a
+segment that the head has just passed still finds it, and what took over from it, and lost nothing.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import attrs
 
 from eventproc.store.catalog import STREAM, StoredHistory, Stream, get_stream, head_offsets
 from eventproc.store.database import Tx
-from eventproc.store.model.cuts import StreamCut, equal_or_after, segments_between, verify_cut
+from eventproc.store.model.cuts import StreamCut, divide, equal_or_after, verify_cut
 from eventproc.store.model.errors import InvalidCut, StreamSealed
-from eventproc.store.model.history import History, sealed_in
-from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.history import find_segment
+from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
 from eventproc.store.model.states import StreamEvent, StreamState, advance
 from eventproc.store.records import Versioned, replace
-from eventproc.store.segments import is_event_border, segment_state, truncate_segments
+from eventproc.store.segments import (
+    is_event_border,
+    readable_sealed,
+    sealed_epoch,
+    segment_state,
+    truncate_segments,
+)
 from eventproc.workflows.requests import TruncateStream
+
+SLACK_EPOCHS: Final = 1
+"""Epochs kept before the oldest that the head needs. More keeps readers and writers going that fell further
+behind without losing anything; each is a record, and a row a segment."""
 
 
 def check(tx: Tx, request: TruncateStream) -> bool:
@@ -27,28 +42,20 @@ def check(tx: Tx, request: TruncateStream) -> bool:
     space once, lies before the head or beyond the tail, or inside an event.
     """
     stream = _open_stream(tx, request).value
-    head = _cut(stream, head_offsets(tx, stream))
-    cut = _cut(stream, request.offsets)
-    history = StoredHistory(tx, stream)
-    verify_cut(cut, history)
-    if cut == head:
-        return True
-    if not equal_or_after(cut, head, history):
-        raise InvalidCut(stream=stream.name, cut=str(cut), reason=f"the head {head} is not before it")
-    _verify_offsets(tx, stream, cut)
-    return False
+    return not _moves_head(tx, stream, StoredHistory(tx, stream), _cut(stream, request.offsets))
 
 
 def apply(tx: Tx, request: TruncateStream, request_id: str) -> bool:
     """Move the head. One step."""
-    if check(tx, request):
-        return True
     before = _open_stream(tx, request)
     stream, history = before.value, StoredHistory(tx, before.value)
-    head, cut = _cut(stream, head_offsets(tx, stream)), _cut(stream, request.offsets)
+    cut = _cut(stream, request.offsets)
+    if not _moves_head(tx, stream, history, cut):
+        return True
     truncating = advance(stream.state, StreamEvent.TRUNCATE, name=stream.name)
-    passed = set(segments_between(history, head, cut)) - cut.offsets.keys()
+    oldest = _oldest_needed(tx, cut, history)
     heads = {segment: offset for segment, offset in cut.offsets.items() if offset > 0}
+    passed = _passed(tx, cut, history, oldest)
     truncate_segments(tx, stream.name, stream.stream_id, heads, passed=passed)
     replace(
         tx,
@@ -58,9 +65,20 @@ def apply(tx: Tx, request: TruncateStream, request_id: str) -> bool:
             stream,
             state=advance(truncating, StreamEvent.TRUNCATED, name=stream.name),
             head=dict(cut.offsets),
-            first_epoch=_oldest_needed(cut, history),
+            first_epoch=max(stream.first_epoch, oldest - SLACK_EPOCHS),
         ),
     )
+    return True
+
+
+def _moves_head(tx: Tx, stream: Stream, history: StoredHistory, cut: StreamCut) -> bool:
+    head = _cut(stream, head_offsets(tx, stream))
+    verify_cut(cut, history)
+    if cut == head:
+        return False
+    if not equal_or_after(cut, head, history):
+        raise InvalidCut(stream=stream.name, cut=str(cut), reason=f"the head {head} is not before it")
+    _verify_offsets(tx, stream, cut)
     return True
 
 
@@ -71,10 +89,31 @@ def _open_stream(tx: Tx, request: TruncateStream) -> Versioned[Stream]:
     return found
 
 
-def _oldest_needed(cut: StreamCut, history: History) -> int:
+def _oldest_needed(tx: Tx, cut: StreamCut, history: StoredHistory) -> int:
     """Return the oldest epoch that still says something about the cut: the last one of its oldest segment."""
-    ended = [sealed_in(history, segment) for segment in cut.offsets]
+    ended = [sealed_epoch(tx, cut.stream_id, segment) for segment in cut.offsets]
     return min(history.current if epoch is None else epoch - 1 for epoch in ended)
+
+
+def _passed(tx: Tx, cut: StreamCut, history: StoredHistory, oldest: int) -> list[SegmentId]:
+    """Return the segments with readable bytes that lie wholly behind the cut.
+
+    Each segment of the cut was active in the epoch `oldest` or began later: what was sealed by then lies
+    behind it. Only others that began before the newest of the cut need a look at their ranges, and so at an
+    epoch each; a cut along one epoch has none.
+    """
+    newest = max(map(epoch_of, cut.offsets))
+    passed: list[SegmentId] = []
+    unsure: list[SegmentId] = []
+    for segment, ended in readable_sealed(tx, cut.stream_id).items():
+        if ended <= oldest:
+            passed.append(segment)
+        elif segment not in cut.offsets and epoch_of(segment) < newest:
+            unsure.append(segment)
+    if unsure:
+        division = divide(cut, history)
+        passed += [each for each in unsure if division.is_behind(find_segment(history, each))]
+    return passed
 
 
 def _cut(stream: Stream, offsets: dict[SegmentId, int]) -> StreamCut:

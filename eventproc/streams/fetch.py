@@ -13,10 +13,11 @@ import attrs
 from eventproc.store.catalog import StoredHistory, Stream, get_stream
 from eventproc.store.database import Tx, Watch
 from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.errors import InvalidCut, NotFound, Truncated
+from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.history import find_segment, successors
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.segments import Run, is_event_border, read, segment_state
+from eventproc.streams.positions import truncated
 
 
 @attrs.frozen
@@ -36,7 +37,8 @@ def fetch(
 ) -> Fetched:
     """Read from the wanted segments, {segment: (offset, limit)}.
 
-    Raises NotFound, StreamReplaced, and Truncated when an offset lies before the head.
+    Raises NotFound, StreamReplaced, and Truncated when an offset lies before the head, or at the end of a
+    segment of which nobody knows any more what took over.
     """
     stream = get_stream(tx, stream_name, stream_id=stream_id).value
     found = read(tx, stream_id, wanted, bytes_max=bytes_max)
@@ -44,21 +46,18 @@ def fetch(
     for segment, offset in offsets.items():
         state = found.states.get(segment)
         if state is None or offset < state.head:
-            _verify_known(tx, stream, segment)
-            raise Truncated(
-                stream=stream_name,
-                segment=format_segment(segment),
-                offset=offset,
-                head=0 if state is None else state.head,
-            )
+            _verify_known(stream, segment)
+            raise truncated(tx, stream, segment, offset)
     for run in found.runs:
         offsets[run.segment] = run.end
     history = StoredHistory(tx, stream)
-    ended = {
-        segment: successors(history, segment)
-        for segment, state in found.states.items()
-        if state.sealed and offsets[segment] == state.tail and wanted[segment][1] is None
-    }
+    ended = {}
+    for segment, state in found.states.items():
+        if state.sealed and offsets[segment] == state.tail and wanted[segment][1] is None:
+            try:
+                ended[segment] = successors(history, segment)
+            except NotFound:  # the reaper has not come to its row yet
+                raise truncated(tx, stream, segment, offsets[segment]) from None
     return Fetched(found.runs, ended)
 
 
@@ -108,7 +107,7 @@ def watch_stream(stream_id: int) -> Watch:
     return Watch(("stream", stream_id), probe)
 
 
-def _verify_known(tx: Tx, stream: Stream, segment: SegmentId) -> None:
+def _verify_known(stream: Stream, segment: SegmentId) -> None:
     """Raise NotFound unless the stream has, or had, that segment."""
     if segment > (stream.epoch << 32 | 0xFFFF_FFFF):
         raise NotFound(kind=f"segment of {stream.name}", name=format_segment(segment))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import attrs
+
 from eventproc.store.catalog import StoredHistory, Stream, head_offsets, tail_offsets
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, equal_or_after, verify_cut
 from eventproc.store.model.errors import InvalidCut, StreamReplaced, Truncated
 from eventproc.store.model.frontier import Frontier
-from eventproc.store.model.history import epoch_at, find_segment
-from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.history import epoch_at, find_segment, successors
+from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
 from eventproc.store.segments import is_event_border, offset_at_time, segment_state
 
 
@@ -48,24 +50,62 @@ def frontier_at(tx: Tx, stream: Stream, cut: StreamCut) -> Frontier:
     if cut.stream == stream.name and cut.stream_id != stream.stream_id:
         raise StreamReplaced(stream=cut.stream, stream_id=cut.stream_id, current_id=stream.stream_id)
     history = StoredHistory(tx, stream)
+    if cut.stream == stream.name and (gone := _compacted(history, cut)) is not None:
+        raise truncated(tx, stream, gone, cut.offsets[gone])
     verify_cut(cut, history)
     for segment, offset in cut.offsets.items():
         if offset > 0:
             _verify_offset(tx, stream, str(cut), segment, offset)
+    frontier = Frontier.from_cut(cut, history)
     head = head_cut(tx, stream)
     if not equal_or_after(cut, head, history):
-        segment, offset = next(
-            (segment, offset)
-            for segment, offset in cut.offsets.items()
-            if offset < head.offsets.get(segment, offset) or segment not in head.offsets
-        )
-        raise Truncated(
-            stream=stream.name,
-            segment=format_segment(segment),
-            offset=max(offset, 0),
-            head=head.offsets.get(segment, 0),
-        )
-    return Frontier.from_cut(cut, history)
+        _pass_ended(tx, stream, frontier, history, head)
+        now = attrs.evolve(cut, offsets=frontier.offsets())
+        if not equal_or_after(now, head, history):
+            segment, offset = next(
+                (segment, offset)
+                for segment, offset in now.offsets.items()
+                if offset < head.offsets.get(segment, offset) or segment not in head.offsets
+            )
+            raise truncated(tx, stream, segment, offset)
+    return frontier
+
+
+def truncated(tx: Tx, stream: Stream, segment: SegmentId, offset: int) -> Truncated:
+    """Return the error of who stands at `offset` of a segment, before the head."""
+    state = segment_state(tx, stream.stream_id, segment)
+    return Truncated(
+        stream=stream.name,
+        segment=format_segment(segment),
+        offset=max(offset, 0),
+        head=0 if state is None else state.head,
+        head_cut=str(head_cut(tx, stream)),
+    )
+
+
+def _compacted(history: StoredHistory, cut: StreamCut) -> SegmentId | None:
+    """Return a segment of the cut that lies before the oldest epoch kept."""
+    kept = history.epoch(history.first).by_id
+    return next((each for each in cut.offsets if epoch_of(each) < history.first and each not in kept), None)
+
+
+def _pass_ended(tx: Tx, stream: Stream, frontier: Frontier, history: StoredHistory, head: StreamCut) -> None:
+    """Go on to what follows segments that the head has passed and the frontier has read to their ends.
+
+    Who stands there lost nothing, though the head lies later: see `workflows.truncate`.
+    """
+    while ended := [
+        segment
+        for segment, offset in frontier.held.items()
+        if segment not in head.offsets and _is_end(tx, stream, segment, offset)
+    ]:
+        for segment in ended:
+            frontier.complete(segment, successors(history, segment))
+
+
+def _is_end(tx: Tx, stream: Stream, segment: SegmentId, offset: int) -> bool:
+    state = segment_state(tx, stream.stream_id, segment)
+    return state is not None and state.sealed and offset == state.tail == state.head
 
 
 def frontier_of_segments(
@@ -89,6 +129,6 @@ def _verify_offset(tx: Tx, stream: Stream, cut: str, segment: SegmentId, offset:
         end = 0 if state is None else state.tail
         raise InvalidCut(stream=stream.name, cut=cut, reason=f"{where} lies beyond its end {end}")
     if offset < state.head:
-        raise Truncated(stream=stream.name, segment=format_segment(segment), offset=offset, head=state.head)
+        raise truncated(tx, stream, segment, offset)
     if not is_event_border(tx, stream.stream_id, segment, offset):
         raise InvalidCut(stream=stream.name, cut=cut, reason=f"{where} lies inside an event")

@@ -34,7 +34,7 @@ import attrs
 
 from eventproc.store.model.epochs import Epoch, Segment
 from eventproc.store.model.errors import InvalidArgument, InvalidCut, NotFound
-from eventproc.store.model.history import History, find_segment, segments_during
+from eventproc.store.model.history import History, find_segment, sealed_in, segments_during
 from eventproc.store.model.ids import SegmentId, epoch_of, format_segment, parse_segment
 from eventproc.store.model.ranges import KEY_SPACE, KeyRange
 
@@ -156,13 +156,13 @@ def verify_cut(cut: StreamCut, history: History) -> None:
     """Raise InvalidCut, saying why, unless `cut` is valid by the rules at the head of this module.
 
     Lengths are not known here: whether an offset lies within its segment, and on an event's border, is
-    the segment store's to say. Reads the epochs from the oldest segment's creation to the newest's, but
-    only one when the cut has exactly the segments of an epoch.
+    the segment store's to say. Reads the epochs from the first in which one of its segments is sealed to the
+    newest segment's creation, but only one when the cut has exactly the segments of an epoch.
     """
     if _is_one_epoch(cut, history):
         return
     division = divide(cut, history)
-    for segment in segments_during(history, epoch_of(min(cut.offsets)), epoch_of(max(cut.offsets))):
+    for segment in _perhaps_halved(cut, history):
         behind = {piece.id > segment.id for piece in division.over(segment.range)}
         if len(behind) > 1:
             raise _invalid(cut, history, f"segment {segment} lies behind it in one part and not in another")
@@ -277,6 +277,19 @@ def _segments_of(cut: StreamCut, history: History) -> tuple[list[Segment], list[
         (waiting if offset == NOT_REACHED else begun).append(segment)
     begun.sort(key=lambda segment: segment.range)
     return begun, waiting
+
+
+def _perhaps_halved(cut: StreamCut, history: History) -> list[Segment]:
+    """Return each segment that may lie behind the cut at one point and not at another, the oldest first.
+
+    At the other point it is the cut's own segment, or began after that was sealed.
+    """
+    segments = [find_segment(history, identifier) for identifier in cut.offsets]
+    sealed = [epoch for each in cut.offsets if (epoch := sealed_in(history, each)) is not None]
+    if sealed:
+        for number in range(min(sealed), epoch_of(max(cut.offsets)) + 1):
+            segments.extend(each for each in history.epoch(number).opened if each.id not in cut.offsets)
+    return segments
 
 
 def _is_one_epoch(cut: StreamCut, history: History) -> bool:

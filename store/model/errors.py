@@ -234,15 +234,20 @@ class ScopeNotEmpty(Rejected):
 
 @error
 class Truncated(Rejected):
-    """The position lies before the head of the stream: the events there are gone."""
+    """The position lies before the head of the stream: the events there are gone.
+
+    head: where the segment begins now, 0 when it is gone as a whole. head_cut: where reading can go on.
+    """
 
     stream: str
     segment: str
     offset: int
     head: int
+    head_cut: str = ""
 
     def __str__(self) -> str:
-        return f"{self.stream}: {self.offset} of segment {self.segment} is gone; its head is {self.head}"
+        gone = f"{self.stream}: offset {self.offset} of segment {self.segment} was truncated"
+        return f"{gone}; read on from the head, {self.head_cut}" if self.head_cut else gone
 
 
 @error

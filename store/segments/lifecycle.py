@@ -46,6 +46,24 @@ def sealed_lengths(tx: Tx, stream_id: int) -> dict[SegmentId, int]:
     return dict(rows.fetchall())
 
 
+def sealed_epoch(tx: Tx, stream_id: int, segment: SegmentId) -> int | None:
+    """Return the first epoch that no longer contains the segment, None while it is active. One look-up."""
+    row = tx.execute(
+        "SELECT sealed_epoch FROM segment WHERE stream_id = ? AND segment = ?", (stream_id, segment)
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def readable_sealed(tx: Tx, stream_id: int) -> dict[SegmentId, int]:
+    """Return the sealed segments of which something can be read, each with the epoch that replaced it."""
+    rows = tx.execute(
+        "SELECT segment, sealed_epoch FROM segment WHERE stream_id = ? AND sealed_epoch IS NOT NULL"
+        " AND head < sealed_length",
+        (stream_id,),
+    )
+    return dict(rows.fetchall())
+
+
 def truncate_segments(
     tx: Tx, stream: str, stream_id: int, heads: Mapping[SegmentId, int], *, passed: Iterable[SegmentId]
 ) -> None:

@@ -1,0 +1,207 @@
+"""What a truncation keeps of a stream's history, and who can go on after it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc.cluster.host import CONTROLLER
+from eventproc.store.catalog import StoredHistory, get_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.cuts import StreamCut, segments_between
+from eventproc.store.model.epochs import Epoch
+from eventproc.store.model.errors import Truncated
+from eventproc.store.model.frontier import Frontier
+from eventproc.store.model.history import successors
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.ownership import find_owner
+from eventproc.store.segments import SegmentState, segment_state
+from eventproc.streams.positions import head_cut
+from eventproc.streams.stream import Stream
+from eventproc.testing import check
+from eventproc.workflows.sweep import reap
+
+
+@pytest.fixture
+async def ep() -> AsyncIterator[eventproc.Eventproc]:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        yield ep
+
+
+async def write(stream: Stream, *payloads: bytes) -> None:
+    async with stream.writer() as writer:
+        await writer.write_many((payload, payload.decode()) for payload in payloads)
+
+
+async def truncate(ep: eventproc.Eventproc, stream: Stream, cut: StreamCut | None = None) -> None:
+    """Truncate, at the tail unless at `cut`, and let the reaper finish."""
+    await stream.truncate(cut or await stream.tail())
+    owner = await ep.db.read(lambda tx: find_owner(tx, CONTROLLER))
+    assert owner is not None
+    while await ep.db.write(partial(reap, owner=owner)):
+        pass
+
+
+async def split_last(stream: Stream) -> None:
+    await stream.split((await stream.segments())[-1].id)
+
+
+async def read(stream: Stream, cut: StreamCut) -> list[bytes]:
+    async with stream.reader(cut) as reader:
+        return [event.payload async for event in reader.until(await stream.tail())]
+
+
+async def test_who_stands_at_the_end_of_a_truncated_segment_goes_on(ep: eventproc.Eventproc) -> None:
+    stream = await ep.create_stream("s/a")
+    await write(stream, b"1")
+    async with stream.reader() as reader:
+        batches = reader.batches()
+        assert [event.payload for event in await anext(batches)] == [b"1"]
+        saved = reader.cut()
+        await split_last(stream)
+        await truncate(ep, stream)
+        await write(stream, b"2")
+        with anyio.fail_after(10):
+            assert [event.payload for event in await anext(batches)] == [b"2"]
+        await batches.aclose()
+    assert await read(stream, saved) == [b"2"]
+    assert [epoch.number for epoch in await stream.epochs()] == [0, 1]
+    await check(ep.db)
+
+
+async def test_a_saved_cut_that_missed_events_is_told_where_reading_can_go_on(
+    ep: eventproc.Eventproc,
+) -> None:
+    stream = await ep.create_stream("s/a")
+    saved = [await stream.tail()]
+    for payload in (b"1", b"2", b"3"):
+        await write(stream, payload)
+        saved.append(await stream.tail())
+        await split_last(stream)
+    await truncate(ep, stream, saved[-1])
+    await write(stream, b"4")
+    for cut in saved[:-1]:
+        with pytest.raises(Truncated) as gone:
+            await read(stream, cut)
+        assert await read(stream, StreamCut.parse(gone.value.head_cut, stream.name)) == [b"4"]
+        assert gone.value.head_cut in str(gone.value)
+    assert await read(stream, saved[-1]) == [b"4"]
+    await check(ep.db)
+
+
+async def test_a_reader_whose_place_is_gone_is_told_before_and_after_the_reaper_came(
+    ep: eventproc.Eventproc,
+) -> None:
+    for number, reaped in enumerate((False, True)):
+        stream = await ep.create_stream(f"s/{number}")
+        await write(stream, b"1")
+        async with stream.reader() as reader:
+            batches = reader.batches()
+            await anext(batches)
+            for _ in range(3):
+                await split_last(stream)
+            await stream.truncate(await stream.tail())
+            if reaped:
+                await truncate(ep, stream)
+            with pytest.raises(Truncated, match="read on from the head"):
+                await anext(batches)
+
+
+async def test_a_truncation_along_an_epoch_looks_at_few_others(
+    ep: eventproc.Eventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: set[int] = set()
+    epoch = StoredHistory.epoch
+
+    def asking(self: StoredHistory, number: int) -> Epoch:
+        asked.add(number)
+        return epoch(self, number)
+
+    stream = await ep.create_stream("s/a", scaling=eventproc.ScalingPolicy.fixed(2))
+    first = SegmentId(0)
+    for round_ in range(30):
+        await write(stream, b"%d" % round_)
+        active = [segment.id for segment in await stream.segments() if segment.id != first]
+        if len(active) > 1:
+            await stream.merge(*active)
+        else:
+            await stream.split(active[0])
+    monkeypatch.setattr(StoredHistory, "epoch", asking)
+    await stream.truncate(await stream.tail())
+    assert asked <= {0, 29, 30}
+    assert (await stream.describe()).events == 0
+
+
+@pytest.mark.hunt(seeds=10)
+async def test_a_truncation_passes_what_lies_before_its_cut_and_nothing_else(
+    seed: int, ep: eventproc.Eventproc
+) -> None:
+    rng = random.Random(seed)
+    stream = await ep.create_stream("s/a", scaling=eventproc.ScalingPolicy.fixed(2))
+    for round_ in range(6):
+        await write(stream, *(b"%d-%d" % (round_, number) for number in range(rng.randrange(8))))
+        for _ in range(rng.randrange(3)):
+            await scale(stream, rng)
+        cut = await ep.db.read(partial(some_cut, stream=stream, rng=rng))
+        passed, left = await ep.db.read(partial(what_lies_before, stream=stream, cut=cut))
+        await truncate(ep, stream, cut)
+        assert await ep.db.read(partial(unread, stream=stream)) == {
+            each: tail - max(cut.offsets.get(each, head), 0)
+            for each, (head, tail) in left.items()
+            if each not in passed and tail > max(cut.offsets.get(each, head), 0)
+        }
+        await check(ep.db)
+
+
+async def scale(stream: Stream, rng: random.Random) -> None:
+    segments = await stream.segments()
+    at = rng.randrange(len(segments))
+    if at and len(segments) > 2 and rng.random() < 0.5:
+        await stream.merge(segments[at - 1].id, segments[at].id)
+    else:
+        await stream.split(segments[at].id)
+
+
+def some_cut(tx: Tx, stream: Stream, rng: random.Random) -> StreamCut:
+    """Return where a reader can stand: some segments read to their ends, of the others a part or all."""
+    record = get_stream(tx, stream.name).value
+    history = StoredHistory(tx, record)
+    frontier = Frontier.from_cut(head_cut(tx, record), history)
+    states = dict(states_of(tx, stream))
+    for _ in range(rng.randrange(12)):
+        segment = rng.choice(sorted(frontier.held))
+        if states[segment].sealed:
+            frontier.complete(segment, successors(history, segment))
+    for segment in frontier.held:
+        frontier.held[segment] = rng.choice([frontier.held[segment], states[segment].tail])
+    return StreamCut(stream.name, stream.stream_id, frontier.offsets())
+
+
+def what_lies_before(
+    tx: Tx, stream: Stream, cut: StreamCut
+) -> tuple[set[SegmentId], dict[SegmentId, tuple[int, int]]]:
+    """Return the segments behind the cut, and [head, tail) of each that the stream has."""
+    record = get_stream(tx, stream.name).value
+    between = segments_between(StoredHistory(tx, record), head_cut(tx, record), cut)
+    ends = {segment: (state.head, state.tail) for segment, state in states_of(tx, stream)}
+    return set(between) - cut.offsets.keys(), ends
+
+
+def unread(tx: Tx, stream: Stream) -> dict[SegmentId, int]:
+    """Return how many bytes can be read of each segment that has any."""
+    sizes = {segment: state.tail - state.head for segment, state in states_of(tx, stream)}
+    return {segment: size for segment, size in sizes.items() if size}
+
+
+def states_of(tx: Tx, stream: Stream) -> Iterator[tuple[SegmentId, SegmentState]]:
+    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)).fetchall()
+    for (segment,) in rows:
+        state = segment_state(tx, stream.stream_id, segment)
+        assert state is not None
+        yield SegmentId(segment), state
