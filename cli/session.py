@@ -30,7 +30,7 @@ def run(
     serving: it stays for long, and its log shows every warning, not only the first of a kind.
     """
     _prepare_logging(settings, serving=serving)
-    return anyio.run(partial(_run, Path(settings.directory), action, host))
+    return anyio.run(partial(_run, _directory(settings), action, host))
 
 
 async def _run(directory: Path, action: Callable[[Eventproc], Awaitable[T]], host: bool) -> T:
@@ -41,7 +41,7 @@ async def _run(directory: Path, action: Callable[[Eventproc], Awaitable[T]], hos
 def make(settings: Settings, durability: str | None) -> bool:
     """Make the directory, or open the one that is there; return whether it was made."""
     _prepare_logging(settings)
-    directory = Path(settings.directory)
+    directory = _directory(settings)
 
     async def _make() -> bool:
         found = (directory / "eventproc.db").exists()
@@ -49,6 +49,11 @@ def make(settings: Settings, durability: str | None) -> bool:
             return not found
 
     return anyio.run(_make)
+
+
+def _directory(settings: Settings) -> Path:
+    # Whole, so that a message names it wherever it is read, and `-C memory` means a directory of that name.
+    return Path(settings.directory).absolute()
 
 
 class _OneLine(logging.Formatter):

@@ -36,6 +36,14 @@ class Cli:
         return Result(code, printed.out, printed.err)
 
 
+def stock(cli: Cli) -> None:
+    """Make shop/orders: two segments, three events of the key customer-42."""
+    cli("scope", "create", "shop").ok()
+    cli("stream", "create", "shop/orders", "--segments", 2).ok()
+    rows = b"".join(b'{"k":"customer-42","n":%d}\n' % number for number in range(3))
+    cli("write", "shop/orders", "--format", "jsonl", "--key", "k", stdin=rows).ok()
+
+
 @pytest.fixture
 def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
     """A directory without scopes."""
@@ -46,9 +54,6 @@ def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 @pytest.fixture
 def shop(cli: Cli) -> Cli:
-    """A directory with the stream shop/orders: two segments, three events of the key k, nine bytes each."""
-    cli("scope", "create", "shop").ok()
-    cli("stream", "create", "shop/orders", "--segments", 2).ok()
-    rows = b"".join(b'{"k":"customer-42","n":%d}\n' % number for number in range(3))
-    cli("write", "shop/orders", "--format", "jsonl", "--key", "k", stdin=rows).ok()
+    """A directory with the stream shop/orders, see `stock`."""
+    stock(cli)
     return cli

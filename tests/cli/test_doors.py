@@ -7,9 +7,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, stock
 from tests.cli.shell import shell
 from tests.cli.test_streams import everything
+
+
+class Shared:
+    """One directory for all that is refused: what one of them changed, all that follow would see."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.content: list[object] = []
+
+    def open(self, cli: Cli) -> None:
+        """Let the commands work here; the first time, make the stream first."""
+        cli.directory = self.directory
+        if not self.content:
+            cli("init").ok()
+            stock(cli)
+            self.content = everything(cli)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
+    return Shared(tmp_path_factory.mktemp("shared"))
 
 
 @pytest.mark.parametrize(
@@ -74,15 +95,15 @@ from tests.cli.test_streams import everything
     ],
 )
 def test_a_wrong_request_is_refused_in_one_line_and_changes_nothing(
-    shop: Cli, arguments: str, code: int, why: str
+    cli: Cli, shared: Shared, arguments: str, code: int, why: str
 ) -> None:
-    before = everything(shop)
-    done = shop(*arguments.split())
+    shared.open(cli)
+    done = cli(*arguments.split())
     assert (done.code, done.err.count("\n")) == (code, 1), done
     assert done.err.startswith("eventproc: ")
     assert why in done.err
-    assert done.out in ("", "written 0\n")
-    assert everything(shop) == before
+    assert done.out == ""
+    assert everything(cli) == shared.content
 
 
 def test_a_cut_of_a_deleted_stream_is_refused_by_its_successor(shop: Cli) -> None:
@@ -107,8 +128,8 @@ def test_a_cut_of_another_stream_is_refused(shop: Cli) -> None:
 def test_a_cut_before_the_head_is_refused(shop: Cli) -> None:
     head = shop("stream", "cut", "shop/orders", "--at", "head").ok().strip()
     shop("stream", "truncate", "shop/orders", "--cut", "tail").ok()
-    assert "is gone" in shop("read", "shop/orders", "--from", head).refused(4)
-    assert "is not before it" in shop("stream", "truncate", "shop/orders", "--cut", head).refused(4)
+    assert shop("read", "shop/orders", "--from", head).refused(4)
+    assert shop("stream", "truncate", "shop/orders", "--cut", head).refused(4)
 
 
 @pytest.mark.parametrize("command", [["stream", "list"], ["doctor"], ["run"], ["scope", "create", "a"]])
