@@ -48,6 +48,10 @@ class BusyLock:
     def __enter__(self) -> None:
         self._lock.acquire()
 
+    def enter_nowait(self) -> bool:
+        """Enter if no other thread is inside; whether it was possible."""
+        return self._lock.acquire(blocking=False)
+
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
@@ -95,19 +99,50 @@ _waited_for: Final[list[BusyLock]] = []
 
 def _before() -> None:
     # Busy threads first: they may need the mutex to get done.
-    waited_for = list(_busy)
-    for lock in waited_for:
-        lock.__enter__()
+    entered = _enter_all()
     mutex.acquire()
-    _waited_for.extend(waited_for)
+    while set(_busy) - set(entered):  # one was made meanwhile, and may be entered already
+        mutex.release()
+        _leave_all(entered)
+        entered = _enter_all()
+        mutex.acquire()
+    _waited_for.extend(entered)
+
+
+def _enter_all() -> list[BusyLock]:
+    """Enter every busy lock, and wait for one only while holding none.
+
+    A thread may need a second one to leave its first (a checkpoint inside write.lock): to wait for the first with
+    the second in hand would be for ever.
+    """
+    contended: list[BusyLock] = []
+    while True:
+        entered = contended
+        for lock in entered:
+            lock.__enter__()
+        with mutex:
+            missing = [lock for lock in _busy if lock not in entered]
+        contended = []
+        for lock in missing:
+            if not lock.enter_nowait():
+                contended = [lock]
+                break
+            entered.append(lock)
+        if not contended:
+            return entered
+        _leave_all(entered)
+
+
+def _leave_all(entered: list[BusyLock]) -> None:
+    for lock in entered:
+        lock.__exit__()
 
 
 def _after() -> None:
     waited_for = _waited_for.copy()
     _waited_for.clear()
     mutex.release()
-    for lock in waited_for:
-        lock.__exit__()
+    _leave_all(waited_for)
 
 
 def _after_in_child() -> None:

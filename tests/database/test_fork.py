@@ -131,6 +131,42 @@ def test_a_fork_waits_for_a_thread_that_is_inside_sqlite(tmp_path: Path) -> None
     assert printed == "written"
 
 
+def test_a_fork_does_not_hold_up_a_busy_thread_that_needs_a_second_lock(tmp_path: Path) -> None:
+    # A checkpoint inside write.lock does; whichever order the fork enters the locks in, some come before the first.
+    printed = run(
+        """
+        import os, signal, threading
+        from eventproc.store.database.fork import BusyLock
+        signal.alarm(20)
+        first, others = BusyLock(), [BusyLock() for _ in range(30)]
+        inside, fork_begun = threading.Event(), threading.Event()
+
+        def work():
+            with first:
+                inside.set()
+                fork_begun.wait()
+                asleep = 0
+                while asleep < 1000:  # the fork waits for `first`, and has entered what came before it
+                    with open(f"/proc/self/task/{os.getpid()}/stat") as stat:
+                        asleep = asleep + 1 if stat.read().rpartition(")")[2].split()[0] == "S" else 0
+                for other in others:
+                    with other:
+                        pass
+
+        os.register_at_fork(before=fork_begun.set)
+        thread = threading.Thread(target=work)
+        thread.start()
+        inside.wait()
+        if (child := os.fork()) == 0:
+            print("forked", flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        thread.join()
+        """
+    )
+    assert printed == "forked"
+
+
 def test_the_error_names_what_was_forked() -> None:
     handle = fork.Guarded()
     handle._pid -= 1
