@@ -145,7 +145,7 @@ def next_epoch(
     kept = tuple(segment for segment in current.segments if segment.id not in sealed)
     following = Epoch(
         number=number,
-        segments=tuple(sorted(kept + opened, key=lambda segment: segment.range)),
+        segments=tuple(sorted(kept + opened, key=_borders)),
         created_ms=max(now_ms, current.created_ms + 1),
         request_id=request_id,
     )
@@ -170,7 +170,7 @@ def merge_ranges(
 
     Raises NotFound for a segment that is not active, InvalidArgument when they are not neighbours.
     """
-    segments = sorted(map(epoch.segment, set(identifiers)), key=lambda segment: segment.range)
+    segments = sorted(map(epoch.segment, set(identifiers)), key=_borders)
     merged = canonical(segment.range for segment in segments)
     if len(segments) < 2 or len(merged) != 1:
         raise InvalidArgument(
@@ -179,6 +179,10 @@ def merge_ranges(
             reason="two or more segments with touching key ranges are needed",
         )
     return tuple(segment.id for segment in segments), merged
+
+
+def _borders(segment: Segment) -> tuple[float, float]:
+    return segment.range.low, segment.range.high
 
 
 def _verify_active(current: Epoch, sealed: frozenset[SegmentId], stream: str) -> None:
