@@ -91,6 +91,26 @@ def test_a_stopped_holder_is_named_and_a_killed_one_lets_go(path: Path) -> None:
     lock.close()
 
 
+def test_who_was_stopped_before_its_record_is_named_and_not_the_holder_before_it(path: Path) -> None:
+    before, lock = WriteLock(path, CLOCK), WriteLock(path, CLOCK)
+    before.acquire()
+    before.release()
+    silent = """
+        import fcntl, os, sys
+        lock = os.open(sys.argv[1], os.O_RDWR)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        print("ready", flush=True)
+        sys.stdin.read()
+    """
+    with Child.running(silent, path) as other:
+        assert other.hear() == "ready"
+        holder = lock.holder()
+        assert holder is not None
+        assert holder.pid == other.pid
+    lock.close()
+    before.close()
+
+
 def test_two_handles_of_one_process_exclude_each_other(path: Path) -> None:
     first, second = WriteLock(path, CLOCK), WriteLock(path, CLOCK)
     inside: list[str] = []
