@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from eventproc.store.clock import SystemClock
+from eventproc.store.database.locks import WriteLock
 from tests.cli.conftest import Cli, stock
 from tests.cli.shell import shell
 from tests.cli.test_streams import everything
@@ -206,6 +209,17 @@ def test_a_traceback_is_shown_only_when_asked_for(shop: Cli) -> None:
 def test_the_directory_comes_from_the_environment_too(shop: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVENTPROC_DIR", str(shop.directory))
     assert len(shell("stream", "list", "-o", "jsonl").rows()) == 1
+
+
+def test_who_keeps_the_write_lock_is_named_within_the_timeout(shop: Cli) -> None:
+    lock = WriteLock(shop.directory / "write.lock", SystemClock())
+    lock.acquire()
+    try:
+        done = shell("-q", "-C", shop.directory, "stream", "seal", "shop/orders", "--timeout", 1)
+    finally:
+        lock.close()
+    assert f"write.lock has been held by process {os.getpid()} for 1." in done.refused(6)
+    assert shop("stream", "list", "-o", "json").json()[0]["state"] == "active"
 
 
 def contents(directory: Path) -> dict[str, bytes]:

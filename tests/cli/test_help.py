@@ -45,7 +45,7 @@ def test_a_command_that_shows_no_table_on_a_terminal_does_without_rich(shop: Cli
         "import sys; from eventproc.cli.main import run; code = run(sys.argv[1:]);"
         "print('rich' in sys.modules); sys.exit(code)"
     )
-    for arguments in (["stream", "list"], ["read", "shop/orders"], ["doctor"]):
+    for arguments in (["stream", "list"], ["read", "shop/orders"]):
         command = [sys.executable, "-c", code, "-C", str(shop.directory), *arguments]
         done = subprocess.run(command, capture_output=True, env=environment(), check=True, text=True)
         assert done.stdout.endswith("\nFalse\n")
