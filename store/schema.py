@@ -28,12 +28,13 @@ CREATE TABLE counter (
 -- One row per segment that still has a reader's interest. `head` is where readable bytes begin.
 -- `base_*` is where, and since when, the next append goes when no extent is left: the tail is otherwise
 -- derived from the last extent. `sealed_length` is NULL while the segment accepts appends; `sealed_epoch` is the
--- first epoch that no longer contains it.
+-- first epoch that no longer contains it. Extents that end at or before `freed` are gone.
 CREATE TABLE segment (
     stream_id INTEGER NOT NULL,
     segment INTEGER NOT NULL,
     head INTEGER NOT NULL DEFAULT 0,
     head_number INTEGER NOT NULL DEFAULT 0,
+    freed INTEGER NOT NULL DEFAULT 0,
     base_offset INTEGER NOT NULL DEFAULT 0,
     base_number INTEGER NOT NULL DEFAULT 0,
     base_time INTEGER NOT NULL DEFAULT 0,
@@ -42,9 +43,11 @@ CREATE TABLE segment (
     PRIMARY KEY (stream_id, segment)
 ) WITHOUT ROWID;
 
+-- Finds what the reaper has to look at. Appends do not touch it.
+CREATE INDEX segment_to_free ON segment (stream_id, segment) WHERE freed < head;
+
 -- A run of events of one segment. `place` is the blob that holds their columns, beginning at byte
--- `place_offset` of its data; NULL means that the columns are `inline`, for a small append, whose
--- writer and sequence then stand here too.
+-- `place_offset` of its data; NULL means that the columns are `inline`, for a small append.
 CREATE TABLE extent (
     stream_id INTEGER NOT NULL,
     segment INTEGER NOT NULL,
@@ -57,8 +60,6 @@ CREATE TABLE extent (
     place INTEGER,
     place_offset INTEGER NOT NULL DEFAULT 0,
     inline BLOB,
-    writer TEXT,
-    sequence INTEGER,
     PRIMARY KEY (stream_id, segment, start)
 ) WITHOUT ROWID;
 -- Lets the reaper prove that nothing refers to a blob. Small appends do not touch it.
@@ -79,7 +80,7 @@ CREATE TABLE blob (
     data BLOB NOT NULL
 );
 
--- The last sequence of a writer on a stream, when it does not stand in an extent.
+-- The last sequence of a named writer on a stream, and when that was.
 CREATE TABLE writer (
     stream_id INTEGER NOT NULL,
     writer TEXT NOT NULL,

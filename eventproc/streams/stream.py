@@ -96,7 +96,8 @@ class Stream:
         """Return a writer, to be used in `async with`.
 
         kind: type of the payloads: bytes unless given, str, or what cattrs can turn into JSON. name: identity
-        by which a repeated send is recognised across restarts; without one each writer has a fresh one.
+        by which a repeated send is recognised across restarts, until it has sent nothing for 7 days; without
+        one nothing is remembered.
         """
         if kind is None:
             return EventWriter(self._db, self.name, self.stream_id, codec_for(bytes), name=name)
@@ -217,6 +218,8 @@ class Stream:
         request = await perform(
             self._db, ScaleStream(self.name, self.stream_id, seal, ranges), timeout_ms=timeout_ms
         )
+        if isinstance(request.result, Epoch):
+            return tuple(segment.id for segment in request.result.opened)
 
         def opened(tx: Tx) -> tuple[SegmentId, ...]:
             history = StoredHistory(tx, self._record(tx))

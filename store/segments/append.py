@@ -122,11 +122,8 @@ def settle(tx: Tx, stream_id: int) -> None:
 
 
 def last_sequence(tx: Tx, stream_id: int, writer: str) -> int:
-    """Return the sequence of the last append of `writer` to the stream, 0 when there is none.
-
-    Cost: one look-up, and a scan of the stream's extents when the writer never had a row of its own.
-    """
-    tx.flush_deferred()
+    """Return the sequence of the last append of `writer` to the stream, 0 when there is none. One look-up."""
+    settle(tx, stream_id)
     return _stored_sequence(tx, stream_id, writer)
 
 
@@ -134,12 +131,7 @@ def _stored_sequence(tx: Tx, stream_id: int, writer: str) -> int:
     row = tx.execute(
         "SELECT sequence FROM writer WHERE stream_id = ? AND writer = ?", (stream_id, writer)
     ).fetchone()
-    if row is not None:
-        return int(row[0])
-    row = tx.execute(
-        "SELECT max(sequence) FROM extent WHERE stream_id = ? AND writer = ?", (stream_id, writer)
-    ).fetchone()
-    return int(row[0] or 0)
+    return 0 if row is None else int(row[0])
 
 
 class _GroupAppends:
@@ -197,18 +189,14 @@ class _GroupAppends:
             by_segment: dict[SegmentId, list[_Pending]] = {}
             for append in pending:
                 by_segment.setdefault(append.segment, []).append(append)
-            identities = self._identities.get(stream_id, [])
             if sum(append.events.size_bytes for append in pending) <= INLINE_BYTES_MAX:
-                alone = identities[0] if len(identities) == 1 and not identities[0].verify else None
                 for appends in by_segment.values():
-                    _insert_inline(tx, stream_id, appends, alone)
+                    _insert_inline(tx, stream_id, appends)
                     tx.after(partial(tiny.note, stream_id, appends[0].segment, appends[0].offset))
-                if alone is not None:
-                    identities = []
             else:
                 _insert_blob(tx, stream_id, by_segment)
-            for identity in identities:
-                remember(tx, stream_id, identity)
+            for identity in self._identities.get(stream_id, ()):
+                _remember(tx, stream_id, identity)
             if recent.wanted(stream_id):
                 runs = [_run(append) for append in pending]
                 tx.after(partial(recent.add, stream_id, runs))
@@ -238,12 +226,12 @@ def find_tail(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> _Tail:
 
 _INSERT_EXTENT: Final = """
     INSERT INTO extent (stream_id, segment, start, length, first_number, count, first_time, last_time,
-                        place, place_offset, inline, writer, sequence)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                        place, place_offset, inline)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
-def _insert_inline(tx: Tx, stream_id: int, appends: list[_Pending], alone: WriterSequence | None) -> None:
+def _insert_inline(tx: Tx, stream_id: int, appends: list[_Pending]) -> None:
     first = appends[0]
     columns = join([append.events for append in appends])
     tx.execute(
@@ -260,8 +248,6 @@ def _insert_inline(tx: Tx, stream_id: int, appends: list[_Pending], alone: Write
             None,
             0,
             pack_inline(columns),
-            None if alone is None else alone.writer,
-            None if alone is None else alone.sequence,
         ),
     )
 
@@ -279,7 +265,7 @@ def _insert_blob(tx: Tx, stream_id: int, by_segment: dict[SegmentId, list[_Pendi
         rows.append(
             (
                 *(stream_id, segment, first.offset, length, first.number, count, first.time, first.time),
-                *(blob_id, place_offset, None, None, None),
+                *(blob_id, place_offset, None),
             )
         )
         place_offset += length
@@ -316,8 +302,8 @@ def unpack_inline(packed: bytes) -> Columns:
     return Columns(ends, keys, positions, times, event_times, headers, data)
 
 
-def remember(tx: Tx, stream_id: int, identity: WriterSequence) -> None:
-    """Store the identity as the writer's last on the stream, in a row of its own."""
+def _remember(tx: Tx, stream_id: int, identity: WriterSequence) -> None:
+    """Store the identity as the writer's last on the stream."""
     tx.execute(
         "INSERT INTO writer (stream_id, writer, sequence, at_ms) VALUES (?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET sequence = max(sequence, excluded.sequence), at_ms = excluded.at_ms",

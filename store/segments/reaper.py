@@ -13,12 +13,15 @@ from typing import Final
 
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.append import WriterSequence, insert_blob, remember, settle
+from eventproc.store.segments.append import insert_blob, settle
 from eventproc.store.segments.block import EventBlock, join
 from eventproc.store.segments.read import Blobs, Extent, decode, extents, segment_state
 
 STEP_EXTENTS_MAX: Final = 256
 """Extents freed or joined in one step: a few milliseconds under the write lock."""
+
+STEP_SEGMENTS_MAX: Final = 64
+"""Segments looked at in one step: a truncation after many scales passes many, each with little in it."""
 
 STEP_BLOBS_MAX: Final = 8
 """Blobs, of at most one group commit each, freed in one step; the freed pages are written to the WAL."""
@@ -33,6 +36,9 @@ WRITER_MEMORY_MS: Final = 7 * 24 * 3600 * 1000
 """How long the last sequence of a silent writer is remembered. A retry that comes later is appended
 again; longer keeps a row for every writer that ever was."""
 
+WRITERS_A_STEP: Final = 1000
+"""Writers looked at in one step of forgetting: about a millisecond under the write lock, each half minute."""
+
 
 def free_step(tx: Tx, stream_id: int, *, deleted: bool) -> bool:
     """Free some bytes of the stream that nobody can read. Return whether none are left."""
@@ -43,8 +49,35 @@ def free_step(tx: Tx, stream_id: int, *, deleted: bool) -> bool:
 
 
 def forget_writers(tx: Tx) -> None:
-    """Drop the sequences of writers that have been silent for WRITER_MEMORY_MS."""
-    tx.execute("DELETE FROM writer WHERE at_ms < ?", (tx.now_ms - WRITER_MEMORY_MS,))
+    """Drop the sequences of writers that have been silent for WRITER_MEMORY_MS, among the next few.
+
+    Each call looks at WRITERS_A_STEP, going round: an index by time would cost every named append a b-tree.
+    """
+    turn = tx.shared.get(_WriterTurn)
+    rows = tx.execute(
+        "SELECT stream_id, writer, at_ms FROM writer WHERE (stream_id, writer) > (?, ?)"
+        " ORDER BY stream_id, writer LIMIT ?",
+        (*turn.after, WRITERS_A_STEP),
+    ).fetchall()
+    silent_since = tx.now_ms - WRITER_MEMORY_MS
+    tx.executemany(
+        "DELETE FROM writer WHERE stream_id = ? AND writer = ?",
+        [(stream_id, writer) for stream_id, writer, at_ms in rows if at_ms < silent_since],
+    )
+    last = rows[-1][:2] if len(rows) == WRITERS_A_STEP else _WriterTurn.FIRST
+    tx.after(lambda: turn.go_on(last))
+
+
+class _WriterTurn:
+    """After which writer the next look at old ones begins; lost with the process, which then begins anew."""
+
+    FIRST: Final = (-1, "")
+
+    def __init__(self) -> None:
+        self.after: tuple[int, str] = self.FIRST
+
+    def go_on(self, after: tuple[int, str]) -> None:
+        self.after = after
 
 
 def join_step(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | None:
@@ -71,18 +104,30 @@ def join_step(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | 
 
 
 def _free_truncated(tx: Tx, stream_id: int) -> bool:
-    segments = tx.execute("SELECT segment, head FROM segment WHERE stream_id = ?", (stream_id,)).fetchall()
+    segments = tx.execute(
+        "SELECT segment, head FROM segment INDEXED BY segment_to_free WHERE stream_id = ? AND freed < head"
+        " ORDER BY segment LIMIT ?",
+        (stream_id, STEP_SEGMENTS_MAX),
+    ).fetchall()
+    places: set[int] = set()
+    extents_left = STEP_EXTENTS_MAX
     for segment, head in segments:
         rows = tx.execute(
-            "SELECT start, place FROM extent WHERE stream_id = ? AND segment = ? AND start + length <= ?"
-            " ORDER BY start LIMIT ?",
-            (stream_id, segment, head, STEP_EXTENTS_MAX),
+            "SELECT segment, start, place FROM extent WHERE stream_id = ?1 AND segment = ?2 AND start < ?3"
+            " AND start + length <= ?3 ORDER BY start LIMIT ?4",
+            (stream_id, segment, head, extents_left + 1),
         ).fetchall()
         if rows:
             _keep_tail(tx, stream_id, segment)
-            _free(tx, stream_id, [(segment, start, place) for start, place in rows])
-            return False
-    return True
+        freed = _free_extents(tx, stream_id, rows[:extents_left], places)
+        if freed < len(rows):
+            break
+        extents_left -= freed
+        tx.execute(
+            "UPDATE segment SET freed = ? WHERE stream_id = ? AND segment = ?", (head, stream_id, segment)
+        )
+    _free_blobs(tx, places)
+    return not segments
 
 
 def _free_deleted(tx: Tx, stream_id: int) -> bool:
@@ -90,11 +135,17 @@ def _free_deleted(tx: Tx, stream_id: int) -> bool:
         "SELECT segment, start, place FROM extent WHERE stream_id = ? LIMIT ?", (stream_id, STEP_EXTENTS_MAX)
     ).fetchall()
     if rows:
-        _free(tx, stream_id, rows)
+        places: set[int] = set()
+        _free_extents(tx, stream_id, rows, places)
+        _free_blobs(tx, places)
         return False
-    for table in ("writer", "group_segment"):
-        tx.execute(f"DELETE FROM {table} WHERE stream_id = ?", (stream_id,))
-    return True
+    tx.execute("DELETE FROM group_segment WHERE stream_id = ?", (stream_id,))
+    writers = tx.execute(
+        "DELETE FROM writer WHERE (stream_id, writer) IN"
+        " (SELECT stream_id, writer FROM writer WHERE stream_id = ? LIMIT ?)",
+        (stream_id, WRITERS_A_STEP),
+    )
+    return writers.rowcount < WRITERS_A_STEP
 
 
 def _keep_tail(tx: Tx, stream_id: int, segment: SegmentId) -> None:
@@ -111,9 +162,14 @@ def _keep_tail(tx: Tx, stream_id: int, segment: SegmentId) -> None:
     )
 
 
-def _free(tx: Tx, stream_id: int, rows: Iterable[tuple[SegmentId, int, int | None]]) -> None:
-    """Delete extents (segment, start, place), and each blob that nothing refers to any more."""
-    places: set[int] = set()
+def _free_extents(
+    tx: Tx, stream_id: int, rows: Iterable[tuple[SegmentId, int, int | None]], places: set[int]
+) -> int:
+    """Delete extents (segment, start, place), as long as `places`, to which theirs are added, are few enough.
+
+    Returns how many were deleted.
+    """
+    freed = 0
     for segment, start, place in rows:
         if place is not None and place not in places:
             if len(places) == STEP_BLOBS_MAX:
@@ -123,6 +179,12 @@ def _free(tx: Tx, stream_id: int, rows: Iterable[tuple[SegmentId, int, int | Non
             "DELETE FROM extent WHERE stream_id = ? AND segment = ? AND start = ?",
             (stream_id, segment, start),
         )
+        freed += 1
+    return freed
+
+
+def _free_blobs(tx: Tx, places: Iterable[int]) -> None:
+    """Delete those blobs that nothing refers to any more."""
     for place in places:
         tx.execute(
             "DELETE FROM blob WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM extent WHERE place = ?1)", (place,)
@@ -145,8 +207,6 @@ def _replace_by_blob(tx: Tx, stream_id: int, segment: SegmentId, run: list[Exten
             ).encode()
         )
         times.extend(events.times or [events.time] * len(events))
-    for writer, sequence in _inline_writers(tx, stream_id, segment, run):
-        remember(tx, stream_id, WriterSequence(writer, sequence))
     first, last = run[0], run[-1]
     tx.execute(
         "DELETE FROM extent WHERE stream_id = ? AND segment = ? AND start BETWEEN ? AND ?",
@@ -167,14 +227,6 @@ def _replace_by_blob(tx: Tx, stream_id: int, segment: SegmentId, run: list[Exten
             insert_blob(tx, stream_id, join(parts, times=times.tobytes())),
         ),
     )
-
-
-def _inline_writers(tx: Tx, stream_id: int, segment: SegmentId, run: list[Extent]) -> list[tuple[str, int]]:
-    return tx.execute(
-        "SELECT writer, max(sequence) FROM extent WHERE stream_id = ? AND segment = ? AND start BETWEEN ? AND ?"
-        " AND writer IS NOT NULL GROUP BY writer",
-        (stream_id, segment, run[0].start, run[-1].start),
-    ).fetchall()
 
 
 def _positions(column: bytes | None) -> list[float] | None:

@@ -1,0 +1,116 @@
+"""What the sweeps do to segments is bounded a step, however much there is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+
+import pytest
+
+import eventproc
+from eventproc.store.clock import SystemClock
+from eventproc.store.database import Tx
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments import (
+    WriterSequence,
+    create_segments,
+    forget_writers,
+    free_step,
+    last_sequence,
+    seal_segments,
+    segment_state,
+    truncate_segments,
+)
+from eventproc.store.segments import reaper as reaper_module
+from tests.segments.events import STREAM, STREAM_ID, appending, make_segments, payloads, rows
+
+
+class SteppingClock(SystemClock):
+    """A wall clock that a test sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = 1_700_000_000_000
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+
+@pytest.fixture
+def clock() -> SteppingClock:
+    return SteppingClock()
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def ep(clock: SteppingClock) -> AsyncIterator[eventproc.Eventproc]:
+    async with eventproc.open_memory(host=False, clock=clock) as ep:
+        yield ep
+
+
+async def test_a_step_frees_many_passed_segments_and_looks_at_each_once(ep: eventproc.Eventproc) -> None:
+    segments = [SegmentId(number) for number in range(500)]
+    statements = 0
+
+    def make(tx: Tx) -> None:
+        create_segments(tx, STREAM_ID, segments)
+        appending(*(payloads("x", segment=segment) for segment in segments))(tx)
+        seal_segments(tx, STREAM_ID, segments, sealed_epoch=1)
+        truncate_segments(tx, STREAM, STREAM_ID, {}, passed=segments)
+
+    def free(tx: Tx) -> bool:
+        def count(_: str) -> None:
+            nonlocal statements
+            statements += 1
+
+        tx.connection.set_trace_callback(count)
+        try:
+            return free_step(tx, STREAM_ID, deleted=False)
+        finally:
+            tx.connection.set_trace_callback(None)
+
+    await ep.db.write(make)
+    steps = 1
+    while not await ep.db.write(free):
+        steps += 1
+    assert await rows(ep.db, "extent") == 0
+    assert steps <= 10
+    assert statements <= 6 * len(segments)
+    state = await ep.db.read(lambda tx: segment_state(tx, STREAM_ID, segments[-1]))
+    assert state is not None
+    assert (state.head, state.tail, state.tail_number) == (9, 9, 1)
+
+
+async def test_each_named_append_is_remembered_in_one_place(ep: eventproc.Eventproc) -> None:
+    await make_segments(ep.db)
+    for size in (1, 3000):
+        for name in ("a", "b"):
+            await ep.db.write(appending(payloads("x" * size), identity=WriterSequence(name, size)))
+            assert await ep.db.read(partial(last_sequence, stream_id=STREAM_ID, writer=name)) == size
+    assert await rows(ep.db, "writer") == 2
+    await ep.db.write(appending(payloads("nameless")))
+    assert await rows(ep.db, "writer") == 2
+
+
+async def test_silent_writers_are_forgotten_a_few_a_step(
+    ep: eventproc.Eventproc, clock: SteppingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reaper_module, "WRITERS_A_STEP", 3)
+    await make_segments(ep.db)
+    for number in range(8):
+        await ep.db.write(appending(payloads("x"), identity=WriterSequence(f"old-{number}", 1)))
+    clock.now_ms += reaper_module.WRITER_MEMORY_MS + 1
+    for number in range(2):
+        await ep.db.write(appending(payloads("x"), identity=WriterSequence(f"new-{number}", 1)))
+    left = []
+    for _ in range(5):
+        await ep.db.write(forget_writers)
+        left.append(await rows(ep.db, "writer"))
+    assert left == [9, 6, 3, 2, 2]
+    for number in range(2):
+        kept = partial(last_sequence, stream_id=STREAM_ID, writer=f"new-{number}")
+        assert await ep.db.read(kept) == 1
