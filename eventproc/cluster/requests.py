@@ -37,8 +37,11 @@ async def serve_requests(db: Database, owner: Owner) -> None:
         db, REQUEST_STREAM.name, REQUEST_STREAM.stream_id, _start, chosen=False
     )
     async with reader, KeyedWorkers(partial(_handle, db, owner), workers=WORKERS) as workers:
-        async for batch in reader.batches():
-            await workers.put((event.key, event) for event in batch)
+        async with contextlib.aclosing(
+            reader.batches()
+        ) as batches:  # trio warns of a generator left to the collector
+            async for batch in batches:
+                await workers.put((event.key, event) for event in batch)
 
 
 def _start(tx: Tx) -> Frontier:
