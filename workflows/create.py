@@ -14,6 +14,7 @@ from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import differing
 from eventproc.store.model.states import ScopeState
 from eventproc.store.records import find
+from eventproc.store.requests import note_result
 from eventproc.workflows.requests import CreateStream
 
 
@@ -36,5 +37,6 @@ def check(tx: Tx, request: CreateStream) -> bool:
 def apply(tx: Tx, request: CreateStream, request_id: str) -> bool:
     """Make the stream unless it is there. One step."""
     if not check(tx, request):
-        insert_stream(tx, request.stream, request.config)
+        made = insert_stream(tx, request.stream, request.config)
+        note_result(tx, request_id, made.stream_id)
     return True

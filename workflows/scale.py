@@ -13,6 +13,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.errors import StreamSealed
 from eventproc.store.model.states import StreamEvent, StreamState, advance
 from eventproc.store.records import Versioned, replace
+from eventproc.store.requests import note_result
 from eventproc.workflows.epochs import open_epoch, plan_epoch
 from eventproc.workflows.requests import ScaleStream
 
@@ -32,6 +33,7 @@ def apply(tx: Tx, request: ScaleStream, request_id: str) -> bool:
     stream = open_epoch(tx, before.value, epoch, seal=request.seal)
     scaled = advance(scaling, StreamEvent.SCALED, name=request.stream)
     replace(tx, STREAM, before, attrs.evolve(stream, state=scaled))
+    note_result(tx, request_id, epoch)
     return True
 
 

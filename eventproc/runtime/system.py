@@ -78,7 +78,9 @@ class Eventproc:
         AlreadyExists (with a different configuration), InvalidArgument, StillPending.
         """
         config = StreamConfig(scaling=scaling or ScalingPolicy.fixed(1))
-        await perform.perform(self._db, CreateStream(name, config), timeout_ms=timeout_ms)
+        request = await perform.perform(self._db, CreateStream(name, config), timeout_ms=timeout_ms)
+        if isinstance(request.result, int):
+            return Stream(self._db, name, request.result)
         return await self.stream(name)
 
     async def stream(self, name: str) -> Stream:

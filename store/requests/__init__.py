@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventproc.store.requests.events import post
-from eventproc.store.requests.outcomes import Outcome, Outcomes
+from eventproc.store.requests.outcomes import Outcome, Outcomes, note_result
 from eventproc.store.requests.table import (
     OUTCOME_MEMORY_MS,
     Deadline,
@@ -32,6 +32,7 @@ __all__ = [
     "forget_outcomes",
     "get_request",
     "list_requests",
+    "note_result",
     "pending_requests",
     "post",
     "start_request",

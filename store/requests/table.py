@@ -54,7 +54,8 @@ class Request:
 
     id: UUID version 7. target: what it is about, "scope/stream" or a scope. kind: of the workflow.
     body: the request's value as JSON. error: why it was rejected. Times in wall ms. deadline: it is not
-    begun after that. started: its first transaction was made.
+    begun after that. started: its first transaction was made. result: what the workflow made, for a caller
+    whose own process ran it; not stored.
     """
 
     id: str
@@ -67,11 +68,14 @@ class Request:
     finished_ms: int | None
     deadline: Deadline | None = None
     started: bool = False
+    result: object = None
 
     def ended(self, outcome: Outcome) -> Request:
         """Return the request as it is after it ended so."""
         status = RequestStatus.DONE if outcome.error is None else RequestStatus.REJECTED
-        return attrs.evolve(self, status=status, error=outcome.error, finished_ms=outcome.finished_ms)
+        return attrs.evolve(
+            self, status=status, error=outcome.error, finished_ms=outcome.finished_ms, result=outcome.result
+        )
 
     def has_expired(self, tx: Tx) -> bool:
         """Return whether it must not be begun any more; once begun it always runs to its end."""
