@@ -36,12 +36,11 @@ async def serve_requests(db: Database, owner: Owner) -> None:
     reader: StreamReader[bytes] = StreamReader(
         db, REQUEST_STREAM.name, REQUEST_STREAM.stream_id, _start, chosen=False
     )
-    async with reader, KeyedWorkers(partial(_handle, db, owner), workers=WORKERS) as workers:
-        async with contextlib.aclosing(
-            reader.batches()
-        ) as batches:  # trio warns of a generator left to the collector
-            async for batch in batches:
-                await workers.put((event.key, event) for event in batch)
+    workers = KeyedWorkers(partial(_handle, db, owner), workers=WORKERS)
+    # Closed by hand: trio warns of a generator that is left to the collector.
+    async with reader, workers, contextlib.aclosing(reader.batches()) as batches:
+        async for batch in batches:
+            await workers.put((event.key, event) for event in batch)
 
 
 def _start(tx: Tx) -> Frontier:
