@@ -162,6 +162,7 @@ def _open_current(
         format_lock.acquire_exclusive()
     else:
         format_lock.acquire_shared()
+    unmade = undo.enter_context(_Unmade(db_path, format_lock))
     connection = driver.connect(db_path)
     undo.callback(connection.close)
     found = read_format(connection)
@@ -170,6 +171,7 @@ def _open_current(
         if not fresh:
             format_lock.acquire_exclusive()
         if read_format(connection).empty:  # asked again: another process may have been faster
+            unmade.active = fresh
             driver.prepare_file(connection)
         migrate(
             connection,
@@ -178,10 +180,32 @@ def _open_current(
             durability=durability if durability is not None else Durability.FSYNC,
             clock=clock,
         )
+    unmade.active = False
     # Never waits, but lets a migration of a newer version in that waits already: hence the last look.
     format_lock.downgrade()
     verify_format(read_format(connection), path=path, migrations=migrations)
     return connection
+
+
+class _Unmade:
+    """While `active`, leaving takes away what an initialisation that failed made of an empty directory.
+
+    `format.lock` is held exclusively and the connection is closed by then: nobody else has seen any of it.
+    """
+
+    def __init__(self, db_path: Path, format_lock: FormatLock) -> None:
+        self.active = False
+        self._db_path = db_path
+        self._format_lock = format_lock
+
+    def __enter__(self) -> _Unmade:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self.active:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                Path(f"{self._db_path}{suffix}").unlink(missing_ok=True)
+            self._format_lock.remove()
 
 
 def _opening_failed(why: sqlite3.Error, path: Path) -> Exception:
@@ -190,6 +214,8 @@ def _opening_failed(why: sqlite3.Error, path: Path) -> Exception:
         return StoreUnusable(path=str(path), reason=f"{DATABASE} in it is not a database")
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         return StoreUnusable(path=str(path), reason=f"cannot be written ({why})")
+    if code == sqlite3.SQLITE_IOERR:
+        return StoreUnusable(path=str(path), reason=f"its disk is full, or fails ({why})")
     if code == sqlite3.SQLITE_BUSY:
         return StoreUnusable(path=str(path), reason="another program keeps the database locked; end it first")
     return explained(why, str(path))

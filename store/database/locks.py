@@ -1,7 +1,8 @@
 """The lock files of a directory: write.lock, format.lock and controller.lock.
 
 All are flock on a file of its own: the kernel releases it when its process dies, whatever the death, and a
-waiting process costs nothing. The files are never deleted, so a descriptor may be kept for ever.
+waiting process costs nothing. The files are never deleted, so a descriptor may be kept for ever; only an
+initialisation that failed takes its `format.lock` away again.
 
 `WriteLock` queues the writers of several processes, `FormatLock` keeps migrations and openers apart,
 `TryLock` is for what at most one process does and nobody waits for.
@@ -122,6 +123,10 @@ class FormatLock(fork.Guarded):
         """Go from exclusive to shared. Never waits, but a waiting migration may slip in first: see above."""
         self._acquire(fcntl.LOCK_SH, FORMAT_WAIT_MS_MAX)
 
+    def remove(self) -> None:
+        """Take the file away, while held exclusively: the directory could not be initialised."""
+        self._path.unlink(missing_ok=True)
+
     def close(self) -> None:
         """Stop being an opener."""
         if not self.forked:
@@ -132,12 +137,21 @@ class FormatLock(fork.Guarded):
         self.check_fork("format.lock")
         pause = threading.Event()  # never set: a wait on it is a pause of this thread
         for _ in range(max(timeout_ms // FORMAT_POLL_MS, 1)):
-            if _try_flock(self._descriptor, kind):
+            if self._try(kind):
                 return
             pause.wait(FORMAT_POLL_MS / 1000)
-        if not _try_flock(self._descriptor, kind):
+        if not self._try(kind):
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             raise DirectoryInUse(path=str(self._path.parent), pids=holders(self._path))
+
+    def _try(self, kind: int) -> bool:
+        """Take the lock if it is free, on the file that has the name now: `remove` may have given it up."""
+        while _try_flock(self._descriptor, kind):
+            if os.fstat(self._descriptor).st_nlink:
+                return True
+            fork.close_private(self._descriptor)
+            self._descriptor = _open_lock(self._path)
+        return False
 
 
 class TryLock(fork.Guarded):

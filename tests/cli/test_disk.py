@@ -82,13 +82,14 @@ if MOUNTS:
         acknowledged = int(lines[3].removeprefix("written ")) if len(lines) == 7 else 0
         assert (acknowledged, lines[-2], int(lines[-1])) == (kept, "written 40", kept + 40)
 
-    def test_a_disk_too_small_for_a_directory_is_full(tmp_path: Path) -> None:
+    @pytest.mark.parametrize("size_kb", [20, 40, 100, 200, 300])
+    def test_a_disk_too_small_for_a_directory_is_full_and_left_empty(tmp_path: Path, size_kb: int) -> None:
         (tmp_path / "disk").mkdir()
         lines = on_a_disk(
-            """
-            mount -t tmpfs -o size=48k none disk
+            f"""
+            mount -t tmpfs -o size={size_kb}k none disk; mkdir disk/home
             code=0; ev -C disk/home init 2>error || code=$?
-            echo $code; wc -l <error; cat error
+            echo $code; wc -l <error; cat error; ls -A disk/home
             mount -o remount,size=20m disk
             ev -q -C disk/home init; ev -C disk/home scope list -o json
             """,
