@@ -27,6 +27,10 @@ READ_BYTES_MAX: Final = 4 * 2**20
 """Bytes of events that one read transaction returns, give or take one extent. More makes a slow reader
 pin the WAL for longer; less pays the thread crossing more often."""
 
+LOADED_BYTES_MAX: Final = 4 * READ_BYTES_MAX
+"""Bytes of blobs that one read transaction loads, and holds until its end, give or take one blob. A reader of
+few segments of many loads more than it returns; more lets it return more at once."""
+
 _EXTENTS_A_QUERY: Final = 256
 """Extents fetched by one query; a run of tiny ones is walked in steps of this."""
 
@@ -70,10 +74,11 @@ class Slice:
 
 
 class Blobs:
-    """Blobs read in one transaction, each loaded and its ends parsed once."""
+    """Blobs read in one transaction, each loaded and its ends parsed once. loaded_bytes: of their events."""
 
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
+        self.loaded_bytes = 0
         self._loaded: dict[int, tuple[Columns, array[int]]] = {}
 
     def columns(self, extent: Extent) -> tuple[Columns, array[int]]:
@@ -85,6 +90,7 @@ class Blobs:
         if (found := self._loaded.get(extent.place)) is None:
             columns = load_blob(self._tx, extent.place)
             found = self._loaded[extent.place] = (columns, _ends(columns))
+            self.loaded_bytes += len(columns.data)
         return found
 
 
@@ -110,19 +116,24 @@ def read(
 ) -> Slice:
     """Read from each wanted segment at its offset, up to its limit (an event border; None: its tail).
 
-    wanted: {segment: (offset, limit)}. Returns at most about `bytes_max` bytes, shared between the
-    segments so that none waits for another, runs in no order between segments. An offset before the
-    head reads nothing: compare it with the state. One look-up a segment, one query per 256 extents.
+    wanted: {segment: (offset, limit)}. Returns `bytes_max` bytes, give or take one extent, shared between the
+    segments; the last ones get nothing when the extents of the first are large, so a caller puts first next
+    time what got nothing (`Frontier.advance` does). Something is returned whenever there is something. Runs
+    come in no order between segments. An offset before the head reads nothing: compare it with the state.
+    One look-up a segment, one query per 256 extents.
     """
     states = {segment: state for segment in wanted if (state := segment_state(tx, stream_id, segment))}
     blobs = Blobs(tx)
     runs: list[Run] = []
     share = max(bytes_max // max(len(states), 1), 1)
+    bytes_left = bytes_max
     for segment, state in states.items():
         offset, limit = wanted[segment]
         end = state.tail if limit is None else min(limit, state.tail)
-        if state.head <= offset < end:
-            runs.extend(_read_segment(tx, blobs, stream_id, segment, offset, end, share))
+        if state.head <= offset < end and bytes_left > 0:
+            found = _read_segment(tx, blobs, stream_id, segment, offset, end, min(share, bytes_left))
+            bytes_left -= sum(run.end - run.start for run in found)
+            runs.extend(found)
     return Slice(runs, states)
 
 
@@ -221,10 +232,12 @@ def _read_segment(
 ) -> list[Run]:
     runs: list[Run] = []
     size_bytes = 0
-    while offset < end and size_bytes < bytes_max:
+    while offset < end and size_bytes < bytes_max and blobs.loaded_bytes < LOADED_BYTES_MAX:
         before = offset
         for extent in extents(tx, stream_id, segment, offset):
-            if offset >= end or size_bytes >= bytes_max or not extent.start <= offset < extent.end:
+            if offset >= end or size_bytes >= bytes_max or blobs.loaded_bytes >= LOADED_BYTES_MAX:
+                break
+            if not extent.start <= offset < extent.end:
                 break
             run = decode(blobs, segment, extent)
             if extent.start < offset:

@@ -1,0 +1,59 @@
+"""How much one read returns and loads, however many segments it asks for, and that none of them starves."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import pytest
+
+from eventproc.store.database import Database
+from eventproc.store.model.frontier import Frontier
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments import Slice, read
+from eventproc.store.segments.append import INLINE_BYTES_MAX
+from tests.segments.events import ONE, STREAM_ID, TWO, Written, appending, make_segments, part, read_runs
+
+EVENT_BYTES = INLINE_BYTES_MAX + 8
+SEGMENTS = [SegmentId(number) for number in range(8)]
+
+
+async def look(db: Database, frontier: Frontier, bytes_max: int) -> Slice:
+    wanted = {segment: (offset, None) for segment, offset in frontier.held.items()}
+    return await db.read(partial(read, stream_id=STREAM_ID, wanted=wanted, bytes_max=bytes_max))
+
+
+async def test_large_extents_of_many_segments_are_bounded_in_total_and_none_starves(db: Database) -> None:
+    await make_segments(db, *SEGMENTS)
+    for _ in range(3):
+        for segment in SEGMENTS:
+            await db.write(appending(part(segment, [Written(b"x" * INLINE_BYTES_MAX)])))
+    frontier = Frontier(dict.fromkeys(SEGMENTS, 0), {})
+    for bytes_max, extents in ((1, 1), (2 * EVENT_BYTES, 2), (2 * EVENT_BYTES + 1, 3)):
+        found = await look(db, frontier, bytes_max)
+        assert sum(run.end - run.start for run in found.runs) == extents * EVENT_BYTES
+        assert set(found.states) == set(SEGMENTS)
+    for round_ in range(1, 4):
+        for _ in range(len(SEGMENTS) // 2):
+            for run in (await look(db, frontier, 2 * EVENT_BYTES)).runs:
+                frontier.advance(run.segment, run.end)
+        assert set(frontier.held.values()) == {round_ * EVENT_BYTES}
+    assert (await look(db, frontier, 2**20)).runs == []
+
+
+async def test_a_read_of_little_out_of_many_blobs_stops_loading_them_and_goes_on(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules["eventproc.store.segments.read"]  # the package has a function of that name
+    monkeypatch.setattr(module, "LOADED_BYTES_MAX", 4 * EVENT_BYTES)
+    await make_segments(db)
+    for number in range(10):
+        one, two = part(ONE, [Written(b"%d" % number)]), part(TWO, [Written(b"x" * INLINE_BYTES_MAX)])
+        await db.write(appending(one, two))
+    offset, counts, payloads = 0, [], []
+    while runs := await db.read(partial(read_runs, offset=offset)):
+        offset = runs[-1].end
+        counts.append(len(runs))
+        payloads += [payload for run in runs for payload in run.payloads]
+    assert counts == [4, 4, 2]
+    assert payloads == [b"%d" % number for number in range(10)]
