@@ -6,13 +6,11 @@ from collections.abc import Collection, Sequence
 
 import attrs
 
-from eventproc.store.catalog import EPOCH, Stream, current_epoch
-from eventproc.store.catalog.kinds import epoch_key
+from eventproc.store.catalog import Stream, current_epoch, insert_epoch
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch, next_epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.ranges import KeyRange
-from eventproc.store.records import create
 from eventproc.store.segments import create_segments, last_time, seal_segments
 
 
@@ -49,7 +47,7 @@ def open_epoch(tx: Tx, stream: Stream, epoch: Epoch, *, seal: Collection[Segment
     ended_ms = max(last_time(tx, stream.stream_id, segment) for segment in seal)
     epoch = attrs.evolve(epoch, created_ms=max(epoch.created_ms, ended_ms + 1))
     epoch.check()
-    create(tx, EPOCH, epoch_key(stream.stream_id, epoch.number), epoch)
+    insert_epoch(tx, stream.stream_id, epoch)
     opened = [segment.id for segment in epoch.opened]
     create_segments(tx, stream.stream_id, opened, since_ms=epoch.created_ms)
     return attrs.evolve(stream, epoch=epoch.number)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from eventproc.store.catalog.kinds import EPOCH, SCOPE, STREAM, Scope, Stream, epoch_key
+from eventproc.store.catalog.known import KnownEpochs
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import CorruptRecord, NotFound, StreamReplaced
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.records import Versioned, find, get, keys
+from eventproc.store.records import Versioned, create, find, get, keys
 from eventproc.store.segments import segment_state
 
 
@@ -69,6 +72,7 @@ class StoredHistory:
         self._tx = tx
         self._stream_id = stream.stream_id
         self._epochs: dict[int, Epoch] = {}
+        self._known = tx.shared.get(KnownEpochs)
         self.stream = stream.name
         self.current = stream.epoch
         self.first = stream.first_epoch
@@ -78,11 +82,20 @@ class StoredHistory:
         if (found := self._epochs.get(number)) is None:
             if not self.first <= number <= self.current:
                 raise NotFound(kind="epoch", name=f"{self.stream} {number}")
-            record = find(self._tx, EPOCH, epoch_key(self._stream_id, number))
-            if record is None:
-                raise CorruptRecord(key=f"{self.stream} epoch {number}", reason="its record is missing")
-            found = self._epochs[number] = record.value
+            if (found := self._known.find(self._stream_id, number)) is None:
+                record = find(self._tx, EPOCH, epoch_key(self._stream_id, number))
+                if record is None:
+                    raise CorruptRecord(key=f"{self.stream} epoch {number}", reason="its record is missing")
+                found = record.value
+                self._tx.after(partial(self._known.add, self._stream_id, found))
+            self._epochs[number] = found
         return found
+
+
+def insert_epoch(tx: Tx, stream_id: int, epoch: Epoch) -> None:
+    """Write a new epoch of the stream."""
+    create(tx, EPOCH, epoch_key(stream_id, epoch.number), epoch)
+    tx.after(partial(tx.shared.get(KnownEpochs).add, stream_id, epoch))
 
 
 def head_offsets(tx: Tx, stream: Stream) -> dict[SegmentId, int]:

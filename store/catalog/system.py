@@ -11,7 +11,8 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.catalog.kinds import EPOCH, SCOPE, STREAM, Scope, Stream, epoch_key
+from eventproc.store.catalog.kinds import SCOPE, STREAM, Scope, Stream
+from eventproc.store.catalog.queries import insert_epoch
 from eventproc.store.database import Migration, Tx
 from eventproc.store.model.epochs import first_epoch
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
@@ -57,7 +58,7 @@ def insert_stream(tx: Tx, name: str, config: StreamConfig) -> Stream:
     )
     create(tx, STREAM, name, stream)
     epoch = first_epoch(config.scaling.segments_min, created_ms=tx.now_ms)
-    create(tx, EPOCH, epoch_key(stream.stream_id, epoch.number), epoch)
+    insert_epoch(tx, stream.stream_id, epoch)
     create_segments(tx, stream.stream_id, epoch.ids, since_ms=epoch.created_ms)
     return stream
 
