@@ -107,6 +107,13 @@ CREATE TABLE request (
 -- At most one intent per (target, kind).
 CREATE UNIQUE INDEX request_intent ON request (target, kind) WHERE status = 'pending';
 
+-- The id of a request that joined an equal pending one: it finds that one for as long as that one is kept.
+CREATE TABLE joined (
+    id TEXT PRIMARY KEY,
+    request TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX joined_request ON joined (request);
+
 -- Progress of a processor group on a segment, fenced by the epoch of its owner.
 CREATE TABLE group_segment (
     group_name TEXT NOT NULL,

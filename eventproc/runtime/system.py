@@ -98,9 +98,10 @@ class Eventproc:
     ) -> Request:
         """Post a request without waiting, and return it: its id finds it from any process, for a day.
 
-        An equal pending one is joined. request_id: a UUID version 7; repeating it returns what became of
-        the first. within_ms: how long from now it may be begun; after that its outcome is Expired. Raises
-        what is refused at once, InProgress, Expired (an id older than a day).
+        An equal pending one is joined: it is that which is returned, under its id. request_id: a UUID version
+        7; repeating it returns what became of the first. within_ms: how long from now it may be begun; after
+        that its outcome is Expired. Raises what is refused at once, InProgress, Expired (an id older than a
+        day).
         """
         return await perform.post(self._db, request, request_id=request_id, within_ms=within_ms)
 

@@ -78,6 +78,8 @@ async def _wait(db: Database, request_id: str, patience: _Patience) -> Request:
     with db.subscribe([watch_request(request_id)]) as changes:
         while True:
             request = await db.read(lambda tx: get_request(tx, request_id))
+            if request.id != request_id:  # it joined that one, of which the changes are told
+                return await _wait(db, request.id, patience)
             if request.status is not RequestStatus.PENDING:
                 return request
             if not (remaining_ms := patience.remaining_ms(db)):

@@ -47,6 +47,10 @@ class Deadline:
         """Return whether the moment lies behind the transaction's."""
         return self.boot_id != tx.clock.boot_id or self.at_ms <= tx.monotonic_ms
 
+    def is_before(self, other: Deadline) -> bool:
+        """Return whether `other`, of the present boot, comes later."""
+        return self.boot_id != other.boot_id or self.at_ms < other.at_ms
+
 
 @attrs.frozen
 class Request:
@@ -86,6 +90,8 @@ _COLUMNS: Final = (
     "id, target, kind, body, status, error, created_ms, finished_ms, deadline_boot, deadline_ms, started"
 )
 
+_STANDS_FOR: Final = "coalesce((SELECT request FROM joined WHERE id = ?1), ?1)"
+"""The id under which the request lies that the first parameter names."""
 
 _Row: TypeAlias = tuple[str, str, str, bytes, str, str | None, int, int | None, str | None, int | None, int]
 
@@ -106,7 +112,8 @@ def submit_request(
     satisfied: returns whether there is nothing to do, and then the outcome is written at once and no event
     is posted; what it raises refuses the request. It is asked for new requests only. A repeated
     `request_id` returns what became of the first; a pending request with an equal body is joined: the
-    returned id is then that of the other. Raises InProgress for one with a different body, Expired for an
+    returned id is then that of the other, which `request_id` finds from now on too, and it may be begun for as
+    long as either allows. Raises InProgress for one with a different body, Expired for an
     id older than OUTCOME_MEMORY_MS that is not known any more, InvalidArgument for no UUIDv7.
     """
     repeated, other = _find_both(tx, request_id, target, kind)
@@ -124,13 +131,13 @@ def submit_request(
         ) from error
     if age_ms > OUTCOME_MEMORY_MS:
         raise Expired(target=target, request_id=request_id)
+    deadline = None if within_ms is None else Deadline(tx.clock.boot_id, tx.monotonic_ms + within_ms)
     if other is not None:
         if other.body != body:
             raise InProgress(target=target, kind=kind, request_id=other.id)
-        return other
+        return _join(tx, request_id, other, deadline)
     done = satisfied()
     status = RequestStatus.DONE if done else RequestStatus.PENDING
-    deadline = None if within_ms is None else Deadline(tx.clock.boot_id, tx.monotonic_ms + within_ms)
     finished_ms = tx.now_ms if done else None
     made = Request(request_id, target, kind, body, status, None, tx.now_ms, finished_ms, deadline)
     tx.execute(
@@ -143,6 +150,18 @@ def submit_request(
     if not done:
         post(tx, REQUEST_STREAM, target, request_id.encode())
     return made
+
+
+def _join(tx: Tx, request_id: str, other: Request, deadline: Deadline | None) -> Request:
+    """Let `request_id` stand for `other` too, which waits to be begun until the later of the two deadlines."""
+    tx.execute("INSERT INTO joined (id, request) VALUES (?, ?)", (request_id, other.id))
+    if other.deadline is None or (deadline is not None and not other.deadline.is_before(deadline)):
+        return other
+    boot_id, at_ms = (None, None) if deadline is None else (deadline.boot_id, deadline.at_ms)
+    tx.execute(
+        "UPDATE request SET deadline_boot = ?, deadline_ms = ? WHERE id = ?", (boot_id, at_ms, other.id)
+    )
+    return attrs.evolve(other, deadline=deadline)
 
 
 def start_request(tx: Tx, request: Request) -> None:
@@ -168,8 +187,9 @@ def finish_request(tx: Tx, request_id: str, error: EventprocError | None = None)
 
 
 def find_request(tx: Tx, request_id: str) -> Request | None:
-    """Return the request, or None when it never was or is forgotten."""
-    return _one(tx, "id = ?", (request_id,))
+    """Return the request, that which it joined if it did, or None when it never was or is forgotten."""
+    row = tx.execute(f"SELECT {_COLUMNS} FROM request WHERE id = {_STANDS_FOR}", (request_id,)).fetchone()
+    return None if row is None else _request(row)
 
 
 def get_request(tx: Tx, request_id: str) -> Request:
@@ -195,7 +215,7 @@ def watch_request(request_id: str) -> Watch:
     """Return what to subscribe to in order to learn of the request's outcome, whoever runs it."""
 
     def probe(tx: Tx) -> bool:
-        row = tx.execute("SELECT status FROM request WHERE id = ?", (request_id,)).fetchone()
+        row = tx.execute(f"SELECT status FROM request WHERE id = {_STANDS_FOR}", (request_id,)).fetchone()
         return row is not None and row[0] != RequestStatus.PENDING.value
 
     return Watch(("request", request_id), probe)
@@ -203,29 +223,25 @@ def watch_request(request_id: str) -> Watch:
 
 def forget_outcomes(tx: Tx, *, limit: int = 1000) -> bool:
     """Drop outcomes older than OUTCOME_MEMORY_MS, at most `limit`. Return whether there may be more."""
-    done = tx.execute(
-        "DELETE FROM request WHERE id IN"
-        " (SELECT id FROM request WHERE id < ? AND finished_ms < ? ORDER BY id LIMIT ?)",
+    old = tx.execute(
+        "SELECT id FROM request WHERE id < ? AND finished_ms < ? ORDER BY id LIMIT ?",
         (id_floor(tx.now_ms - OUTCOME_MEMORY_MS), tx.now_ms - OUTCOME_MEMORY_MS, limit),
-    )
-    return done.rowcount == limit
+    ).fetchall()
+    tx.executemany("DELETE FROM request WHERE id = ?", old)
+    tx.executemany("DELETE FROM joined WHERE request = ?", old)
+    return len(old) == limit
 
 
 def _find_both(tx: Tx, request_id: str, target: str, kind: str) -> tuple[Request | None, Request | None]:
-    """Return the request of that id, and another that is the intent of (target, kind); one statement."""
+    """Return the request that the id stands for, and the intent of (target, kind); one statement."""
     rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM request WHERE id = ?1 UNION ALL SELECT {_COLUMNS} FROM request"
-        " WHERE target = ?2 AND kind = ?3 AND status = 'pending' AND id <> ?1",
+        f"SELECT 1, {_COLUMNS} FROM request WHERE id = {_STANDS_FOR}"
+        f" UNION ALL SELECT 0, {_COLUMNS} FROM request"
+        " WHERE target = ?2 AND kind = ?3 AND status = 'pending'",
         (request_id, target, kind),
     ).fetchall()
-    found = [_request(row) for row in rows]
-    same = next((request for request in found if request.id == request_id), None)
-    return same, next((request for request in found if request.id != request_id), None)
-
-
-def _one(tx: Tx, where: str, parameters: tuple[str, ...]) -> Request | None:
-    row = tx.execute(f"SELECT {_COLUMNS} FROM request WHERE {where}", parameters).fetchone()
-    return None if row is None else _request(row)
+    found = {row[0]: _request(row[1:]) for row in rows}
+    return found.get(1), found.get(0)
 
 
 def _request(row: _Row) -> Request:

@@ -1,0 +1,86 @@
+"""Requests that join an equal pending one: their ids find it, and their patience counts."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from eventproc.store.model.errors import Expired, InvalidArgument, NotFound
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.policies import ScalingPolicy, StreamConfig
+from eventproc.store.model.ranges import KeyRange
+from eventproc.store.requests import OUTCOME_MEMORY_MS, RequestStatus, forget_outcomes
+from eventproc.workflows.requests import CreateStream, ScaleStream
+from tests.workflows.lives import Life
+
+CREATE = CreateStream("s/t", StreamConfig(scaling=ScalingPolicy.fixed(1)))
+
+
+async def test_a_joined_id_finds_the_request_and_never_runs_again(life: Life) -> None:
+    await life.done(CREATE)
+    asked = ScaleStream("s/t", 4, (SegmentId(0),), KeyRange(0, 1).split(2))
+    first_id, second_id = life.new_id(), life.new_id()
+    first = await life.ep.submit(asked, request_id=first_id)
+    assert await life.ep.submit(asked, request_id=second_id) == first
+    assert await life.ep.submit(asked, request_id=second_id) == first
+    assert await life.ep.request(second_id) == first
+    await life.run()
+    ended = await life.ep.request(first_id)
+    assert ended.status is RequestStatus.DONE
+    assert await life.ep.request(second_id) == ended
+    assert await life.ep.submit(asked, request_id=second_id) == ended
+    assert await life.ep.wait_request(second_id, timeout_ms=0) == ended
+    with pytest.raises(InvalidArgument, match="belongs to a different request"):
+        await life.ep.submit(CREATE, request_id=second_id)
+    assert (await life.record("s/t")).value.epoch == 1
+    await life.check()
+
+
+async def test_who_waits_by_a_joined_id_learns_of_the_outcome(life: Life) -> None:
+    second_id = life.new_id()
+    await life.ep.submit(CREATE)
+    await life.ep.submit(CREATE, request_id=second_id)
+    outcomes: list[RequestStatus] = []
+
+    async def wait() -> None:
+        outcomes.append((await life.ep.wait_request(second_id)).status)
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            await life.run()
+    assert outcomes == [RequestStatus.DONE]
+
+
+async def test_a_joined_id_is_forgotten_with_its_request(life: Life) -> None:
+    second_id = life.new_id()
+    await life.ep.submit(CREATE)
+    await life.ep.submit(CREATE, request_id=second_id)
+    await life.run()
+    life.clock.advance(OUTCOME_MEMORY_MS + 1)
+    await life.db.write(forget_outcomes)
+    with pytest.raises(NotFound):
+        await life.ep.request(second_id)
+    with pytest.raises(Expired):
+        await life.ep.submit(CREATE, request_id=second_id)
+    left = await life.db.read(lambda tx: tx.execute("SELECT count(*) FROM joined").fetchone()[0])
+    assert left == 0
+
+
+@pytest.mark.parametrize(
+    "first_ms, second_ms, expired_at_50",
+    [(10, None, False), (None, 10, False), (10, 100, False), (100, 10, False), (10, 20, True)],
+)
+async def test_a_joined_request_may_be_begun_for_as_long_as_anyone_allows(
+    life: Life, first_ms: int | None, second_ms: int | None, expired_at_50: bool
+) -> None:
+    first = await life.ep.submit(CREATE, within_ms=first_ms)
+    joined = await life.ep.submit(CREATE, within_ms=second_ms)
+    assert joined.id == first.id
+    assert joined == await life.ep.request(first.id)
+    life.clock.advance(50)
+    await life.run()
+    ended = await life.ep.request(first.id)
+    assert ended.status is (RequestStatus.REJECTED if expired_at_50 else RequestStatus.DONE)
+    assert isinstance(ended.error, Expired) is expired_at_50
