@@ -13,7 +13,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cases import CASES, Bar, Case
+from benchmarks.cases import CASES
 from benchmarks.rounds import Result, disk_directory, measure
 
 TABLE_CHARS: Final = 120
@@ -70,8 +70,8 @@ def _table(results: list[Result]) -> Table:
             _number(result.ours.value),
             _number(result.floor.value),
             f"{result.ratio:.2f}",
-            _bar(result.case),
-            ("ok" if result.met else "MISSED") if result.case.bar is not None else "",
+            _bar(result),
+            ("ok" if result.met else "MISSED") if result.case.bar_of(result.of) is not None else "",
             _number(result.ours.cpu_us),
             f"{result.ours.rss_mb:.0f}",
         )
@@ -82,8 +82,9 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def _bar(case: Case) -> str:
-    return "none" if case.kind is Bar.NONE else f"{case.kind.value} {case.bar:g}"
+def _bar(result: Result) -> str:
+    bar = result.case.bar_of(result.of)
+    return "none" if bar is None else f"{result.case.kind.value} {bar:g}"
 
 
 if __name__ == "__main__":

@@ -17,6 +17,9 @@ from eventproc.streams import Stream
 WARM_COUNT: Final = 200
 """Operations before the clock starts."""
 
+SEGMENTS_COUNT: Final = 4
+"""Segments of the stream in `end_to_end`, so that routing has something to decide."""
+
 
 @attrs.frozen
 class Position:
@@ -31,7 +34,7 @@ POSITION: Final = Kind(name="benchmark-position", value=Position)
 async def end_to_end(task: Task) -> Sample:
     """Post keyed events, read the whole stream, await a handler per event, save the position per batch."""
     async with eventproc.open(task.directory, durability=task.durability) as ep:
-        stream = await _make_stream(ep, "benchmark/stream")
+        stream = await _make_stream(ep, "benchmark/stream", segments=SEGMENTS_COUNT)
         handled = 0
 
         async def handle(event: eventproc.Event) -> None:
@@ -105,9 +108,9 @@ async def idle(task: Task) -> Sample:
         return watch.load()
 
 
-async def _make_stream(ep: eventproc.Eventproc, name: str) -> Stream:
+async def _make_stream(ep: eventproc.Eventproc, name: str, *, segments: int = 1) -> Stream:
     await ep.create_scope("benchmark")
-    return await ep.create_stream(name)
+    return await ep.create_stream(name, scaling=eventproc.ScalingPolicy.fixed(segments))
 
 
 async def _create(ep: eventproc.Eventproc, count: int) -> tuple[Sample, list[Stream]]:

@@ -47,7 +47,7 @@ class Result:
     @property
     def met(self) -> bool:
         """Whether the bar is met; True where there is none."""
-        return self.case.meets(self.ours.value, self.ratio)
+        return self.case.meets(self.of, self.ours.value, self.ratio)
 
     def as_line(self) -> str:
         """Return the result as one line of JSON."""
@@ -58,7 +58,7 @@ class Result:
                 "ours": round(self.ours.value, 3),
                 "floor": round(self.floor.value, 3),
                 "ratio": round(self.ratio, 3),
-                "bar": self.case.bar,
+                "bar": self.case.bar_of(self.of),
                 "unit": self.case.unit,
                 "cpu_us": round(self.ours.cpu_us, 2),
                 "rss_mb": round(self.ours.rss_mb, 1),
