@@ -1,0 +1,221 @@
+"""A reader of the whole stream: where it starts, where it ends, and what it is told when the stream is gone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc.runtime import Eventproc
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.errors import (
+    Closed,
+    InvalidArgument,
+    InvalidCut,
+    NotFound,
+    StreamReplaced,
+    Truncated,
+)
+from eventproc.store.model.ids import SegmentId
+from eventproc.streams import Stream
+from eventproc.testing import VirtualClock, check, order_violations
+
+KEYS = [f"key {number}" for number in range(12)]
+
+
+@pytest.fixture
+async def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def ep(clock: VirtualClock) -> AsyncIterator[Eventproc]:
+    async with eventproc.open_memory(clock=clock) as ep:
+        await ep.create_scope("s")
+        yield ep
+        await check(ep.db)
+
+
+async def write(stream: Stream, first: int, last: int) -> None:
+    """Write events [first, last) of every key."""
+    async with stream.writer() as writer:
+        for number in range(first, last):
+            for key in KEYS:
+                await writer.post(b"%d" % number, key=key)
+
+
+async def read(
+    stream: Stream, start: StreamCut | int | str = "head", until: StreamCut | None = None
+) -> list[tuple[str | None, int]]:
+    end = until or await stream.tail()
+    async with stream.reader(start) as reader, aclosing(reader.until(end)) as events:  # type: ignore[arg-type, type-var]
+        return [(event.key, int(event.payload)) async for event in events]
+
+
+async def scaled(ep: Eventproc) -> tuple[Stream, list[StreamCut]]:
+    """Return a stream that was split and merged while it was written, and its tail after each part."""
+    stream = await ep.create_stream("s/t")
+    cuts = []
+    for part in range(4):
+        await write(stream, part * 5, part * 5 + 5)
+        cuts.append(await stream.tail())
+        ids = [segment.id for segment in await stream.segments()]
+        await (stream.split(ids[0], 3) if part % 2 == 0 else stream.merge(*ids[:2]))
+    return stream, cuts
+
+
+def expected(first: int, last: int) -> list[tuple[str | None, int]]:
+    return [(key, number) for key in KEYS for number in range(first, last)]
+
+
+async def test_a_whole_stream_is_read_in_the_order_of_each_key_across_scales(ep: Eventproc) -> None:
+    stream, _ = await scaled(ep)
+    assert order_violations(await read(stream), dict.fromkeys(KEYS, 20)) == []
+
+
+async def test_any_cut_divides_the_stream_into_what_is_before_and_what_is_after(ep: Eventproc) -> None:
+    stream, cuts = await scaled(ep)
+    for part, cut in enumerate(cuts, 1):
+        before, after = await read(stream, "head", cut), await read(stream, cut)
+        assert sorted(before) == sorted(expected(0, part * 5))
+        assert sorted(after) == sorted(expected(part * 5, 20))
+        assert order_violations(before + after, dict.fromkeys(KEYS, 20)) == []
+
+
+async def test_a_reader_can_stop_after_any_event_and_go_on_from_its_cut(ep: Eventproc) -> None:
+    stream, _ = await scaled(ep)
+    seen: list[tuple[str | None, int]] = []
+    cut: StreamCut = await stream.head()
+    tail = await stream.tail()
+    while cut != tail:
+        async with stream.reader(cut) as reader, aclosing(reader.until(tail)) as events:  # type: ignore[type-var]
+            before = len(seen)
+            async for event in events:
+                seen.append((event.key, int(event.payload)))
+                if len(seen) - before == 7:
+                    break
+            cut = reader.cut()
+        if len(seen) == before:
+            break
+    assert order_violations(seen, dict.fromkeys(KEYS, 20)) == []
+
+
+async def test_a_bounded_reader_goes_on_to_a_later_bound(ep: Eventproc) -> None:
+    stream, cuts = await scaled(ep)
+    async with stream.reader() as reader:
+        parts = []
+        for cut in (*cuts, cuts[0]):
+            async with aclosing(reader.until(cut)) as events:  # type: ignore[type-var]
+                parts.append([(event.key, int(event.payload)) async for event in events])
+    assert [sorted(part) for part in parts[:4]] == [sorted(expected(n * 5, n * 5 + 5)) for n in range(4)]
+    assert parts[4] == [], "what was read is not given back"
+
+
+async def test_reading_from_a_time(ep: Eventproc, clock: VirtualClock) -> None:
+    stream = await ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(2))
+    times = []
+    for part in range(3):
+        clock.advance(10_000)
+        times.append(clock.wall_ms())
+        await write(stream, part, part + 1)
+        clock.advance(10_000)
+        await stream.split((await stream.segments())[0].id)
+    for part, time_ms in enumerate(times):
+        assert sorted(await read(stream, time_ms)) == sorted(expected(part, 3))
+    assert sorted(await read(stream, 0)) == sorted(expected(0, 3))
+    assert await read(stream, clock.wall_ms() + 1) == []
+
+
+async def test_from_the_tail_only_later_events_are_read_and_a_sealed_stream_ends(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t")
+    await write(stream, 0, 1)
+    seen: list[tuple[str | None, int]] = []
+    async with anyio.create_task_group() as tasks:
+        entered = anyio.Event()
+
+        async def follow() -> None:
+            async with stream.reader("tail") as reader:
+                entered.set()
+                seen.extend([(event.key, int(event.payload)) async for event in reader])
+
+        tasks.start_soon(follow)
+        await entered.wait()
+        await stream.split(0)
+        await write(stream, 1, 3)
+        await stream.merge(*[segment.id for segment in await stream.segments()])
+        await write(stream, 3, 4)
+        await stream.seal()
+    assert sorted(seen) == sorted(expected(1, 4))
+    assert sorted(await read(stream)) == sorted(expected(0, 4)), "reading a sealed stream goes on"
+
+
+async def test_chosen_segments_are_read_alone_and_to_their_own_end(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(2))
+    await write(stream, 0, 3)
+    await stream.split(0)
+    await write(stream, 3, 5)
+    async with stream.reader(segments=[0]) as reader:
+        events = [event async for event in reader]
+    assert {event.segment for event in events} == {0}
+    assert {int(event.payload) for event in events} == {0, 1, 2}
+    async with stream.reader("tail", segments=[0]) as reader:
+        assert [event async for event in reader] == []
+    with pytest.raises(NotFound):
+        await stream.reader(segments=[99]).__aenter__()
+    with pytest.raises(InvalidArgument):
+        await stream.reader(await stream.tail(), segments=[0]).__aenter__()
+
+
+async def test_a_reader_that_is_truncated_under_is_told_and_one_at_the_cut_is_not(ep: Eventproc) -> None:
+    stream, cuts = await scaled(ep)
+    async with stream.reader() as behind, stream.reader(cuts[1]) as at_cut:
+        await stream.truncate(cuts[1])
+        with pytest.raises(Truncated):
+            await anext(aiter(behind))
+        async with aclosing(at_cut.until(await stream.tail())) as events:  # type: ignore[type-var]
+            assert len([event async for event in events]) == 10 * len(KEYS)
+    with pytest.raises((Truncated, InvalidCut)):
+        await stream.reader(cuts[0]).__aenter__()
+    assert sorted(await read(stream)) == sorted(expected(10, 20))
+
+
+async def test_a_reader_of_a_deleted_stream_is_told_so_also_when_the_name_is_used_again(
+    ep: Eventproc,
+) -> None:
+    stream, cuts = await scaled(ep)
+    async with stream.reader() as reader:
+        await stream.seal()
+        await stream.delete()
+        again = await ep.create_stream("s/t")
+        await write(again, 0, 1)
+        with pytest.raises(StreamReplaced) as caught:
+            await anext(aiter(reader))
+        assert (caught.value.stream_id, caught.value.current_id) == (stream.stream_id, again.stream_id)
+    for start in (cuts[0], cuts[3]):
+        with pytest.raises(StreamReplaced):
+            await again.reader(start).__aenter__()
+    with pytest.raises(StreamReplaced):
+        await stream.reader().__aenter__()
+    assert sorted(await read(again)) == sorted(expected(0, 1))
+
+
+@pytest.mark.parametrize("offsets", [{0: 1}, {0: 10**6}, {5: 0}, {}])
+async def test_a_cut_that_is_none_of_the_stream_is_refused(ep: Eventproc, offsets: dict[int, int]) -> None:
+    stream = await ep.create_stream("s/t")
+    await write(stream, 0, 2)
+    cut = StreamCut(
+        "s/t", stream.stream_id, {SegmentId(segment): offset for segment, offset in offsets.items()}
+    )
+    with pytest.raises(InvalidCut):
+        await stream.reader(cut).__aenter__()
+
+
+async def test_a_closed_reader_says_so(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t")
+    async with stream.reader() as reader:
+        pass
+    with pytest.raises(Closed):
+        await anext(aiter(reader))

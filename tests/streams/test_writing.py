@@ -1,0 +1,218 @@
+"""A writer: what it promises when sends fail, are cancelled, or meet a scale, and that order never breaks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc.runtime import Eventproc
+from eventproc.store.model.errors import (
+    Closed,
+    DiskFull,
+    InvalidArgument,
+    NotFound,
+    Rejected,
+    StreamReplaced,
+    StreamSealed,
+    WriterFailed,
+)
+from eventproc.store.model.limits import EVENT_BYTES_MAX
+from eventproc.streams import NewEvent, Stream
+from eventproc.streams.writer import BUFFER_BYTES_MAX
+from eventproc.testing import check, disk_full
+
+BIG = b"x" * 200_000
+
+
+@pytest.fixture
+async def ep() -> AsyncIterator[Eventproc]:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        yield ep
+        await check(ep.db)
+
+
+@pytest.fixture
+async def stream(ep: Eventproc) -> Stream:
+    return await ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(2))
+
+
+async def sizes(stream: Stream) -> list[int]:
+    """Return the sizes of all events, in the order of reading one key."""
+    async with stream.reader() as reader:
+        found = []
+        async for batch in reader.batches(until=await stream.tail()):
+            found.extend([len(event.payload) for event in batch])
+        return found
+
+
+async def test_a_full_disk_poisons_what_was_posted_until_a_flush_tells_so(
+    ep: Eventproc, stream: Stream
+) -> None:
+    async with stream.writer() as writer:
+        await writer.post(b"1", key="k")
+        await writer.flush()
+        async with disk_full(ep.db):
+            await writer.post(BIG, key="k")
+            for _ in range(3):
+                await anyio.wait_all_tasks_blocked()
+            with pytest.raises(WriterFailed, match="disk is full"):
+                await writer.post(b"after", key="k")
+            with pytest.raises(WriterFailed):
+                await writer.write(b"after", key="k")
+            with pytest.raises(DiskFull):
+                await writer.flush()
+        await writer.flush()
+        await writer.write(b"22", key="k")
+    assert await sizes(stream) == [1, 2]
+
+
+async def test_the_end_of_the_block_tells_of_a_failure_nobody_asked_for(
+    ep: Eventproc, stream: Stream
+) -> None:
+    async with disk_full(ep.db):
+        with pytest.raises(DiskFull):
+            async with stream.writer() as writer:
+                await writer.post(BIG, key="k")
+        with pytest.raises(DiskFull):
+            async with stream.writer() as writer:
+                await writer.write(BIG, key="k")
+    assert await sizes(stream) == []
+
+
+async def test_a_failed_write_is_told_to_its_caller_alone(ep: Eventproc, stream: Stream) -> None:
+    async with stream.writer() as writer:
+        async with disk_full(ep.db):
+            with pytest.raises(DiskFull):
+                await writer.write(BIG, key="k")
+        await writer.write(b"1", key="k")
+        await writer.flush()
+    assert await sizes(stream) == [1]
+
+
+async def test_order_of_a_key_holds_across_a_scale_in_the_middle_of_posting(stream: Stream) -> None:
+    async with stream.writer() as writer:
+        for number in range(300):
+            await writer.post(b"x" * number, key="k")
+            if number % 100 == 50:
+                segments = await stream.segments()
+                await stream.split(segments[0].id)
+                await stream.split(segments[-1].id)
+    assert await sizes(stream) == list(range(300))
+
+
+async def test_a_sealed_stream_refuses_a_writer_and_ends_an_open_one(stream: Stream) -> None:
+    async with stream.writer() as writer:
+        await writer.write(b"1", key="k")
+        await stream.seal()
+        with pytest.raises(StreamSealed):
+            await writer.write(b"2", key="k")
+        with pytest.raises(StreamSealed):
+            await writer.write_many([(b"3", "k")])
+    with pytest.raises(StreamSealed):
+        await stream.writer().__aenter__()
+    assert await sizes(stream) == [1]
+
+
+async def test_a_writer_of_a_deleted_stream_never_writes_to_its_successor(
+    ep: Eventproc, stream: Stream
+) -> None:
+    async with stream.writer() as writer:
+        await writer.write(b"1", key="k")
+        await stream.seal()
+        await stream.delete()
+        again = await ep.create_stream("s/t")
+        with pytest.raises((StreamReplaced, StreamSealed, NotFound)):
+            await writer.write(b"2", key="k")
+    with pytest.raises(StreamReplaced):
+        await stream.writer().__aenter__()
+    assert await sizes(again) == []
+
+
+async def test_a_cancelled_write_is_there_whole_or_not_at_all_and_the_writer_goes_on(stream: Stream) -> None:
+    for steps in range(6):
+        async with stream.writer() as writer:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(writer.write, b"cancelled", key="k"))
+                for _ in range(steps):
+                    await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+            await writer.write(b"1", key="k")
+    found = await sizes(stream)
+    assert found.count(1) == 6
+    assert set(found) <= {1, 9}
+
+
+async def test_posting_waits_when_too_much_is_ahead_of_it(ep: Eventproc, stream: Stream) -> None:
+    async with stream.writer() as writer:
+        posted = 0
+        for _ in range(4 * BUFFER_BYTES_MAX // len(BIG)):
+            await writer.post(BIG, key="k")
+            posted += 1
+            assert (posted - writer.events_written) * len(BIG) <= 2 * BUFFER_BYTES_MAX + 2 * len(BIG)
+        await writer.flush()
+        assert writer.events_written == posted
+
+
+async def test_many_events_of_any_length_are_written_in_order(stream: Stream) -> None:
+    async with stream.writer() as writer:
+        count = await writer.write_many(NewEvent(b"x" * number, "k") for number in range(2000))
+        assert count == 2000
+        assert await writer.write_many([]) == 0
+    assert await sizes(stream) == list(range(2000))
+
+
+async def test_a_name_keeps_its_sequence_across_writers(stream: Stream) -> None:
+    async with stream.writer(name="w") as writer:
+        await writer.write(b"1", key="k")
+        await writer.write(b"2", key="k")
+        assert (writer.name, writer.sequence) == ("w", 2)
+    async with stream.writer(name="w") as writer:
+        assert writer.sequence == 2
+        assert await writer.write_many([(b"333", "k")], sequence=3) == 1
+        assert await writer.write_many([(b"333", "k")], sequence=3) == 0
+    await stream.split(0)
+    async with stream.writer(name="w") as writer:
+        assert await writer.write_many([(b"333", "k")], sequence=3) == 0
+        assert await writer.write_many([(b"4444", "k")], sequence=4) == 1
+    assert await sizes(stream) == [1, 1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key": "\ud800"},
+        {"key": "k" * 100_000},
+        {"event_time": 2**63},
+        {"event_time": 1.5},
+        {"headers": {"a": 1}},
+        {"headers": {"\ud800": "b"}},
+        {"headers": {str(number): "" for number in range(10_000)}},
+    ],
+    ids=repr,
+)
+async def test_what_no_event_may_be_is_refused_and_the_writer_goes_on(
+    stream: Stream, options: dict[str, object]
+) -> None:
+    async with stream.writer() as writer:
+        with pytest.raises(InvalidArgument):
+            await writer.write(b"bad", **options)  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument):
+            await writer.write(bytes(EVENT_BYTES_MAX + 1))
+        with pytest.raises(InvalidArgument):
+            await writer.write("text")  # type: ignore[arg-type]
+        await writer.write(b"1", key="k")
+    assert await sizes(stream) == [1]
+
+
+async def test_a_closed_writer_says_so(stream: Stream) -> None:
+    async with stream.writer() as writer:
+        pass
+    with pytest.raises(Closed):
+        await writer.write(b"late")
+    with pytest.raises(Rejected):
+        await writer.post(b"late")
