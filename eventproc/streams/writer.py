@@ -161,7 +161,8 @@ class EventWriter(Generic[P]):
         """Append events, in order, in few transactions; return their number when all are durable.
 
         events: `NewEvent`s, or pairs of payload and key. At most BUFFER_BYTES_MAX of them are held at once,
-        so that any iterable will do. Raises as `write`; what came before the failing send is durable.
+        so that any iterable will do. Raises as `write`; what came before the failing send is durable. When
+        one of them is refused (InvalidArgument), or the iterable raises, those before it are still written.
 
         sequence: makes a retry safe, also after a crash and from another process. The writer must have a
         name, and the events are one transaction of at most BUFFER_BYTES_MAX. When the name's sequence on

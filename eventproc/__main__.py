@@ -1,0 +1,8 @@
+"""`python -m eventproc` is the command line."""
+
+from __future__ import annotations
+
+from eventproc.cli.main import main
+
+if __name__ == "__main__":
+    main()
