@@ -1,7 +1,7 @@
 """A database in a directory, shared by processes: opening, closing, and what connects the parts between.
 
 Opening, in this order: is this a directory we can live in; `format.lock`, shared, or exclusively while the
-schema is made or migrated; the writer's connection; the guard of the file; a sign of life; readers; the bell.
+schema is made or migrated; the guard of the file; the writer's connection; a sign of life; readers; the bell.
 Closing goes the other way. Source: architecture.md section 1.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -55,6 +56,14 @@ T = TypeVar("T")
 
 CLOSE_WAIT_MS_MAX: Final = 5_000
 """How long closing waits for a writer that is blocked by a stopped process, before it leaves it behind."""
+
+GUARD_WAIT_MS_MAX: Final = 5_000
+"""How long opening tries to guard a database that a stranger opens and closes all the time."""
+
+GUARD_POLL_MS: Final = 10
+"""Pause between two of these tries; a close takes about as long."""
+
+LOCKED: Final = "another program keeps the database locked; end it first"
 
 
 @asynccontextmanager
@@ -123,9 +132,13 @@ def _open_files(
             undo.callback(format_lock.close)
             connection = _open_current(db_path, format_lock, fresh, migrations, durability, clock, undo)
             stored = stored_durability(connection, path=str(path), asked=durability)
-            driver.prepare_writer(connection, stored)
-            guard = FileGuard.hold(db_path)
+            guard = _guard(db_path, connection)
             undo.callback(guard.release)
+            # Anew: before the guard, who closed the database could leave us with another log than everybody else's.
+            connection = driver.connect(db_path)
+            undo.callback(connection.close)
+            _verify_current(connection, str(path), migrations)
+            driver.prepare_writer(connection, stored)
             alarm = WalAlarm(db_path)
             write_lock = WriteLock(path / "write.lock", clock)
             undo.callback(write_lock.close)
@@ -187,6 +200,32 @@ def _open_current(
     return connection
 
 
+def _guard(db_path: Path, connection: sqlite3.Connection) -> FileGuard:
+    """Guard a database, and close the connection of it that was opened unguarded.
+
+    Raises StoreUnusable when a stranger keeps it locked.
+    """
+    with closing(connection), suppress(FileNotFoundError, BlockingIOError):
+        return FileGuard.hold(db_path)
+    # Something in this process let our connection's locks go, and a stranger is closing, or has closed, as the
+    # last user, files and all. Another connection makes them anew, once the first, which shares its old ones
+    # with all of this process, is closed.
+    pause = threading.Event()  # never set: a wait on it is a pause of this thread
+    for _ in range(GUARD_WAIT_MS_MAX // GUARD_POLL_MS):
+        pause.wait(GUARD_POLL_MS / 1000)
+        with closing(driver.connect(db_path)) as pioneer, suppress(FileNotFoundError, BlockingIOError):
+            read_format(pioneer)
+            return FileGuard.hold(db_path)
+    raise StoreUnusable(path=str(db_path.parent), reason=LOCKED)
+
+
+def _verify_current(connection: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> None:
+    if not is_current(read_format(connection), migrations):
+        raise StoreUnusable(
+            path=path, reason="another program replaced the database while it was opened; try again"
+        )
+
+
 class _Unmade:
     """While `active`, leaving takes away what an initialisation that failed made of an empty directory.
 
@@ -217,7 +256,7 @@ def _opening_failed(why: sqlite3.Error, path: Path) -> Exception:
     if code == sqlite3.SQLITE_IOERR:
         return StoreUnusable(path=str(path), reason=f"its disk is full, or fails ({why})")
     if code == sqlite3.SQLITE_BUSY:
-        return StoreUnusable(path=str(path), reason="another program keeps the database locked; end it first")
+        return StoreUnusable(path=str(path), reason=LOCKED)
     return explained(why, str(path))
 
 

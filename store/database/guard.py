@@ -67,8 +67,10 @@ class FileGuard(fork.Guarded):
     def hold(cls, db_path: Path) -> Self:
         """Guard the database from now on. After a connection has read from it in WAL mode, so that `-shm` is there.
 
-        A second handle of the process shares the descriptors of the first. Raises OSError, BlockingIOError
-        when a connection without our protocol holds the file exclusively. About 20 us.
+        Until then nothing protects that connection: it may have another WAL or `-shm` than the guard finds, so
+        write through one that was opened afterwards. A second handle of the process shares the descriptors of the
+        first. Raises FileNotFoundError when somebody closed the database as its last user meanwhile, and
+        BlockingIOError while a connection without our protocol holds it exclusively: it may be about to. 20 us.
         """
         if not _SUPPORTED:
             return cls(None)
@@ -78,8 +80,12 @@ class FileGuard(fork.Guarded):
             held = _registry.get(key) or _Held(_open(db_path))
             _registry[key] = held
             if held.handles == 0:
-                _follow_shm(held, Path(f"{db_path}-shm"))
-                if not _lock(held):
+                try:
+                    supported = _lock(held, Path(f"{db_path}-shm"))
+                except OSError:
+                    _unlock(held)
+                    raise
+                if not supported:
                     _drop(key)
                     return cls(None)
             held.handles += 1
@@ -104,7 +110,7 @@ class FileGuard(fork.Guarded):
             held = _registry[key]
             held.handles -= 1
             if held.handles == 0:
-                _request(held, fcntl.F_UNLCK)
+                _unlock(held)
                 _drop_unused()
 
 
@@ -154,22 +160,29 @@ def _follow_shm(held: _Held, path: Path) -> None:
     held.shm_fd = _open(path)
 
 
-def _lock(held: _Held) -> bool:
+def _lock(held: _Held, shm: Path) -> bool:
     """Take both locks; False where the kernel knows the request by name only (some sandboxes)."""
     try:
-        _request(held, fcntl.F_RDLCK)
+        # In this order: with the first one held nobody removes -shm any more, so it is the present one.
+        _request(held.database_fd, fcntl.F_RDLCK, SHARED_FIRST, SHARED_SIZE)
     except OSError as why:
         if why.errno in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
             return False
         raise
+    _follow_shm(held, shm)
+    assert held.shm_fd is not None, "no -shm to lock"
+    _request(held.shm_fd, fcntl.F_RDLCK, DEAD_MAN_SWITCH, 1)
     return True
 
 
-def _request(held: _Held, kind: int) -> None:
-    places = ((held.database_fd, SHARED_FIRST, SHARED_SIZE), (held.shm_fd, DEAD_MAN_SWITCH, 1))
-    for descriptor, start, length in places:
-        assert descriptor is not None, "no -shm to lock"
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
+def _unlock(held: _Held) -> None:
+    _request(held.database_fd, fcntl.F_UNLCK, SHARED_FIRST, SHARED_SIZE)
+    if held.shm_fd is not None:
+        _request(held.shm_fd, fcntl.F_UNLCK, DEAD_MAN_SWITCH, 1)
+
+
+def _request(descriptor: int, kind: int, start: int, length: int) -> None:
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
 
 
 def _drop_unused() -> None:

@@ -1,0 +1,99 @@
+"""Opening while strangers open and close the database: what is then written is in everybody's log."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from eventproc.store.database import file
+from eventproc.store.database.guard import FileGuard
+from eventproc.store.model.errors import StoreUnusable
+from tests.database.processes import Child, run
+from tests.database.worlds import insert, open_world
+
+STRANGER = """
+    import sqlite3, sys
+    database = sqlite3.connect(sys.argv[1])
+    print(database.execute("SELECT count(*) FROM item").fetchone()[0], flush=True)
+    sys.stdin.read()
+    database.close()
+"""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> Path:
+    async with open_world("file", tmp_path / "store") as world:
+        await world.db.write(insert("before"))
+    return tmp_path / "store" / "eventproc.db"
+
+
+def before_the_guard(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None], times: int = 1) -> None:
+    """Let something happen after the first connection was opened, the first `times` times."""
+    hold, left = FileGuard.hold, [happens] * times
+
+    def disturbed_hold(db_path: Path) -> FileGuard:
+        if left:
+            left.pop()()
+        return hold(db_path)
+
+    monkeypatch.setattr(FileGuard, "hold", disturbed_hold)
+
+
+def close_as_the_last_user(database: Path) -> None:
+    """Let this process lose its locks, and a stranger open and close: it takes the log and -shm away."""
+    database.read_bytes()
+    with Child.running(STRANGER, database) as stranger:
+        assert stranger.hear() == "1"
+        assert stranger.finish() == 0
+    assert not Path(f"{database}-wal").exists()
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_opening_goes_on_when_strangers_take_the_log_away(
+    database: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    before_the_guard(monkeypatch, lambda: close_as_the_last_user(database), times)
+    async with open_world("file", database.parent) as world:
+        await world.db.write(insert("after"))
+        assert await world.names() == ["after", "before"]
+        assert int(run(STRANGER, database)) == 2
+    assert int(run(STRANGER, database)) == 2
+
+
+async def test_what_is_written_goes_to_the_log_that_strangers_made_meanwhile(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Child.running("import sys; sys.stdin.readline()\n" + dedent(STRANGER), database) as other:
+
+        def replace() -> None:
+            close_as_the_last_user(database)
+            assert other.ask("open it now") == "1"
+
+        before_the_guard(monkeypatch, replace)
+        async with open_world("file", database.parent) as world:
+            await world.db.write(insert("after"))
+            assert await world.names() == ["after", "before"]
+            assert int(run(STRANGER, database)) == 2
+
+
+async def test_a_database_that_a_stranger_keeps_locked_is_refused_in_one_line(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "GUARD_WAIT_MS_MAX", file.GUARD_POLL_MS)
+
+    def locked(*_: object) -> int:
+        raise BlockingIOError
+
+    monkeypatch.setattr(fcntl, "fcntl", locked)
+    with pytest.raises(StoreUnusable, match="another program keeps the database locked; end it first"):
+        async with open_world("file", database.parent):
+            pass
