@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -48,7 +49,11 @@ class Harm:
     def _open_and_close(self) -> None:
         while not self.ended.is_set():
             for suffix in ("", "-shm", "-wal"):
-                with (self._directory / f"eventproc.db{suffix}").open("rb") as file:
+                # Before we have the database open, there may be no log.
+                with (
+                    suppress(FileNotFoundError),
+                    (self._directory / f"eventproc.db{suffix}").open("rb") as file,
+                ):
                     file.read(4096)
             self._turns["_open_and_close"] += 1
 

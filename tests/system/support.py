@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from typing import TypeVar
@@ -31,9 +32,12 @@ class Arena:
 
     def start(self, role: str, *arguments: object, ready: str = "open") -> Child:
         """Start a worker; it has the directory open when this returns."""
-        worker = Child(["-m", "tests.system.worker", str(self.base), role, *map(str, arguments)])
-        if ready:
-            hear(worker, ready)
+        with ExitStack() as undo:
+            worker = Child(["-m", "tests.system.worker", str(self.base), role, *map(str, arguments)])
+            undo.enter_context(worker)
+            if ready:
+                hear(worker, ready)
+            undo.pop_all()
         return worker
 
     def call(self, fn: Callable[[eventproc.Eventproc], Awaitable[T]], *, host: bool = True) -> T:
