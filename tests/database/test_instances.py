@@ -26,9 +26,9 @@ PEER = """
     instance = Instance.create(Path(sys.argv[1]), SystemClock())
     if sys.argv[2:] == ["fork"] and os.fork() == 0:
         instance.close()  # its parent's: does nothing
-        print("forked", flush=True)
+        os.write(1, b"forked\\n")  # in one piece: the parent speaks at the same time
         sys.stdin.read()
-    print(instance.id, flush=True)
+    os.write(1, instance.id.encode() + b"\\n")
     sys.stdin.read()
 """
 
