@@ -128,8 +128,9 @@ async def test_joining_ends(db: Database) -> None:
     await make_segments(db)
     await _append_tiny(db, JOIN_EXTENTS_MIN)
     end = await db.write(lambda tx: join_step(tx, STREAM_ID, ONE, 0))
-    assert end == (await state_of(db)).tail
-    assert await db.write(lambda tx: join_step(tx, STREAM_ID, ONE, end)) is None
+    tail = (await state_of(db)).tail
+    assert end == tail
+    assert await db.write(lambda tx: join_step(tx, STREAM_ID, ONE, tail)) is None
     assert await db.write(lambda tx: join_step(tx, STREAM_ID, TWO, 0)) is None
 
 
