@@ -35,7 +35,7 @@ def plan_epoch(
     )
 
 
-def open_epoch(tx: Tx, stream: Stream, epoch: Epoch, *, seal: Collection[SegmentId]) -> Stream:
+def open_epoch(tx: Tx, stream: Stream, epoch: Epoch, *, seal: Collection[SegmentId]) -> tuple[Stream, Epoch]:
     """Open `epoch` after the stream's current one and return the stream as it then is, for its record.
 
     Successors are made and predecessors sealed in this one transaction, so that no writer ever meets a
@@ -50,4 +50,4 @@ def open_epoch(tx: Tx, stream: Stream, epoch: Epoch, *, seal: Collection[Segment
     insert_epoch(tx, stream.stream_id, epoch)
     opened = [segment.id for segment in epoch.opened]
     create_segments(tx, stream.stream_id, opened, since_ms=epoch.created_ms)
-    return attrs.evolve(stream, epoch=epoch.number)
+    return attrs.evolve(stream, epoch=epoch.number), epoch

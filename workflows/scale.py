@@ -30,7 +30,7 @@ def apply(tx: Tx, request: ScaleStream, request_id: str) -> bool:
     before = _open_stream(tx, request)
     epoch = plan_epoch(tx, before.value, seal=request.seal, ranges=request.ranges, request_id=request_id)
     scaling = advance(before.value.state, StreamEvent.SCALE, name=request.stream)
-    stream = open_epoch(tx, before.value, epoch, seal=request.seal)
+    stream, epoch = open_epoch(tx, before.value, epoch, seal=request.seal)
     scaled = advance(scaling, StreamEvent.SCALED, name=request.stream)
     replace(tx, STREAM, before, attrs.evolve(stream, state=scaled))
     note_result(tx, request_id, epoch)

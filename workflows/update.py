@@ -36,7 +36,7 @@ def apply(tx: Tx, request: UpdateStream, request_id: str) -> bool:
         wanted = request.config.scaling.segments_min
         seal = current_epoch(tx, stream).ids
         epoch = plan_epoch(tx, stream, seal=seal, ranges=initial_ranges(wanted), request_id=request_id)
-        stream = open_epoch(tx, stream, epoch, seal=seal)
+        stream, _ = open_epoch(tx, stream, epoch, seal=seal)
     state = advance(stream.state, StreamEvent.UPDATED, name=request.stream)
     replace(tx, STREAM, before, attrs.evolve(stream, state=state))
     return True

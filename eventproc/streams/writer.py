@@ -305,7 +305,7 @@ class EventWriter(Generic[P]):
         identity = None
         sequence = self._sequence + 1 if send.sequence is None else send.sequence
         if self._name is not None:
-            identity = WriterSequence(self._name, sequence, verify=True)
+            identity = WriterSequence(self._name, sequence)
         while True:
             parts = self._lanes.parts(send.lanes)
             fn = partial(self._append, send=send, parts=parts, identity=identity, sequence=sequence)

@@ -46,15 +46,10 @@ class Part:
 
 @attrs.frozen
 class WriterSequence:
-    """Identity of an append: the writer's `sequence`-th, counted from 1, over all segments of the stream.
-
-    verify: look whether it was appended already; a writer that is the only user of its fresh id need
-    not, and saves a look-up.
-    """
+    """Identity of an append: the writer's `sequence`-th, counted from 1, over all segments of the stream."""
 
     writer: str
     sequence: int
-    verify: bool = False
 
 
 @attrs.frozen
@@ -100,7 +95,7 @@ def append(
     """
     group = tx.defer("appends", _GroupAppends)
     assert expected_offset is None or len(parts) == 1, "a conditional append has one part"
-    if identity is not None and identity.verify and group.has_appended(tx, stream_id, identity):
+    if identity is not None and group.has_appended(tx, stream_id, identity):
         return ()
     tails = [group.tail(tx, stream, stream_id, part.segment) for part in parts]
     if expected_offset is not None and tails[0].offset != expected_offset:

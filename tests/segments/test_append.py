@@ -114,22 +114,22 @@ async def test_a_repeated_sequence_changes_nothing_in_the_same_group_and_later(
     await make_segments(db)
     event = part(ONE, [Written(b"x" * size)])
     outcomes = await world.write_together(
-        *(appending(event, identity=WriterSequence("w", each, verify=True)) for each in (1, 1, 2, 1))
+        *(appending(event, identity=WriterSequence("w", each)) for each in (1, 1, 2, 1))
     )
     assert sorted(len(outcome) for outcome in outcomes if isinstance(outcome, tuple)) in (
         [0, 0, 1, 1],
         [0, 0, 0, 1],
     )
     before = await state_of(db)
-    assert await db.write(appending(event, identity=WriterSequence("w", 2, verify=True))) == ()
+    assert await db.write(appending(event, identity=WriterSequence("w", 2))) == ()
     assert await state_of(db) == before
-    assert await db.write(appending(event, identity=WriterSequence("other", 1, verify=True))) != ()
-    assert await db.write(appending(event, identity=WriterSequence("w", 3, verify=True))) != ()
+    assert await db.write(appending(event, identity=WriterSequence("other", 1))) != ()
+    assert await db.write(appending(event, identity=WriterSequence("w", 3))) != ()
 
 
 async def test_a_repeated_sequence_is_recognised_on_another_segment(db: Database) -> None:
     await make_segments(db)
-    identity = WriterSequence("w", 1, verify=True)
+    identity = WriterSequence("w", 1)
     await db.write(appending(payloads("a"), identity=identity))
     assert await db.write(appending(payloads("a", segment=TWO), identity=identity)) == ()
     assert (await texts(db), await texts(db, TWO)) == (["a"], [])
@@ -140,7 +140,7 @@ async def test_the_sequence_of_a_writer_that_does_not_verify_is_remembered_too(d
     for sequence in (1, 2):
         await db.write(appending(payloads("a"), identity=WriterSequence("w", sequence)))
     assert await db.read(lambda tx: last_sequence(tx, STREAM_ID, "w")) == 2
-    assert await db.write(appending(payloads("a"), identity=WriterSequence("w", 2, verify=True))) == ()
+    assert await db.write(appending(payloads("a"), identity=WriterSequence("w", 2))) == ()
 
 
 async def test_appends_of_one_group_become_one_extent_a_segment(world: World) -> None:
