@@ -272,7 +272,7 @@ def insert_blob(tx: Tx, stream_id: int, columns: Columns) -> int:
     done = tx.execute(
         "INSERT INTO blob (stream_id, format, ends, keys, positions, times, event_times, headers, data)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (stream_id, BLOB_FORMAT, *attrs.astuple(columns, recurse=False)),
+        (stream_id, BLOB_FORMAT, *columns.values()),
     )
     assert done.lastrowid is not None
     return done.lastrowid
@@ -280,7 +280,7 @@ def insert_blob(tx: Tx, stream_id: int, columns: Columns) -> int:
 
 def pack_inline(columns: Columns) -> bytes:
     """Return the columns as one value: seven lengths, -1 for an absent column, then the columns."""
-    values = attrs.astuple(columns, recurse=False)
+    values = columns.values()
     head = INLINE_HEAD.pack(*(-1 if value is None else len(value) for value in values))
     return b"".join([head, *(value for value in values if value is not None)])
 

@@ -116,6 +116,10 @@ class Columns:
     headers: bytes | None
     data: bytes
 
+    def values(self) -> tuple[bytes | None, ...]:
+        """Return the columns in the order in which they are stored."""
+        return self.ends, self.keys, self.positions, self.times, self.event_times, self.headers, self.data
+
 
 def join(parts: Sequence[Encoded], *, times: bytes | None = None) -> Columns:
     """Return the columns of `parts`, one after the other, as one blob stores them."""

@@ -13,9 +13,10 @@ from typing import Final
 
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.append import insert_blob, settle
-from eventproc.store.segments.block import EventBlock, join
-from eventproc.store.segments.read import Blobs, Extent, decode, extents, segment_state
+from eventproc.store.segments.append import insert_blob, settle, unpack_inline
+from eventproc.store.segments.block import Columns
+from eventproc.store.segments.concatenate import concatenate
+from eventproc.store.segments.read import Extent, extents, segment_state
 
 STEP_EXTENTS_MAX: Final = 256
 """Extents freed or joined in one step: a few milliseconds under the write lock."""
@@ -192,21 +193,16 @@ def _free_blobs(tx: Tx, places: Iterable[int]) -> None:
 
 
 def _replace_by_blob(tx: Tx, stream_id: int, segment: SegmentId, run: list[Extent]) -> None:
-    blobs = Blobs(tx)
-    parts, times = [], array("q")
+    parts: list[tuple[Columns, int]] = []
+    times = array("q")
     for extent in run:
-        events = decode(blobs, segment, extent)
-        columns, _ = blobs.columns(extent)
-        parts.append(
-            EventBlock(
-                events.payloads,
-                events.keys,
-                _positions(columns.positions),
-                events.event_times,
-                events.headers,
-            ).encode()
-        )
-        times.extend(events.times or [events.time] * len(events))
+        assert extent.inline is not None, f"the extent at {extent.start} is not inline"
+        columns = unpack_inline(extent.inline)
+        parts.append((columns, extent.count))
+        if columns.times is None:
+            times.extend([extent.first_time] * extent.count)
+        else:
+            times.frombytes(columns.times)
     first, last = run[0], run[-1]
     tx.execute(
         "DELETE FROM extent WHERE stream_id = ? AND segment = ? AND start BETWEEN ? AND ?",
@@ -224,14 +220,6 @@ def _replace_by_blob(tx: Tx, stream_id: int, segment: SegmentId, run: list[Exten
             len(times),
             times[0],
             times[-1],
-            insert_blob(tx, stream_id, join(parts, times=times.tobytes())),
+            insert_blob(tx, stream_id, concatenate(parts, times=times.tobytes())),
         ),
     )
-
-
-def _positions(column: bytes | None) -> list[float] | None:
-    if column is None:
-        return None
-    positions = array("d")
-    positions.frombytes(column)
-    return positions.tolist()
