@@ -12,10 +12,11 @@ import attrs
 
 from eventproc.store.catalog import StoredHistory, Stream, get_stream
 from eventproc.store.database import Tx, Watch
-from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.cuts import StreamCut, verify_cut
+from eventproc.store.model.epochs import Segment
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.history import find_segment, successors
-from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
 from eventproc.store.segments import Run, is_event_border, read, segment_state
 from eventproc.streams.positions import truncated
 
@@ -67,12 +68,15 @@ def limits_of(
     """Return where a reader that holds `held` stops in each segment in order to read up to `cut`.
 
     {segment: offset}; a segment that is absent is read to its end. A held segment that begins after the
-    cut, or of which the cut's part was read already, stops where it stands. Raises InvalidCut for an
-    offset inside an event, or beyond the end of its segment.
+    cut, or of which the cut's part was read already, stops where it stands. Raises InvalidCut for a cut that
+    does not cover the key space once, or lies inside an event or beyond the end of a segment.
     """
     stream_id = cut.stream_id
     stream = get_stream(tx, stream_name, stream_id=stream_id).value
     history = StoredHistory(tx, stream)
+    known = [found for segment in cut.offsets if (found := _find(history, segment))]
+    if len(known) == len(cut.offsets) or min(map(epoch_of, cut.offsets), default=0) >= history.first:
+        verify_cut(cut, history)
     for segment, offset in cut.offsets.items():
         state = segment_state(tx, stream_id, segment)
         if state is not None and offset > state.tail:
@@ -82,15 +86,22 @@ def limits_of(
             reason = f"offset {offset} of segment {format_segment(segment)} lies inside an event"
             raise InvalidCut(stream=stream_name, cut=str(cut), reason=reason)
     limits = {segment: max(offset, 0) for segment, offset in cut.offsets.items()}
-    members = [find_segment(history, segment) for segment in cut.offsets]
     for identifier, offset in held.items():
         if identifier in limits:
             limits[identifier] = max(limits[identifier], offset)
-        else:
-            own = find_segment(history, identifier).range
-            if all(member.id < identifier for member in members if member.range.overlaps(own)):
+        elif own := _find(history, identifier):
+            overlapping = [member for member in known if member.range.overlaps(own.range)]
+            if all(member.id < identifier for member in overlapping):
                 limits[identifier] = offset
     return limits
+
+
+def _find(history: StoredHistory, segment: SegmentId) -> Segment | None:
+    """Return the segment, None when it lies before the oldest epoch kept: behind every head and reader."""
+    try:
+        return find_segment(history, segment)
+    except NotFound:
+        return None
 
 
 def watch_stream(stream_id: int) -> Watch:

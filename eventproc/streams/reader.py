@@ -7,7 +7,7 @@ scales (invariant 3). It keeps no state in the stream: where it stands is its `c
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, Generic
@@ -107,11 +107,15 @@ class StreamReader(Generic[P]):
         """The segments being read, each with the offset of its next event."""
         return dict(self._frontier_now().held)
 
-    def __aiter__(self) -> AsyncIterator[Event[P]]:
-        """Yield events, waiting for more; ends when the stream is sealed and read to its end."""
+    def __aiter__(self) -> AsyncGenerator[Event[P], None]:
+        """Yield events, waiting for more; ends when the stream is sealed and read to its end.
+
+        A loop that is left early is best wrapped in `contextlib.aclosing`, as with any async generator:
+        trio asks for it. What was not handed out comes first in the next iteration.
+        """
         return self._events(None)
 
-    def until(self, cut: StreamCut) -> AsyncIterator[Event[P]]:
+    def until(self, cut: StreamCut) -> AsyncGenerator[Event[P], None]:
         """Yield the events before `cut`, and end there.
 
         Raises StreamReplaced when it is a cut of another incarnation, InvalidCut when it lies inside an

@@ -51,7 +51,7 @@ async def read(
     stream: Stream, start: StreamCut | int | str = "head", until: StreamCut | None = None
 ) -> list[tuple[str | None, int]]:
     end = until or await stream.tail()
-    async with stream.reader(start) as reader, aclosing(reader.until(end)) as events:  # type: ignore[arg-type, type-var]
+    async with stream.reader(start) as reader, aclosing(reader.until(end)) as events:  # type: ignore[arg-type]
         return [(event.key, int(event.payload)) async for event in events]
 
 
@@ -91,7 +91,7 @@ async def test_a_reader_can_stop_after_any_event_and_go_on_from_its_cut(ep: Even
     cut: StreamCut = await stream.head()
     tail = await stream.tail()
     while cut != tail:
-        async with stream.reader(cut) as reader, aclosing(reader.until(tail)) as events:  # type: ignore[type-var]
+        async with stream.reader(cut) as reader, aclosing(reader.until(tail)) as events:
             before = len(seen)
             async for event in events:
                 seen.append((event.key, int(event.payload)))
@@ -108,7 +108,7 @@ async def test_a_bounded_reader_goes_on_to_a_later_bound(ep: Eventproc) -> None:
     async with stream.reader() as reader:
         parts = []
         for cut in (*cuts, cuts[0]):
-            async with aclosing(reader.until(cut)) as events:  # type: ignore[type-var]
+            async with aclosing(reader.until(cut)) as events:
                 parts.append([(event.key, int(event.payload)) async for event in events])
     assert [sorted(part) for part in parts[:4]] == [sorted(expected(n * 5, n * 5 + 5)) for n in range(4)]
     assert parts[4] == [], "what was read is not given back"
@@ -175,11 +175,30 @@ async def test_a_reader_that_is_truncated_under_is_told_and_one_at_the_cut_is_no
         await stream.truncate(cuts[1])
         with pytest.raises(Truncated):
             await anext(aiter(behind))
-        async with aclosing(at_cut.until(await stream.tail())) as events:  # type: ignore[type-var]
+        async with aclosing(at_cut.until(await stream.tail())) as events:
             assert len([event async for event in events]) == 10 * len(KEYS)
-    with pytest.raises((Truncated, InvalidCut)):
+    with pytest.raises(Truncated):
         await stream.reader(cuts[0]).__aenter__()
     assert sorted(await read(stream)) == sorted(expected(10, 20))
+
+
+async def test_a_bound_behind_the_reader_ends_at_once_also_when_it_was_truncated_away(ep: Eventproc) -> None:
+    stream, cuts = await scaled(ep)
+    await stream.truncate(cuts[3])
+    async with stream.reader() as reader:
+        for cut in cuts:
+            async with aclosing(reader.until(cut)) as events:
+                assert [event async for event in events] == []
+
+
+@pytest.mark.parametrize("offset", [1, 10**6])
+async def test_a_bound_inside_an_event_or_beyond_the_end_is_refused(ep: Eventproc, offset: int) -> None:
+    stream = await ep.create_stream("s/t")
+    await write(stream, 0, 2)
+    cut = StreamCut("s/t", stream.stream_id, {SegmentId(0): offset})
+    async with stream.reader() as reader:
+        with pytest.raises(InvalidCut):
+            await anext(reader.until(cut))
 
 
 async def test_a_reader_of_a_deleted_stream_is_told_so_also_when_the_name_is_used_again(
