@@ -51,6 +51,10 @@ FAILED_PAUSE_MS: Final = 1_000
 """Pause of a host that failed before it is a candidate again: others come first, and a lasting failure is
 not met in a busy loop."""
 
+FENCED_PAUSE_MS: Final = 2 * BEAT_MS
+"""Pause of a replaced host before it is a candidate again: its successor, who may serve without the lock,
+looks for it once a beat and takes it meanwhile. Without it the place would go back and forth."""
+
 assert BEAT_AGE_MS_MAX >= 3 * BEAT_MS, "a live host may miss two beats"
 
 
@@ -58,23 +62,24 @@ async def run_host(db: Database) -> None:
     """Be a candidate, and the host whenever it is this instance's turn, until cancelled or the database is gone."""
     reported, usable = "", True
     while usable:
-        failed = False
+        pause_ms = 0
         try:
             await _take_turn(db)
         except* OwnerFenced as fenced:
             LOG.info("no longer the host: %s", _first(fenced))
+            pause_ms = FENCED_PAUSE_MS
         except* (DatabaseStopped, Closed, ForkedError) as gone:
             # Whoever uses this handle is told so by its next call; there is nothing left to host.
             LOG.error("no longer the host: %s", _first(gone))
             usable = False
         except* Exception as failure:
-            text, failed = repr(_first(failure)), True
+            text, pause_ms = repr(_first(failure)), FAILED_PAUSE_MS
             LOG.error(
                 "the host failed and will try again: %s", text, exc_info=failure if text != reported else None
             )
             reported = text
-        if failed:
-            await anyio.sleep(FAILED_PAUSE_MS / 1000)
+        if pause_ms and usable:
+            await anyio.sleep(pause_ms / 1000)
 
 
 async def _take_turn(db: Database) -> None:
