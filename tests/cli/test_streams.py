@@ -6,6 +6,9 @@ import signal
 
 import pytest
 
+from eventproc.cluster.beat import BeatFile
+from eventproc.store.clock import SystemClock
+from eventproc.store.database.locks import TryLock
 from tests.cli.conftest import Cli
 from tests.cli.shell import shell, started
 
@@ -143,7 +146,12 @@ def test_a_request_is_submitted_now_and_waited_for_later(shop: Cli) -> None:
 
 def test_a_wait_that_is_over_before_the_request_prints_its_id(shop: Cli) -> None:
     request_id = shop("stream", "seal", "shop/orders", "--no-wait").ok().strip()
+    # A host that is alive and does nothing: nobody else may run the request.
+    host = TryLock(shop.directory / "controller.lock")
+    assert host.try_acquire()
+    BeatFile(shop.directory / "controller.beat", SystemClock()).write(owner_epoch=1)
     done = shop("stream", "seal", "shop/orders", "--timeout", 0)
+    host.close()
     assert (done.code, done.out.strip()) == (5, request_id)
     assert done.err.count("\n") == 1
     shop("request", "wait", request_id).ok()
