@@ -22,11 +22,7 @@ def test_an_interrupt_of_the_caller_cancels_what_it_waits_for() -> None:
             ended.append("cancelled")
             raise
 
-    async def answer() -> int:
-        return 42
-
-    with running_loop() as loop:
-        with pytest.raises(KeyboardInterrupt):
-            loop.call(interrupt_and_wait)
-        assert loop.call(answer) == 42
+    # The block ends with the interrupt, which may come before the caller waits: whatever is under way goes.
+    with pytest.raises(KeyboardInterrupt), running_loop() as loop:
+        loop.call(interrupt_and_wait)
     assert ended == ["cancelled"]
