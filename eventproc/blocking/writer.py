@@ -11,7 +11,7 @@ from eventproc.blocking.loop import Loop
 from eventproc.store.model.errors import Closed, WriterFailed
 from eventproc.store.model.routing import check_key
 from eventproc.streams import EventWriter, NewEvent
-from eventproc.streams.check import check_extra, check_size
+from eventproc.streams.check import check_event_time, check_headers, check_size
 from eventproc.streams.codec import Codec
 
 P = TypeVar("P")
@@ -138,8 +138,10 @@ class BlockingWriter(Generic[P]):
         check_size(data)
         if key is not None:
             check_key(key)
-        if headers or event_time is not None:
-            check_extra(event_time, headers)
+        if event_time is not None:
+            check_event_time(event_time)
+        if headers is not None:
+            headers = check_headers(headers)
         return NewEvent(data, key, event_time, headers)
 
     def _encoded(self, event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[bytes]:

@@ -1,9 +1,9 @@
-"""What an event may be, before it is given to a writer: its size, its event time, its headers."""
+"""What an event may be, the same for every writer: its size, its key, its event time, its headers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import cast
 
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import (
@@ -17,36 +17,41 @@ from eventproc.store.model.limits import (
 def check_size(payload: bytes) -> None:
     """Raise InvalidArgument for a payload of more than EVENT_BYTES_MAX."""
     if len(payload) > EVENT_BYTES_MAX:
-        raise InvalidArgument(
-            what="event", value=f"{len(payload)} bytes", reason=f"an event has at most {EVENT_BYTES_MAX}"
-        )
+        reason = f"an event has at most {EVENT_BYTES_MAX}"
+        raise InvalidArgument(what="event", value=f"{len(payload)} bytes", reason=reason)
 
 
-def check_extra(event_time: int | None, headers: Mapping[str, str] | None) -> None:
-    """Raise InvalidArgument for an event time that does not fit 64 bits, and for headers above their limits."""
-    if event_time is not None and not -(2**63) < event_time < 2**63:
-        raise InvalidArgument(what="event time", value=str(event_time), reason="it must fit 64 bits of ms")
-    if headers:
-        _check_headers(headers)
+def check_event_time(event_time: int) -> None:
+    """Raise InvalidArgument unless `event_time` is an int of 64 bits."""
+    if type(event_time) is not int or not -(2**63) < event_time < 2**63:
+        reason = "it must be an int of milliseconds that fits 64 bits"
+        raise InvalidArgument(what="event time", value=str(event_time), reason=reason)
 
 
-def _check_headers(headers: Mapping[Any, Any]) -> None:
-    if len(headers) > HEADERS_COUNT_MAX:
-        raise InvalidArgument(what="headers", value=str(len(headers)), reason=f"at most {HEADERS_COUNT_MAX}")
-    size = 0
-    for name, value in headers.items():
+def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return a copy of the headers, which nobody else can change. Raises InvalidArgument."""
+    if not isinstance(cast("object", headers), Mapping):
+        reason = "headers must be a mapping of str to str"
+        raise InvalidArgument(what="headers", value=type(headers).__name__, reason=reason)
+    copied = dict(headers)
+    if len(copied) > HEADERS_COUNT_MAX:
+        raise InvalidArgument(what="headers", value=str(len(copied)), reason=f"at most {HEADERS_COUNT_MAX}")
+    size_bytes = 0
+    for name, value in cast("dict[object, object]", copied).items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise InvalidArgument(
-                what="header", value=f"{name!r}: {value!r}", reason="name and value must be str"
-            )
+            reason = "name and value must be str"
+            raise InvalidArgument(what="header", value=f"{name!r}: {value!r}", reason=reason)
         if len(name) > HEADER_NAME_CHARS_MAX:
-            raise InvalidArgument(
-                what="header name",
-                value=f"{name[:40]}…",
-                reason=f"at most {HEADER_NAME_CHARS_MAX} characters",
-            )
-        size += len(name) + len(value)
-    if size > HEADERS_BYTES_MAX:
+            reason = f"at most {HEADER_NAME_CHARS_MAX} characters"
+            raise InvalidArgument(what="header name", value=f"{name[:40]}…", reason=reason)
+        try:
+            size_bytes += len(name.encode()) + len(value.encode())
+        except UnicodeEncodeError:
+            shown = f"{name}: {value}".encode("ascii", "backslashreplace").decode("ascii")
+            reason = "it contains half of a surrogate pair, which no text does"
+            raise InvalidArgument(what="header", value=shown[:80], reason=reason) from None
+    if size_bytes > HEADERS_BYTES_MAX:
         raise InvalidArgument(
-            what="headers", value=f"{size} characters", reason=f"at most {HEADERS_BYTES_MAX}"
+            what="headers", value=f"{size_bytes} bytes", reason=f"at most {HEADERS_BYTES_MAX}"
         )
+    return copied

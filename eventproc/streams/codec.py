@@ -29,7 +29,7 @@ def codec_for(kind: type[P]) -> Codec[P]:
     if kind is bytes:
         return Codec(_check_bytes, _same)  # type: ignore[arg-type]
     if kind is str:
-        return Codec(_encode_text, bytes.decode)  # type: ignore[arg-type]
+        return Codec(_encode_text, _decode_text)  # type: ignore[arg-type]
     from cattrs.preconf.json import make_converter
 
     converter = make_converter()
@@ -40,9 +40,12 @@ def codec_for(kind: type[P]) -> Codec[P]:
             raise InvalidArgument(
                 what="payload", value=type(value).__name__, reason=f"this writer takes {name}"
             )
-        return json.dumps(
-            converter.unstructure(value, kind), separators=(",", ":"), ensure_ascii=False
-        ).encode()
+        try:
+            plain = converter.unstructure(value, kind)
+            return json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
+        except (TypeError, ValueError) as error:
+            reason = f"it cannot be written as JSON: {error}"
+            raise InvalidArgument(what="payload", value=type(value).__name__, reason=reason) from error
 
     def decode(payload: bytes) -> P:
         try:
@@ -80,4 +83,17 @@ def _check_bytes(payload: object) -> bytes:
 def _encode_text(payload: object) -> bytes:
     if not isinstance(payload, str):
         raise InvalidArgument(what="payload", value=type(payload).__name__, reason="this writer takes str")
-    return payload.encode()
+    try:
+        return payload.encode()
+    except UnicodeEncodeError as error:
+        shown = payload[:60].encode("ascii", "backslashreplace").decode("ascii")
+        reason = "it contains half of a surrogate pair, which no text does"
+        raise InvalidArgument(what="payload", value=shown, reason=reason) from error
+
+
+def _decode_text(payload: bytes) -> str:
+    try:
+        return payload.decode()
+    except UnicodeDecodeError as error:
+        shown = payload[:60].decode("utf-8", "replace")
+        raise InvalidArgument(what="payload", value=shown, reason="it is not UTF-8 text") from error

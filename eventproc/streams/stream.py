@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal, TypeAlias, TypeVar, overload
+from typing import Literal, TypeAlias, TypeVar, cast, overload
 
 import attrs
 
@@ -244,7 +244,9 @@ class Stream:
             start = tail_cut(tx, stream)
         elif isinstance(start, int):
             start = time_cut(tx, stream, start)
-        assert not isinstance(start, str), f"{start!r} is neither head nor tail"
+        if not isinstance(cast("object", start), StreamCut):
+            reason = "it must be 'head', 'tail', a stream cut, or an int of ms"
+            raise InvalidArgument(what="start", value=repr(start)[:80], reason=reason)
         return frontier_at(tx, stream, start)
 
     def _record(self, tx: Tx) -> StreamRecord:

@@ -37,15 +37,19 @@ from eventproc.store.model.errors import (
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.model.states import StreamState
 from eventproc.store.segments import FRAME_BYTES, Landed, Part, WriterSequence, append, last_sequence
+from eventproc.streams.check import check_event_time, check_headers, check_size
 from eventproc.streams.codec import Codec
 from eventproc.streams.lanes import Lanes
-from eventproc.streams.send import NewEvent, Send, check_event_time, check_headers
+from eventproc.streams.send import NewEvent, Send
 
 P = TypeVar("P")
 
 BUFFER_BYTES_MAX: Final = 4 * 2**20
 """Bytes that may wait in a writer before its callers do. Half of what one transaction takes: the next send
 fills while the previous one is synced; more is memory without throughput."""
+
+SEQUENCE_MAX: Final = 2**62
+"""Highest sequence a caller may choose: the writer's own count goes on from it in 64 bits for ever."""
 
 YIELD_BYTES: Final = 64 * 1024
 """Bytes posted between two scheduling points, so that a producer that never waits starves nobody."""
@@ -197,6 +201,9 @@ class EventWriter(Generic[P]):
         if self._name is None:
             reason = "only a writer with a name has sequences"
             raise InvalidArgument(what="sequence", value=str(sequence), reason=reason)
+        if type(sequence) is not int or not 1 <= sequence <= SEQUENCE_MAX:
+            reason = f"it must be an int of 1 to {SEQUENCE_MAX}"
+            raise InvalidArgument(what="sequence", value=str(sequence), reason=reason)
         await self.flush()
         if sequence <= self._sequence:
             return 0
@@ -245,9 +252,8 @@ class EventWriter(Generic[P]):
         """Put an event into its lane; return its size in the segment."""
         data = self._encode(payload)
         size = len(data) + FRAME_BYTES
-        if size > EVENT_BYTES_MAX + FRAME_BYTES:
-            reason = f"an event has at most {EVENT_BYTES_MAX}"
-            raise InvalidArgument(what="event", value=f"{len(data)} bytes", reason=reason)
+        if size > EVENT_BYTES_MAX:
+            check_size(data)
         if headers is not None:
             headers = check_headers(headers)
         if event_time is not None:
