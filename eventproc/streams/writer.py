@@ -78,8 +78,8 @@ class EventWriter(Generic[P]):
         self._waiting_bytes = 0
         self._since_yield = 0
         self._failure: EventprocError | None = None
-        self._work = anyio.Event()
-        self._room = anyio.Event()
+        self._idle: anyio.Event | None = None  # what the sender waits on while it has nothing to do
+        self._room: anyio.Event | None = None  # what callers wait on while too much waits
         self._open = False
         self.events_written = 0
 
@@ -219,7 +219,8 @@ class EventWriter(Generic[P]):
         self._verify_open()
         send = Send(lanes.take(), size_bytes=size_bytes, sequence=sequence)
         self._ready.append(send)
-        self._work.set()
+        if self._idle is not None:
+            self._idle.set()
         await send.wait()
         return count if send.landed else 0
 
@@ -236,9 +237,9 @@ class EventWriter(Generic[P]):
         if self._failure is not None or not self._open:
             self._verify_open()
         size = self._put(self._lanes, payload, key, event_time, headers)
-        if not self._waiting_bytes:
-            self._work.set()
         self._waiting_bytes += size
+        if self._idle is not None:
+            self._idle.set()
         self._since_yield += size
 
     def _put(
@@ -273,12 +274,16 @@ class EventWriter(Generic[P]):
 
     async def _wait_room(self) -> None:
         while self._waiting_bytes >= BUFFER_BYTES_MAX and self._failure is None and self._open:
+            if self._room is None:
+                self._room = anyio.Event()
             await self._room.wait()
 
     async def _send_all(self) -> None:
         while True:
-            await self._work.wait()
-            self._work = anyio.Event()
+            if not self._ready and not self._waiting_bytes:
+                self._idle = anyio.Event()
+                await self._idle.wait()
+                self._idle = None
             while self._ready or self._waiting_bytes:
                 send = self._sending = self._ready.popleft() if self._ready else self._take()
                 try:
@@ -304,8 +309,9 @@ class EventWriter(Generic[P]):
         return send
 
     def _make_room(self) -> None:
-        room, self._room = self._room, anyio.Event()
-        room.set()
+        if self._room is not None:
+            self._room.set()
+            self._room = None
 
     async def _send(self, send: Send) -> None:
         identity = None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Final
 
@@ -123,11 +123,9 @@ class Columns:
 
 def join(parts: Sequence[Encoded], *, times: bytes | None = None) -> Columns:
     """Return the columns of `parts`, one after the other, as one blob stores them."""
-    lengths = (
-        parts[0].lengths
-        if len(parts) == 1
-        else array("I", chain.from_iterable(part.lengths for part in parts))
-    )
+    if len(parts) == 1:
+        return _alone(parts[0], times)
+    lengths = array("I", chain.from_iterable(part.lengths for part in parts))
     ends = array("I", accumulate(map(FRAME_BYTES.__add__, lengths)))
     blocks = [part.block for part in parts]
     return Columns(
@@ -137,7 +135,21 @@ def join(parts: Sequence[Encoded], *, times: bytes | None = None) -> Columns:
         times=times,
         event_times=_join_event_times(blocks),
         headers=_join_headers(blocks),
-        data=parts[0].data if len(parts) == 1 else b"".join([part.data for part in parts]),
+        data=b"".join([part.data for part in parts]),
+    )
+
+
+def _alone(part: Encoded, times: bytes | None) -> Columns:
+    """Return the columns of one part: the usual case of an awaited write, which nothing has to be joined for."""
+    block, keys = part.block, part.keys
+    return Columns(
+        ends=array("I", accumulate(map(FRAME_BYTES.__add__, part.lengths))).tobytes(),
+        keys=None if keys is None else _pack_keys(keys.lengths, keys.present, (keys.text,)),
+        positions=None if block.positions is None else array("d", block.positions).tobytes(),
+        times=times,
+        event_times=None if block.event_times is None else _join_event_times((block,)),
+        headers=None if block.headers is None else _join_headers((block,)),
+        data=part.data,
     )
 
 
@@ -170,8 +182,14 @@ def _join_keys(parts: Sequence[Encoded]) -> bytes | None:
             texts.append(column.text)
             present.append(column.present or b"\1" * part.count)
             all_present = all_present and column.present is None
+    return _pack_keys(lengths, None if all_present else b"".join(present), texts)
+
+
+def _pack_keys(lengths: array[int], present: bytes | None, texts: Iterable[bytes]) -> bytes:
     ends = array("I", accumulate(lengths)).tobytes()
-    return b"".join([b"\0" if all_present else b"\1", ends, *(() if all_present else present), *texts])
+    if present is None:
+        return b"".join((b"\0", ends, *texts))
+    return b"".join((b"\1", ends, present, *texts))
 
 
 def _join_positions(blocks: Sequence[EventBlock]) -> bytes | None:
