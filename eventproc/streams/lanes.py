@@ -93,7 +93,7 @@ class Lanes:
         positions = self._positions
         parts = []
         for lane in lanes:
-            keyed = any(key is not None for key in lane.keys)
+            keyed = lane.keys.count(None) < len(lane.keys)
             where = (
                 [positions[key] if key in positions else _position(key) for key in lane.keys]
                 if keyed
