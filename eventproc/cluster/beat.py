@@ -28,7 +28,7 @@ class Beat:
 
 
 class BeatFile:
-    """The file `controller.beat` of a directory; None in place of a path keeps the beat in memory."""
+    """The file `controller.beat` of a directory."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
