@@ -11,17 +11,19 @@ from typing import ClassVar, TypeAlias
 
 import attrs
 
-from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.arguments import mapping_of
+from eventproc.store.model.ids import SegmentId, as_segments
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.ranges import KeyRange
 
 
 def _sorted_ids(segments: Iterable[SegmentId]) -> tuple[SegmentId, ...]:
-    return tuple(sorted(set(segments)))
+    return tuple(sorted(set(as_segments(segments))))
 
 
 def _sorted_offsets(offsets: Mapping[SegmentId, int]) -> dict[SegmentId, int]:
-    return dict(sorted(offsets.items()))
+    reason = "it must be a mapping of segment ids to offsets"
+    return dict(sorted(mapping_of("offsets", offsets, reason).items()))
 
 
 @attrs.frozen

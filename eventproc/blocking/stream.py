@@ -16,7 +16,7 @@ from eventproc.store.model.policies import ScalingPolicy
 from eventproc.streams import SegmentDescription, Stream, StreamDescription
 from eventproc.streams.codec import codec_for
 from eventproc.streams.perform import WAIT_MS
-from eventproc.streams.stream import Start
+from eventproc.streams.stream import RangeName, SegmentName, Start
 
 P = TypeVar("P")
 
@@ -48,14 +48,18 @@ class BlockingStream:
 
     @overload
     def reader(
-        self, start: Start = "head", *, segments: Sequence[int] | None = None
+        self, start: Start = "head", *, segments: Sequence[SegmentName] | None = None
     ) -> BlockingReader[bytes]: ...
     @overload
     def reader(
-        self, start: Start = "head", *, kind: type[P], segments: Sequence[int] | None = None
+        self, start: Start = "head", *, kind: type[P], segments: Sequence[SegmentName] | None = None
     ) -> BlockingReader[P]: ...
     def reader(
-        self, start: Start = "head", *, kind: type[P] | None = None, segments: Sequence[int] | None = None
+        self,
+        start: Start = "head",
+        *,
+        kind: type[P] | None = None,
+        segments: Sequence[SegmentName] | None = None,
     ) -> BlockingReader[P] | BlockingReader[bytes]:
         """Return a reader of the whole stream, or of chosen segments, to be used in `with`. See `Stream.reader`."""
         if kind is None:
@@ -91,16 +95,18 @@ class BlockingStream:
         self._loop.call(partial(self._stream.update, scaling=scaling, timeout_ms=timeout_ms))
 
     def scale(
-        self, *, seal: Sequence[int], ranges: Sequence[tuple[float, float]], timeout_ms: int = WAIT_MS
+        self, *, seal: Sequence[SegmentName], ranges: Sequence[RangeName], timeout_ms: int = WAIT_MS
     ) -> tuple[SegmentId, ...]:
         """Seal active segments and open new ones over their key space. See `Stream.scale`."""
         return self._loop.call(partial(self._stream.scale, seal=seal, ranges=ranges, timeout_ms=timeout_ms))
 
-    def split(self, segment: int, into: int = 2, *, timeout_ms: int = WAIT_MS) -> tuple[SegmentId, ...]:
+    def split(
+        self, segment: SegmentName, into: int = 2, *, timeout_ms: int = WAIT_MS
+    ) -> tuple[SegmentId, ...]:
         """Split an active segment into equal parts; return their ids. See `Stream.split`."""
         return self._loop.call(partial(self._stream.split, segment, into, timeout_ms=timeout_ms))
 
-    def merge(self, *segments: int, timeout_ms: int = WAIT_MS) -> SegmentId:
+    def merge(self, *segments: SegmentName, timeout_ms: int = WAIT_MS) -> SegmentId:
         """Merge neighbouring active segments; return the new id. See `Stream.merge`."""
         return self._loop.call(partial(self._stream.merge, *segments, timeout_ms=timeout_ms))
 

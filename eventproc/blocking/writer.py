@@ -11,7 +11,7 @@ from eventproc.blocking.loop import Loop
 from eventproc.store.model.errors import Closed, WriterFailed
 from eventproc.store.model.routing import check_key
 from eventproc.streams import EventWriter, NewEvent
-from eventproc.streams.check import check_event_time, check_headers, check_size
+from eventproc.streams.check import as_new_event, check_event_time, check_events, check_headers, check_size
 from eventproc.streams.codec import Codec
 
 P = TypeVar("P")
@@ -117,6 +117,7 @@ class BlockingWriter(Generic[P]):
         events: `NewEvent`s, or pairs of payload and key; any iterable, of any length. sequence and what is
         raised: see `EventWriter.write_many`.
         """
+        check_events(events)
         if sequence is not None:
             encoded = [self._encoded(event) for event in events]
             return self._loop.call(self._write_many, self._take(), encoded, sequence)
@@ -145,8 +146,7 @@ class BlockingWriter(Generic[P]):
         return NewEvent(data, key, event_time, headers)
 
     def _encoded(self, event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[bytes]:
-        if isinstance(event, tuple):
-            return self._event(event[0], event[1], None, None)
+        event = as_new_event(event)
         return self._event(event.payload, event.key, event.event_time, event.headers)
 
     def _chunks(

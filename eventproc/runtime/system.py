@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from os import PathLike
 from pathlib import Path
+from typing import cast
 
 from eventproc.cluster import run_host
 from eventproc.cluster.joiner import join_tiny_extents
@@ -15,9 +16,10 @@ from eventproc.store.catalog import Stream as StreamRecord
 from eventproc.store.clock import Clock
 from eventproc.store.database import Database, Durability, open_database, open_memory_database
 from eventproc.store.faults import NO_FAULTS, Faults
+from eventproc.store.model.arguments import int_of, refused, text_of
 from eventproc.store.model.errors import InvalidArgument
-from eventproc.store.model.names import StreamName
-from eventproc.store.model.policies import ScalingPolicy, StreamConfig
+from eventproc.store.model.names import StreamName, check_scope_name
+from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_scaling
 from eventproc.store.requests import Request, get_request, list_requests
 from eventproc.streams import perform
 from eventproc.streams.perform import WAIT_MS
@@ -60,6 +62,7 @@ class Eventproc:
         Raises NotFound, and unless `recursive`, which deletes its streams, ScopeNotEmpty, and
         IllegalTransition while it is being deleted.
         """
+        check_scope_name(name)
         if recursive:
             await perform.perform(self._db, DeleteScope(name), timeout_ms=timeout_ms)
         else:
@@ -77,7 +80,8 @@ class Eventproc:
         name: "scope/stream". scaling: one segment unless given. Raises NotFound (no such scope),
         AlreadyExists (with a different configuration), InvalidArgument, StillPending.
         """
-        config = StreamConfig(scaling=scaling or ScalingPolicy.fixed(1))
+        StreamName.parse(name)
+        config = StreamConfig() if scaling is None else StreamConfig(as_scaling(scaling))
         request = await perform.perform(self._db, CreateStream(name, config), timeout_ms=timeout_ms)
         if isinstance(request.result, int):
             return Stream(self._db, name, request.result)
@@ -91,6 +95,8 @@ class Eventproc:
 
     async def streams(self, scope: str | None = None) -> list[StreamRecord]:
         """Return the streams of a scope, or of all, by name. Raises NotFound."""
+        if scope is not None:
+            text_of("scope", scope)
         return await self._db.read(lambda tx: list_streams(tx, scope))
 
     async def submit(
@@ -103,16 +109,17 @@ class Eventproc:
         that its outcome is Expired. Raises what is refused at once, InProgress, Expired (an id older than a
         day).
         """
-        return await perform.post(self._db, request, request_id=request_id, within_ms=within_ms)
+        asked = perform.as_request(request)
+        return await perform.post(self._db, asked, request_id=request_id, within_ms=within_ms)
 
     async def request(self, request_id: str) -> Request:
         """Return a request and what became of it. Raises NotFound."""
+        text_of("request id", request_id)
         return await self._db.read(lambda tx: get_request(tx, request_id))
 
     async def requests(self, *, limit: int = 100) -> list[Request]:
         """Return the newest requests, newest first."""
-        if limit < 1:
-            raise InvalidArgument(what="limit", value=str(limit), reason="it must be at least 1")
+        limit = int_of("limit", limit, least=1)
         return await self._db.read(lambda tx: list_requests(tx, limit=limit))
 
     async def wait_request(self, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
@@ -137,6 +144,8 @@ async def open(
     host: whether this instance may run the internal processors; one that may not waits for another that
     does. Raises StoreMissing, StoreUnusable, NotSupported.
     """
+    if not isinstance(cast("object", path), (str, PathLike)):
+        raise refused("directory", path, "it must be a path, as str or pathlib.Path")
     if str(path) in ("memory", ":memory:"):
         raise InvalidArgument(
             what="directory", value=str(path), reason="use eventproc.open_memory() for memory"

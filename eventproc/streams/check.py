@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Iterable, Mapping
+from typing import TypeVar, cast
 
+from eventproc.store.model.arguments import items_of, refused
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import (
     EVENT_BYTES_MAX,
@@ -12,6 +13,25 @@ from eventproc.store.model.limits import (
     HEADERS_BYTES_MAX,
     HEADERS_COUNT_MAX,
 )
+from eventproc.streams.send import NewEvent
+
+P = TypeVar("P")
+
+_EVENTS: str = "it must be an iterable of NewEvents, or of pairs (payload, key)"
+
+
+def check_events(events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> None:
+    """Raise InvalidArgument for what is no iterable of events; what it yields is not looked at."""
+    items_of("events", events, _EVENTS)
+
+
+def as_new_event(event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[P]:
+    """Return an event that was given as such, or as a pair of payload and key. Raises InvalidArgument."""
+    if isinstance(event, NewEvent):
+        return event
+    if isinstance(cast("object", event), tuple) and len(event) == 2:
+        return NewEvent(*event)
+    raise refused("event", event, "it must be a NewEvent, or a pair (payload, key)")
 
 
 def check_size(payload: bytes) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast, get_origin
 
 import attrs
 
+from eventproc.store.model.arguments import refused
 from eventproc.store.model.errors import InvalidArgument
 
 P = TypeVar("P")
@@ -25,11 +26,18 @@ class Codec(Generic[P]):
 
 
 def codec_for(kind: type[P]) -> Codec[P]:
-    """Return the codec of `kind`: bytes, str (UTF-8), or whatever cattrs can structure (as JSON)."""
+    """Return the codec of `kind`: bytes, str (UTF-8), or whatever cattrs can structure (as JSON).
+
+    Raises InvalidArgument for what is no type.
+    """
     if kind is bytes:
         return Codec(_check_bytes, _same)  # type: ignore[arg-type]
     if kind is str:
         return Codec(_encode_text, _decode_text)  # type: ignore[arg-type]
+    is_class = isinstance(cast("object", kind), type)
+    if not is_class and get_origin(kind) is None and not hasattr(kind, "__supertype__"):
+        reason = "it must be a type, such as bytes, str or a class of attrs"
+        raise refused("kind of the payloads", kind, reason)
     from cattrs.preconf.json import make_converter
 
     converter = make_converter()

@@ -8,13 +8,19 @@ import attrs
 
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database
+from eventproc.store.model.arguments import int_of, refused, text_of
 from eventproc.store.model.errors import StillPending
+from eventproc.store.records import from_json, to_json
 from eventproc.store.requests import Outcomes, Request, RequestStatus, get_request, watch_request
 from eventproc.workflows.requests import AnyRequest
 from eventproc.workflows.run import submit
+from eventproc.workflows.table import WORKFLOWS
 
 WAIT_MS: Final = 120_000
 """How long a call waits for its outcome, unless told otherwise (pravega.md 3.0). The request goes on."""
+
+PATIENCE_MS_MAX: Final = 100 * 365 * 24 * 3600 * 1000
+"""Longest wait, and latest deadline, that may be asked for: a century. More would leave the 64 bits of a time."""
 
 
 async def post(
@@ -25,8 +31,27 @@ async def post(
     request_id: a UUID version 7 to make a retry of this call safe. within_ms: how long from now it may be
     begun; after that it is rejected as Expired. Raises what is refused at once.
     """
-    identifier = request_id or new_id(db.clock)
+    identifier = new_id(db.clock) if request_id is None else text_of("request id", request_id)
+    if within_ms is not None:
+        within_ms = int_of("within_ms", within_ms, most=PATIENCE_MS_MAX, unit="ms")
     return await db.write(lambda tx: submit(tx, request, identifier, within_ms=within_ms))
+
+
+def as_request(value: object) -> AnyRequest:
+    """Return the request, with fields of the types that it is declared with. Raises InvalidArgument.
+
+    What a host would not read back as it is given here must not be recorded.
+    """
+    reason = "it must be one of eventproc.workflows.requests, with fields of the types declared there"
+    for workflow in WORKFLOWS.values():
+        if type(value) is workflow.request:
+            try:
+                read_back = from_json(to_json(value), workflow.request)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise refused("request", value, reason) from error
+            if read_back == value:
+                return read_back
+    raise refused("request", value, reason)
 
 
 async def wait(db: Database, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
@@ -34,7 +59,7 @@ async def wait(db: Database, request_id: str, *, timeout_ms: int = WAIT_MS) -> R
 
     Raises NotFound, and StillPending when `timeout_ms` passed first.
     """
-    return await _wait(db, request_id, _Patience.of(db, timeout_ms))
+    return await _wait(db, text_of("request id", request_id), _Patience.of(db, timeout_ms))
 
 
 async def perform(db: Database, request: AnyRequest, *, timeout_ms: int = WAIT_MS) -> Request:
@@ -68,6 +93,7 @@ class _Patience:
 
     @staticmethod
     def of(db: Database, timeout_ms: int) -> _Patience:
+        timeout_ms = int_of("timeout_ms", timeout_ms, most=PATIENCE_MS_MAX, unit="ms")
         return _Patience(timeout_ms, db.clock.monotonic_ms() + timeout_ms)
 
     def remaining_ms(self, db: Database) -> int:

@@ -17,8 +17,8 @@ import attrs
 from typing_extensions import TypeVar
 
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.errors import Closed, StreamReplaced
+from eventproc.store.model.cuts import StreamCut, as_cut
+from eventproc.store.model.errors import Closed, InvalidCut, StreamReplaced
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import READ_BYTES_MAX, Event, Recent, Run
@@ -118,10 +118,10 @@ class StreamReader(Generic[P]):
     def until(self, cut: StreamCut) -> AsyncGenerator[Event[P], None]:
         """Yield the events before `cut`, and end there.
 
-        Raises StreamReplaced when it is a cut of another incarnation, InvalidCut when it lies inside an
-        event. Events at or after the cut that were read already are not given back.
+        Raises StreamReplaced when it is a cut of another incarnation, InvalidCut when it is one of another
+        stream, or lies inside an event. Events at or after the cut that were read already are not given back.
         """
-        return self._events(cut)
+        return self._events(as_cut(cut, "end of reading"))
 
     async def batches(self, *, until: StreamCut | None = None) -> AsyncGenerator[Batch[P], None]:
         """Yield batches of events, waiting for more; ends as iterating or `until` does.
@@ -159,6 +159,10 @@ class StreamReader(Generic[P]):
             self._settle(self._handing)
         if until is None:
             return {}
+        as_cut(until, "end of reading")
+        if until.stream != self._stream:
+            reason = f"it is a cut of {until.stream}"
+            raise InvalidCut(stream=self._stream, cut=str(until), reason=reason)
         if until.stream_id != self._stream_id:
             raise StreamReplaced(stream=until.stream, stream_id=until.stream_id, current_id=self._stream_id)
         return await self._db.read(lambda tx: limits_of(tx, self._stream, until, self._frontier.held))

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal, TypeAlias, TypeVar, cast, overload
+from typing import Literal, TypeAlias, TypeVar, overload
 
 import attrs
 
 from eventproc.store.catalog import StoredHistory, current_epoch, get_stream
 from eventproc.store.catalog import Stream as StreamRecord
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.arguments import int_of, refused, text_of
+from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.epochs import Epoch, merge_ranges, split_ranges
-from eventproc.store.model.errors import InvalidArgument, InvalidCut
+from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.history import find_segment
-from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.policies import ScalingPolicy, StreamConfig
-from eventproc.store.model.ranges import KeyRange
+from eventproc.store.model.ids import SegmentId, as_segment, as_segments
+from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_scaling
+from eventproc.store.model.ranges import KeyRange, as_key_ranges
 from eventproc.store.model.states import StreamState
 from eventproc.store.segments import readable, segment_state
 from eventproc.streams.codec import codec_for
@@ -38,6 +39,12 @@ P = TypeVar("P")
 
 Start: TypeAlias = StreamCut | Literal["head", "tail"] | int
 """Where a reader begins: an end of the stream, a cut, or a time in wall ms."""
+
+SegmentName: TypeAlias = int | str
+"""How callers name a segment: by its id, or by the text of one, such as "2.1"."""
+
+RangeName: TypeAlias = KeyRange | tuple[float, float] | str
+"""How callers name a key range: by [low, high) as a pair, or as text such as "0.25-0.5"."""
 
 
 @attrs.frozen
@@ -99,32 +106,41 @@ class Stream:
         by which a repeated send is recognised across restarts, until it has sent nothing for 7 days; without
         one nothing is remembered.
         """
+        if name is not None:
+            text_of("name of the writer", name)
         if kind is None:
             return EventWriter(self._db, self.name, self.stream_id, codec_for(bytes), name=name)
         return EventWriter(self._db, self.name, self.stream_id, codec_for(kind), name=name)
 
     @overload
     def reader(
-        self, start: Start = "head", *, segments: Sequence[int] | None = None
+        self, start: Start = "head", *, segments: Sequence[SegmentName] | None = None
     ) -> StreamReader[bytes]: ...
     @overload
     def reader(
-        self, start: Start = "head", *, kind: type[P], segments: Sequence[int] | None = None
+        self, start: Start = "head", *, kind: type[P], segments: Sequence[SegmentName] | None = None
     ) -> StreamReader[P]: ...
     def reader(
-        self, start: Start = "head", *, kind: type[P] | None = None, segments: Sequence[int] | None = None
+        self,
+        start: Start = "head",
+        *,
+        kind: type[P] | None = None,
+        segments: Sequence[SegmentName] | None = None,
     ) -> StreamReader[P] | StreamReader[bytes]:
         """Return a reader of the whole stream, or of chosen segments, to be used in `async with`.
 
         start: "head", "tail", a cut, or a time in ms (see `cut_at`). kind: type of the payloads, as for
-        `writer`. segments: ids; their successors are then not followed, and start is "head" or "tail".
-        Entering raises NotFound, StreamReplaced, InvalidCut, Truncated.
+        `writer`. segments: their successors are then not followed, and start is "head" or "tail".
+        Raises InvalidArgument; entering raises NotFound, StreamReplaced, InvalidCut, Truncated.
         """
-        where, chosen = partial(self._frontier, start, segments), segments is not None
+        chosen = None if segments is None else as_segments(segments)
+        where = partial(self._frontier, _as_start(start, ends_only=chosen is not None), chosen)
         if kind is None:
-            return StreamReader[bytes](self._db, self.name, self.stream_id, where, chosen=chosen)
+            return StreamReader[bytes](self._db, self.name, self.stream_id, where, chosen=chosen is not None)
         decode = codec_for(kind).decode
-        return StreamReader[P](self._db, self.name, self.stream_id, where, chosen=chosen, decode=decode)
+        return StreamReader[P](
+            self._db, self.name, self.stream_id, where, chosen=chosen is not None, decode=decode
+        )
 
     async def describe(self) -> StreamDescription:
         """Return the stream's state, segments, ends and sizes."""
@@ -153,7 +169,8 @@ class Stream:
 
     async def cut_at(self, time_ms: int) -> StreamCut:
         """Return the cut before the events appended at or after `time_ms`; the head when that is later."""
-        return await self._db.read(lambda tx: time_cut(tx, self._record(tx), time_ms))
+        at_ms = int_of("time", time_ms, unit="ms")
+        return await self._db.read(lambda tx: time_cut(tx, self._record(tx), at_ms))
 
     async def update(self, *, scaling: ScalingPolicy, timeout_ms: int = WAIT_MS) -> None:
         """Replace the configuration; with a fixed policy the number of segments follows at once.
@@ -162,31 +179,34 @@ class Stream:
         """
         await perform(
             self._db,
-            UpdateStream(self.name, self.stream_id, StreamConfig(scaling=scaling)),
+            UpdateStream(self.name, self.stream_id, StreamConfig(as_scaling(scaling))),
             timeout_ms=timeout_ms,
         )
 
     async def scale(
-        self, *, seal: Sequence[int], ranges: Sequence[tuple[float, float]], timeout_ms: int = WAIT_MS
+        self, *, seal: Sequence[SegmentName], ranges: Sequence[RangeName], timeout_ms: int = WAIT_MS
     ) -> tuple[SegmentId, ...]:
         """Seal active segments and open new ones over exactly their key space; return the new ids.
 
-        seal: segment ids. ranges: [low, high) pairs. Raises ScaleRefused, InvalidArgument, StreamSealed,
+        seal: segments. ranges: of the new ones. Raises ScaleRefused, InvalidArgument, StreamSealed,
         InProgress.
         """
-        new = tuple(KeyRange(low, high) for low, high in ranges)
-        return await self._scale(tuple(map(SegmentId, seal)), new, timeout_ms)
+        return await self._scale(as_segments(seal), as_key_ranges(ranges), timeout_ms)
 
-    async def split(self, segment: int, into: int = 2, *, timeout_ms: int = WAIT_MS) -> tuple[SegmentId, ...]:
+    async def split(
+        self, segment: SegmentName, into: int = 2, *, timeout_ms: int = WAIT_MS
+    ) -> tuple[SegmentId, ...]:
         """Split an active segment into equal parts; return their ids. Raises NotFound, and as `scale`."""
+        chosen, parts = as_segment(segment), int_of("number of parts", into)
         epoch = await self._current_epoch()
-        seal, ranges = split_ranges(epoch, SegmentId(segment), into)
+        seal, ranges = split_ranges(epoch, chosen, parts)
         return await self._scale(seal, ranges, timeout_ms)
 
-    async def merge(self, *segments: int, timeout_ms: int = WAIT_MS) -> SegmentId:
+    async def merge(self, *segments: SegmentName, timeout_ms: int = WAIT_MS) -> SegmentId:
         """Merge neighbouring active segments; return the new id. Raises NotFound, and as `scale`."""
+        chosen = as_segments(segments)
         epoch = await self._current_epoch()
-        seal, ranges = merge_ranges(epoch, tuple(map(SegmentId, segments)))
+        seal, ranges = merge_ranges(epoch, chosen)
         (merged,) = await self._scale(seal, ranges, timeout_ms)
         return merged
 
@@ -196,6 +216,7 @@ class Stream:
         Raises InvalidCut (not of this stream, behind the head, beyond the tail, inside an event),
         StreamReplaced, StreamSealed, InProgress.
         """
+        as_cut(cut, "new head")
         if cut.stream != self.name:
             raise InvalidCut(stream=self.name, cut=str(cut), reason=f"it is a cut of {cut.stream}")
         request = TruncateStream(self.name, cut.stream_id, dict(cut.offsets))
@@ -230,23 +251,16 @@ class Stream:
 
         return await self._db.read(opened)
 
-    def _frontier(self, start: Start, segments: Sequence[int] | None, tx: Tx) -> Frontier:
+    def _frontier(self, start: Start, segments: Sequence[SegmentId] | None, tx: Tx) -> Frontier:
         stream = self._record(tx)
         if segments is not None:
-            if start not in ("head", "tail"):
-                raise InvalidArgument(
-                    what="start", value=str(start), reason="chosen segments start at head or tail"
-                )
-            return frontier_of_segments(tx, stream, map(SegmentId, segments), from_tail=start == "tail")
+            return frontier_of_segments(tx, stream, segments, from_tail=start == "tail")
         if start == "head":
             start = head_cut(tx, stream)
         elif start == "tail":
             start = tail_cut(tx, stream)
         elif isinstance(start, int):
             start = time_cut(tx, stream, start)
-        if not isinstance(cast("object", start), StreamCut):
-            reason = "it must be 'head', 'tail', a stream cut, or an int of ms"
-            raise InvalidArgument(what="start", value=repr(start)[:80], reason=reason)
         return frontier_at(tx, stream, start)
 
     def _record(self, tx: Tx) -> StreamRecord:
@@ -286,3 +300,16 @@ class Stream:
             events=events,
             size_bytes=size_bytes,
         )
+
+
+def _as_start(start: Start, *, ends_only: bool) -> Start:
+    """Return where to begin, if that is a place; `ends_only`: if it is an end. Raises InvalidArgument."""
+    if isinstance(start, StreamCut) and not ends_only:
+        return start
+    if start in ("head", "tail"):
+        return start
+    if ends_only:
+        raise refused("start", start, "chosen segments start at 'head' or 'tail'")
+    if isinstance(start, int):
+        return int_of("start", start, unit="ms")
+    raise refused("start", start, "it must be 'head', 'tail', a stream cut, or an int of ms")

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 
 import anyio
 
@@ -35,9 +35,10 @@ from eventproc.store.model.errors import (
     WriterFenced,
 )
 from eventproc.store.model.limits import EVENT_BYTES_MAX
+from eventproc.store.model.routing import check_key
 from eventproc.store.model.states import StreamState
 from eventproc.store.segments import FRAME_BYTES, Landed, Part, WriterSequence, append, last_sequence
-from eventproc.streams.check import check_event_time, check_headers, check_size
+from eventproc.streams.check import as_new_event, check_event_time, check_events, check_headers, check_size
 from eventproc.streams.codec import Codec
 from eventproc.streams.lanes import Lanes
 from eventproc.streams.send import NewEvent, Send
@@ -172,6 +173,7 @@ class EventWriter(Generic[P]):
         name, and the events are one transaction of at most BUFFER_BYTES_MAX. When the name's sequence on
         the stream is that high already, nothing is appended and 0 returned.
         """
+        check_events(events)
         if sequence is not None:
             return await self._write_once(events, sequence)
         count, last = 0, None
@@ -209,7 +211,7 @@ class EventWriter(Generic[P]):
             return 0
         lanes, size_bytes, count = self._new_lanes(), 0, 0
         for count, event in enumerate(events, 1):
-            new = event if isinstance(event, NewEvent) else NewEvent(*event)
+            new = as_new_event(event)
             size_bytes += self._put(lanes, new.payload, new.key, new.event_time, new.headers)
             if size_bytes > BUFFER_BYTES_MAX:
                 reason = f"one sequence takes at most {BUFFER_BYTES_MAX} bytes"
@@ -227,8 +229,10 @@ class EventWriter(Generic[P]):
     def _add_new(self, event: NewEvent[P] | tuple[P, str | None]) -> None:
         if isinstance(event, NewEvent):
             self._add(event.payload, event.key, event.event_time, event.headers)
-        else:
+        elif type(event) is tuple and len(event) == 2:
             self._add(event[0], event[1], None, None)
+        else:
+            self._add_new(as_new_event(event))
 
     def _add(
         self, payload: P, key: str | None, event_time: int | None, headers: Mapping[str, str] | None
@@ -259,7 +263,10 @@ class EventWriter(Generic[P]):
             headers = check_headers(headers)
         if event_time is not None:
             check_event_time(event_time)
-        lane = lanes.find(key) or lanes.open(key)
+        try:
+            lane = lanes.find(key) or lanes.open(key)
+        except TypeError:  # no hash: it cannot even be looked up
+            lane = lanes.open(check_key(cast("str", key)))
         lane.payloads.append(data)
         lane.keys.append(key)
         if event_time is not None or headers or lane.has_extra:

@@ -32,21 +32,26 @@ from typing import Final
 
 import attrs
 
+from eventproc.store.model.arguments import instance_of, int_of, mapping_of, text_of
 from eventproc.store.model.epochs import Epoch, Segment
 from eventproc.store.model.errors import InvalidArgument, InvalidCut, NotFound
 from eventproc.store.model.history import History, find_segment, sealed_in, segments_during
-from eventproc.store.model.ids import SegmentId, epoch_of, format_segment, parse_segment
+from eventproc.store.model.ids import SegmentId, as_segment, epoch_of, format_segment, parse_segment
 from eventproc.store.model.ranges import KEY_SPACE, KeyRange
 
 NOT_REACHED: Final = -1
 """Offset of a segment that will be read from its beginning once all its predecessors are."""
 
+_MEANT: Final = "it must be a mapping of segment ids to offsets"
 _TEXT: Final = re.compile(r"([0-9]+):(.*)", re.ASCII | re.DOTALL)
 _ENTRY: Final = re.compile(r"([0-9.]+)=(-1|[0-9]+)", re.ASCII)
 
 
 def _sorted_offsets(offsets: Mapping[SegmentId, int]) -> Mapping[SegmentId, int]:
-    return MappingProxyType(dict(sorted(offsets.items())))
+    entries = mapping_of("offsets of a cut", offsets, _MEANT).items()
+    if not all(type(each) is int for entry in entries for each in entry):
+        entries = {as_segment(segment): int_of("offset", offset) for segment, offset in entries}.items()
+    return MappingProxyType(dict(sorted(entries)))
 
 
 def _pairs(offsets: Mapping[SegmentId, int]) -> tuple[tuple[SegmentId, int], ...]:
@@ -59,17 +64,22 @@ class StreamCut:
 
     stream: full name, `scope/stream`. stream_id: the incarnation it belongs to.
     offsets: bytes from the segment's beginning, or NOT_REACHED; sorted by segment id.
-    The constructor takes any offsets: `verify_cut` judges them against the history.
+    The constructor takes any offsets: `verify_cut` judges them against the history. Raises InvalidArgument for
+    what has another type.
     """
 
     stream: str
     stream_id: int
     offsets: Mapping[SegmentId, int] = attrs.field(converter=_sorted_offsets, eq=_pairs)
 
+    def __attrs_post_init__(self) -> None:
+        text_of("stream of a cut", self.stream)
+        int_of("stream id of a cut", self.stream_id)
+
     @classmethod
     def parse(cls, text: str, stream: str) -> StreamCut:
         """Return the cut of `stream` that `text` ("7:0.0=120,2.1=-1") spells. Raises InvalidCut."""
-        if not (match := _TEXT.fullmatch(text)):
+        if not (match := _TEXT.fullmatch(text_of("cut", text))):
             raise InvalidCut(stream=stream, cut=text, reason="it must look like 7:0.0=120,2.1=-1")
         offsets: dict[SegmentId, int] = {}
         for part in match[2].split(","):
@@ -91,6 +101,12 @@ class StreamCut:
     def __reduce__(self) -> tuple[type[StreamCut], tuple[str, int, dict[SegmentId, int]]]:
         # A mapping proxy does not pickle, and cuts travel to other processes.
         return StreamCut, (self.stream, self.stream_id, dict(self.offsets))
+
+
+def as_cut(value: object, what: str) -> StreamCut:
+    """Return `value` if it is a cut. Raises InvalidArgument, which says where cuts come from."""
+    reason = "it must be a stream cut, such as the stream's tail() or a reader's cut()"
+    return instance_of(StreamCut, what, value, reason)
 
 
 @attrs.frozen

@@ -8,8 +8,9 @@ Source: reference pravega.md 1.1.
 from __future__ import annotations
 
 import re
-from typing import Final, NewType
+from typing import Final, NewType, SupportsIndex
 
+from eventproc.store.model.arguments import int_of, items_of, refused
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import SEGMENT_PART_BITS
 
@@ -20,6 +21,7 @@ _PART_END: Final = 1 << SEGMENT_PART_BITS
 _NUMBER_MASK: Final = 0xFFFF_FFFF
 _TEXT: Final = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})", re.ASCII)
 _PLAIN: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
+_MEANT: Final = "it must be a segment's id, or its text number.epoch, such as '2.1'"
 
 
 def segment_id(number: int, epoch: int) -> SegmentId:
@@ -62,3 +64,17 @@ def parse_segment(text: str) -> SegmentId:
             what="segment", value=text, reason=f"number and epoch must be below {_PART_END}"
         )
     return segment_id(number, epoch)
+
+
+def as_segment(value: object) -> SegmentId:
+    """Return the id that a caller means: an id, or the text of one, such as "2.1". Raises InvalidArgument."""
+    if isinstance(value, str):
+        return parse_segment(value)
+    if not isinstance(value, SupportsIndex):
+        raise refused("segment", value, _MEANT)
+    return SegmentId(int_of("segment", value, least=0))
+
+
+def as_segments(value: object) -> tuple[SegmentId, ...]:
+    """Return the ids that a caller means, in their order. Raises InvalidArgument."""
+    return tuple(map(as_segment, items_of("segments", value, f"a sequence is needed, each: {_MEANT}")))

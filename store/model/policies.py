@@ -10,7 +10,8 @@ from typing import NoReturn
 
 import attrs
 
-from eventproc.store.model.errors import InvalidArgument, NotSupported
+from eventproc.store.model.arguments import instance_of, int_of
+from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.limits import SEGMENTS_MAX
 
 
@@ -31,11 +32,10 @@ class ScalingPolicy:
     @classmethod
     def fixed(cls, segments: int) -> ScalingPolicy:
         """Return the policy of `segments` segments that only a request changes. Raises InvalidArgument."""
-        if not 1 <= segments <= SEGMENTS_MAX:
-            raise InvalidArgument(
-                what="number of segments", value=str(segments), reason=f"1 to {SEGMENTS_MAX} are possible"
-            )
-        return cls(kind=ScalingKind.FIXED, segments_min=segments)
+        return cls(
+            kind=ScalingKind.FIXED,
+            segments_min=int_of("number of segments", segments, least=1, most=SEGMENTS_MAX),
+        )
 
     @classmethod
     def by_event_rate(cls, target_per_s: int, *, scale_factor: int = 2, segments_min: int = 1) -> NoReturn:
@@ -53,6 +53,14 @@ class ScalingPolicy:
             f"at least {segments_min})",
             remedy=_REMEDY,
         )
+
+
+def as_scaling(value: object) -> ScalingPolicy:
+    """Return `value` if it is a policy that `ScalingPolicy` makes. Raises InvalidArgument."""
+    reason = "it must be a ScalingPolicy, such as ScalingPolicy.fixed(2)"
+    policy = instance_of(ScalingPolicy, "scaling", value, reason)
+    instance_of(ScalingKind, "scaling", policy.kind, reason)
+    return ScalingPolicy.fixed(policy.segments_min)
 
 
 _REMEDY = "use ScalingPolicy.fixed(n) and scale the stream by request"

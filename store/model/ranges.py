@@ -15,11 +15,13 @@ from typing import Final
 
 import attrs
 
+from eventproc.store.model.arguments import items_of, refused
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import KEY_RANGE_WIDTH_MIN, SEGMENTS_MAX
 
 _NUMBER: Final = r"[0-9]+(?:\.[0-9]*)?(?:[eE]-?[0-9]+)?"
 _TEXT: Final = re.compile(rf"({_NUMBER})-({_NUMBER})", re.ASCII)
+_MEANT: Final = "it must be a pair of numbers (low, high), or its text, such as '0.25-0.5'"
 
 
 @attrs.frozen(order=True)
@@ -75,6 +77,27 @@ class KeyRange:
 
     def __str__(self) -> str:
         return f"{self.low!r}-{self.high!r}"
+
+
+def as_key_range(value: object) -> KeyRange:
+    """Return the range that a caller means: one, a pair (low, high), or its text. Raises InvalidArgument.
+
+    Whether the ends make sense is not judged here: `KeyRange.verify` judges.
+    """
+    if isinstance(value, KeyRange):
+        return value
+    if isinstance(value, str):
+        return KeyRange.parse(value)
+    match value:
+        case (int() | float() as low, int() | float() as high):
+            return KeyRange(low, high)
+        case _:
+            raise refused("key range", value, _MEANT)
+
+
+def as_key_ranges(value: object) -> tuple[KeyRange, ...]:
+    """Return the ranges that a caller means, in their order. Raises InvalidArgument."""
+    return tuple(map(as_key_range, items_of("key ranges", value, f"a sequence is needed, each: {_MEANT}")))
 
 
 borders: Final[Callable[[KeyRange], tuple[float, float]]] = attrgetter("low", "high")

@@ -1,0 +1,236 @@
+"""What people call from outside: a wrong type is refused by name, and never as Python's own error."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+import pytest
+
+import eventproc
+from eventproc.runtime import Eventproc
+from eventproc.store.model.errors import InvalidArgument, InvalidCut
+from eventproc.store.model.policies import StreamConfig
+from eventproc.store.model.ranges import KeyRange
+from eventproc.streams import EventWriter, NewEvent, Stream, StreamReader
+from eventproc.workflows.requests import (
+    CreateStream,
+    DeleteScope,
+    ScaleStream,
+    SealStream,
+    TruncateStream,
+    UpdateStream,
+)
+
+
+@attrs.frozen
+class World:
+    """Everything with doors. Untyped, for what no type checker would let through."""
+
+    ep: Any
+    stream: Any
+    writer: Any
+    reader: Any
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with stream.writer(name="n") as writer, stream.reader() as reader:
+            yield World(ep, stream, writer, reader)
+            assert writer.events_written == 0
+        assert [each.name for each in await ep.streams()] == ["s/t"]
+        assert (await stream.describe()).epoch == 0
+
+
+def cut(**fields: object) -> object:
+    made: Any = eventproc.StreamCut
+    return made(**{"stream": "s/t", "stream_id": 1, "offsets": {0: 0}, **fields})
+
+
+untyped: Any = SimpleNamespace(
+    Create=CreateStream,
+    Scale=ScaleStream,
+    Seal=SealStream,
+    Truncate=TruncateStream,
+    Update=UpdateStream,
+    DeleteScope=DeleteScope,
+    Event=NewEvent,
+    Policy=eventproc.ScalingPolicy,
+)
+
+THING = object()
+NO_TEXT = [5, None, b"s/t", ["s/t"], THING, float("nan")]
+NO_INT = ["x", None, 1.5, True, float("nan"), [1], 2**70, THING]
+NO_SEGMENT = ["x", 1.5, None, b"0.0", -1, 2**70, [0], THING]
+NO_CUT = ["tail", 5, {0: 0}, [], b"", THING]
+
+DOORS: dict[str, tuple[Callable[[World, Any], Any], list[Any]]] = {
+    "open": (lambda _, x: eventproc.open(x), [5, b"data", None, THING]),
+    "open, durability": (lambda _, x: eventproc.open("data", durability=x), [5, [], THING]),
+    "create_scope": (lambda w, x: w.ep.create_scope(x), NO_TEXT),
+    "delete_scope": (lambda w, x: w.ep.delete_scope(x), NO_TEXT),
+    "delete_scope, all of it": (lambda w, x: w.ep.delete_scope(x, recursive=True), NO_TEXT),
+    "delete_scope, timeout": (lambda w, x: w.ep.delete_scope("s", recursive=True, timeout_ms=x), NO_INT),
+    "create_stream": (lambda w, x: w.ep.create_stream(x), NO_TEXT),
+    "create_stream, scaling": (lambda w, x: w.ep.create_stream("s/u", scaling=x), [2, "2", [], {}, 0, THING]),
+    "create_stream, made scaling": (
+        lambda w, x: w.ep.create_stream("s/u", scaling=untyped.Policy(x, x)),
+        [2, 0, "fixed", None],
+    ),
+    "create_stream, timeout": (lambda w, x: w.ep.create_stream("s/u", timeout_ms=x), NO_INT),
+    "stream": (lambda w, x: w.ep.stream(x), NO_TEXT),
+    "streams": (lambda w, x: w.ep.streams(x), [5, b"s", ["s"], THING]),
+    "submit": (lambda w, x: w.ep.submit(x), ["seal", None, 5, {}, THING, SealStream]),
+    "submit, id": (lambda w, x: w.ep.submit(SealStream("s/t", 1), request_id=x), [5, b"", [], THING, ""]),
+    "submit, within": (
+        lambda w, x: w.ep.submit(SealStream("s/t", 1), within_ms=x),
+        ["x", 1.5, True, [1], 2**70],
+    ),
+    "submit, of a stream": (lambda w, x: w.ep.submit(untyped.Seal(x, 1)), NO_TEXT),
+    "submit, of an id": (lambda w, x: w.ep.submit(untyped.Seal("s/t", x)), ["x", None, 1.5, [1], THING]),
+    "submit, config": (lambda w, x: w.ep.submit(untyped.Update("s/t", 1, x)), [5, None, "x", THING]),
+    "submit, scaling": (lambda w, x: w.ep.submit(untyped.Create("s/u", StreamConfig(x))), [5, None, THING]),
+    "submit, of a scope": (lambda w, x: w.ep.submit(untyped.DeleteScope(x)), NO_TEXT),
+    "submit, seals": (lambda w, x: w.ep.submit(untyped.Scale("s/t", 1, x, ())), [5, None, "x", [1.5], THING]),
+    "submit, ranges": (lambda w, x: w.ep.submit(untyped.Scale("s/t", 1, (), x)), [5, None, "x", [5], THING]),
+    "submit, offsets": (
+        lambda w, x: w.ep.submit(untyped.Truncate("s/t", 1, x)),
+        [5, None, [0], {0: "x"}, THING],
+    ),
+    "request": (lambda w, x: w.ep.request(x), NO_TEXT),
+    "requests": (lambda w, x: w.ep.requests(limit=x), [*NO_INT, 0, -1]),
+    "wait_request": (lambda w, x: w.ep.wait_request(x), NO_TEXT),
+    "wait_request, timeout": (lambda w, x: w.ep.wait_request("x", timeout_ms=x), NO_INT),
+    "fixed": (lambda _, x: untyped.Policy.fixed(x), [*NO_INT, 0]),
+    "writer": (lambda w, x: w.stream.writer(x), [5, "str", [], b"", THING]),
+    "writer, name": (lambda w, x: w.stream.writer(name=x), [5, b"n", [], THING]),
+    "reader": (lambda w, x: w.stream.reader(x), [None, 1.5, "end", b"tail", True, [], {}, 2**70, THING]),
+    "reader, kind": (lambda w, x: w.stream.reader(kind=x), [5, "str", [], b"", THING]),
+    "reader, segments": (lambda w, x: w.stream.reader(segments=x), [5, "0.0", THING, ["x"], [1.5], [None]]),
+    "cut_at": (lambda w, x: w.stream.cut_at(x), NO_INT),
+    "update": (lambda w, x: w.stream.update(scaling=x), [2, None, "2", [], THING]),
+    "update, timeout": (
+        lambda w, x: w.stream.update(scaling=eventproc.ScalingPolicy.fixed(1), timeout_ms=x),
+        NO_INT,
+    ),
+    "scale, seal": (lambda w, x: w.stream.scale(seal=x, ranges=[(0, 1)]), [5, None, "0.0", ["x"], [1.5]]),
+    "scale, ranges": (
+        lambda w, x: w.stream.scale(seal=[0], ranges=x),
+        [5, None, "0-1", ["x"], [5], [(0,)], [("0", "1")], [(0.5, 0.5)], [(float("nan"), 1)]],
+    ),
+    "split": (lambda w, x: w.stream.split(x), NO_SEGMENT),
+    "split, into": (lambda w, x: w.stream.split(0, x), NO_INT),
+    "merge": (lambda w, x: w.stream.merge(x, x), NO_SEGMENT),
+    "truncate": (lambda w, x: w.stream.truncate(x), [*NO_CUT, None]),
+    "seal, timeout": (lambda w, x: w.stream.seal(timeout_ms=x), NO_INT),
+    "write": (lambda w, x: w.writer.write(x), [5, None, "text", [b""], THING]),
+    "write, key": (lambda w, x: w.writer.write(b"", key=x), [5, b"k", ["k"], {}, THING]),
+    "write, event time": (lambda w, x: w.writer.write(b"", event_time=x), ["x", 1.5, True, [1], 2**70]),
+    "write, headers": (lambda w, x: w.writer.write(b"", headers=x), [5, "x", ["a"], {"a": 1}, {1: "a"}]),
+    "post, key": (lambda w, x: w.writer.post(b"", key=x), [5, b"k", ["k"], {}, THING]),
+    "write_many": (lambda w, x: w.writer.write_many(x), [5, None, b"ab", "ab", THING]),
+    "write_many, event": (
+        lambda w, x: w.writer.write_many([x]),
+        [
+            5,
+            None,
+            b"ab",
+            "ab",
+            (),
+            (b"",),
+            (b"", "k", 5),
+            [b"", "k"],
+            (5, "k"),
+            (b"", 5),
+            (b"", ["k"]),
+            THING,
+        ],
+    ),
+    "write_many, new event": (lambda w, x: w.writer.write_many([untyped.Event(b"", x)]), [5, ["k"], b"k"]),
+    "write_many, sequence": (lambda w, x: w.writer.write_many([], sequence=x), ["x", 1.5, True, 0, [1]]),
+    "write_many, event of a sequence": (
+        lambda w, x: w.writer.write_many([x], sequence=1),
+        [5, None, (b"",), (b"", "k", 5), (b"", 5), (b"", ["k"])],
+    ),
+    "until": (lambda w, x: w.reader.until(x), [*NO_CUT, None]),
+    "batches": (lambda w, x: w.reader.batches(until=x), NO_CUT),
+    "StreamCut, stream": (lambda _, x: cut(stream=x), NO_TEXT),
+    "StreamCut, stream id": (lambda _, x: cut(stream_id=x), NO_INT),
+    "StreamCut, offsets": (lambda _, x: cut(offsets=x), [5, None, [0], "x", {1.5: 0}, {0: "x"}, {0: None}]),
+    "StreamCut.parse": (lambda _, x: eventproc.StreamCut.parse(x, "s/t"), [5, None, b"1:0.0=0", THING]),
+}
+
+
+async def use(made: Any) -> None:
+    """Do with what a door returned what its caller would do next."""
+    if isinstance(made, Awaitable):
+        await made
+    elif hasattr(made, "__aenter__"):
+        async with made:
+            pass
+    elif hasattr(made, "__anext__"):
+        await anext(made)
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_a_wrong_type_is_refused_by_name_and_changes_nothing(door: str, world: World) -> None:
+    call, wrong = DOORS[door]
+    for value in wrong:
+        with pytest.raises(InvalidArgument) as caught:
+            await use(call(world, value))
+        assert caught.value.what, value
+        assert caught.value.reason, value
+        str(caught.value).encode()
+
+
+@pytest.fixture
+async def ep() -> AsyncIterator[Eventproc]:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        yield ep
+
+
+async def test_segments_may_be_named_by_their_text(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t")
+    parts = await stream.split("0.0")
+    assert parts == (1 << 32 | 1, 1 << 32 | 2)
+    async with stream.reader(segments=["1.1", parts[1]]) as reader:
+        assert set(reader.offsets) == set(parts)
+    assert await stream.merge("1.1", "2.1") == 2 << 32 | 3
+
+
+async def test_ranges_may_be_named_by_their_text(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t")
+    await stream.scale(seal=["0.0"], ranges=["0-0.5", (0.5, 0.75), KeyRange(0.75, 1.0)])
+    assert [(each.low, each.high) for each in await stream.segments()] == [(0, 0.5), (0.5, 0.75), (0.75, 1)]
+
+
+async def test_a_reader_refuses_to_read_up_to_a_cut_of_another_stream(ep: Eventproc) -> None:
+    stream, other = await ep.create_stream("s/t"), await ep.create_stream("s/u")
+    async with stream.reader() as reader:
+        with pytest.raises(InvalidCut, match="it is a cut of s/u"):
+            await anext(reader.until(await other.tail()))
+
+
+def test_every_door_of_the_table_is_one_that_people_have() -> None:
+    """A method that is renamed or added is to be found here."""
+    named = {door.partition(",")[0] for door in DOORS}
+    without_arguments = {
+        "aclose",
+        "cut",
+        "delete",
+        "describe",
+        "epochs",
+        "flush",
+        "head",
+        "scopes",
+        "segments",
+    }
+    for kind in (Eventproc, Stream, EventWriter, StreamReader):
+        methods = {name for name in vars(kind) if name[0] != "_" and callable(getattr(kind, name))}
+        assert methods - named - {"tail", *without_arguments} == set()
