@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
+from threading import Thread
 from typing import TypeVar, TypeVarTuple
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+import anyio
+from anyio.from_thread import BlockingPortal
 
 from eventproc.store.model.errors import Closed, ForkedError
 
@@ -36,14 +39,19 @@ class Loop:
             future.cancel()  # does nothing when it is the coroutine that raised
             raise
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process that runs the loop: its thread does not exist here."""
+        return self._pid != os.getpid()
+
     def entered(self, context: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
         """Return a context manager that enters and leaves `context` on the loop, both in one task."""
         self.check()
         return self._portal.wrap_async_context_manager(context)
 
     def check(self) -> None:
-        """Raise Closed after the end of the block, and ForkedError in a forked child, which has no such thread."""
-        if self._pid != os.getpid():
+        """Raise Closed after the end of the block, and ForkedError in a forked child."""
+        if self.forked:
             raise ForkedError(what="the directory")
         if not self._running:
             raise Closed(what="the directory")
@@ -55,10 +63,42 @@ class Loop:
 
 @contextmanager
 def running_loop() -> Iterator[Loop]:
-    """Run a loop while the block does. What is under way when the block raises is cancelled."""
-    with start_blocking_portal("asyncio") as portal:
-        loop = Loop(portal)
+    """Run a loop while the block does. What is under way when the block raises is cancelled.
+
+    A forked child that leaves the block ends nothing: all of it is its parent's.
+    """
+    begun: Future[BlockingPortal] = Future()
+    thread = Thread(target=_run, args=[begun], name="eventproc", daemon=True)
+    thread.start()
+    # anyio's own context manager for this would wait, in a forked child, for a thread that is not there.
+    pid, interrupted = os.getpid(), False
+    try:
+        loop = Loop(begun.result())
         try:
             yield loop
         finally:
             loop.stop()
+    except BaseException:
+        interrupted = True
+        raise
+    finally:
+        if os.getpid() == pid:
+            portal = begun.result()
+            with suppress(RuntimeError):  # it ended by itself: something on it raised what ends a loop
+                portal.call(portal.stop, interrupted)
+            thread.join()
+
+
+def _run(begun: Future[BlockingPortal]) -> None:
+    """Run a loop until its portal is stopped. What ends it earlier was raised to whom it concerns, too."""
+
+    async def serve() -> None:
+        async with BlockingPortal() as portal:
+            begun.set_result(portal)
+            await portal.sleep_until_stopped()
+
+    try:
+        anyio.run(serve, backend="asyncio")
+    except BaseException as error:
+        if not begun.done():
+            begun.set_exception(error)

@@ -36,7 +36,7 @@ class BlockingReader(Generic[P]):
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> None:
         context, self._context = self._context, None
-        if context is not None:
+        if context is not None and not self._loop.forked:
             self._loop.check()
             context.__exit__(None, None, None)
 

@@ -102,7 +102,8 @@ def open_blocking(
 ) -> Iterator[BlockingEventproc]:
     """Open the directory `path` for code without `await`; everything as `open`.
 
-    Runs an event loop in a thread of its own until the block ends.
+    Runs an event loop in a thread of its own until the block ends. A forked child can use nothing of it
+    (ForkedError); leaving the block there does nothing, and what was posted is its parent's to write.
     """
     with running_loop() as loop:
         opening = open_directory(
@@ -115,4 +116,5 @@ def open_blocking(
         try:
             yield BlockingEventproc(loop, system)
         finally:
-            entered.__exit__(None, None, None)
+            if not loop.forked:
+                entered.__exit__(None, None, None)

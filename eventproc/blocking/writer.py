@@ -52,7 +52,7 @@ class BlockingWriter(Generic[P]):
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> None:
         context, self._context = self._context, None
-        if context is None:
+        if context is None or self._loop.forked:
             return
         self._loop.check()
         try:
@@ -135,6 +135,7 @@ class BlockingWriter(Generic[P]):
     ) -> NewEvent[bytes]:
         if self._context is None:
             raise Closed(what=f"the writer of {self._stream}")
+        self._loop.check()
         data = self._encode(payload)
         check_size(data)
         if key is not None:

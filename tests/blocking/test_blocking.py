@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
+import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from itertools import cycle
@@ -257,3 +259,34 @@ def test_a_forked_child_is_refused_and_does_not_wait_for_ever(ep: BlockingEventp
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     assert ep.scopes() == []
+
+
+@pytest.mark.parametrize("code", [None, 3])
+def test_a_forked_child_that_leaves_the_blocks_ends_at_once_and_its_parent_goes_on(
+    code: int | None, tmp_path: Path
+) -> None:
+    child, ended = -1, 1
+    try:
+        with eventproc.open_blocking(tmp_path / "data", durability="os") as ep:
+            ep.create_scope("s")
+            stream = ep.create_stream("s/t")
+            with stream.writer() as writer, stream.reader() as reader:
+                writer.post(b"of the parent")
+                child = os.fork()
+                if child:
+                    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (code or 7)
+                    writer.write(b"later")
+                    events = [event.payload for event in reader.until(stream.tail())]
+                    assert events == [b"of the parent", b"later"]
+                else:
+                    signal.alarm(20)  # a child that waits for ever is ended by it, with another code
+                    with pytest.raises(ForkedError):
+                        writer.post(b"of the child")
+                    if code is not None:
+                        sys.exit(code)
+        ended = 7
+    except SystemExit as why:
+        ended = int(str(why.code))
+    finally:
+        if not child:
+            os._exit(ended)
