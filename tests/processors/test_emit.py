@@ -1,0 +1,153 @@
+"""What handlers emit: refused where it is made, appended whole or not at all, routed by the segments of that moment."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+
+import pytest
+
+import eventproc
+from eventproc.processors.emit import Emission, append_emissions
+from eventproc.runtime import Eventproc
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import InvalidArgument, NotFound, StreamSealed
+from eventproc.store.model.limits import EVENT_BYTES_MAX
+from eventproc.store.model.routing import segment_for
+from eventproc.store.segments import Event
+from eventproc.streams import Stream
+from eventproc.testing import check
+
+
+@pytest.fixture
+async def ep() -> AsyncIterator[Eventproc]:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        yield ep
+        await check(ep.db)
+
+
+@pytest.fixture
+async def stream(ep: Eventproc) -> Stream:
+    return await ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(2))
+
+
+async def emit(ep: Eventproc, *emissions: Emission) -> None:
+    await ep.db.write(partial(append_emissions, emissions=emissions))
+
+
+async def events(stream: Stream) -> list[Event]:
+    async with stream.reader() as reader:
+        return [event async for batch in reader.batches(until=await stream.tail()) for event in batch]
+
+
+async def extent_count(ep: Eventproc) -> int:
+    def count(tx: Tx) -> int:
+        row = tx.execute("SELECT count(*) FROM extent WHERE stream_id > 3").fetchone()
+        return int(row[0])
+
+    return await ep.db.read(count)
+
+
+async def test_what_is_emitted_is_read_back_as_it_was(ep: Eventproc, stream: Stream) -> None:
+    headers = {"trace": "1"}
+    made = Emission("s/t", b"1", "k", -5, headers)
+    headers["trace"] = "changed afterwards"
+    await emit(ep, made, Emission("s/t", bytearray(b"2"), "k"), Emission("s/t", b"3", "k", headers={}))  # type: ignore[arg-type]
+    found = [(each.payload, each.key, each.event_time, dict(each.headers)) for each in await events(stream)]
+    assert found == [(b"1", "k", -5, {"trace": "1"}), (b"2", "k", None, {}), (b"3", "k", None, {})]
+
+
+async def test_keys_go_to_the_segments_that_are_active_when_they_are_appended(
+    ep: Eventproc, stream: Stream
+) -> None:
+    made = [Emission("s/t", str(number).encode(), f"k{number % 40}") for number in range(400)]
+    await emit(ep, *made[:200])
+    await stream.split(0)
+    await emit(ep, *made[200:])
+    epochs = await stream.epochs()
+    found = await events(stream)
+    assert len(found) == 400
+    for event in found:
+        epoch = epochs[int(event.payload) // 200]
+        assert event.key is not None
+        assert event.segment == segment_for(event.key, epoch)
+    for key in {event.key for event in found}:
+        numbers = [int(event.payload) for event in found if event.key == key]
+        assert numbers == sorted(numbers)
+
+
+async def test_one_transaction_makes_one_append_a_segment_however_many_events_and_streams(
+    ep: Eventproc,
+) -> None:
+    for name in ("a", "b"):
+        await ep.create_stream(f"s/{name}", scaling=eventproc.ScalingPolicy.fixed(3))
+    made = [Emission(f"s/{'ab'[number % 2]}", b"x" * 100, f"k{number}") for number in range(2000)]
+    await emit(ep, *made)
+    assert await extent_count(ep) == 6
+
+
+async def test_events_without_a_key_are_spread_over_the_segments_by_and_by(
+    ep: Eventproc, stream: Stream
+) -> None:
+    for number in range(40):
+        await emit(ep, Emission("s/t", b"%d" % number), Emission("s/t", b"again"))
+    assert {event.segment for event in await events(stream)} == {
+        segment.id for segment in await stream.segments()
+    }
+    assert await extent_count(ep) == 40
+
+
+async def test_nothing_is_appended_when_one_stream_is_missing_or_sealed(
+    ep: Eventproc, stream: Stream
+) -> None:
+    sealed = await ep.create_stream("s/sealed")
+    await sealed.seal()
+    for name, error in [
+        ("s/none", NotFound(kind="stream", name="s/none")),
+        ("none/t", NotFound(kind="scope", name="none")),
+        ("s/sealed", StreamSealed(stream="s/sealed")),
+    ]:
+        with pytest.raises(type(error)) as caught:
+            await emit(ep, Emission("s/t", b"1", "k"), Emission(name, b"2", "k"))
+        assert str(caught.value) == str(error)
+    assert await events(stream) == []
+
+
+async def test_an_emission_exists_exactly_when_the_rest_of_its_transaction_does(
+    ep: Eventproc, stream: Stream
+) -> None:
+    def fail(tx: Tx) -> None:
+        append_emissions(tx, [Emission("s/t", b"1", "k")])
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await ep.db.write(fail)
+    await emit(ep)
+    assert await events(stream) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("t", b""),
+        (5, b""),
+        ("_system/request", b""),
+        ("s/t", "text"),
+        ("s/t", bytes(EVENT_BYTES_MAX + 1)),
+        ("s/t", b"", 5),
+        ("s/t", b"", "\ud800"),
+        ("s/t", b"", "k" * 100_000),
+        ("s/t", b"", None, 2**63),
+        ("s/t", b"", None, None, {"a": 1}),
+        ("s/t", b"", None, None, {"a": "\ud800"}),
+    ],
+    ids=lambda arguments: repr(arguments)[:40],
+)
+def test_what_no_event_may_be_is_refused_where_it_is_emitted(arguments: tuple[object, ...]) -> None:
+    with pytest.raises(InvalidArgument):
+        Emission(*arguments)  # type: ignore[arg-type]
+
+
+def test_an_emission_knows_what_it_takes_in_its_segment() -> None:
+    assert Emission("s/t", b"four").size_bytes == 12
