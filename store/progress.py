@@ -34,10 +34,15 @@ def finish_event(tx: Tx, event: EventRef) -> None:
 
     Events finished in one commit cost one look-up and one row a segment, however many they are.
     """
+    finish_events(tx, event, 1)
+
+
+def finish_events(tx: Tx, first: EventRef, count: int) -> None:
+    """Mark `count` events from `first` on, the last of which ends at `first.end_offset`, as finished."""
     moved = tx.defer("progress", _GroupProgress)
-    where = (event.group, event.stream_id, event.segment)
+    where = (first.group, first.stream_id, first.segment)
     before = moved.find(tx, where)
-    after = before.finish(event.number, 1, event.end_offset)
+    after = before.finish(first.number, count, first.end_offset)
     if after != before:
         tx.mark_changed()
         moved.put(where, after)
