@@ -19,7 +19,7 @@ P = TypeVar("P", default=bytes)
 
 
 class BlockingReader(Generic[P]):
-    """Reads events of one stream; made by `BlockingStream.reader`, used in `with`, by one thread at a time."""
+    """Reads events of one stream; made by `BlockingStream.reader`, used in one `with`, by one thread at a time."""
 
     def __init__(self, loop: Loop, reader: StreamReader[P]) -> None:
         self._loop = loop

@@ -18,7 +18,7 @@ from typing_extensions import TypeVar
 
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.cuts import StreamCut, as_cut
-from eventproc.store.model.errors import Closed, InvalidCut, StreamReplaced
+from eventproc.store.model.errors import Closed, IllegalTransition, InvalidCut, StreamReplaced
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import READ_BYTES_MAX, Event, Recent, Run
@@ -49,7 +49,7 @@ class _Handing:
 
 
 class StreamReader(Generic[P]):
-    """Reads events of one stream; made by `Stream.reader`, used in `async with`, by one task at a time."""
+    """Reads events of one stream; made by `Stream.reader`, used in one `async with`, by one task at a time."""
 
     def __init__(
         self,
@@ -77,13 +77,19 @@ class StreamReader(Generic[P]):
         self._handing: _Handing | None = None
         self._owed = False  # a fetch for segments that Recent had nothing of, while it had of others
         self._open: ExitStack | None = None
+        self._entered = False
 
     async def __aenter__(self) -> StreamReader[P]:
+        if self._open is not None:
+            raise self._impossible("entering", "open already; make another reader")
+        if self._entered:
+            raise Closed(what=f"the reader of {self._stream}")
         self._frontier = await self._db.read(self._start)
         with ExitStack() as stack:
             self._changes = stack.enter_context(self._db.subscribe([watch_stream(self._stream_id)]))
             stack.enter_context(self._recent.watching(self._stream_id))
             self._open = stack.pop_all()
+        self._entered = True
         return self
 
     async def __aexit__(
@@ -96,15 +102,18 @@ class StreamReader(Generic[P]):
     def cut(self) -> StreamCut:
         """Return where the reader stands: what was handed out lies before it, all else after.
 
-        An event counts as handed out when iteration yields it, a batch when `batches` does.
+        An event counts as handed out when iteration yields it, a batch when `batches` does. Asked after the
+        block, where it ended. Raises IllegalTransition before the block.
         """
+        self._verify_entered("cut")
         return StreamCut(
             stream=self._stream, stream_id=self._stream_id, offsets=self._frontier_now().offsets()
         )
 
     @property
     def offsets(self) -> Mapping[SegmentId, int]:
-        """The segments being read, each with the offset of its next event."""
+        """The segments being read, each with the offset of its next event. Raises as `cut`."""
+        self._verify_entered("offsets")
         return dict(self._frontier_now().held)
 
     def __aiter__(self) -> AsyncGenerator[Event[P], None]:
@@ -153,6 +162,7 @@ class StreamReader(Generic[P]):
 
     async def _begin(self, until: StreamCut | None) -> dict[SegmentId, int]:
         """Go on behind what an earlier iteration handed out; return where to stop in each segment."""
+        self._verify_entered("reading")
         if self._open is None:
             raise Closed(what=f"the reader of {self._stream}")
         if self._handing is not None:
@@ -220,6 +230,13 @@ class StreamReader(Generic[P]):
                 self._frontier.complete(segment, successors)
             else:
                 self._ended.add(segment)
+
+    def _verify_entered(self, what: str) -> None:
+        if not self._entered:
+            raise self._impossible(what, "not entered yet; use it inside its `with` block")
+
+    def _impossible(self, what: str, state: str) -> IllegalTransition:
+        return IllegalTransition(name=f"the reader of {self._stream}", event=what, state=state)
 
     def _settle(self, handing: _Handing) -> None:
         """Move the frontier behind what was handed out of a run, unless that was done already."""

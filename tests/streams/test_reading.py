@@ -13,6 +13,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import (
     Closed,
+    IllegalTransition,
     InvalidArgument,
     InvalidCut,
     NotFound,
@@ -238,3 +239,26 @@ async def test_a_closed_reader_says_so(ep: Eventproc) -> None:
         pass
     with pytest.raises(Closed):
         await anext(aiter(reader))
+
+
+async def test_a_reader_that_was_not_entered_has_no_cut_and_says_so(ep: Eventproc) -> None:
+    reader = (await ep.create_stream("s/t")).reader("tail")
+    for ask in (reader.cut, lambda: reader.offsets):
+        with pytest.raises(IllegalTransition, match="the reader of s/t: .* use it inside its `with` block"):
+            ask()
+    with pytest.raises(IllegalTransition, match="not entered"):
+        await anext(reader.batches())
+
+
+async def test_a_reader_that_is_open_cannot_be_entered_again_and_reads_on(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t")
+    await write(stream, 0, 1)
+    async with stream.reader() as reader:
+        with pytest.raises(IllegalTransition, match="open already"):
+            await reader.__aenter__()
+        async with aclosing(reader.until(await stream.tail())) as events:
+            assert len([event async for event in events]) == len(KEYS)
+        cut = reader.cut()
+    assert reader.cut() == cut
+    with pytest.raises(Closed):
+        await reader.__aenter__()
