@@ -140,12 +140,8 @@ class EventWriter(Generic[P]):
         """
         if self._waiting_bytes >= BUFFER_BYTES_MAX:
             await self._wait_room()
-        alone = self._sending is None and not self._waiting_bytes and not self._ready
         self._add(payload, key, event_time, headers)
-        if alone:
-            await self._send_here()
-        else:
-            await self._next.wait()
+        await self._next.wait()
 
     async def post(
         self,
@@ -164,8 +160,6 @@ class EventWriter(Generic[P]):
             await self._wait_room()
         self._add(payload, key, event_time, headers)
         self._next.posted = True
-        if self._idle is not None:
-            self._wake_sender()
         if self._since_yield >= YIELD_BYTES:
             self._since_yield = 0
             await anyio.lowlevel.checkpoint()
@@ -191,7 +185,6 @@ class EventWriter(Generic[P]):
             if self._waiting_bytes >= BUFFER_BYTES_MAX:
                 await self._next.wait()
             self._add_new(event)
-            self._wake_sender()
             count, last = count + 1, self._next
         if last is None:
             await anyio.lowlevel.checkpoint()
@@ -203,7 +196,7 @@ class EventWriter(Generic[P]):
         """Return when everything posted so far is durable. Raises the first failure, and only once."""
         for send in (*self._ready, self._next if self._waiting_bytes else self._sending):
             if send is not None:
-                await send.ended()
+                await send.done.wait()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -232,7 +225,8 @@ class EventWriter(Generic[P]):
         self._verify_open()
         send = Send(lanes.take(), size_bytes=size_bytes, sequence=sequence)
         self._ready.append(send)
-        self._wake_sender()
+        if self._idle is not None:
+            self._idle.set()
         await send.wait()
         return count if send.landed else 0
 
@@ -252,6 +246,8 @@ class EventWriter(Generic[P]):
             self._verify_open()
         size = self._put(self._lanes, payload, key, event_time, headers)
         self._waiting_bytes += size
+        if self._idle is not None:
+            self._idle.set()
         self._since_yield += size
 
     def _put(
@@ -292,21 +288,6 @@ class EventWriter(Generic[P]):
             if self._room is None:
                 self._room = anyio.Event()
             await self._room.wait()
-
-    async def _send_here(self) -> None:
-        """Send what a caller just added, alone, from its own task: without the sender's turn before and after."""
-        send = self._sending = self._take()
-        try:
-            await self._send(send)
-        finally:
-            self._sending = None
-            send.settle(None)  # the caller knows by itself; this is for who flushes
-            if self._waiting_bytes or self._ready:
-                self._wake_sender()
-
-    def _wake_sender(self) -> None:
-        if self._idle is not None and self._sending is None:
-            self._idle.set()
 
     async def _send_all(self) -> None:
         while True:
