@@ -222,7 +222,7 @@ async def test_a_closed_writer_says_so(stream: Stream) -> None:
 async def test_a_writer_that_is_open_cannot_be_entered_again_and_writes_on(stream: Stream) -> None:
     async with stream.writer() as writer:
         await writer.post(b"1", key="k")
-        with pytest.raises(IllegalTransition, match="the writer of s/t: .* open already"):
+        with pytest.raises(IllegalTransition, match=r"the writer of s/t: .* open already"):
             await writer.__aenter__()
         await writer.post(b"22", key="k")
     assert await sizes(stream) == [1, 2]
