@@ -26,34 +26,25 @@ NAMES_KNOWN_MAX: Final = 1024
 """Names of streams that were found good and are not looked at again; a processor emits to few."""
 
 
-class Unchecked(NamedTuple):
-    """An event to be appended to a stream, by somebody who knows that it is one: what was read was accepted once.
+class Emission(NamedTuple):
+    """An event to be appended to a stream. A named tuple, because handlers make a hundred thousand a second.
 
-    A named tuple, because handlers make a hundred thousand a second. stream: "scope/stream". key: routing key,
-    None for any segment. event_time: the user's, ms. headers: None for none.
+    The constructor trusts its caller; what a handler gives goes through `make`. stream: "scope/stream". key:
+    routing key, None for any segment. event_time: the user's, ms. headers: None for none.
     """
 
     stream: str
     payload: bytes
-    key: str | None
-    event_time: int | None
-    headers: Mapping[str, str] | None
+    key: str | None = None
+    event_time: int | None = None
+    headers: Mapping[str, str] | None = None
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes that it takes in its segment, without key and headers."""
-        return len(self.payload) + FRAME_BYTES
-
-
-class Emission(Unchecked):
-    """An event that a handler emits."""
-
-    __slots__ = ()
-
-    def __new__(
+    @classmethod
+    def make(
         cls,
         stream: str,
         payload: bytes,
+        *,
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
@@ -75,10 +66,15 @@ class Emission(Unchecked):
         if event_time is not None:
             check_event_time(event_time)
         copied = None if headers is None else check_headers(headers) or None
-        return super().__new__(cls, stream, payload, key, event_time, copied)
+        return cls(stream, payload, key, event_time, copied)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that it takes in its segment, without key and headers."""
+        return len(self.payload) + FRAME_BYTES
 
 
-def append_emissions(tx: Tx, emissions: Sequence[Unchecked]) -> None:
+def append_emissions(tx: Tx, emissions: Sequence[Emission]) -> None:
     """Append the events, those of a stream and key in their order, all or none.
 
     Keys are routed by the segments active in this transaction. Events without a key go to one segment of their

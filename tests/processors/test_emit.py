@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import Any, cast
 
 import pytest
 
@@ -51,9 +52,14 @@ async def extent_count(ep: Eventproc) -> int:
 
 async def test_what_is_emitted_is_read_back_as_it_was(ep: Eventproc, stream: Stream) -> None:
     headers = {"trace": "1"}
-    made = Emission("s/t", b"1", "k", -5, headers)
+    made = Emission.make("s/t", b"1", key="k", event_time=-5, headers=headers)
     headers["trace"] = "changed afterwards"
-    await emit(ep, made, Emission("s/t", bytearray(b"2"), "k"), Emission("s/t", b"3", "k", headers={}))  # type: ignore[arg-type]
+    await emit(
+        ep,
+        made,
+        Emission.make("s/t", cast("bytes", bytearray(b"2")), key="k"),
+        Emission.make("s/t", b"3", key="k", headers={}),
+    )
     found = [(each.payload, each.key, each.event_time, dict(each.headers)) for each in await events(stream)]
     assert found == [(b"1", "k", -5, {"trace": "1"}), (b"2", "k", None, {}), (b"3", "k", None, {})]
 
@@ -128,25 +134,27 @@ async def test_an_emission_exists_exactly_when_the_rest_of_its_transaction_does(
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("stream", "payload", "options"),
     [
-        ("t", b""),
-        (5, b""),
-        ("_system/request", b""),
-        ("s/t", "text"),
-        ("s/t", bytes(EVENT_BYTES_MAX + 1)),
-        ("s/t", b"", 5),
-        ("s/t", b"", "\ud800"),
-        ("s/t", b"", "k" * 100_000),
-        ("s/t", b"", None, 2**63),
-        ("s/t", b"", None, None, {"a": 1}),
-        ("s/t", b"", None, None, {"a": "\ud800"}),
+        ("t", b"", {}),
+        (5, b"", {}),
+        ("_system/request", b"", {}),
+        ("s/t", "text", {}),
+        ("s/t", bytes(EVENT_BYTES_MAX + 1), {}),
+        ("s/t", b"", {"key": 5}),
+        ("s/t", b"", {"key": "\ud800"}),
+        ("s/t", b"", {"key": "k" * 100_000}),
+        ("s/t", b"", {"event_time": 2**63}),
+        ("s/t", b"", {"headers": {"a": 1}}),
+        ("s/t", b"", {"headers": {"a": "\ud800"}}),
     ],
-    ids=lambda arguments: repr(arguments)[:40],
+    ids=lambda argument: repr(argument)[:40],
 )
-def test_what_no_event_may_be_is_refused_where_it_is_emitted(arguments: tuple[object, ...]) -> None:
+def test_what_no_event_may_be_is_refused_where_it_is_emitted(
+    stream: str, payload: bytes, options: dict[str, Any]
+) -> None:
     with pytest.raises(InvalidArgument):
-        Emission(*arguments)  # type: ignore[arg-type]
+        Emission.make(stream, payload, **options)
 
 
 def test_an_emission_knows_what_it_takes_in_its_segment() -> None:
