@@ -193,7 +193,7 @@ def _open_current(
             durability=durability if durability is not None else Durability.FSYNC,
             clock=clock,
         )
-    unmade.active = False
+    unmade.active = unmade.foreign = False
     # Never waits, but lets a migration of a newer version in that waits already: hence the last look.
     format_lock.downgrade()
     verify_format(read_format(connection), path=path, migrations=migrations)
@@ -227,13 +227,16 @@ def _verify_current(connection: sqlite3.Connection, path: str, migrations: Seque
 
 
 class _Unmade:
-    """While `active`, leaving takes away what an initialisation that failed made of an empty directory.
+    """Leaving takes away what a failed opening made of a directory that was empty, or is none of ours.
 
-    `format.lock` is held exclusively and the connection is closed by then: nobody else has seen any of it.
+    active: of an empty one, the database; `format.lock` is then held exclusively and the connection is closed:
+    nobody else has seen any of it. foreign: until the database turned out to be ours; of such a directory,
+    `format.lock`, if it was made here and nobody else holds it.
     """
 
     def __init__(self, db_path: Path, format_lock: FormatLock) -> None:
         self.active = False
+        self.foreign = format_lock.made
         self._db_path = db_path
         self._format_lock = format_lock
 
@@ -245,6 +248,8 @@ class _Unmade:
             for suffix in ("", "-wal", "-shm", "-journal"):
                 Path(f"{self._db_path}{suffix}").unlink(missing_ok=True)
             self._format_lock.remove()
+        elif self.foreign:
+            self._format_lock.remove_unused()
 
 
 def _opening_failed(why: sqlite3.Error, path: Path) -> Exception:

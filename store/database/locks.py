@@ -105,6 +105,7 @@ class FormatLock(fork.Guarded):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
+        self.made = not path.exists()  # by this handle, so that it may be taken away again
         self._descriptor = _open_lock(path)
 
     def acquire_shared(self, timeout_ms: int = FORMAT_WAIT_MS_MAX) -> None:
@@ -126,6 +127,11 @@ class FormatLock(fork.Guarded):
     def remove(self) -> None:
         """Take the file away, while held exclusively: the directory could not be initialised."""
         self._path.unlink(missing_ok=True)
+
+    def remove_unused(self) -> None:
+        """Take the file away unless another handle holds it: the directory is none of ours."""
+        if self._try(fcntl.LOCK_EX):
+            self.remove()
 
     def close(self) -> None:
         """Stop being an opener."""

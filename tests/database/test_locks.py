@@ -170,6 +170,20 @@ def test_a_refused_migration_holds_nothing(path: Path) -> None:
     lock.close()
 
 
+def test_format_lock_is_taken_away_by_who_made_it_and_only_while_nobody_else_holds_it(path: Path) -> None:
+    lock = FormatLock(path)
+    assert lock.made
+    lock.acquire_shared()
+    with peer("format", path) as other:
+        other.ask("acquire_shared")
+        lock.remove_unused()
+        assert path.exists()
+        other.kill()
+    lock.remove_unused()
+    assert not path.exists()
+    lock.close()
+
+
 def test_try_lock_is_won_by_one_and_passes_on_at_death(path: Path) -> None:
     lock = TryLock(path)
     with peer("try", path) as other:

@@ -113,6 +113,11 @@ async def test_a_database_of_somebody_else_is_refused_and_not_touched(directory:
         async with open_database(directory, migrations=MIGRATIONS):
             pass
     assert read_bytes(directory / "eventproc.db") == before
+    assert [path.name for path in listed(directory)] == ["eventproc.db"]
+
+
+def listed(directory: Path) -> list[Path]:
+    return sorted(directory.iterdir())
 
 
 def read_bytes(path: Path) -> bytes:
@@ -124,11 +129,18 @@ def make_garbage(directory: Path) -> None:
     (directory / "eventproc.db").write_bytes(b"not a database " * 1000)
 
 
-async def test_a_file_that_is_no_database_is_refused(directory: Path) -> None:
+@pytest.mark.parametrize("others", [[], ["format.lock"]])
+async def test_a_file_that_is_no_database_is_refused_and_the_directory_left_as_it_was(
+    directory: Path, others: list[str]
+) -> None:
     make_garbage(directory)
+    for name in others:
+        (directory / name).touch()
+    before = {path.name: read_bytes(path) for path in listed(directory)}
     with pytest.raises(StoreUnusable, match="not a database"):
         async with open_database(directory, migrations=MIGRATIONS):
             pass
+    assert {path.name: read_bytes(path) for path in listed(directory)} == before
 
 
 async def test_opening_on_trio_is_refused_in_one_line(directory: Path) -> None:
