@@ -171,7 +171,11 @@ def split(
     """Split an active segment into equal parts, and print the new ones."""
     (identifier,) = parse_segments([segment])
     _scale(
-        settings, name, lambda epoch: split_ranges(epoch, identifier, into), Waiting(no_wait, timeout), output
+        settings,
+        name,
+        lambda epoch: split_ranges(epoch, identifier, into, stream=name),
+        Waiting(no_wait, timeout),
+        output,
     )
 
 
@@ -186,7 +190,13 @@ def merge(
 ) -> None:
     """Merge neighbouring active segments, and print the new one."""
     identifiers = parse_segments(segments)
-    _scale(settings, name, lambda epoch: merge_ranges(epoch, identifiers), Waiting(no_wait, timeout), output)
+    _scale(
+        settings,
+        name,
+        lambda epoch: merge_ranges(epoch, identifiers, stream=name),
+        Waiting(no_wait, timeout),
+        output,
+    )
 
 
 @stream.command()

@@ -199,14 +199,14 @@ class Stream:
         """Split an active segment into equal parts; return their ids. Raises NotFound, and as `scale`."""
         chosen, parts = as_segment(segment), int_of("number of parts", into)
         epoch = await self._current_epoch()
-        seal, ranges = split_ranges(epoch, chosen, parts)
+        seal, ranges = split_ranges(epoch, chosen, parts, stream=self.name)
         return await self._scale(seal, ranges, timeout_ms)
 
     async def merge(self, *segments: SegmentName, timeout_ms: int = WAIT_MS) -> SegmentId:
         """Merge neighbouring active segments; return the new id. Raises NotFound, and as `scale`."""
         chosen = as_segments(segments)
         epoch = await self._current_epoch()
-        seal, ranges = merge_ranges(epoch, chosen)
+        seal, ranges = merge_ranges(epoch, chosen, stream=self.name)
         (merged,) = await self._scale(seal, ranges, timeout_ms)
         return merged
 

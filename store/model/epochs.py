@@ -72,12 +72,13 @@ class Epoch:
         """Return the segment that owns `position`, which lies in [0, 1). O(log S)."""
         return self.segments[bisect_right(self._lows, position) - 1]
 
-    def segment(self, identifier: SegmentId) -> Segment:
-        """Return the active segment of that id. Raises NotFound."""
+    def segment(self, identifier: SegmentId, *, stream: str) -> Segment:
+        """Return the active segment of that id. Raises NotFound, whose text names `stream`."""
         try:
             return self.by_id[identifier]
         except KeyError:
-            raise NotFound(kind=f"segment in epoch {self.number}", name=format_segment(identifier)) from None
+            kind = f"segment of {stream} in epoch {self.number}"
+            raise NotFound(kind=kind, name=format_segment(identifier)) from None
 
     def overlapping(self, key_range: KeyRange) -> tuple[Segment, ...]:
         """Return the segments that share a point with `key_range`, in order. O(log S + found)."""
@@ -157,20 +158,24 @@ def next_epoch(
 
 
 def split_ranges(
-    epoch: Epoch, identifier: SegmentId, into: int
+    epoch: Epoch, identifier: SegmentId, into: int, *, stream: str
 ) -> tuple[tuple[SegmentId, ...], tuple[KeyRange, ...]]:
-    """Return (seal, ranges) for a scale that splits one active segment. Raises NotFound, InvalidArgument."""
-    return (identifier,), epoch.segment(identifier).range.split(into)
+    """Return (seal, ranges) for a scale that splits one active segment. Raises NotFound, InvalidArgument.
+
+    `stream` is for the errors' texts.
+    """
+    return (identifier,), epoch.segment(identifier, stream=stream).range.split(into)
 
 
 def merge_ranges(
-    epoch: Epoch, identifiers: Collection[SegmentId]
+    epoch: Epoch, identifiers: Collection[SegmentId], *, stream: str
 ) -> tuple[tuple[SegmentId, ...], tuple[KeyRange, ...]]:
     """Return (seal, ranges) for a scale that merges two or more neighbours, named in any order.
 
     Raises NotFound for a segment that is not active, InvalidArgument when they are not neighbours.
+    `stream` is for the errors' texts.
     """
-    segments = sorted(map(epoch.segment, set(identifiers)), key=_borders)
+    segments = sorted((epoch.segment(each, stream=stream) for each in set(identifiers)), key=_borders)
     merged = canonical(segment.range for segment in segments)
     if len(segments) < 2 or len(merged) != 1:
         raise InvalidArgument(

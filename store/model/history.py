@@ -74,7 +74,7 @@ def find_segment(history: History, identifier: SegmentId) -> Segment:
     number = max(epoch_of(identifier), history.first)
     if number > history.current:
         raise NotFound(kind=f"segment of {history.stream}", name=format_segment(identifier))
-    return history.epoch(number).segment(identifier)
+    return history.epoch(number).segment(identifier, stream=history.stream)
 
 
 def sealed_in(history: History, identifier: SegmentId) -> int | None:
@@ -104,7 +104,7 @@ def successors(history: History, identifier: SegmentId) -> dict[SegmentId, tuple
     before, after = history.epoch(sealed - 1), history.epoch(sealed)
     return {
         successor.id: tuple(segment.id for segment in before.overlapping(successor.range))
-        for successor in after.overlapping(before.segment(identifier).range)
+        for successor in after.overlapping(before.segment(identifier, stream=history.stream).range)
     }
 
 

@@ -119,7 +119,7 @@ def test_a_scale_leaves_at_least_the_fewest_segments_wanted() -> None:
 
 def test_a_scale_beyond_the_most_segments_is_refused() -> None:
     full = first_epoch(SEGMENTS_MAX, created_ms=0)
-    seal, ranges = split_ranges(full, SegmentId(0), 2)
+    seal, ranges = split_ranges(full, SegmentId(0), 2, stream="s/t")
     with pytest.raises(ScaleRefused, match=f"{SEGMENTS_MAX + 1} segments would remain"):
         next_epoch(full, stream=STREAM, seal=seal, ranges=ranges, now_ms=0, segments_min=1, request_id=None)
 
@@ -164,7 +164,7 @@ def test_a_scale_is_accepted_when_each_point_is_covered_as_often_as_before(data:
         {end for each in epoch.segments for end in (each.range.low, each.range.high)} | {0.25, 0.75}
     )
     pairs = st.tuples(st.sampled_from(ends), st.sampled_from(ends)).map(lambda pair: KeyRange(*pair))
-    exact = [epoch.segment(each).range for each in sorted(seal)]
+    exact = [epoch.segment(each, stream="s/t").range for each in sorted(seal)]
     ranges = data.draw(st.one_of(st.lists(pairs, max_size=3), st.permutations(exact)))
     points = [(low + high) / 2 for low, high in pairwise(ends)]
     same = all(
@@ -204,25 +204,28 @@ def test_overlapping_segments_are_those_that_share_a_point(
 
 
 def test_a_split_names_its_segment_and_the_halves() -> None:
-    assert split_ranges(FIVE, SegmentId(0), 2) == ((0,), (KeyRange(0.0, 0.1), KeyRange(0.1, 0.2)))
+    assert split_ranges(FIVE, SegmentId(0), 2, stream="s/t") == (
+        (0,),
+        (KeyRange(0.0, 0.1), KeyRange(0.1, 0.2)),
+    )
 
 
 def test_a_merge_joins_neighbours_named_in_any_order() -> None:
     one, two, three = segment_id(1, 0), segment_id(2, 0), segment_id(3, 0)
-    assert merge_ranges(FIVE, [three, one, two]) == ((one, two, three), (KeyRange(0.2, 0.8),))
+    assert merge_ranges(FIVE, [three, one, two], stream="s/t") == ((one, two, three), (KeyRange(0.2, 0.8),))
     for strangers in ([one], [one, three], [], [one, one]):
         with pytest.raises(InvalidArgument, match="touching key ranges"):
-            merge_ranges(FIVE, strangers)
+            merge_ranges(FIVE, strangers, stream="s/t")
 
 
 def test_a_segment_that_is_not_active_is_not_found() -> None:
-    with pytest.raises(NotFound, match=r"segment in epoch 0 '7\.1'"):
-        FIVE.segment(segment_id(7, 1))
+    with pytest.raises(NotFound, match=r"segment of s/t in epoch 0 '7\.1'"):
+        FIVE.segment(segment_id(7, 1), stream="s/t")
 
 
 def test_an_epoch_pickles_after_it_was_asked() -> None:
     FIVE.find(0.3)
-    assert FIVE.segment(SegmentId(1)).id == 1
+    assert FIVE.segment(SegmentId(1), stream="s/t").id == 1
     assert pickle.loads(pickle.dumps(FIVE)) == FIVE
 
 

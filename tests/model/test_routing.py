@@ -90,4 +90,4 @@ def test_the_longest_key_and_the_empty_one_route() -> None:
 @given(KEYS, st.integers(1, 20))
 def test_a_key_belongs_to_the_segment_whose_range_contains_it(key: str, count: int) -> None:
     epoch = first_epoch(count, created_ms=0)
-    assert epoch.segment(segment_for(key, epoch)).range.contains(position(key))
+    assert epoch.segment(segment_for(key, epoch), stream="s/t").range.contains(position(key))
