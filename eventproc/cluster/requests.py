@@ -7,7 +7,7 @@ import logging
 from functools import partial
 from typing import Final
 
-from tenacity import AsyncRetrying, before_sleep_log, retry_if_exception_type, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from eventproc.processors import KeyedWorkers
 from eventproc.store.catalog import REQUEST_STREAM, get_stream
@@ -76,10 +76,18 @@ async def _retried(db: Database, fn: partial[bool]) -> bool:
     """Run a step, again while the reason it could not run may pass: the host never gives a request back."""
     with contextlib.suppress(Retryable):  # setting up the retries costs as much as the step itself
         return await db.write(fn)
+    request_id = fn.keywords["request_id"]
+
+    def tell(state: RetryCallState) -> None:
+        why = None if state.outcome is None else state.outcome.exception()
+        LOG.warning(
+            "request %s cannot go on, and is tried again in %.1f s: %s", request_id, state.upcoming_sleep, why
+        )
+
     async for attempt in AsyncRetrying(
         retry=retry_if_exception_type(Retryable),
         wait=wait_random_exponential(max=RETRY_S_MAX),
-        before_sleep=before_sleep_log(LOG, logging.WARNING),
+        before_sleep=tell,
         reraise=True,
     ):
         with attempt:

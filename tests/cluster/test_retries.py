@@ -1,0 +1,48 @@
+"""A request whose step cannot run now: the host goes on trying, and says which request it is."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import trio.testing
+
+import eventproc
+from eventproc.cluster import requests
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import DiskFull
+from eventproc.store.ownership import Owner
+from eventproc.store.progress import EventRef
+from eventproc.workflows.requests import SealStream
+from eventproc.workflows.run import step
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    """Trio's virtual time: the pauses between the tries take none."""
+    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+
+
+async def test_a_step_that_is_tried_again_names_its_request_and_the_reason(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    full: list[DiskFull] = []
+
+    def step_on_a_full_disk(tx: Tx, request_id: str, event: EventRef, owner: Owner) -> bool:
+        if len(full) < 3:
+            full.append(DiskFull(path="data"))
+            raise full[-1]
+        return step(tx, request_id, event, owner)
+
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        monkeypatch.setattr(requests, "step", step_on_a_full_disk)
+        with caplog.at_level(logging.WARNING, "eventproc.host"):
+            asked = await ep.submit(SealStream("s/t", stream.stream_id))
+            assert (await ep.wait_request(asked.id)).error is None
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2  # the first try is repeated at once
+    for line in told:
+        assert line.startswith(f"request {asked.id} cannot go on, and is tried again in ")
+        assert line.endswith(f" s: {full[0]}")
