@@ -70,11 +70,22 @@ class BlockingEventproc:
         return self._loop.call(self._system.streams, scope)
 
     def submit(
-        self, request: AnyRequest, *, request_id: str | None = None, within_ms: int | None = None
+        self,
+        request: AnyRequest,
+        *,
+        request_id: str | None = None,
+        within_ms: int | None = None,
+        timeout_ms: int = WAIT_MS,
     ) -> Request:
-        """Post a request without waiting, and return it. See `Eventproc.submit`."""
+        """Post a request without waiting for its outcome, and return it. See `Eventproc.submit`."""
         return self._loop.call(
-            partial(self._system.submit, request, request_id=request_id, within_ms=within_ms)
+            partial(
+                self._system.submit,
+                request,
+                request_id=request_id,
+                within_ms=within_ms,
+                timeout_ms=timeout_ms,
+            )
         )
 
     def request(self, request_id: str) -> Request:

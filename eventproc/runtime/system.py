@@ -100,17 +100,25 @@ class Eventproc:
         return await self._db.read(lambda tx: list_streams(tx, scope))
 
     async def submit(
-        self, request: AnyRequest, *, request_id: str | None = None, within_ms: int | None = None
+        self,
+        request: AnyRequest,
+        *,
+        request_id: str | None = None,
+        within_ms: int | None = None,
+        timeout_ms: int = WAIT_MS,
     ) -> Request:
-        """Post a request without waiting, and return it: its id finds it from any process, for a day.
+        """Post a request without waiting for its outcome, and return it: its id finds it from any process, for a day.
 
         An equal pending one is joined: it is that which is returned, under its id. request_id: a UUID version
         7; repeating it returns what became of the first. within_ms: how long from now it may be begun; after
-        that its outcome is Expired. Raises what is refused at once, InProgress, Expired (an id older than a
-        day).
+        that its outcome is Expired. timeout_ms: how long to wait until it is recorded, while a process that is
+        stopped holds the lock of the writers; then LockHeld, and it is not. Raises what is refused at once,
+        InProgress, Expired (an id older than a day).
         """
         asked = perform.as_request(request)
-        return await perform.post(self._db, asked, request_id=request_id, within_ms=within_ms)
+        return await perform.post(
+            self._db, asked, request_id=request_id, within_ms=within_ms, timeout_ms=timeout_ms
+        )
 
     async def request(self, request_id: str) -> Request:
         """Return a request and what became of it. Raises NotFound."""

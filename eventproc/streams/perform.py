@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 
 from eventproc.store.clock import new_id
-from eventproc.store.database import Database
+from eventproc.store.database import WRITE_WAIT_MS_MAX, Database
 from eventproc.store.model.arguments import int_of, refused, text_of
 from eventproc.store.model.errors import StillPending
 from eventproc.store.records import from_json, to_json
@@ -22,19 +22,33 @@ WAIT_MS: Final = 120_000
 PATIENCE_MS_MAX: Final = 100 * 365 * 24 * 3600 * 1000
 """Longest wait, and latest deadline, that may be asked for: a century. More would leave the 64 bits of a time."""
 
+SUBMIT_MS_MIN: Final = 1_000
+"""How long a request may wait to be recorded at least: `timeout_ms=0` asks not to wait for its outcome."""
+
 
 async def post(
-    db: Database, request: AnyRequest, *, request_id: str | None = None, within_ms: int | None = None
+    db: Database,
+    request: AnyRequest,
+    *,
+    request_id: str | None = None,
+    within_ms: int | None = None,
+    timeout_ms: int = WAIT_MS,
 ) -> Request:
-    """Submit a request without waiting; return it, or the equal pending one it joined.
+    """Submit a request without waiting for its outcome; return it, or the equal pending one it joined.
 
     request_id: a UUID version 7 to make a retry of this call safe. within_ms: how long from now it may be
-    begun; after that it is rejected as Expired. Raises what is refused at once.
+    begun; after that it is rejected as Expired. timeout_ms: how long to wait while another process keeps
+    the lock of the writers, at least SUBMIT_MS_MIN; then LockHeld, and nothing was recorded. Raises what is
+    refused at once.
     """
     identifier = new_id(db.clock) if request_id is None else text_of("request id", request_id)
     if within_ms is not None:
         within_ms = int_of("within_ms", within_ms, most=PATIENCE_MS_MAX, unit="ms")
-    return await db.write(lambda tx: submit(tx, request, identifier, within_ms=within_ms))
+    patience_ms = int_of("timeout_ms", timeout_ms, most=PATIENCE_MS_MAX, unit="ms")
+    return await db.write(
+        lambda tx: submit(tx, request, identifier, within_ms=within_ms),
+        timeout_ms=min(max(patience_ms, SUBMIT_MS_MIN), WRITE_WAIT_MS_MAX),
+    )
 
 
 def as_request(value: object) -> AnyRequest:
@@ -71,7 +85,7 @@ async def perform(db: Database, request: AnyRequest, *, timeout_ms: int = WAIT_M
     identifier = new_id(db.clock)
     # Who listens from before the request exists misses nothing, and need not look whether it did.
     with db.shared.get(Outcomes).expecting(identifier), db.subscribe([watch_request(identifier)]) as changes:
-        ended = await post(db, request, request_id=identifier)
+        ended = await post(db, request, request_id=identifier, timeout_ms=timeout_ms)
         if ended.status is RequestStatus.PENDING and ended.id == identifier:
             await changes.wait(patience.remaining_ms(db))
             outcome = db.shared.get(Outcomes).find(identifier)

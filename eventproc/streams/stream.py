@@ -82,7 +82,8 @@ class Stream:
     """A stream, of one incarnation: after a delete the handle is refused, also when the name is used again.
 
     Made by `create_stream` and `stream`. Every method that changes the stream submits a request, waits for
-    its outcome, and raises what it was refused for; `timeout_ms` bounds the wait only (StillPending).
+    its outcome, and raises what it was refused for; `timeout_ms` bounds the wait only (StillPending, or
+    LockHeld when a stopped process kept it from being recorded).
     """
 
     def __init__(self, db: Database, name: str, stream_id: int) -> None:

@@ -91,6 +91,7 @@ DOORS: dict[str, tuple[Callable[[World, Any], Any], list[Any]]] = {
         lambda w, x: w.ep.submit(SealStream("s/t", 1), within_ms=x),
         ["x", 1.5, True, [1], 2**70],
     ),
+    "submit, timeout": (lambda w, x: w.ep.submit(SealStream("s/t", 1), timeout_ms=x), NO_INT),
     "submit, of a stream": (lambda w, x: w.ep.submit(untyped.Seal(x, 1)), NO_TEXT),
     "submit, of an id": (lambda w, x: w.ep.submit(untyped.Seal("s/t", x)), ["x", None, 1.5, [1], THING]),
     "submit, config": (lambda w, x: w.ep.submit(untyped.Update("s/t", 1, x)), [5, None, "x", THING]),

@@ -1,0 +1,41 @@
+"""Asking for a workflow: how long a caller waits for what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import eventproc
+from eventproc.store.clock import SystemClock
+from eventproc.store.database.locks import WriteLock
+from eventproc.store.model.errors import LockHeld
+from eventproc.streams import perform
+from eventproc.workflows.requests import SealStream
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_a_request_that_cannot_be_recorded_in_time_is_refused_and_never_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with eventproc.open(tmp_path, durability="os") as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        before = await ep.requests()
+        other = WriteLock(tmp_path / "write.lock", SystemClock())
+        other.acquire()
+        with monkeypatch.context() as patched:
+            patched.setattr(perform, "SUBMIT_MS_MIN", 1)
+            with pytest.raises(LockHeld):
+                await ep.submit(SealStream("s/t", stream.stream_id), timeout_ms=20)
+            with pytest.raises(LockHeld):
+                await stream.seal(timeout_ms=20)
+        other.close()
+        assert await ep.requests() == before
+        # Who asks not to wait for the outcome is recorded nevertheless.
+        asked = await ep.submit(SealStream("s/t", stream.stream_id), timeout_ms=0)
+        assert (await ep.wait_request(asked.id)).error is None
