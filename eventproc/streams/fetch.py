@@ -7,6 +7,7 @@ where it ended, and which segments took over.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import attrs
 
@@ -19,6 +20,9 @@ from eventproc.store.model.history import find_segment, successors
 from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
 from eventproc.store.segments import Run, is_event_border, read, segment_state
 from eventproc.streams.positions import truncated
+
+Limit: TypeAlias = tuple[int, int | None]
+"""Where to read on in a segment, and where to stop; None: at its tail. Event borders."""
 
 
 @attrs.frozen
@@ -33,7 +37,7 @@ def fetch(
     tx: Tx,
     stream_name: str,
     stream_id: int,
-    wanted: Mapping[SegmentId, tuple[int, int | None]],
+    wanted: Mapping[SegmentId, Limit],
     bytes_max: int,
 ) -> Fetched:
     """Read from the wanted segments, {segment: (offset, limit)}.

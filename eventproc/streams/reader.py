@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Final, Generic
+from typing import Generic
 
 import anyio
 import attrs
@@ -21,23 +21,12 @@ from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.errors import Closed, IllegalTransition, InvalidCut, StreamReplaced
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments import READ_BYTES_MAX, Event, Recent, Run
+from eventproc.store.segments import Event, Run
 from eventproc.streams.batch import Batch
-from eventproc.streams.fetch import Fetched, fetch, limits_of, watch_stream
+from eventproc.streams.fetch import Fetched, Limit, limits_of, watch_stream
+from eventproc.streams.pull import Puller
 
 P = TypeVar("P", default=bytes)
-
-BATCH_BYTES_MAX: Final = 2**20
-"""Bytes of events in a batch taken from memory. Larger batches cost less each and make a consumer that
-stops between two of them repeat more."""
-
-
-@attrs.frozen
-class _Round:
-    """What comes next: events, in order per segment, and segments that end after them, with their successors."""
-
-    runs: list[Run]
-    ended: Mapping[SegmentId, Mapping[SegmentId, tuple[SegmentId, ...]]]
 
 
 @attrs.define(eq=False)
@@ -73,9 +62,8 @@ class StreamReader(Generic[P]):
         self._ended: set[SegmentId] = set()  # held, read to the end, and nothing follows
         self._chosen = chosen
         self._decode = decode
-        self._recent = db.shared.get(Recent)
+        self._puller = Puller(db, stream, stream_id)
         self._handing: _Handing | None = None
-        self._owed = False  # a fetch for segments that Recent had nothing of, while it had of others
         self._open: ExitStack | None = None
         self._entered = False
 
@@ -87,7 +75,7 @@ class StreamReader(Generic[P]):
         self._frontier = await self._db.read(self._start)
         with ExitStack() as stack:
             self._changes = stack.enter_context(self._db.subscribe([watch_stream(self._stream_id)]))
-            stack.enter_context(self._recent.watching(self._stream_id))
+            stack.enter_context(self._puller)
             self._open = stack.pop_all()
         self._entered = True
         return self
@@ -177,53 +165,25 @@ class StreamReader(Generic[P]):
             raise StreamReplaced(stream=until.stream, stream_id=until.stream_id, current_id=self._stream_id)
         return await self._db.read(lambda tx: limits_of(tx, self._stream, until, self._frontier.held))
 
-    async def _next_round(self, limits: Mapping[SegmentId, int], bounded: bool) -> _Round | None:
+    async def _next_round(self, limits: Mapping[SegmentId, int], bounded: bool) -> Fetched | None:
         """Return what comes next, waiting for it; None at the end."""
         while not self._finished(limits, bounded):
             await anyio.lowlevel.checkpoint()
-            runs, missing = self._find_recent(limits)
-            ended: Mapping[SegmentId, Mapping[SegmentId, tuple[SegmentId, ...]]] = {}
-            # Memory alone would starve a segment that lies further back, and never notice that one ended.
-            if missing and (self._owed or not runs):
-                fetched = await self._fetch(missing)
-                runs, ended = runs + fetched.runs, fetched.ended
-                self._owed = False
-            else:
-                self._owed = bool(missing)
-            if runs or ended:
-                return _Round(runs, ended)
+            found = await self._puller.pull(self._wanted(limits))
+            if found.runs or found.ended:
+                return found
             await self._changes.wait()
         return None
 
-    async def _fetch(self, wanted: Mapping[SegmentId, tuple[int, int | None]]) -> Fetched:
-        return await self._db.read(
-            lambda tx: fetch(tx, self._stream, self._stream_id, wanted, READ_BYTES_MAX)
-        )
+    def _wanted(self, limits: Mapping[SegmentId, int]) -> dict[SegmentId, Limit]:
+        """Return the segments to go on in, {segment: (offset, limit)}."""
+        return {
+            segment: (offset, limits.get(segment))
+            for segment, offset in self._frontier.held.items()
+            if segment not in self._ended and (segment not in limits or offset < limits[segment])
+        }
 
-    def _find_recent(
-        self, limits: Mapping[SegmentId, int]
-    ) -> tuple[list[Run], dict[SegmentId, tuple[int, int | None]]]:
-        """Return what this process committed just behind the reader, and the segments it has nothing of."""
-        runs: list[Run] = []
-        missing: dict[SegmentId, tuple[int, int | None]] = {}
-        share = BATCH_BYTES_MAX // max(len(self._frontier.held), 1)
-        for segment, offset in self._frontier.held.items():
-            limit = limits.get(segment)
-            if segment in self._ended or (limit is not None and offset >= limit):
-                continue
-            begun, size_bytes = len(runs), 0
-            while size_bytes < share:
-                run = self._recent.find(self._stream_id, segment, offset)
-                if run is None or (limit is not None and run.end > limit):
-                    break
-                runs.append(run)
-                size_bytes += run.end - run.start
-                offset = run.end
-            if len(runs) == begun:
-                missing[segment] = (offset, limit)
-        return runs, missing
-
-    def _end(self, found: _Round) -> None:
+    def _end(self, found: Fetched) -> None:
         """Go on to what follows segments that were read to their ends; where nothing does, stay there."""
         for segment, successors in found.ended.items():
             if successors and not self._chosen:
