@@ -25,6 +25,7 @@ from eventproc.store.catalog.system import (
     SYSTEM_SCOPE,
     SystemStream,
     insert_stream,
+    new_stream_id,
 )
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "insert_stream",
     "list_scopes",
     "list_streams",
+    "new_stream_id",
     "stream_names",
     "tail_offsets",
 ]

@@ -43,15 +43,20 @@ SYSTEM_EPOCH: Final = first_epoch(SYSTEM_SEGMENTS, created_ms=0)
 """Segments of each internal stream and their ranges, for ever: they are never scaled. Its time means nothing."""
 
 
-def insert_stream(tx: Tx, name: str, config: StreamConfig) -> Stream:
-    """Write the rows of a new stream: its record, its first epoch, its segments. Raises AlreadyExists."""
+def new_stream_id(tx: Tx) -> int:
+    """Return an id that no stream, and nothing else that owns segments, has had before."""
     row = tx.execute(
         "INSERT INTO counter (name, value) VALUES ('stream_id', 1)"
         " ON CONFLICT DO UPDATE SET value = value + 1 RETURNING value"
     ).fetchone()
+    return int(row[0])
+
+
+def insert_stream(tx: Tx, name: str, config: StreamConfig) -> Stream:
+    """Write the rows of a new stream: its record, its first epoch, its segments. Raises AlreadyExists."""
     stream = Stream(
         name=name,
-        stream_id=row[0],
+        stream_id=new_stream_id(tx),
         state=advance(StreamState.CREATING, StreamEvent.CREATED, name=name),
         config=config,
         created_ms=tx.now_ms,

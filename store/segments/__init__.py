@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from eventproc.store.segments.append import Landed, Part, WriterSequence, append, last_sequence
+from eventproc.store.segments.append import (
+    Landed,
+    Part,
+    WriterSequence,
+    append,
+    last_sequence,
+    settle,
+    tail_offset,
+)
 from eventproc.store.segments.block import FRAME_BYTES, Encoded, EventBlock, Headers
 from eventproc.store.segments.event import NO_HEADERS, Event, Run
 from eventproc.store.segments.lifecycle import (
@@ -68,5 +76,7 @@ __all__ = [
     "sealed_epoch",
     "sealed_lengths",
     "segment_state",
+    "settle",
+    "tail_offset",
     "truncate_segments",
 ]

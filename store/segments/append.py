@@ -109,6 +109,14 @@ def append(
     return group.add(tx, stream_id, parts, tails, identity)
 
 
+def tail_offset(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> int:
+    """Return where the next append to the segment goes, behind what this group commit has appended to it so far.
+
+    Raises NotFound, SegmentSealed. One look-up a commit, which the append itself then needs no more.
+    """
+    return tx.defer("appends", _GroupAppends).tail(tx, stream, stream_id, segment).offset
+
+
 def settle(tx: Tx, stream_id: int) -> None:
     """Write what this group commit appends to the stream, for who must see it with SQL or ends its segments."""
     group = tx.defer("appends", _GroupAppends)
@@ -272,7 +280,7 @@ def insert_blob(tx: Tx, stream_id: int, columns: Columns) -> int:
     done = tx.execute(
         "INSERT INTO blob (stream_id, format, ends, keys, positions, times, event_times, headers, data)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (stream_id, BLOB_FORMAT, *columns.values()),
+        (stream_id, BLOB_FORMAT, *columns),
     )
     assert done.lastrowid is not None
     return done.lastrowid
@@ -280,9 +288,8 @@ def insert_blob(tx: Tx, stream_id: int, columns: Columns) -> int:
 
 def pack_inline(columns: Columns) -> bytes:
     """Return the columns as one value: seven lengths, -1 for an absent column, then the columns."""
-    values = columns.values()
-    head = INLINE_HEAD.pack(*(-1 if value is None else len(value) for value in values))
-    return b"".join([head, *(value for value in values if value is not None)])
+    head = INLINE_HEAD.pack(*[-1 if column is None else len(column) for column in columns])
+    return b"".join([head, *filter(None, columns)])
 
 
 def unpack_inline(packed: bytes) -> Columns:

@@ -1,0 +1,40 @@
+"""The state synchronizer: objects that several processes share, as a log of updates folded by a pure function.
+
+From anywhere, through a member's copy and optimistic updates:
+
+    log = await db.write(create_log)
+    counter = Synchronizer(db, log, COUNTER)
+    await counter.initialize(0)
+    await counter.update(lambda count: [Add(1)])
+
+Inside `db.write`, where no conflict is possible and other rows change in the same transaction:
+
+    def decide(tx: Tx) -> None:
+        count = fold_tail(tx, log, COUNTER).state
+        append(tx, log, COUNTER, [Add(count)])
+
+What is promised, and why it is made this way: docs/design/state-synchronizer.md.
+"""
+
+from __future__ import annotations
+
+from eventproc.store.replicated.change import append, compact, initialize
+from eventproc.store.replicated.fold import Folded, fold_tail
+from eventproc.store.replicated.kinds import Replicated
+from eventproc.store.replicated.log import LogId, create_log, delete_log, list_logs, watch_log
+from eventproc.store.replicated.synchronizer import Synchronizer
+
+__all__ = [
+    "Folded",
+    "LogId",
+    "Replicated",
+    "Synchronizer",
+    "append",
+    "compact",
+    "create_log",
+    "delete_log",
+    "fold_tail",
+    "initialize",
+    "list_logs",
+    "watch_log",
+]

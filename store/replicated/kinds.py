@@ -1,0 +1,106 @@
+"""What a replicated object is: its state, its updates, the function that folds them, and how both are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from eventproc.store.model.errors import CorruptRecord, InvalidArgument
+from eventproc.store.model.limits import EVENT_BYTES_MAX
+from eventproc.store.records import Kind, Upcast
+from eventproc.store.records.codec import from_plain
+
+S = TypeVar("S")
+U = TypeVar("U")
+
+
+@attrs.frozen
+class _Stored:
+    """An entry as JSON has it: a snapshot (`init`), unless there are updates, each as {name: update}."""
+
+    init: Any = None
+    updates: list[dict[str, Any]] | None = None
+
+
+@attrs.frozen
+class Snapshot(Generic[S]):
+    """An entry that holds a whole state: what was folded before it does not matter any more."""
+
+    state: S
+
+
+@attrs.frozen
+class Updates(Generic[U]):
+    """An entry that holds updates, which count all or none, in their order."""
+
+    updates: tuple[U, ...]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Replicated(Generic[S, U]):
+    """A kind of replicated object. Whoever needs one makes one, once: it also identifies cached states.
+
+    name: for errors. state: its type, of immutable values that cattrs can structure (an attrs class, usually).
+    updates: {name: type} of what can happen to it; the name is what is stored, so that a class can be renamed.
+    fold: the state after an update. Pure, and total over what it was given before: one that raises refuses its
+    update when that is appended, and makes the log unreadable when it was appended already.
+    format: number written with each entry. upcasts: from format n, the step to n + 1 on the plain JSON entry,
+    `{"init": state}` or `{"updates": [{name: update}, …]}`.
+    """
+
+    name: str
+    state: type[S]
+    updates: Mapping[str, type[U]]
+    fold: Callable[[S, U], S]
+    format: int = 1
+    upcasts: Mapping[int, Upcast] = attrs.field(factory=dict)
+    _names: Mapping[type[U], str] = attrs.field(
+        init=False, default=attrs.Factory(lambda self: _names_of(self), takes_self=True)
+    )
+    _stored: Kind[_Stored] = attrs.field(
+        init=False, default=attrs.Factory(lambda self: _stored_of(self), takes_self=True)
+    )
+
+    def fold_all(self, state: S, updates: Sequence[U]) -> S:
+        """Return the state after the updates."""
+        return reduce(self.fold, updates, state)
+
+    def encode_snapshot(self, state: S) -> bytes:
+        """Return the entry of a snapshot. Raises InvalidArgument when it is larger than an event may be."""
+        return self._encode(_Stored(init=state))
+
+    def encode_updates(self, updates: Sequence[U]) -> bytes:
+        """Return the entry of these updates. Raises InvalidArgument when it is larger than an event may be."""
+        return self._encode(_Stored(updates=[{self._names[type(update)]: update} for update in updates]))
+
+    def decode(self, place: str, payload: bytes) -> Snapshot[S] | Updates[U]:
+        """Return the entry that was stored as `payload` at `place`. Raises CorruptRecord."""
+        stored = self._stored.decode(place, payload)
+        try:
+            if stored.updates is None:
+                return Snapshot(from_plain(stored.init, self.state))
+            named = [item for update in stored.updates for item in update.items()]
+            return Updates(tuple(from_plain(plain, self.updates[name]) for name, plain in named))
+        except (ValueError, KeyError) as error:
+            raise CorruptRecord(key=f"{self.name} {place}", reason=str(error)) from error
+
+    def _encode(self, entry: _Stored) -> bytes:
+        payload = self._stored.encode(entry)
+        if len(payload) > EVENT_BYTES_MAX:
+            what = "updates" if entry.updates is not None else "state"
+            reason = f"an entry has at most {EVENT_BYTES_MAX} bytes"
+            raise InvalidArgument(what=f"{what} of {self.name}", value=f"{len(payload)} bytes", reason=reason)
+        return payload
+
+
+def _names_of(kind: Replicated[S, U]) -> Mapping[type[U], str]:
+    names = {update: name for name, update in kind.updates.items()}
+    assert len(names) == len(kind.updates), f"{kind.name}: a type of updates has two names"
+    return names
+
+
+def _stored_of(kind: Replicated[S, U]) -> Kind[_Stored]:
+    return Kind(name=kind.name, value=_Stored, format=kind.format, upcasts=kind.upcasts)

@@ -1,0 +1,100 @@
+"""The log of a replicated object: one segment of an id that no stream has, and a record that says it is there.
+
+The record also holds the mark: where the newest snapshot begins, which is where a new member begins to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import partial
+from typing import Final, NewType
+
+import attrs
+
+from eventproc.store.catalog import new_stream_id
+from eventproc.store.database import Tx, Watch
+from eventproc.store.model.errors import NotFound
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.records import Kind, Versioned, create, delete, find, keys
+from eventproc.store.segments import create_segments, delete_segments, segment_state, tail_offset
+
+LogId = NewType("LogId", int)
+"""Identifies a log for ever; from the same counter as the ids of streams."""
+
+SEGMENT: Final = SegmentId(0)
+"""The one segment of a log."""
+
+
+@attrs.frozen(kw_only=True)
+class Log:
+    """A log. snapshot: offset of its newest snapshot, 0 before there is one. What lies before the one before
+    that is truncated."""
+
+    log: LogId
+    snapshot: int = 0
+
+
+def _log_may_follow(before: Log | None, after: Log) -> str | None:
+    if before is not None and (before.log != after.log or before.snapshot >= after.snapshot):
+        return f"a log keeps its id, and its snapshots move on; {before} -> {after}"
+    return None
+
+
+LOG: Final = Kind(name="log", value=Log, invariant=_log_may_follow)
+
+
+def create_log(tx: Tx) -> LogId:
+    """Make an empty log and return its id, to be stored where its members find it. Two rows."""
+    log = LogId(new_stream_id(tx))
+    create(tx, LOG, _key(log), Log(log=log))
+    create_segments(tx, log, (SEGMENT,))
+    return log
+
+
+def delete_log(tx: Tx, log: LogId) -> None:
+    """Make the log unreadable at once; the reaper frees its bytes. Members get NotFound. Raises NotFound."""
+    delete(tx, LOG, get_log(tx, log))
+    delete_segments(tx, log_name(log), log)
+
+
+def list_logs(tx: Tx) -> list[LogId]:
+    """Return the ids of all logs."""
+    return [LogId(int(key)) for key in keys(tx, LOG)]
+
+
+def get_log(tx: Tx, log: LogId) -> Versioned[Log]:
+    """Return the log's record. Raises NotFound."""
+    if (record := find(tx, LOG, _key(log))) is None:
+        raise _gone(log)
+    return record
+
+
+def watch_log(log: LogId) -> Watch:
+    """Return what to subscribe to for changes of the log, its deletion included; see `Database.subscribe`."""
+    return Watch(("stream", log), partial(_tail_of, log=log))
+
+
+def log_name(log: LogId) -> str:
+    """Return what the log is called in errors."""
+    return f"log {log}"
+
+
+def tail(tx: Tx, log: LogId) -> int:
+    """Return where the log ends, behind what this transaction appended. Raises NotFound. One look-up a commit."""
+    try:
+        return tail_offset(tx, log_name(log), log, SEGMENT)
+    except NotFound:
+        raise _gone(log) from None
+
+
+def _key(log: LogId) -> str:
+    return f"{log:016d}"
+
+
+def _gone(log: LogId) -> NotFound:
+    return NotFound(kind="log", name=str(log))
+
+
+def _tail_of(tx: Tx, log: LogId) -> Hashable:
+    state = segment_state(tx, log, SEGMENT)
+    return None if state is None else state.tail

@@ -1,0 +1,45 @@
+"""A process that counts: it updates one shared ledger, and dies when it is told to.
+
+    counting.py DIRECTORY LOG NAME
+
+For each number that it reads it adds that often one to the total and a line of its own; it says what it sees then.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import anyio
+
+from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.database import open_database
+from eventproc.store.replicated import LogId
+from tests.replicated.ledgers import Add, Generate, Write, member
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def counting(line: str) -> Generate:
+    return lambda _: [Add(), Write(line)]
+
+
+async def main(directory: Path, log: LogId, name: str) -> None:
+    written = 0
+    async with open_database(directory, migrations=[SYSTEM_MIGRATION]) as db:
+        ledger = member(db, log)
+        say("open")
+        for command in sys.stdin:
+            for _ in range(int(command)):
+                line = f"{name}{written}"
+                state = await ledger.update(counting(line))
+                assert state.lines[-1] == line
+                written += 1
+            say(str(written))
+
+
+if __name__ == "__main__":
+    anyio.run(main, Path(sys.argv[1]), LogId(int(sys.argv[2])), sys.argv[3])

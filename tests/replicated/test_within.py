@@ -1,0 +1,168 @@
+"""A replicated object within transactions: no conflict, one commit with other rows, nothing wrong kept in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from eventproc.store.database import Database, Tx
+from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED, Died
+from eventproc.store.model.errors import NotFound
+from eventproc.store.replicated import Folded, LogId, append, create_log, delete_log, fold_tail, initialize
+from tests.database.worlds import World
+from tests.replicated.ledgers import (
+    LEDGER,
+    Add,
+    Ledger,
+    Write,
+    appending,
+    compacting,
+    last_ledger,
+    make_ledger,
+    member,
+    stranger,
+    writing,
+)
+
+
+class Refused(Exception):
+    """What a function under test raises on purpose."""
+
+
+def append_then_raise(log: LogId, *updates: Write | Add) -> Callable[[Tx], None]:
+    def fn(tx: Tx) -> None:
+        append(tx, log, LEDGER, updates)
+        raise Refused
+
+    return fn
+
+
+async def test_a_transaction_sees_what_it_appended_itself(db: Database) -> None:
+    def whole_life(tx: Tx) -> list[Ledger]:
+        log = create_log(tx)
+        assert fold_tail(tx, log, LEDGER) is None
+        initialize(tx, log, LEDGER, Ledger(("0",)))
+        states = [last_ledger(tx, log)]
+        for line in "ab":
+            append(tx, log, LEDGER, [Write(line)])
+            tx.flush_deferred()
+            states.append(last_ledger(tx, log))
+        return states
+
+    assert await db.write(whole_life) == [Ledger(("0",)), Ledger(("0", "a")), Ledger(("0", "a", "b"))]
+
+
+async def test_functions_of_one_group_see_what_went_before(world: World) -> None:
+    log = await make_ledger(world.db)
+    found = await world.write_together(
+        appending(log, Write("a")),
+        compacting(log),
+        appending(log, Write("b"), Write("c")),
+        appending(log, Write("d")),
+        partial(last_ledger, log=log),
+    )
+    last = await world.db.read(partial(last_ledger, log=log))
+    assert sorted(last.lines) == ["a", "b", "c", "d"]
+    for state in found:
+        assert isinstance(state, (Ledger, Folded))
+        lines = state.lines if isinstance(state, Ledger) else state.state.lines
+        assert last.lines[: len(lines)] == lines
+    assert last in found
+
+
+async def test_what_a_function_appended_before_it_raised_never_was(world: World) -> None:
+    log = await make_ledger(world.db)
+    found = await world.write_together(
+        appending(log, Write("a")), append_then_raise(log, Write("never")), appending(log, Write("b"))
+    )
+    assert isinstance(found[1], Refused)
+    state = await world.db.write(appending(log, Write("c")))
+    assert [sorted(state.lines[:2]), state.lines[2:]] == [["a", "b"], ("c",)]
+    assert await member(world.db, log).fetch() == await stranger(world.db, log).fetch() == state
+
+
+async def test_a_fold_that_refuses_an_update_keeps_it_out_of_the_log(db: Database) -> None:
+    log = await make_ledger(db)
+
+    def append_wrong(tx: Tx) -> None:
+        updates: list[Write | Add] = [Write("never"), Add("one")]  # type: ignore[arg-type]
+        append(tx, log, LEDGER, updates)
+
+    with pytest.raises(TypeError):
+        await db.write(append_wrong)
+    assert await db.write(appending(log, Add())) == Ledger(total=1)
+
+
+async def test_a_group_that_died_before_its_commit_leaves_no_state_in_memory(world: World) -> None:
+    log = await make_ledger(world.db)
+    world.faults.fail_at(WRITE_COMMIT, Died())
+    with pytest.raises(Died):
+        await world.db.write(appending(log, Write("never")))
+    assert await world.db.write(partial(last_ledger, log=log)) == Ledger()
+    assert await world.db.write(appending(log, Write("a"))) == Ledger(("a",))
+
+
+async def test_a_group_that_died_after_its_commit_is_found_in_the_log(world: World) -> None:
+    log = await make_ledger(world.db)
+    world.faults.fail_at(WRITE_COMMITTED, Died())
+    with pytest.raises(Died):
+        await world.db.write(appending(log, Write("a")))
+    assert await world.db.write(partial(last_ledger, log=log)) == Ledger(("a",))
+    assert await world.db.write(appending(log, Write("b"))) == Ledger(("a", "b"))
+
+
+async def test_members_and_transactions_change_one_object(db: Database) -> None:
+    log = await make_ledger(db)
+    one = member(db, log)
+    await one.update(writing("a"))
+    await db.write(appending(log, Write("b")))
+    assert (await one.update(lambda ledger: [Write(f"{len(ledger.lines)}")])).lines == ("a", "b", "2")
+    assert (await db.read(partial(last_ledger, log=log))).lines == ("a", "b", "2")
+
+
+async def test_other_rows_change_with_it_or_not_at_all(db: Database) -> None:
+    log, mirror = await make_ledger(db), await make_ledger(db)
+
+    def both(tx: Tx, *, refuse: bool = False) -> None:
+        append(tx, mirror, LEDGER, [Write(str(len(last_ledger(tx, log).lines)))])
+        append(tx, log, LEDGER, [Write("x")])
+        if refuse:
+            raise Refused
+
+    await db.write(both)
+    with pytest.raises(Refused):
+        await db.write(partial(both, refuse=True))
+    await db.write(both)
+    assert (await db.read(partial(last_ledger, log=log))).lines == ("x", "x")
+    assert (await db.read(partial(last_ledger, log=mirror))).lines == ("0", "1")
+
+
+async def test_what_this_process_folded_is_not_read_again(db: Database) -> None:
+    log = await make_ledger(db)
+    for line in "abc":
+        await db.write(appending(log, Write(line)))
+
+    def count_statements(tx: Tx) -> list[str]:
+        seen: list[str] = []
+        tx.connection.set_trace_callback(seen.append)
+        try:
+            append(tx, log, LEDGER, [Write("d")])
+        finally:
+            tx.connection.set_trace_callback(None)
+        return seen
+
+    statements = await db.write(count_statements)
+    assert len(statements) == 1, f"the tail is looked up, nothing else: {statements}"
+    assert (await db.read(partial(last_ledger, log=log))).lines == ("a", "b", "c", "d")
+
+
+async def test_a_log_that_is_not_there_is_not_found(db: Database) -> None:
+    log = await make_ledger(db)
+    await db.write(partial(delete_log, log=log))
+    for fn in (appending(log, Add()), partial(last_ledger, log=log), compacting(log)):
+        with pytest.raises(NotFound, match=f"log '{log}'"):
+            await db.write(fn)
+    with pytest.raises(NotFound, match=f"log '{log}'"):
+        await db.read(partial(last_ledger, log=log))
