@@ -1,4 +1,8 @@
-"""Progress of processor groups, moved in the transaction that publishes what was processed."""
+"""Progress of groups, moved in the transaction that publishes what was processed.
+
+Two ways: the system's own groups finish single events, and their host checks its `Owner`; the groups of users
+move whole segments, fenced by who owns them (`move_progress`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ from typing import TypeAlias
 import attrs
 
 from eventproc.store.database import Tx
-from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.errors import SegmentFenced
+from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.model.progress import Progress, decode_progress, encode_progress
 
 
@@ -48,6 +53,63 @@ def finish_events(tx: Tx, first: EventRef, count: int) -> None:
         moved.put(where, after)
 
 
+@attrs.frozen
+class Holding:
+    """A segment as one reader of a group owns it, in one owner epoch."""
+
+    group: str
+    reader: str
+    stream_id: int
+    segment: SegmentId
+    owner_epoch: int
+
+
+def move_progress(tx: Tx, holding: Holding, progress: Progress) -> None:
+    """Make `progress` that of the segment, if the reader still owns it. One UPDATE.
+
+    Raises SegmentFenced when it was taken from the reader since, whoever has it now.
+    """
+    done = tx.execute(
+        "UPDATE group_segment SET offset = ?, number = ?, finished = ?, moved_ms = ?"
+        " WHERE group_name = ? AND stream_id = ? AND segment = ? AND owner = ? AND owner_epoch = ?",
+        (
+            progress.offset,
+            progress.number,
+            progress_text(progress),
+            tx.now_ms,
+            holding.group,
+            holding.stream_id,
+            holding.segment,
+            holding.reader,
+            holding.owner_epoch,
+        ),
+    )
+    if done.rowcount != 1:
+        raise fenced(holding)
+
+
+def fenced(holding: Holding) -> SegmentFenced:
+    """Return the error of a reader that does not own the segment any more."""
+    return SegmentFenced(
+        group=holding.group,
+        reader=holding.reader,
+        stream_id=holding.stream_id,
+        segment=format_segment(holding.segment),
+        owner_epoch=holding.owner_epoch,
+    )
+
+
+def progress_text(progress: Progress) -> str:
+    """Return `progress` as it is stored."""
+    return json.dumps(encode_progress(progress), separators=(",", ":"))
+
+
+def progress_of_text(text: str, group: str, stream_id: int, segment: SegmentId) -> Progress:
+    """Return the progress that `text` stores, of that group on that segment. Raises CorruptRecord."""
+    key = f"progress of {group} on segment {segment} of stream {stream_id}"
+    return decode_progress(json.loads(text), key=key)
+
+
 _Where: TypeAlias = tuple[str, int, SegmentId]
 
 
@@ -72,15 +134,11 @@ class _GroupProgress:
         for where in sorted(self._moved):
             progress = self._known[where]
             tx.execute(
-                "INSERT INTO group_segment (group_name, stream_id, segment, offset, number, finished)"
-                " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
-                " SET offset = excluded.offset, number = excluded.number, finished = excluded.finished",
-                (
-                    *where,
-                    progress.offset,
-                    progress.number,
-                    json.dumps(encode_progress(progress), separators=(",", ":")),
-                ),
+                "INSERT INTO group_segment (group_name, stream_id, segment, offset, number, finished, moved_ms)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
+                " SET offset = excluded.offset, number = excluded.number, finished = excluded.finished,"
+                " moved_ms = excluded.moved_ms",
+                (*where, progress.offset, progress.number, progress_text(progress), tx.now_ms),
             )
         self._known.clear()
         self._moved.clear()
@@ -92,7 +150,4 @@ def _read(tx: Tx, where: _Where) -> Progress:
     ).fetchone()
     if row is None:
         return Progress()
-    group, stream_id, segment = where
-    return decode_progress(
-        json.loads(row[0]), key=f"progress of {group} on segment {segment} of stream {stream_id}"
-    )
+    return progress_of_text(row[0], *where)

@@ -114,7 +114,10 @@ CREATE TABLE joined (
 ) WITHOUT ROWID;
 CREATE INDEX joined_request ON joined (request);
 
--- Progress of a processor group on a segment, fenced by the epoch of its owner.
+-- Progress of a group on a segment that it has not processed to its end. `owner` is the reader that may move it,
+-- fenced by `owner_epoch`, a generation of the group, which grows with each change of owner and never comes again.
+-- `target` is the reader that shall own it. `waiting` lists the predecessors not finished yet (JSON; NULL: it may be
+-- read). `moved_ms` is when progress was last made durable. The system's own groups have no owner here.
 CREATE TABLE group_segment (
     group_name TEXT NOT NULL,
     stream_id INTEGER NOT NULL,
@@ -122,7 +125,23 @@ CREATE TABLE group_segment (
     offset INTEGER NOT NULL,
     number INTEGER NOT NULL,
     finished TEXT NOT NULL,
+    owner TEXT,
+    owner_epoch INTEGER NOT NULL DEFAULT 0,
+    target TEXT,
+    waiting TEXT,
+    moved_ms INTEGER,
     PRIMARY KEY (group_name, stream_id, segment)
+) WITHOUT ROWID;
+
+-- Readers that are members of a group. `epoch` is the generation in which one joined. `status` is for people (JSON).
+CREATE TABLE group_member (
+    group_name TEXT NOT NULL,
+    reader TEXT NOT NULL,
+    instance TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    joined_ms INTEGER NOT NULL,
+    status TEXT,
+    PRIMARY KEY (group_name, reader)
 ) WITHOUT ROWID;
 
 -- Who owns something only one instance may do. `owner_epoch` grows with each new owner.

@@ -14,6 +14,10 @@ from eventproc.store.model.advice import Fenced as Fenced
 from eventproc.store.model.advice import Rejected as Rejected
 from eventproc.store.model.advice import Retryable as Retryable
 from eventproc.store.model.advice import error as error
+from eventproc.store.model.group_errors import GroupStreamReplaced as GroupStreamReplaced
+from eventproc.store.model.group_errors import ReaderFenced as ReaderFenced
+from eventproc.store.model.group_errors import ReaderOnline as ReaderOnline
+from eventproc.store.model.group_errors import SegmentFenced as SegmentFenced
 
 
 @error

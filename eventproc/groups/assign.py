@@ -1,0 +1,69 @@
+"""Who shall read what: a pure function with fair shares and least movement (architecture.md section 7).
+
+It decides on *targets*: who shall own a segment. Owners follow them: whoever owns what has another target drains it
+and gives it back, and the target takes it. As targets are decided once, when the members or the segments change,
+and not again while segments are on their way, nothing is moved twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from eventproc.groups.keys import SegmentKey
+
+
+def assign(
+    targets: Mapping[SegmentKey, str | None],
+    readers: Collection[str],
+    owners: Mapping[SegmentKey, str | None],
+) -> dict[SegmentKey, str | None]:
+    """Return the target of each segment of `targets`; None for all when there is no reader.
+
+    targets: as they are; one that is no reader counts as None. owners: who has the segment now.
+    Shares differ by at most one; no other such assignment changes the target of fewer segments that have one; equal
+    arguments give equal results. What changes its target goes to its owner where that is fair, else to the others
+    in turn, so that a stream's segments spread. O(segments log segments).
+    """
+    if not readers:
+        return dict.fromkeys(targets)
+    kept: dict[str, list[SegmentKey]] = {reader: [] for reader in sorted(readers)}
+    free: list[SegmentKey] = []
+    for key in sorted(targets):
+        reader = targets[key]
+        (free if reader is None else kept.get(reader, free)).append(key)
+    quotas = _quotas({reader: len(keys) for reader, keys in kept.items()}, len(targets))
+    for reader, keys in kept.items():
+        # First goes what it has not taken yet: that moves nothing.
+        own = [key for key in keys if owners.get(key) == reader]
+        keys[:] = own + [key for key in keys if owners.get(key) != reader]
+        free += keys[quotas[reader] :]
+        del keys[quotas[reader] :]
+    homeless: list[SegmentKey] = []
+    for key in sorted(free):
+        owner = owners.get(key)
+        if owner is not None and owner in kept and len(kept[owner]) < quotas[owner]:
+            kept[owner].append(key)
+        else:
+            homeless.append(key)
+    _deal(homeless, kept, quotas)
+    return {key: reader for reader, keys in kept.items() for key in keys}
+
+
+def _quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
+    """Return how many segments each reader shall have: those that have most get one more, so that least moves."""
+    share, extra = divmod(total, len(counts))
+    ranked = sorted(counts, key=lambda reader: (-counts[reader], reader))
+    return {reader: share + (rank < extra) for rank, reader in enumerate(ranked)}
+
+
+def _deal(free: list[SegmentKey], kept: Mapping[str, list[SegmentKey]], quotas: Mapping[str, int]) -> None:
+    """Give one to each reader that has room, in turn, until nothing is left."""
+    dealt = iter(free)
+    left = len(free)
+    while left:
+        before = left
+        for reader, keys in kept.items():
+            if left and len(keys) < quotas[reader]:
+                keys.append(next(dealt))
+                left -= 1
+        assert left < before, f"{left} segments have no reader, and no reader has room"

@@ -1,0 +1,212 @@
+"""A group as people look at it: who reads what, how far, and how much is left. Functions of a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from eventproc.groups.keys import GroupStream, SegmentKey
+from eventproc.groups.state import GroupState
+from eventproc.groups.table import GROUP, state_of
+from eventproc.store.catalog import StoredHistory, Stream, find_stream, head_offsets
+from eventproc.store.database import Tx
+from eventproc.store.model.cuts import NOT_REACHED, StreamCut, divide
+from eventproc.store.model.errors import InvalidCut
+from eventproc.store.model.history import find_segment
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.progress import Progress
+from eventproc.store.records import get
+from eventproc.store.segments import read, segment_state
+
+
+@attrs.frozen
+class MemberDescription:
+    """A reader that is online. status: what it published last, JSON, or None. owned: number of its segments."""
+
+    reader: str
+    instance: str
+    epoch: int
+    joined_ms: int
+    status: str | None
+    owned: int
+
+
+@attrs.frozen
+class SegmentLag:
+    """A segment that the group has not finished.
+
+    owner: the reader that has it. target: the reader that shall have it. waiting: predecessors to be finished first;
+    such a segment, and one that the group has not come to (`reached` False), has no owner. offset, number: where
+    reading goes on. events, bytes: not finished; age_ms: how long ago the first of them was appended, None without
+    one. moved_ms: when progress was last made durable, wall clock.
+    """
+
+    stream: str
+    stream_id: int
+    segment: SegmentId
+    owner: str | None
+    target: str | None
+    owner_epoch: int
+    offset: int
+    number: int
+    waiting: tuple[SegmentId, ...]
+    reached: bool
+    sealed: bool
+    events: int
+    bytes: int
+    age_ms: int | None
+    moved_ms: int | None
+
+
+@attrs.frozen
+class GroupDescription:
+    """A group, of one moment. replaced: names of its streams that were deleted; the group must be reset."""
+
+    name: str
+    kind: str
+    streams: tuple[GroupStream, ...]
+    paused: bool
+    generation: int
+    created_ms: int
+    members: tuple[MemberDescription, ...]
+    segments: tuple[SegmentLag, ...]
+    replaced: tuple[str, ...]
+
+    @property
+    def events(self) -> int:
+        """Events not finished, in all segments."""
+        return sum(each.events for each in self.segments)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes not finished, in all segments."""
+        return sum(each.bytes for each in self.segments)
+
+    @property
+    def age_ms(self) -> int | None:
+        """How long ago the oldest unfinished event was appended; None when there is none."""
+        return max((each.age_ms for each in self.segments if each.age_ms is not None), default=None)
+
+
+def describe_group(tx: Tx, name: str) -> GroupDescription:
+    """Return the group as it is. Raises NotFound. A few look-ups for each segment of its streams that has events."""
+    group = get(tx, GROUP, name).value
+    state = state_of(tx, group)
+    segments: list[SegmentLag] = []
+    replaced: list[str] = []
+    moved = _moved(tx, name)
+    for each in group.streams:
+        found = find_stream(tx, each.name)
+        if found is None or found.value.stream_id != each.stream_id:
+            replaced.append(each.name)
+        else:
+            segments.extend(_of_stream(tx, found.value, state, moved))
+    return GroupDescription(
+        name=name,
+        kind=group.kind,
+        streams=group.streams,
+        paused=group.paused,
+        generation=group.generation,
+        created_ms=group.created_ms,
+        members=tuple(_members(tx, name, state)),
+        segments=tuple(segments),
+        replaced=tuple(replaced),
+    )
+
+
+def _members(tx: Tx, name: str, state: GroupState) -> Iterator[MemberDescription]:
+    rows = tx.execute("SELECT reader, status FROM group_member WHERE group_name = ?", (name,)).fetchall()
+    for reader, status in sorted(rows):
+        member = state.members[reader]
+        owned = len(state.owned_by(reader))
+        yield MemberDescription(reader, member.instance, member.epoch, member.joined_ms, status, owned)
+
+
+def _moved(tx: Tx, name: str) -> dict[SegmentKey, int | None]:
+    rows = tx.execute("SELECT stream_id, segment, moved_ms FROM group_segment WHERE group_name = ?", (name,))
+    return {(stream_id, segment): moved_ms for stream_id, segment, moved_ms in rows.fetchall()}
+
+
+def _of_stream(
+    tx: Tx, stream: Stream, state: GroupState, moved: dict[SegmentKey, int | None]
+) -> Iterator[SegmentLag]:
+    stream_id = stream.stream_id
+    known: set[SegmentId] = set()
+    for key in sorted(state.open.keys() | state.waiting.keys()):
+        if key[0] != stream_id:
+            continue
+        known.add(key[1])
+        portion = state.open.get(key)
+        progress = Progress() if portion is None else portion.progress
+        lag = _lag(tx, stream, key[1], progress)
+        yield attrs.evolve(
+            lag,
+            owner=None if portion is None else portion.owner,
+            target=None if portion is None else portion.target,
+            owner_epoch=0 if portion is None else portion.owner_epoch,
+            waiting=tuple(sorted(state.waiting.get(key, ()))),
+            moved_ms=moved.get(key),
+        )
+    for segment in _beyond(tx, stream, state, known):
+        yield attrs.evolve(_lag(tx, stream, segment, Progress()), reached=False)
+
+
+def _lag(tx: Tx, stream: Stream, segment: SegmentId, progress: Progress) -> SegmentLag:
+    found = segment_state(tx, stream.stream_id, segment)
+    events = size_bytes = 0
+    offset, number, sealed = progress.offset, progress.number, True
+    if found is not None:
+        sealed = found.sealed
+        offset, number = max(offset, found.head), max(number, found.head_number)
+        beyond = sum(high - max(low, number) for low, high, _ in progress.finished if high > number)
+        events, size_bytes = found.tail_number - number - beyond, found.tail - offset
+    return SegmentLag(
+        stream=stream.name,
+        stream_id=stream.stream_id,
+        segment=segment,
+        owner=None,
+        target=None,
+        owner_epoch=0,
+        offset=progress.offset,
+        number=progress.number,
+        waiting=(),
+        reached=True,
+        sealed=sealed,
+        events=events,
+        bytes=size_bytes,
+        age_ms=_age_ms(tx, stream.stream_id, segment, offset) if events else None,
+        moved_ms=None,
+    )
+
+
+def _age_ms(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | None:
+    runs = read(tx, stream_id, {segment: (offset, None)}, bytes_max=1).runs
+    if not runs:
+        return None
+    first = runs[0].time if runs[0].times is None else runs[0].times[0]
+    return max(tx.now_ms - first, 0)
+
+
+def _beyond(tx: Tx, stream: Stream, state: GroupState, known: set[SegmentId]) -> Iterator[SegmentId]:
+    """Yield the segments that the group will come to, and has not entered in its state yet."""
+    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)).fetchall()
+    others = [SegmentId(number) for (number,) in rows if number not in known]
+    if not others or not known:
+        return
+    offsets = {
+        segment: NOT_REACHED
+        if (stream.stream_id, segment) in state.waiting
+        else state.open[stream.stream_id, segment].progress.offset
+        for segment in known
+    }
+    history = StoredHistory(tx, stream)
+    try:
+        where = divide(StreamCut(stream.name, stream.stream_id, offsets), history)
+    except (
+        InvalidCut
+    ):  # the stream was truncated beyond some of what the group has: its head is where it goes on
+        where = divide(StreamCut(stream.name, stream.stream_id, head_offsets(tx, stream)), history)
+    for segment in sorted(others):
+        if not where.is_behind(find_segment(history, segment)):
+            yield segment

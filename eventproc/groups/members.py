@@ -1,0 +1,74 @@
+"""Who of a group's members lives: the instance's lock tells it, and within this process who is still inside `join`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from eventproc.groups.state import Member
+from eventproc.groups.table import topic_of
+from eventproc.store.database import Database, Subscription
+from eventproc.store.database.instances import is_alive
+
+POLL_MS: Final = 200
+"""Pause between two looks at the other members: how long a dead one's segments wait. Each look costs 7 us a member;
+lower is no use, as a death is rare, higher makes others wait for the events of the dead."""
+
+
+class Present:
+    """The memberships of this opening of the database: who is inside its `join` at this moment."""
+
+    def __init__(self) -> None:
+        self._present: dict[tuple[str, str, int], Subscription] = {}
+        self._joining: set[tuple[str, str]] = set()
+
+    @contextmanager
+    def joining(self, group: str, reader: str) -> Iterator[bool]:
+        """Within the block the reader counts as alive in whatever epoch; yields False if it is joining already."""
+        if (group, reader) in self._joining:
+            yield False
+            return
+        self._joining.add((group, reader))
+        try:
+            yield True
+        finally:
+            self._joining.discard((group, reader))
+
+    def add(self, group: str, reader: str, epoch: int, changes: Subscription) -> None:
+        """Count the membership as alive from now on."""
+        self._present[group, reader, epoch] = changes
+
+    def discard(self, group: str, reader: str, epoch: int) -> None:
+        """The membership ended, whether it could say so in the database or not: wake the others, who look."""
+        if self._present.pop((group, reader, epoch), None) is None:
+            return
+        for (other, _, _), changes in self._present.items():
+            if other == group:
+                changes.notify(topic_of(group))
+
+    def has(self, group: str, reader: str, epoch: int) -> bool:
+        """Return whether that membership is alive. Also called on the writer's thread: look-ups, no change."""
+        return (group, reader, epoch) in self._present
+
+    def is_joining(self, group: str, reader: str) -> bool:
+        """Return whether the reader's joining is under way; called as `has`."""
+        return (group, reader) in self._joining
+
+
+def is_dead(db: Database, group: str, reader: str, member: Member) -> bool:
+    """Return whether the member will never say anything again. About 7 us for one of another process."""
+    if member.instance == db.instance_id:
+        return not db.shared.get(Present).has(group, reader, member.epoch)
+    # Without a directory there is no other process: nobody can know.
+    return db.path is not None and not is_alive(db.path, member.instance)
+
+
+def dead_among(db: Database, group: str, members: Mapping[str, Member], *, but: str) -> tuple[str, ...]:
+    """Return the readers that are dead, `but` excepted."""
+    present = db.shared.get(Present)
+    return tuple(
+        reader
+        for reader, member in members.items()
+        if reader != but and not present.is_joining(group, reader) and is_dead(db, group, reader, member)
+    )

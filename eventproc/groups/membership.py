@@ -1,0 +1,345 @@
+"""Membership of a reader in a group: what it owns, what is due to it, what it has to give back.
+
+What the group decided lies in its rows; a membership only follows them. It is refreshed when its user is ready for
+that, so that nothing is lost or gained in the middle of something. A segment that was lost and came back under a
+new owner epoch is dropped by one refresh and acquired by the next: whoever looks after each refresh stops what it
+was doing with it.
+
+Who dies between any two transactions leaves a row that names its instance; the others see that the instance is dead
+and give what it owned to nobody, at its durable progress (`Left`); then they acquire it.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Protocol
+
+import anyio
+import attrs
+
+from eventproc.groups.change import verify_streams
+from eventproc.groups.keys import Assigned, SegmentKey
+from eventproc.groups.members import POLL_MS, Present, dead_among, is_dead
+from eventproc.groups.state import GroupState, Member
+from eventproc.groups.table import GROUP, Group, change, members_of, state_of, topic_of, watch_group
+from eventproc.groups.updates import Acquired, Completed, Joined, Left, Released, Update
+from eventproc.store.catalog import StoredHistory, get_stream
+from eventproc.store.database import Database, Subscription, Tx
+from eventproc.store.database.instances import pid_of
+from eventproc.store.model.arguments import refused, text_of
+from eventproc.store.model.errors import EventprocError, ReaderFenced, ReaderOnline
+from eventproc.store.model.history import successors
+from eventproc.store.model.progress import Progress
+from eventproc.store.progress import Holding, fenced, move_progress
+from eventproc.store.records import find, get
+from eventproc.store.segments import segment_state
+
+LOG = logging.getLogger("eventproc.groups")
+
+READER_CHARS_MAX = 255
+"""Characters of a reader's id: it stands in every row of what it owns."""
+
+
+class Membership(Protocol):
+    """A reader's part in a group, as those see it who process its events. Used by one task at a time."""
+
+    group: str
+    reader: str
+
+    @property
+    @abstractmethod
+    def owned(self) -> Mapping[SegmentKey, Assigned]:
+        """The segments that are this reader's, as of the last refresh; progress as it was when acquired."""
+
+    @property
+    @abstractmethod
+    def surplus(self) -> frozenset[SegmentKey]:
+        """Those of `owned` that shall go to others: to be drained, made durable and released."""
+
+    @property
+    @abstractmethod
+    def paused(self) -> bool:
+        """Whether somebody paused the group."""
+
+    @abstractmethod
+    async def refresh(self) -> None:
+        """Acquire what is due to this reader, drop what it lost. One read when there is nothing to do.
+
+        A reader that was expired finds `owned` empty, and has joined again. Raises ReaderFenced when another process
+        reads under its id, NotFound when the group was deleted.
+        """
+
+    @abstractmethod
+    async def wait_change(self, timeout_ms: int | None = None) -> None:
+        """Return when a refresh may give something else: the group changed, or a member died."""
+
+    @abstractmethod
+    async def release(self, keys: Collection[SegmentKey]) -> None:
+        """Give back segments that were drained and made durable; those that were lost are dropped."""
+
+    @abstractmethod
+    def move(self, tx: Tx, moved: Mapping[SegmentKey, Progress]) -> None:
+        """Make progress durable with the rest of `tx`, an UPDATE a segment. Raises SegmentFenced."""
+
+    @abstractmethod
+    def complete(self, tx: Tx, key: SegmentKey) -> None:
+        """Say that a sealed segment was processed to its end, to which `move` has moved it. Raises SegmentFenced.
+
+        Those of its successors open that waited for nothing else. NotFound when nobody knows them any more: the
+        stream was truncated beyond them.
+        """
+
+    @abstractmethod
+    def publish(self, tx: Tx, status: str) -> None:
+        """Write what people may want to know of this reader: JSON."""
+
+
+@attrs.frozen
+class _View:
+    """What one read of the group's rows tells a member."""
+
+    group: Group
+    members: dict[str, Member]
+    state: GroupState | None
+    """None: nothing changed since the generation that was asked about."""
+
+
+class GroupMember(Membership):
+    """See `Membership`; made by `join`."""
+
+    def __init__(self, db: Database, group: str, reader: str, changes: Subscription) -> None:
+        self.group = group
+        self.reader = reader
+        self.epoch = 0
+        self._db = db
+        self._changes = changes
+        self._generation = -1
+        self._members: dict[str, Member] = {}
+        self._owned: Mapping[SegmentKey, Assigned] = MappingProxyType({})
+        self._surplus: frozenset[SegmentKey] = frozenset()
+        self._paused = False
+
+    @property
+    def owned(self) -> Mapping[SegmentKey, Assigned]:
+        """See `Membership.owned`."""
+        return self._owned
+
+    @property
+    def surplus(self) -> frozenset[SegmentKey]:
+        """See `Membership.surplus`."""
+        return self._surplus
+
+    @property
+    def paused(self) -> bool:
+        """See `Membership.paused`."""
+        return self._paused
+
+    async def refresh(self) -> None:
+        """See `Membership.refresh`."""
+        view = await self._db.read(self._look)
+        dead = dead_among(self._db, self.group, view.members, but=self.reader)
+        own = view.members.get(self.reader)
+        if own is None or own.epoch != self.epoch:
+            await self._join_again()
+            return
+        state = view.state
+        if dead or (state is not None and self._fresh(state)):
+            state = await self._db.write(self._acquire)
+        if state is not None:
+            self._follow(state)
+
+    async def wait_change(self, timeout_ms: int | None = None) -> None:
+        """See `Membership.wait_change`."""
+        clock = self._db.clock
+        until_ms = None if timeout_ms is None else clock.monotonic_ms() + timeout_ms
+        while True:
+            left_ms = None if until_ms is None else until_ms - clock.monotonic_ms()
+            pause_ms = left_ms
+            if self._db.path is not None:  # in memory nobody dies without being seen to
+                pause_ms = POLL_MS if left_ms is None else min(POLL_MS, left_ms)
+            changed = await self._changes.wait(pause_ms)
+            expired = left_ms is not None and left_ms <= (pause_ms or 0)
+            if changed or expired or dead_among(self._db, self.group, self._members, but=self.reader):
+                return
+
+    async def release(self, keys: Collection[SegmentKey]) -> None:
+        """See `Membership.release`."""
+        wanted = {key: self._owned[key] for key in keys if key in self._owned}
+        if wanted:
+            await self._db.write(lambda tx: self._release(tx, wanted))
+            self._drop(wanted)
+
+    def move(self, tx: Tx, moved: Mapping[SegmentKey, Progress]) -> None:
+        """See `Membership.move`."""
+        for key, progress in moved.items():
+            move_progress(tx, self._holding(key), progress)
+
+    def complete(self, tx: Tx, key: SegmentKey) -> None:
+        """See `Membership.complete`."""
+        holding = self._holding(key)
+        stream_id, segment = key
+        group = get(tx, GROUP, self.group).value
+        portion = state_of(tx, group).open.get(key)
+        if portion is None or (portion.owner, portion.owner_epoch) != (self.reader, holding.owner_epoch):
+            raise fenced(holding)
+        state = segment_state(tx, stream_id, segment)
+        name = self._owned[key].stream
+        stream = get_stream(tx, name, stream_id=stream_id).value
+        assert state is None or (state.sealed and portion.progress.offset >= state.tail), (
+            f"segment {segment} of {name} goes on to {state} and is finished only to {portion.progress}"
+        )
+        following = successors(StoredHistory(tx, stream), segment)
+        change(tx, self.group, Completed(self.reader, key, tuple(following.items())))
+        tx.after(lambda: self._drop([key]))
+
+    def publish(self, tx: Tx, status: str) -> None:
+        """See `Membership.publish`."""
+        tx.execute(
+            "UPDATE group_member SET status = ? WHERE group_name = ? AND reader = ? AND epoch = ?",
+            (status, self.group, self.reader, self.epoch),
+        )
+
+    async def join(self) -> None:
+        """Come online. Raises ReaderOnline, NotFound, GroupStreamReplaced."""
+        present = self._db.shared.get(Present)
+        present.discard(self.group, self.reader, self.epoch)
+        with present.joining(self.group, self.reader) as alone:
+            if not alone:
+                raise ReaderOnline(group=self.group, reader=self.reader, pid=None)
+            joined = await self._db.write(self._join)
+            self.epoch = joined.members[self.reader].epoch
+            present.add(self.group, self.reader, self.epoch, self._changes)
+        self._members = dict(joined.members)
+
+    async def leave(self) -> None:
+        """Go offline; what is still owned is given back at its durable progress. Not being a member is fine."""
+        try:
+            await self._db.write(self._leave)
+        finally:
+            self._drop(list(self._owned))
+            self._db.shared.get(Present).discard(self.group, self.reader, self.epoch)
+
+    async def _join_again(self) -> None:
+        self._drop(list(self._owned))
+        self._generation = -1
+        LOG.warning("%s: reader %r was taken for dead; it joins again", self.group, self.reader)
+        try:
+            await self.join()
+        except ReaderOnline as online:
+            raise ReaderFenced(group=self.group, reader=self.reader) from online
+
+    def _look(self, tx: Tx) -> _View:
+        group = get(tx, GROUP, self.group).value
+        if group.generation == self._generation:
+            return _View(group, self._members, None)
+        state = state_of(tx, group)
+        return _View(group, dict(state.members), state)
+
+    def _fresh(self, state: GroupState) -> tuple[SegmentKey, ...]:
+        """Return what is due to this reader, but what it still believes to own."""
+        return tuple(key for key in state.due_to(self.reader) if key not in self._owned)
+
+    def _acquire(self, tx: Tx) -> GroupState:
+        """Expire who is dead, and take what is due to this reader."""
+        state = change(tx, self.group)
+        if (own := state.members.get(self.reader)) is None or own.epoch != self.epoch:
+            return state
+        dead = dead_among(self._db, self.group, state.members, but=self.reader)
+        if dead:
+            LOG.info("%s: %s died; its segments go to others", self.group, ", ".join(dead))
+            state = change(tx, self.group, *map(Left, dead))
+        if keys := self._fresh(state):
+            state = change(tx, self.group, Acquired(self.reader, keys))
+        return state
+
+    def _join(self, tx: Tx) -> GroupState:
+        group = get(tx, GROUP, self.group).value
+        verify_streams(tx, group)
+        updates: list[Update] = []
+        if (known := members_of(tx, self.group).get(self.reader)) is not None:
+            if not is_dead(self._db, self.group, self.reader, known):
+                pid = None if self._db.path is None else pid_of(self._db.path, known.instance)
+                raise ReaderOnline(group=self.group, reader=self.reader, pid=pid)
+            updates.append(Left(self.reader))
+        updates.append(Joined(self.reader, self._db.instance_id, tx.now_ms))
+        return change(tx, self.group, *updates)
+
+    def _leave(self, tx: Tx) -> None:
+        if find(tx, GROUP, self.group) is None:
+            return
+        own = members_of(tx, self.group).get(self.reader)
+        if own is not None and own.epoch == self.epoch:
+            change(tx, self.group, Left(self.reader))
+
+    def _release(self, tx: Tx, wanted: Mapping[SegmentKey, Assigned]) -> None:
+        state = change(tx, self.group)
+        still = tuple(
+            (key, state.open[key].progress)
+            for key, assigned in wanted.items()
+            if key in state.open
+            and (state.open[key].owner, state.open[key].owner_epoch) == (self.reader, assigned.owner_epoch)
+        )
+        if still:
+            change(tx, self.group, Released(self.reader, still))
+
+    def _follow(self, state: GroupState) -> None:
+        """Make `owned` what the state says; what came back in the same moment as it was lost is lost first."""
+        names = {stream.stream_id: stream.name for stream in state.streams}
+        owned: dict[SegmentKey, Assigned] = {}
+        came_back = False
+        for key, portion in state.owned_by(self.reader).items():
+            before = self._owned.get(key)
+            if before is None:
+                owned[key] = Assigned(names[key[0]], *key, portion.owner_epoch, portion.progress)
+            elif before.owner_epoch == portion.owner_epoch:
+                owned[key] = before
+            else:
+                came_back = True
+        self._owned = MappingProxyType(owned)
+        self._surplus = frozenset(key for key in owned if state.open[key].target != self.reader)
+        self._members = dict(state.members)
+        self._paused = state.paused
+        self._generation = -1 if came_back or self._fresh(state) else state.generation
+        if self._generation < 0:
+            self._changes.notify(topic_of(self.group))
+
+    def _drop(self, keys: Iterable[SegmentKey]) -> None:
+        gone = set(keys)
+        self._owned = MappingProxyType({key: each for key, each in self._owned.items() if key not in gone})
+        self._surplus -= gone
+
+    def _holding(self, key: SegmentKey) -> Holding:
+        stream_id, segment = key
+        owned = self._owned.get(key)
+        epoch = -1 if owned is None else owned.owner_epoch
+        holding = Holding(self.group, self.reader, stream_id, segment, epoch)
+        if owned is None:
+            raise fenced(holding)
+        return holding
+
+
+@asynccontextmanager
+async def join(db: Database, group: str, reader: str) -> AsyncIterator[Membership]:
+    """Be a reader of the group for as long as the block runs; nothing is owned before the first `refresh`.
+
+    reader: unique among those online; a dead one's id is taken over. Leaving gives everything back, at its durable
+    progress. Raises ReaderOnline, NotFound, GroupStreamReplaced, InvalidArgument.
+    """
+    if not text_of("reader", reader) or len(reader) > READER_CHARS_MAX:
+        raise refused("reader", reader, f"it must have 1 to {READER_CHARS_MAX} characters")
+    with db.subscribe([watch_group(group)]) as changes:
+        member = GroupMember(db, group, reader, changes)
+        await member.join()
+        try:
+            yield member
+        finally:
+            with anyio.CancelScope(shield=True):
+                try:
+                    await member.leave()
+                except EventprocError as why:
+                    # The others will see it dead, or the database is gone for all.
+                    LOG.warning("%s: reader %r could not say good-bye: %s", group, reader, why)

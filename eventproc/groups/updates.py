@@ -1,0 +1,92 @@
+"""What can happen to a group, as values: its log is made of them, and `state.apply` says what each one means."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import attrs
+
+from eventproc.groups.keys import GroupStream, SegmentKey
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.progress import Progress
+
+Position: TypeAlias = tuple[SegmentKey, Progress]
+"""How far a segment is finished."""
+
+Waiting: TypeAlias = tuple[SegmentId, tuple[SegmentId, ...]]
+"""A segment that is not open yet, and those of its predecessors that are not finished."""
+
+
+@attrs.frozen
+class Opening:
+    """Where a group begins in a stream: at `held`, and later in `waiting`."""
+
+    stream: GroupStream
+    held: tuple[tuple[SegmentId, Progress], ...]
+    waiting: tuple[Waiting, ...] = ()
+
+
+@attrs.frozen
+class Joined:
+    """A reader came online. Ids are unique among those online."""
+
+    reader: str
+    instance: str
+    joined_ms: int
+
+
+@attrs.frozen
+class Left:
+    """A reader left, died, or was declared offline; what it owned stands at `positions`, unowned."""
+
+    reader: str
+    positions: tuple[Position, ...] = ()
+
+
+@attrs.frozen
+class Acquired:
+    """A reader took segments that nobody had and that it shall have."""
+
+    reader: str
+    keys: tuple[SegmentKey, ...]
+
+
+@attrs.frozen
+class Released:
+    """A reader gave back segments that it owned, finished up to `positions`."""
+
+    reader: str
+    positions: tuple[Position, ...]
+
+
+@attrs.frozen
+class Completed:
+    """A segment was processed to its end. successors: what took over, each with all it took over from."""
+
+    reader: str
+    key: SegmentKey
+    successors: tuple[Waiting, ...]
+
+
+@attrs.frozen
+class StreamAdded:
+    """The group reads one more stream."""
+
+    opening: Opening
+
+
+@attrs.frozen
+class Reset:
+    """The group begins anew: nobody owns anything, readers stay online. Its streams may be others, or new ones."""
+
+    openings: tuple[Opening, ...]
+
+
+@attrs.frozen
+class PauseSet:
+    """Somebody paused the group, or let it go on."""
+
+    paused: bool
+
+
+Update: TypeAlias = Joined | Left | Acquired | Released | Completed | StreamAdded | Reset | PauseSet

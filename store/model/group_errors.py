@@ -1,0 +1,63 @@
+"""Errors of reader groups; `errors` is where everyone imports them from."""
+
+from __future__ import annotations
+
+from eventproc.store.model.advice import Fenced, Rejected, error
+
+
+@error
+class ReaderOnline(Rejected):
+    """A live process reads under that id; ids are unique within a group."""
+
+    group: str
+    reader: str
+    pid: int | None
+
+    def __str__(self) -> str:
+        who = f"process {self.pid}" if self.pid is not None else "a live process"
+        return (
+            f"{self.group}: reader {self.reader!r} is online in {who}; use another id, or end that one first"
+        )
+
+
+@error
+class GroupStreamReplaced(Rejected):
+    """A stream of the group was deleted; what has its name now is another one, or nothing."""
+
+    group: str
+    stream: str
+    stream_id: int
+    current_id: int | None
+
+    def __str__(self) -> str:
+        now = f"is now stream {self.current_id}" if self.current_id is not None else "is gone"
+        return (
+            f"{self.group} reads stream {self.stream_id} of {self.stream}, which was deleted; the name {now}. "
+            f"Reset the group by name to go on (`eventproc group reset {self.group}`)"
+        )
+
+
+@error
+class SegmentFenced(Fenced):
+    """A segment of a group was taken from the reader that believed to own it; nothing was written."""
+
+    group: str
+    reader: str
+    stream_id: int
+    segment: str
+    owner_epoch: int
+
+    def __str__(self) -> str:
+        what = f"segment {self.segment} of stream {self.stream_id}"
+        return f"{self.group}: {what} was taken from reader {self.reader!r} (owner epoch {self.owner_epoch})"
+
+
+@error
+class ReaderFenced(Fenced):
+    """Another process reads under this reader's id since: this one was taken for dead, or was expired by hand."""
+
+    group: str
+    reader: str
+
+    def __str__(self) -> str:
+        return f"{self.group}: reader {self.reader!r} was taken over by another process; nothing was written"

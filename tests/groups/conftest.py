@@ -1,0 +1,23 @@
+"""Each test of this folder runs on both forms of the database unless it says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import eventproc
+from eventproc.runtime import Eventproc
+from tests.support.stores import anyio_backend, form
+
+__all__ = ["anyio_backend", "form"]
+
+
+@pytest.fixture
+async def ep(form: str, tmp_path: Path) -> AsyncIterator[Eventproc]:
+    """An open system with a scope "s"."""
+    opening = eventproc.open(tmp_path / "store") if form == "file" else eventproc.open_memory()
+    async with opening as ep:
+        await ep.create_scope("s")
+        yield ep

@@ -1,0 +1,73 @@
+"""What tests do with groups: make one, and be a member that processes what it owns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from eventproc import ScalingPolicy, Stream
+from eventproc.groups import GroupStart, Membership, SegmentKey, ensure_group
+from eventproc.groups.state import GroupState
+from eventproc.groups.table import GROUP, state_of
+from eventproc.runtime import Eventproc
+from eventproc.store.database import Database, Tx
+from eventproc.store.model.ids import SegmentId, segment_id
+from eventproc.store.model.progress import Progress
+from eventproc.store.records import get
+from eventproc.store.segments import segment_state
+
+GROUP_NAME = "s/g"
+
+
+async def make(ep: Eventproc, segments: int, *, start: GroupStart = "head") -> Stream:
+    stream = await ep.create_stream("s/t", scaling=ScalingPolicy.fixed(segments))
+    await ep.db.write(partial(ensure_group, name=GROUP_NAME, streams=["s/t"], start=start))
+    return stream
+
+
+async def state_now(db: Database) -> GroupState:
+    def read(tx: Tx) -> GroupState:
+        state = state_of(tx, get(tx, GROUP, GROUP_NAME).value)
+        state.check()
+        return state
+
+    return await db.read(read)
+
+
+async def settle(members: Iterable[Membership]) -> None:
+    """Let each member follow what the group decided until nothing changes."""
+    members = list(members)
+    before: object = None
+    while (now := [(member.owned, member.surplus) for member in members]) != before:
+        before = now
+        for member in members:
+            await member.refresh()
+            await member.release(member.surplus)
+
+
+def shares(members: Iterable[Membership]) -> list[int]:
+    return [len(member.owned) for member in members]
+
+
+def end_of(tx: Tx, key: SegmentKey) -> Progress:
+    state = segment_state(tx, *key)
+    assert state is not None
+    return Progress(state.tail_number, state.tail)
+
+
+async def finish(db: Database, member: Membership, key: SegmentKey) -> None:
+    """Process a sealed segment to its end."""
+
+    def publish(tx: Tx) -> None:
+        member.move(tx, {key: end_of(tx, key)})
+        member.complete(tx, key)
+
+    await db.write(publish)
+
+
+def key_of(stream: Stream, number: int, epoch: int = 0) -> SegmentKey:
+    return stream.stream_id, segment_id(number, epoch)
+
+
+def segments_of(member: Membership) -> set[SegmentId]:
+    return {segment for _, segment in member.owned}

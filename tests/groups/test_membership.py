@@ -1,0 +1,362 @@
+"""Members of a group: they share, hand over, take over from the dead, and are fenced."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from functools import partial
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc import ScalingPolicy
+from eventproc.groups import (
+    GroupStart,
+    add_stream,
+    delete_group,
+    describe_group,
+    ensure_group,
+    expire_reader,
+    join,
+    list_groups,
+    set_paused,
+    watch_group,
+)
+from eventproc.groups.members import Present
+from eventproc.groups.membership import GroupMember
+from eventproc.runtime import Eventproc
+from eventproc.store.model.errors import (
+    AlreadyExists,
+    GroupStreamReplaced,
+    InvalidArgument,
+    NotFound,
+    ReaderFenced,
+    ReaderOnline,
+    SegmentFenced,
+)
+from eventproc.store.model.progress import Progress
+from tests.groups.members import (
+    GROUP_NAME,
+    finish,
+    key_of,
+    make,
+    segments_of,
+    settle,
+    shares,
+    state_now,
+)
+
+
+@pytest.mark.acceptance("E2", differs="all that is due is given at once, without windows of time")
+async def test_readers_that_come_get_their_share_and_then_nothing_moves(ep: Eventproc) -> None:
+    await make(ep, 6)
+    async with AsyncExitStack() as stack:
+        members = []
+        for reader, settled in ("a", [6]), ("b", [3, 3]), ("c", [2, 2, 2]):
+            members.append(await stack.enter_async_context(join(ep.db, GROUP_NAME, reader)))
+            await settle(members)
+            assert shares(members) == settled
+        before = await state_now(ep.db)
+        for _ in range(3):
+            await settle(members)
+        assert await state_now(ep.db) == before
+
+
+async def test_a_reader_that_joins_waits_until_what_is_due_to_it_is_released(ep: Eventproc) -> None:
+    await make(ep, 2)
+    async with join(ep.db, GROUP_NAME, "a") as a:
+        await a.refresh()
+        async with join(ep.db, GROUP_NAME, "b") as b:
+            await b.refresh()
+            assert shares([a, b]) == [2, 0]
+            await a.refresh()
+            assert len(a.surplus) == 1
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(b.wait_change)
+                await a.release(a.surplus)
+            await b.refresh()
+            assert shares([a, b]) == [1, 1]
+            assert not a.owned.keys() & b.owned.keys()
+        await a.wait_change()
+        await a.refresh()
+        assert shares([a]) == [2]
+
+
+@pytest.mark.acceptance("E4")
+async def test_of_two_that_want_one_segment_exactly_one_gets_it(ep: Eventproc) -> None:
+    await make(ep, 1)
+    async with join(ep.db, GROUP_NAME, "a") as a, join(ep.db, GROUP_NAME, "b") as b:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(a.refresh)
+            tasks.start_soon(b.refresh)
+        assert sorted(shares([a, b])) == [0, 1]
+
+
+async def test_progress_goes_with_the_segment_to_its_next_owner(ep: Eventproc) -> None:
+    stream = await make(ep, 1)
+    key = key_of(stream, 0)
+    async with join(ep.db, GROUP_NAME, "a") as a:
+        await a.refresh()
+        progress = Progress(3, 30, ((5, 6, 60),))
+        await ep.db.write(lambda tx: a.move(tx, {key: progress}))
+    async with join(ep.db, GROUP_NAME, "b") as b:
+        await b.refresh()
+        assert b.owned[key].progress == progress
+
+
+@pytest.mark.acceptance("E1")
+async def test_after_a_merge_the_successor_opens_when_all_predecessors_are_finished(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t")
+    left, right = await stream.split(0)
+    await ep.db.write(partial(ensure_group, name=GROUP_NAME, streams=["s/t"], start="tail"))
+    async with join(ep.db, GROUP_NAME, "a") as a, join(ep.db, GROUP_NAME, "b") as b:
+        await settle([a, b])
+        merged = await stream.merge(left, right)
+        first, second = (a, b) if left in segments_of(a) else (b, a)
+        await finish(ep.db, first, (stream.stream_id, left))
+        await settle([a, b])
+        assert merged not in segments_of(a) | segments_of(b)
+        assert (await state_now(ep.db)).waiting == {(stream.stream_id, merged): {right}}
+        await finish(ep.db, second, (stream.stream_id, right))
+        await settle([a, b])
+        assert merged in segments_of(a) | segments_of(b)
+
+
+@pytest.mark.acceptance("E1")
+async def test_after_a_split_all_parts_open_at_once_and_are_shared(ep: Eventproc) -> None:
+    stream = await make(ep, 1)
+    async with join(ep.db, GROUP_NAME, "a") as a, join(ep.db, GROUP_NAME, "b") as b:
+        await settle([a, b])
+        parts = await stream.split(0, 2)
+        owner = a if a.owned else b
+        await finish(ep.db, owner, key_of(stream, 0))
+        await settle([a, b])
+        assert shares([a, b]) == [1, 1]
+        assert segments_of(a) | segments_of(b) == set(parts)
+
+
+async def test_a_chain_of_splits_and_merges_is_walked_to_its_end(ep: Eventproc) -> None:
+    stream = await make(ep, 1)
+    for _ in range(3):
+        await stream.split((await stream.segments())[0].id)
+        ids = [segment.id for segment in await stream.segments()]
+        await stream.merge(*ids[-2:])
+    last = {segment.id for segment in await stream.segments()}
+    async with join(ep.db, GROUP_NAME, "a") as a:
+        await a.refresh()
+        while segments_of(a) != last:
+            for key in [key for key in a.owned if key[1] not in last]:
+                await finish(ep.db, a, key)
+            await a.refresh()
+        assert (await state_now(ep.db)).waiting == {}
+
+
+async def test_the_end_of_a_sealed_stream_leaves_nothing_to_own(ep: Eventproc) -> None:
+    stream = await make(ep, 1)
+    await stream.seal()
+    async with join(ep.db, GROUP_NAME, "a") as a:
+        await a.refresh()
+        await finish(ep.db, a, key_of(stream, 0))
+        assert not a.owned
+        await a.refresh()
+        assert not a.owned
+
+
+async def test_a_segment_that_is_not_read_to_its_end_cannot_be_completed(ep: Eventproc) -> None:
+    stream = await make(ep, 1)
+    async with stream.writer() as writer:
+        await writer.write(b"x")
+    async with join(ep.db, GROUP_NAME, "a") as a:
+        await a.refresh()
+        with pytest.raises(AssertionError, match="goes on to"):
+            await ep.db.write(lambda tx: a.complete(tx, key_of(stream, 0)))
+
+
+async def test_an_expired_reader_can_neither_move_nor_complete_and_joins_again(ep: Eventproc) -> None:
+    stream = await make(ep, 1)
+    key = key_of(stream, 0)
+    async with join(ep.db, GROUP_NAME, "a") as a:
+        await a.refresh()
+        epoch = a.owned[key].owner_epoch
+        await ep.db.write(lambda tx: a.move(tx, {key: Progress(1, 10)}))
+        await ep.db.write(partial(expire_reader, group=GROUP_NAME, reader="a"))
+        with pytest.raises(SegmentFenced) as fenced:
+            await ep.db.write(lambda tx: a.move(tx, {key: Progress(2, 20)}))
+        assert (fenced.value.reader, fenced.value.segment, fenced.value.owner_epoch) == ("a", "0.0", epoch)
+        with pytest.raises(SegmentFenced):
+            await ep.db.write(lambda tx: a.complete(tx, key))
+        await a.refresh()
+        assert not a.owned
+        await a.refresh()
+        assert a.owned[key].owner_epoch > epoch
+        assert a.owned[key].progress == Progress(1, 10)
+
+
+async def test_what_was_lost_and_came_back_is_dropped_once(ep: Eventproc) -> None:
+    stream = await make(ep, 1)
+    key = key_of(stream, 0)
+    async with join(ep.db, GROUP_NAME, "b") as b:
+        await b.refresh()
+        before = b.owned[key]
+        await b.release([key])
+        await b.refresh()
+        assert b.owned[key].owner_epoch > before.owner_epoch
+
+
+async def test_an_id_that_is_online_is_refused(ep: Eventproc) -> None:
+    await make(ep, 1)
+    async with join(ep.db, GROUP_NAME, "a"):
+        with pytest.raises(ReaderOnline):
+            async with join(ep.db, GROUP_NAME, "a"):
+                pass
+    async with join(ep.db, GROUP_NAME, "a") as again:
+        await again.refresh()
+        assert shares([again]) == [1]
+
+
+async def test_the_reader_that_another_one_expired_is_told_when_its_id_is_taken(ep: Eventproc) -> None:
+    await make(ep, 1)
+    async with join(ep.db, GROUP_NAME, "a") as first:
+        await ep.db.write(partial(expire_reader, group=GROUP_NAME, reader="a"))
+        async with join(ep.db, GROUP_NAME, "a"):
+            with pytest.raises(ReaderFenced):
+                await first.refresh()
+
+
+async def test_a_stream_that_is_added_is_read_from_its_head(ep: Eventproc) -> None:
+    await make(ep, 1)
+    more = await ep.create_stream("s/more")
+    async with join(ep.db, GROUP_NAME, "a") as a:
+        await a.refresh()
+        await ep.db.write(partial(add_stream, group=GROUP_NAME, stream="s/more"))
+        await a.wait_change()
+        await a.refresh()
+        assert a.owned[key_of(more, 0)].stream == "s/more"
+        await ep.db.write(partial(add_stream, group=GROUP_NAME, stream="s/more"))
+        await ep.db.write(partial(ensure_group, name=GROUP_NAME, streams=["s/t"]))
+
+
+async def test_pausing_is_seen_by_members(ep: Eventproc) -> None:
+    await make(ep, 1)
+    async with join(ep.db, GROUP_NAME, "a") as a:
+        await a.refresh()
+        for paused in True, False:
+            await ep.db.write(partial(set_paused, name=GROUP_NAME, paused=paused))
+            await a.wait_change()
+            await a.refresh()
+            assert a.paused is paused
+            assert len(a.owned) == 1
+
+
+async def test_a_group_that_differs_is_refused_and_an_equal_one_is_fine(ep: Eventproc) -> None:
+    await make(ep, 1)
+    await ep.create_stream("s/other")
+    await ep.db.write(partial(ensure_group, name=GROUP_NAME, streams=["s/t"], start="tail"))
+    with pytest.raises(AlreadyExists) as differs:
+        await ep.db.write(partial(ensure_group, name=GROUP_NAME, streams=["s/other"], kind="readers"))
+    assert differs.value.differing == ("streams", "kind")
+    with pytest.raises(NotFound):
+        await ep.db.write(partial(ensure_group, name="s/h", streams=["s/none"]))
+    with pytest.raises(InvalidArgument):
+        await ep.db.write(partial(ensure_group, name="s/h", streams=[]))
+
+
+async def test_a_group_begins_where_it_is_told(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
+    async with stream.writer() as writer:
+        for number in range(4):
+            await writer.write(b"%d" % number, key=str(number))
+    middle = await stream.tail()
+    async with stream.writer() as writer:
+        await writer.write(b"more", key="0")
+    starts: dict[str, GroupStart] = {
+        "s/head": "head",
+        "s/tail": "tail",
+        "s/cut": middle,
+        "s/cuts": {"s/t": middle},
+        "s/time": 0,
+    }
+    left = {"s/head": 5, "s/tail": 0, "s/cut": 1, "s/cuts": 1, "s/time": 5}
+    for name, start in starts.items():
+        await ep.db.write(partial(ensure_group, name=name, streams=["s/t"], start=start))
+        assert (await ep.db.read(partial(describe_group, name=name))).events == left[name]
+    assert [group.name for group in await ep.db.read(list_groups)] == sorted(starts)
+
+
+async def test_lag_counts_what_is_not_finished_also_in_segments_not_reached(ep: Eventproc) -> None:
+    stream = await make(ep, 1)
+    async with stream.writer() as writer:
+        for number in range(10):
+            await writer.write(b"%d" % number, key=str(number))
+        await stream.split(0)
+        for number in range(5):
+            await writer.write(b"%d" % number, key=str(number))
+    async with join(ep.db, GROUP_NAME, "a") as a:
+        await a.refresh()
+        await ep.db.write(lambda tx: a.move(tx, {key_of(stream, 0): Progress(2, 18, ((4, 7, 63),))}))
+        await ep.db.write(lambda tx: a.publish(tx, '{"in_flight": 3}'))
+        found = await ep.db.read(partial(describe_group, name=GROUP_NAME))
+        assert found.events == 10 - 2 - 3 + 5
+        assert found.bytes == 8 * 9 + 5 * 9
+        assert found.age_ms is not None
+        assert [each.reached for each in found.segments] == [True, False, False]
+        assert [(each.reader, each.owned, each.status) for each in found.members] == [
+            ("a", 1, '{"in_flight": 3}')
+        ]
+
+
+async def test_a_deleted_group_is_gone_for_its_members_and_repeats_no_epoch(ep: Eventproc) -> None:
+    stream = await make(ep, 1)
+    key = key_of(stream, 0)
+    async with join(ep.db, GROUP_NAME, "a") as a:
+        await a.refresh()
+        before = a.owned[key].owner_epoch
+        await ep.db.write(partial(delete_group, name=GROUP_NAME))
+        with pytest.raises(SegmentFenced):
+            await ep.db.write(lambda tx: a.move(tx, {key: Progress(1, 9)}))
+        with pytest.raises(NotFound):
+            await a.refresh()
+    await ep.db.write(partial(ensure_group, name=GROUP_NAME, streams=["s/t"]))
+    async with join(ep.db, GROUP_NAME, "a") as a:
+        await a.refresh()
+        assert a.owned[key].owner_epoch > before
+
+
+async def test_a_group_whose_stream_was_deleted_says_so(ep: Eventproc) -> None:
+    stream = await make(ep, 1)
+    await stream.seal()
+    await stream.delete()
+    with pytest.raises(GroupStreamReplaced):
+        async with join(ep.db, GROUP_NAME, "a"):
+            pass
+    again = await ep.create_stream("s/t")
+    with pytest.raises(GroupStreamReplaced) as replaced:
+        await ep.db.write(partial(ensure_group, name=GROUP_NAME, streams=["s/t"]))
+    assert replaced.value.current_id == again.stream_id
+    found = await ep.db.read(partial(describe_group, name=GROUP_NAME))
+    assert found.replaced == ("s/t",)
+
+
+async def test_a_member_that_ended_without_a_word_is_taken_over_from(ep: Eventproc, form: str) -> None:
+    stream = await make(ep, 2)
+    async with join(ep.db, GROUP_NAME, "a") as a:
+        async with AsyncExitStack() as others:
+            db = ep.db
+            if form == "file":  # another process, as far as the directory can tell
+                assert ep.path is not None
+                db = (await others.enter_async_context(eventproc.open(ep.path))).db
+            with db.subscribe([watch_group(GROUP_NAME)]) as changes:
+                dead = GroupMember(db, GROUP_NAME, "dead", changes)
+                await dead.join()
+                await settle([a, dead])
+                (key,) = dead.owned
+                await db.write(lambda tx: dead.move(tx, {key: Progress(1, 9)}))
+                db.shared.get(Present).discard(GROUP_NAME, "dead", dead.epoch)
+        await a.wait_change()
+        await a.refresh()
+        await a.refresh()
+        assert len(a.owned) == 2
+        assert a.owned[key].progress == Progress(1, 9)
+        assert stream.stream_id == key[0]
+        with pytest.raises(SegmentFenced):
+            await ep.db.write(lambda tx: dead.move(tx, {key: Progress(2, 18)}))
