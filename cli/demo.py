@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import resource
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import anyio
 import click
 
 from eventproc.cli.progress import progress
 from eventproc.cli.settings import Command, Settings, note, pass_settings
+from eventproc.cli.signals import Ending, run_to_end
 from eventproc.store.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ def demo(
     """
     from eventproc.cli.demo_ledger import Ledger
     from eventproc.cli.demo_rows import scan
-    from eventproc.cli.demo_run import run
+    from eventproc.cli.demo_run import Report, run
 
     clock = SystemClock()
     began_ms = clock.monotonic_ms()
@@ -68,11 +66,17 @@ def demo(
     if mean is not None:
         rows.verify_column(mean)
     ledger = Ledger(rows.count, key=key, mean_of=mean)
-    with _ended_by_signals(), _place(directory) as place:
-        note(settings, f"{rows.count:,} rows of {file.name}, {rows.keys:,} keys ({key}); working in {place}")
-        with progress(settings, file.name, rows.count) as show:
-            work = partial(run, rows, ledger, place, durability=durability, show=show)
-            report = anyio.run(work)
+
+    async def work(ending: Ending) -> Report:
+        with _place(directory) as place:
+            note(
+                settings,
+                f"{rows.count:,} rows of {file.name}, {rows.keys:,} keys ({key}); working in {place}",
+            )
+            with progress(settings, file.name, rows.count) as show:
+                return await run(rows, ledger, place, durability=durability, show=show, ending=ending)
+
+    report = run_to_end(work)
     seconds = (clock.monotonic_ms() - began_ms) / 1000
     facts: dict[str, int | float] = {
         "written": report.written,
@@ -91,21 +95,6 @@ def demo(
     if not report.flawless:
         click.echo("rows were lost, doubled or out of order: this is a bug, please report it", err=True)
         raise click.exceptions.Exit(1)
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let a polite kill, or a closed terminal, end the block as Ctrl-C does: nothing is left behind."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

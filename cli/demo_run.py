@@ -21,6 +21,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from eventproc.cli.demo_ledger import ROW_HEADER, Ledger
 from eventproc.cli.demo_rows import CsvRows
+from eventproc.cli.signals import Ending
 from eventproc.processors import KeyedWorkers
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
@@ -65,11 +66,12 @@ async def run(
     *,
     durability: str | None,
     show: Callable[[int, str], None],
+    ending: Ending,
 ) -> Report:
     """Run the demo in `directory`, in a scope of its own that is gone at the end, however it ends.
 
-    show: called now and then with the number of rows processed, and a text. Raises what opening, writing
-    and processing raise, in exception groups.
+    show: called now and then with the number of rows processed, and a text. ending: ends it early. Raises
+    Signalled, and what opening, writing and processing raise, in exception groups.
     """
     clock = SystemClock()
     async with open_directory(directory, durability=durability, clock=clock) as system:
@@ -77,7 +79,7 @@ async def run(
         await system.create_scope(scope)
         try:
             stream = await system.create_stream(f"{scope}/rows", scaling=ScalingPolicy.fixed(2))
-            return await _Run(rows, ledger, stream, show).run()
+            return await ending.of(_Run(rows, ledger, stream, show).run())
         finally:
             with anyio.CancelScope(shield=True):
                 await _clear(system, scope)

@@ -13,6 +13,8 @@ from typing import Final
 
 import click
 
+from eventproc.cli.stdio import OutputLost
+
 OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
@@ -22,6 +24,15 @@ TIMED_OUT: Final = 5
 UNUSABLE: Final = 6
 SIGNALLED: Final = 128
 """Plus the number of the signal, as shells say it: 130 after Ctrl-C, 141 when the reader of a pipe went away."""
+
+
+class Signalled(Exception):
+    """A signal ended the command. number: which."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
 
 _UNUSABLE_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
@@ -37,6 +48,8 @@ def exit_code(why: BaseException) -> int:
     """Return the exit code of a command that raised `why`."""
     if isinstance(why, click.ClickException):
         return why.exit_code
+    if isinstance(why, OutputLost):
+        return FAILED
     if isinstance(why, OSError):
         return UNUSABLE if why.errno in _UNUSABLE_DISK else FAILED
     from eventproc.store.model import errors
@@ -58,6 +71,8 @@ def line(why: BaseException) -> str:
         text = f"{why.format_message()} (see `{why.ctx.command_path} --help`)"
     elif isinstance(why, click.ClickException):
         text = why.format_message()
+    elif isinstance(why, OutputLost):
+        text = str(why)
     elif isinstance(why, OSError):
         where = f": {why.filename}" if why.filename else ""
         text = f"{why.strerror or why}{where}"

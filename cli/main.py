@@ -19,7 +19,7 @@ import click
 from click.shell_completion import CompletionItem, shell_complete
 
 from eventproc._version import __version__
-from eventproc.cli import failures
+from eventproc.cli import failures, stdio
 from eventproc.cli.settings import Settings, global_options
 
 PROGRAM: Final = "eventproc"
@@ -88,7 +88,8 @@ def root(ctx: click.Context) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code. `arguments`: those of the process unless given."""
+    """Run the command line of this process and return its exit code. `arguments`: its own unless given."""
+    stdio.prepare()
     code = run(arguments)
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         # A read of standard input cannot be interrupted, and the interpreter would wait for its thread.
@@ -126,12 +127,14 @@ def _invoke(arguments: list[str], settings: Settings) -> int:
 def _explain(why: BaseException) -> int:
     """Say in one line what happened, and return the exit code."""
     why = failures.innermost(why)
-    if isinstance(why, BrokenPipeError):
-        # Who read our output is gone. What is still in the buffer must not fail again when Python exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(why, (BrokenPipeError, stdio.OutputLost)):
+        stdio.forget_output()
+    if isinstance(why, BrokenPipeError):  # who read our output has enough
         return failures.SIGNALLED + signal.SIGPIPE
     if isinstance(why, (KeyboardInterrupt, click.Abort)):
         return failures.SIGNALLED + signal.SIGINT
+    if isinstance(why, failures.Signalled):
+        return failures.SIGNALLED + why.number
     if isinstance(why, click.UsageError) and type(why).__name__ == "NoArgsIsHelpError":
         # A noun alone; a class of click 8.2, which older ones answer with the help and exit code 0.
         click.echo(why.format_message(), err=True)

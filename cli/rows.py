@@ -116,8 +116,9 @@ class Lines(Iterator[bytes]):
         try:
             block = self.source.stream.read1(READ_BYTES)
         except (OSError, EOFError, lzma.LZMAError, zlib.error) as why:
+            reason = why.strerror if isinstance(why, OSError) and why.strerror else why
             raise click.ClickException(
-                f"{self.source.name}: cannot be read after line {self.number}: {why}"
+                f"{self.source.name}: cannot be read after line {self.number}: {reason}"
             ) from why
         if not block:
             self._ended = True

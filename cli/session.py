@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import anyio
-
 from eventproc.cli.settings import Settings
+from eventproc.cli.signals import Ending, run_to_end
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
 
@@ -28,14 +27,15 @@ def run(
 
     host: whether this process may run requests while it is here; else it only reads and writes.
     serving: it stays for long, and its log shows every warning, not only the first of a kind.
+    Raises Signalled when a signal ended it.
     """
     _prepare_logging(settings, serving=serving)
-    return anyio.run(partial(_run, _directory(settings), action, host))
+    return run_to_end(partial(_run, _directory(settings), action, host))
 
 
-async def _run(directory: Path, action: Callable[[Eventproc], Awaitable[T]], host: bool) -> T:
+async def _run(directory: Path, action: Callable[[Eventproc], Awaitable[T]], host: bool, ending: Ending) -> T:
     async with open_directory(directory, create=False, host=host) as ep:
-        return await action(ep)
+        return await ending.of(action(ep))
 
 
 def make(settings: Settings, durability: str | None) -> bool:
@@ -43,12 +43,12 @@ def make(settings: Settings, durability: str | None) -> bool:
     _prepare_logging(settings)
     directory = _directory(settings)
 
-    async def _make() -> bool:
+    async def _make(_: Ending) -> bool:
         found = (directory / "eventproc.db").exists()
         async with open_directory(directory, durability=durability, host=False):
             return not found
 
-    return anyio.run(_make)
+    return run_to_end(_make)
 
 
 def _directory(settings: Settings) -> Path:

@@ -59,14 +59,16 @@ async def _write(
 ) -> None:
     stream = await ep.stream(name)
     report = _Report()
+    writer = stream.writer()
     with progress(settings, f"writing {name}", source.size_bytes) as advance:
-        async with stream.writer() as writer, Background() as tasks:
-            send, receive = anyio.create_memory_object_stream[Chunk](AHEAD_CHUNKS)
-            tasks.start_soon(_produce, send, source, kind, key)
-            try:
+        try:
+            async with writer, Background() as tasks:
+                send, receive = anyio.create_memory_object_stream[Chunk](AHEAD_CHUNKS)
+                tasks.start_soon(_produce, send, source, kind, key)
                 await _consume(receive, writer, source, report, advance)
-            finally:
-                report.say(writer.events_written)
+        finally:
+            # However it ended: leaving the writer waited for the send that was under way.
+            report.say(writer.events_written)
     report.say(writer.events_written, last=True)
 
 

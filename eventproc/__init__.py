@@ -6,11 +6,9 @@ when they are first used, so that importing the package costs next to nothing.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
 from eventproc._version import __version__
 
+TYPE_CHECKING = False  # type checkers know the name; the module that has it costs more than all of this one
 if TYPE_CHECKING:
     from eventproc.blocking import open_blocking
     from eventproc.runtime import Eventproc, open, open_memory
@@ -77,6 +75,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(_WHERE[name]), name)
     globals()[name] = value
     return value

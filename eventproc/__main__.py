@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from eventproc.cli.main import main
+from eventproc.cli.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 60
-COMMAND = [sys.executable, "-c", "import sys; from eventproc.cli.main import main; sys.exit(main())"]
+COMMAND = [sys.executable, "-c", "import sys; from eventproc.cli.entry import main; sys.exit(main())"]
 
 
 class Result(NamedTuple):

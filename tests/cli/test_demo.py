@@ -151,7 +151,7 @@ def test_a_demo_that_is_interrupted_leaves_nothing_behind(ending: signal.Signals
     file.write_text(csv_text(200_000))
     folder = tmp_path / "temporary"
     folder.mkdir()
-    program = "from eventproc.cli.main import main; raise SystemExit(main())"
+    program = "from eventproc.cli.entry import main; raise SystemExit(main())"
     command = [sys.executable, "-c", program, "demo", str(file)]
     environment = {**os.environ, "TMPDIR": str(folder)}
     with subprocess.Popen(command, env=environment, stdout=-1, stderr=-1, text=True) as process:
@@ -159,7 +159,7 @@ def test_a_demo_that_is_interrupted_leaves_nothing_behind(ending: signal.Signals
         assert "200,000 rows" in process.stderr.readline()  # it is about to begin
         process.send_signal(ending)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err.strip()) == (130, "", "")
+    assert (process.returncode, out, err.strip()) == (128 + ending, "", "")
     assert list(folder.iterdir()) == []
 
 
