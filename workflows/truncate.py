@@ -18,16 +18,10 @@ from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, divide, equal_or_after, verify_cut
 from eventproc.store.model.errors import InvalidCut, StreamSealed
 from eventproc.store.model.history import find_segment
-from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
+from eventproc.store.model.ids import SegmentId, epoch_of
 from eventproc.store.model.states import StreamEvent, StreamState, advance
 from eventproc.store.records import Versioned, replace
-from eventproc.store.segments import (
-    is_event_border,
-    readable_sealed,
-    sealed_epoch,
-    segment_state,
-    truncate_segments,
-)
+from eventproc.store.segments import readable_sealed, sealed_epoch, truncate_segments, verify_offset
 from eventproc.workflows.requests import TruncateStream
 
 SLACK_EPOCHS: Final = 1
@@ -78,7 +72,8 @@ def _moves_head(tx: Tx, stream: Stream, history: StoredHistory, cut: StreamCut) 
         return False
     if not equal_or_after(cut, head, history):
         raise InvalidCut(stream=stream.name, cut=str(cut), reason=f"the head {head} is not before it")
-    _verify_offsets(tx, stream, cut)
+    for segment in cut.offsets:
+        verify_offset(tx, cut, segment)
     return True
 
 
@@ -118,16 +113,3 @@ def _passed(tx: Tx, cut: StreamCut, history: StoredHistory, oldest: int) -> list
 
 def _cut(stream: Stream, offsets: dict[SegmentId, int]) -> StreamCut:
     return StreamCut(stream=stream.name, stream_id=stream.stream_id, offsets=offsets)
-
-
-def _verify_offsets(tx: Tx, stream: Stream, cut: StreamCut) -> None:
-    for segment, offset in cut.offsets.items():
-        state = segment_state(tx, stream.stream_id, segment)
-        if offset <= 0:
-            continue
-        where = f"offset {offset} of segment {format_segment(segment)}"
-        if state is None or offset > state.tail:
-            end = 0 if state is None else state.tail
-            raise InvalidCut(stream=stream.name, cut=str(cut), reason=f"{where} lies beyond its end {end}")
-        if not is_event_border(tx, stream.stream_id, segment, offset):
-            raise InvalidCut(stream=stream.name, cut=str(cut), reason=f"{where} lies inside an event")

@@ -15,10 +15,10 @@ from eventproc.store.catalog import StoredHistory, Stream, get_stream
 from eventproc.store.database import Tx, Watch
 from eventproc.store.model.cuts import StreamCut, verify_cut
 from eventproc.store.model.epochs import Segment
-from eventproc.store.model.errors import InvalidCut, NotFound
+from eventproc.store.model.errors import NotFound
 from eventproc.store.model.history import find_segment, successors
 from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
-from eventproc.store.segments import Run, is_event_border, read, segment_state
+from eventproc.store.segments import Run, read, segment_state, verify_offset
 from eventproc.streams.positions import truncated
 
 Limit: TypeAlias = tuple[int, int | None]
@@ -75,20 +75,13 @@ def limits_of(
     cut, or of which the cut's part was read already, stops where it stands. Raises InvalidCut for a cut that
     does not cover the key space once, or lies inside an event or beyond the end of a segment.
     """
-    stream_id = cut.stream_id
-    stream = get_stream(tx, stream_name, stream_id=stream_id).value
+    stream = get_stream(tx, stream_name, stream_id=cut.stream_id).value
     history = StoredHistory(tx, stream)
     known = [found for segment in cut.offsets if (found := _find(history, segment))]
     if len(known) == len(cut.offsets) or min(map(epoch_of, cut.offsets), default=0) >= history.first:
         verify_cut(cut, history)
-    for segment, offset in cut.offsets.items():
-        state = segment_state(tx, stream_id, segment)
-        if state is not None and offset > state.tail:
-            reason = f"offset {offset} of segment {format_segment(segment)} lies beyond its end {state.tail}"
-            raise InvalidCut(stream=stream_name, cut=str(cut), reason=reason)
-        if state is not None and offset > state.head and not is_event_border(tx, stream_id, segment, offset):
-            reason = f"offset {offset} of segment {format_segment(segment)} lies inside an event"
-            raise InvalidCut(stream=stream_name, cut=str(cut), reason=reason)
+    for segment in cut.offsets:
+        verify_offset(tx, cut, segment)
     limits = {segment: max(offset, 0) for segment, offset in cut.offsets.items()}
     for identifier, offset in held.items():
         if identifier in limits:

@@ -9,11 +9,11 @@ import attrs
 from eventproc.store.catalog import StoredHistory, Stream, head_offsets, tail_offsets
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, equal_or_after, verify_cut
-from eventproc.store.model.errors import InvalidCut, StreamReplaced, Truncated
+from eventproc.store.model.errors import StreamReplaced, Truncated
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.history import epoch_at, find_segment, successors
 from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
-from eventproc.store.segments import is_event_border, offset_at_time, segment_state
+from eventproc.store.segments import offset_at_time, segment_state, verify_offset
 
 
 def head_cut(tx: Tx, stream: Stream) -> StreamCut:
@@ -55,7 +55,9 @@ def frontier_at(tx: Tx, stream: Stream, cut: StreamCut) -> Frontier:
     verify_cut(cut, history)
     for segment, offset in cut.offsets.items():
         if offset > 0:
-            _verify_offset(tx, stream, str(cut), segment, offset)
+            state = verify_offset(tx, cut, segment)
+            if state is not None and offset < state.head:
+                raise truncated(tx, stream, segment, offset)
     frontier = Frontier.from_cut(cut, history)
     head = head_cut(tx, stream)
     if not equal_or_after(cut, head, history):
@@ -120,15 +122,3 @@ def frontier_of_segments(
         assert state is not None, f"segment {segment} of {stream.name} is in its history and has no row"
         held[segment] = state.tail if from_tail else state.head
     return Frontier(held, {})
-
-
-def _verify_offset(tx: Tx, stream: Stream, cut: str, segment: SegmentId, offset: int) -> None:
-    state = segment_state(tx, stream.stream_id, segment)
-    where = f"offset {offset} of segment {format_segment(segment)}"
-    if state is None or offset > state.tail:
-        end = 0 if state is None else state.tail
-        raise InvalidCut(stream=stream.name, cut=cut, reason=f"{where} lies beyond its end {end}")
-    if offset < state.head:
-        raise truncated(tx, stream, segment, offset)
-    if not is_event_border(tx, stream.stream_id, segment, offset):
-        raise InvalidCut(stream=stream.name, cut=cut, reason=f"{where} lies inside an event")

@@ -35,6 +35,7 @@ from eventproc.store.segments.read import (
     read,
     readable,
     segment_state,
+    verify_offset,
 )
 from eventproc.store.segments.reaper import forget_writers, free_step, join_step
 from eventproc.store.segments.recent import Recent
@@ -79,4 +80,5 @@ __all__ = [
     "settle",
     "tail_offset",
     "truncate_segments",
+    "verify_offset",
 ]

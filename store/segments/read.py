@@ -17,7 +17,8 @@ from typing import Final
 import attrs
 
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import CorruptRecord
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.errors import CorruptRecord, InvalidCut
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.segments.append import BLOB_FORMAT, unpack_inline
 from eventproc.store.segments.block import FRAME_BYTES, NO_TIME, Columns, decode_keys
@@ -204,6 +205,21 @@ def is_event_border(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> 
         return True
     _, ends = Blobs(tx).columns(found)
     return found.place_offset + offset - found.start in ends
+
+
+def verify_offset(tx: Tx, cut: StreamCut, segment: SegmentId) -> SegmentState | None:
+    """Return the state of a segment of the cut, None when it has no row, if the cut's offset in it can be one.
+
+    Raises InvalidCut for an offset beyond the end, or inside an event. What lies before the head is not judged:
+    nobody knows any more. One look-up, and one extent's ends.
+    """
+    offset, state = cut.offsets[segment], segment_state(tx, cut.stream_id, segment)
+    where = f"offset {offset} of segment {format_segment(segment)}"
+    if state is not None and offset > state.tail:
+        raise InvalidCut(stream=cut.stream, cut=str(cut), reason=f"{where} lies beyond its end {state.tail}")
+    if state is not None and offset > state.head and not is_event_border(tx, cut.stream_id, segment, offset):
+        raise InvalidCut(stream=cut.stream, cut=str(cut), reason=f"{where} lies inside an event")
+    return state
 
 
 def offset_at_time(tx: Tx, stream_id: int, segment: SegmentId, time_ms: int) -> int:
