@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 
 from eventproc._version import __version__
+from eventproc.cli.shape import differences, expected_shape, shape_of
 from eventproc.cluster.beat import BeatFile
 from eventproc.cluster.host import BEAT_AGE_MS_MAX, CONTROLLER
 from eventproc.runtime import Eventproc
@@ -32,11 +33,15 @@ HELD_MS_MAX: Final = 1_000
 
 @attrs.define
 class Report:
-    """What was found: facts by name, in order; who is alive; what is wrong."""
+    """What was found: facts by name, in order; who is alive; what is wrong.
+
+    usable: False when the database is not one that this version can work with.
+    """
 
     facts: dict[str, object] = attrs.field(factory=dict)
     instances: list[dict[str, object]] = attrs.field(factory=list)
     problems: list[str] = attrs.field(factory=list)
+    usable: bool = True
 
     def problem(self, text: str) -> None:
         """Note that something is wrong."""
@@ -46,6 +51,7 @@ class Report:
         """Return everything as one object, with names that stay."""
         return {
             "healthy": not self.problems,
+            "usable": self.usable,
             **self.facts,
             "instances": self.instances,
             "problems": self.problems,
@@ -118,11 +124,20 @@ def _size(path: Path) -> int:
 
 
 async def look_inside(ep: Eventproc, report: Report) -> None:
-    """Look into the database: versions, who hosts, and whether its bytes are what they should be."""
+    """Look into the database: versions, tables, who hosts, and whether its bytes are what they should be.
+
+    With tables missing nothing else can be asked of it.
+    """
     report.facts["durability"] = ep.durability.value
     await ep.db.read(lambda tx: _look_at_versions(tx, report))
-    await ep.db.read(lambda tx: _look_at_host(tx, report))
-    await ep.db.read(lambda tx: _look_at_blobs(tx, report))
+    wrong = differences(await expected_shape(), await ep.db.read(shape_of))
+    report.facts["tables"] = "not as this version makes them" if wrong else "ok"
+    if wrong:
+        report.usable = False
+        report.problem(f"{'; '.join(wrong)}; restore a backup, or use the version that made it")
+    else:
+        await ep.db.read(lambda tx: _look_at_host(tx, report))
+        await ep.db.read(lambda tx: _look_at_blobs(tx, report))
     await ep.db.read(lambda tx: _check_pages(tx, report))
 
 

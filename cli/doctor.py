@@ -6,7 +6,7 @@ import click
 
 from eventproc.cli import session
 from eventproc.cli.checkup import Report, look_inside, look_outside
-from eventproc.cli.failures import FAILED, OK
+from eventproc.cli.failures import FAILED, OK, UNUSABLE
 from eventproc.cli.settings import Command, Settings, output_option, pass_settings
 from eventproc.cli.show import show_one, show_rows
 from eventproc.store.model.errors import Corrupt, Fenced, Retryable
@@ -16,7 +16,10 @@ from eventproc.store.model.errors import Corrupt, Fenced, Retryable
 @output_option()
 @pass_settings
 def doctor(settings: Settings, output: str) -> int:
-    """Check a directory's health, and show who uses it. Exit code 0 when healthy, 1 when not."""
+    """Check a directory's health, and show who uses it.
+
+    Exit code 0 when healthy, 1 when not, 6 when its tables are not those of this version.
+    """
     report = Report()
     look_outside(settings.directory, report)
     try:
@@ -34,4 +37,6 @@ def doctor(settings: Settings, output: str) -> int:
         for problem in report.problems:
             click.echo(f"problem: {problem}")
         click.echo("healthy" if not report.problems else "not healthy")
+    if not report.usable:
+        return UNUSABLE
     return FAILED if report.problems else OK

@@ -52,6 +52,8 @@ def exit_code(why: BaseException) -> int:
         return FAILED
     if isinstance(why, OSError):
         return UNUSABLE if why.errno in _UNUSABLE_DISK else FAILED
+    if _misses_a_table(why):
+        return UNUSABLE
     from eventproc.store.model import errors
 
     table: list[tuple[type[BaseException] | tuple[type[BaseException], ...], int]] = [
@@ -76,12 +78,21 @@ def line(why: BaseException) -> str:
     elif isinstance(why, OSError):
         where = f": {why.filename}" if why.filename else ""
         text = f"{why.strerror or why}{where}"
+    elif _misses_a_table(why):
+        text = (
+            f"the database is not as this version makes it: {why}; `eventproc doctor` names what is missing"
+        )
     else:
         from eventproc.store.model.errors import EventprocError
 
         known = isinstance(why, EventprocError)
         text = str(why) if known else f"{type(why).__name__}: {why}; this is a bug, see it with --debug"
     return f"eventproc: {' '.join(text.split())}"
+
+
+def _misses_a_table(why: BaseException) -> bool:
+    # By names: SQLite may be imported by the store's driver only. Our own statements fit our own tables.
+    return type(why).__module__ == "sqlite3" and str(why).startswith(("no such table", "no such column"))
 
 
 def pending_request(why: BaseException) -> str | None:

@@ -54,6 +54,10 @@ def check_directory(path: Path, *, create: bool, mounts: str | None = None) -> b
     """
     try:
         return _check_directory(path, create, mounts)
+    except (FileExistsError, NotADirectoryError) as why:
+        file = next((each for each in (path, *path.parents) if each.is_file()), path)
+        there = "is a file" if file == path else f"would lie in {file}, which is a file"
+        raise StoreUnusable(path=str(path), reason=f"{there}; choose a new or empty directory") from why
     except OSError as why:
         raise StoreUnusable(path=str(path), reason=f"cannot be used: {why.strerror or why}") from why
 

@@ -6,6 +6,7 @@ allow that, only the simulated ones are tried.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -196,6 +197,45 @@ def test_the_doctor_finds_bytes_that_are_gone(shop: Cli) -> None:
     done = shop("doctor", "-o", "json")
     assert done.code == 1
     assert "1 extents refer to bytes that are not there" in done.out
+
+
+def change_tables(cli: Cli, statement: str) -> None:
+    """Do to the database what no program of ours does."""
+    broken = sqlite3.connect(cli.directory / "eventproc.db")
+    broken.execute(statement)
+    broken.commit()
+    broken.close()
+
+
+@pytest.mark.parametrize(
+    "statement, said",
+    [
+        ("DROP TABLE joined", "the table joined is missing"),
+        ("DROP TABLE record", "the table record is missing"),
+        ("DROP TABLE extent", "the table extent is missing"),
+        ("DROP INDEX joined_request", "the index joined_request is missing"),
+        ("ALTER TABLE owner ADD COLUMN more TEXT", "the table owner has a column too many, more TEXT"),
+        ("ALTER TABLE reap DROP COLUMN deleted", "the table reap lacks the column deleted INTEGER"),
+        ("CREATE TABLE stranger (x)", "the table stranger is not of this version"),
+    ],
+)
+def test_the_doctor_names_tables_that_are_not_of_this_version(shop: Cli, statement: str, said: str) -> None:
+    change_tables(shop, statement)
+    done = shop("doctor", "-o", "json")
+    assert (done.code, done.err) == (6, "")
+    found = json.loads(done.out)
+    assert (found["healthy"], found["usable"]) == (False, False)
+    assert said in found["problems"][0]
+
+
+def test_the_doctor_lets_the_tables_of_handlers_be(shop: Cli) -> None:
+    change_tables(shop, "CREATE TABLE app_totals (customer TEXT PRIMARY KEY, total INTEGER)")
+    assert shop("doctor", "-o", "json").json()["healthy"]
+
+
+def test_a_command_that_misses_a_table_sends_to_the_doctor(shop: Cli) -> None:
+    change_tables(shop, "DROP TABLE record")
+    assert "no such table: record; `eventproc doctor`" in shop("stream", "list").refused(6)
 
 
 def test_the_doctor_finds_a_damaged_page(shop: Cli) -> None:

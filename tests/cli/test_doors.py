@@ -161,8 +161,10 @@ def test_a_directory_that_is_not_ours_is_refused_and_left_alone(
 def test_a_file_in_place_of_a_directory_is_refused(tmp_path: Path, cli: Cli, command: list[str]) -> None:
     cli.directory = tmp_path / "file"
     cli.directory.write_text("")
-    assert cli(*command).refused(6)
-    assert cli.directory.read_text() == ""
+    assert "is a file; choose a new or empty directory" in cli(*command).refused(6)
+    cli.directory = tmp_path / "file" / "below"
+    assert f"would lie in {tmp_path / 'file'}, which is a file; choose" in cli(*command).refused(6)
+    assert (tmp_path / "file").read_text() == ""
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 1000, b"\0" * 16384])
