@@ -82,7 +82,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
         ("read shop/orders --from 4:0.0", 2, "head, tail, a cut"),
         ("read shop/orders --max 0", 2, "0 is not in the range"),
         ("read shop/orders --segment first", 2, "number.epoch"),
-        ("read shop/orders --from 0 --segment 0.0", 2, "head or tail"),
+        ("read shop/orders --from 0 --segment 0.0", 2, "'head' or 'tail'"),
         ("read shop/orders --follow --output json", 2, "jsonl"),
         ("stream delete shop/orders", 4, "is not sealed"),
         ("scope delete shop", 4, "has 1 streams"),
@@ -162,9 +162,13 @@ def test_a_file_in_place_of_a_directory_is_refused(tmp_path: Path, cli: Cli, com
     cli.directory = tmp_path / "file"
     cli.directory.write_text("")
     assert "is a file; choose a new or empty directory" in cli(*command).refused(6)
+    assert cli.directory.read_text() == ""
+
+
+def test_a_directory_cannot_be_made_below_a_file(tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "file").write_text("")
     cli.directory = tmp_path / "file" / "below"
-    assert f"would lie in {tmp_path / 'file'}, which is a file; choose" in cli(*command).refused(6)
-    assert (tmp_path / "file").read_text() == ""
+    assert f"would lie in {tmp_path / 'file'}, which is a file; choose" in cli("init").refused(6)
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 1000, b"\0" * 16384])
