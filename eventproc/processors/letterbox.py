@@ -1,0 +1,370 @@
+"""Where the dead letters of a group lie: which streams hold them, which of their events are pending, under which ids.
+
+A pending letter is an event of one of the group's dead-letter streams that is not finished in the progress of the
+pseudo group `_letters/<group>`; any of them can be finished alone. The streams are remembered in the order in
+which they were first used, so that the id of a letter never comes to mean another one: not when the processor is
+given another dead-letter stream, and not when one is deleted and made again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+import attrs
+
+from eventproc.store.catalog import StoredHistory, find_stream, get_stream, insert_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.arguments import text_of
+from eventproc.store.model.errors import InvalidArgument, NotFound
+from eventproc.store.model.frontier import Frontier
+from eventproc.store.model.history import successors
+from eventproc.store.model.ids import SegmentId, format_segment, parse_segment
+from eventproc.store.model.names import StreamName
+from eventproc.store.model.policies import StreamConfig
+from eventproc.store.model.states import StreamState
+from eventproc.store.progress import get_progress
+from eventproc.store.records import Kind, create, find, get, keys, replace
+from eventproc.store.segments import READ_BYTES_MAX, Event, SegmentState, extents, read, segment_state
+from eventproc.streams.positions import head_cut
+from eventproc.workflows.create import check as check_create
+from eventproc.workflows.requests import CreateStream, TruncateStream
+from eventproc.workflows.truncate import apply as truncate
+
+_ID: Final = re.compile(r"([0-9.]+):([0-9]{1,18})(?:@([0-9]{1,9}))?", re.ASCII)
+
+
+@attrs.frozen
+class LetterStream:
+    """A stream that holds dead letters, of one incarnation."""
+
+    name: str
+    stream_id: int
+
+
+@attrs.frozen
+class Letterbox:
+    """The streams that hold a group's dead letters, or held them, in the order in which they were first used."""
+
+    group: str
+    streams: tuple[LetterStream, ...]
+
+
+def _box_may_follow(before: Letterbox | None, after: Letterbox) -> str | None:
+    if before is not None and after.streams[: len(before.streams)] != before.streams:
+        return "the streams of dead letters keep their order, which the ids of letters name"
+    return None
+
+
+LETTERS: Final = Kind(name="letters", value=Letterbox, invariant=_box_may_follow)
+
+
+@attrs.frozen
+class LetterId:
+    """What names a dead letter of a group for ever: segment and event number, in the group's `ordinal`-th stream.
+
+    As text `0.0:17`; from the second stream on `0.0:17@2`.
+    """
+
+    ordinal: int
+    segment: SegmentId
+    number: int
+
+    @classmethod
+    def parse(cls, text: str) -> LetterId:
+        """Return the id that `text` spells. Raises InvalidArgument."""
+        if not (match := _ID.fullmatch(text_of("dead letter", text))):
+            reason = "it must look like 0.0:17, as `eventproc dead-letter list` prints it"
+            raise InvalidArgument(what="dead letter", value=text, reason=reason)
+        return cls(max(int(match[3] or 1), 1), parse_segment(match[1]), int(match[2]))
+
+    def __str__(self) -> str:
+        suffix = "" if self.ordinal == 1 else f"@{self.ordinal}"
+        return f"{format_segment(self.segment)}:{self.number}{suffix}"
+
+
+@attrs.frozen
+class Span:
+    """Letters [low, high), at least one, of a segment of the group's `ordinal`-th stream."""
+
+    ordinal: int
+    stream: LetterStream
+    segment: SegmentId
+    low: int
+    high: int
+
+    @property
+    def place(self) -> tuple[int, SegmentId]:
+        """What sorts spans: stream and segment."""
+        return self.ordinal, self.segment
+
+    def letter(self, number: int) -> LetterId:
+        """Return the id of a letter of this segment."""
+        return LetterId(self.ordinal, self.segment, number)
+
+
+def default_stream(group: str) -> str:
+    """Return the name of the stream that holds a group's dead letters unless it was given another one."""
+    return f"{group}-dead-letters"
+
+
+def redrive_stream(group: str) -> str:
+    """Return the name of the stream through which a group's dead letters come back to it."""
+    return f"{group}-redrive"
+
+
+def progress_group(group: str) -> str:
+    """Return the pseudo group whose progress tells which letters of the group are finished."""
+    return f"_letters/{group}"
+
+
+def verify_letter_stream(tx: Tx, group: str, stream: str | None, reads: Iterable[str] = ()) -> None:
+    """Raise InvalidArgument when `stream` (None: the default) cannot hold the group's dead letters.
+
+    For the start of a processor: a mistake shows then, and not at the first letter. reads: the streams of the
+    group, none of which may take its own letters: each would be read, fail and come again, for ever.
+    """
+    name = str(StreamName.parse(stream or default_stream(group)))
+    StreamName.parse(redrive_stream(group))
+    if name in (redrive_stream(group), *reads):
+        reason = f"{group} reads it: its dead letters would come back to it for ever"
+        raise InvalidArgument(what="dead-letter stream", value=name, reason=reason)
+    if (found := find_stream(tx, name)) is None:
+        return
+    wanted = LetterStream(name, found.value.stream_id)
+    for other in keys(tx, LETTERS):
+        if other != group and wanted in get(tx, LETTERS, other).value.streams:
+            reason = f"it holds the dead letters of {other}; each group has a stream of its own"
+            raise InvalidArgument(what="dead-letter stream", value=name, reason=reason)
+
+
+def open_letter_stream(tx: Tx, group: str, name: str) -> None:
+    """Make the stream unless it is there, and note that it holds dead letters of the group.
+
+    Raises NotFound and IllegalTransition for a scope that is gone or going, and as `verify_letter_stream`. Two
+    look-ups when it was noted before.
+    """
+    stream, box = ensure_stream(tx, name), find(tx, LETTERS, group)
+    if box is not None and stream in box.value.streams:
+        return
+    verify_letter_stream(tx, group, name)
+    if box is None:
+        create(tx, LETTERS, group, Letterbox(group, (stream,)))
+    else:
+        replace(tx, LETTERS, box, Letterbox(group, (*box.value.streams, stream)))
+
+
+def ensure_stream(tx: Tx, name: str) -> LetterStream:
+    """Return the stream, made with one segment unless it is there. Raises NotFound and IllegalTransition."""
+    found = find_stream(tx, name)
+    if found is not None:
+        return LetterStream(name, found.value.stream_id)
+    config = StreamConfig()
+    check_create(tx, CreateStream(name, config))
+    return LetterStream(name, insert_stream(tx, name, config).stream_id)
+
+
+def letter_streams(tx: Tx, group: str) -> list[tuple[int, LetterStream, bool]]:
+    """Return the streams that hold, or held, the group's letters: ordinal, stream, and whether it is still there."""
+    box = find(tx, LETTERS, group)
+    streams = [] if box is None else box.value.streams
+    return [(ordinal, each, _is_there(tx, each)) for ordinal, each in enumerate(streams, 1)]
+
+
+def pending(tx: Tx, group: str) -> list[Span]:
+    """Return the letters that are neither redriven nor dropped, in the order of their ids.
+
+    Two look-ups a segment that is kept; no event is read.
+    """
+    tx.flush_deferred()  # what this group commit appends counts too
+    spans = []
+    for ordinal, stream, there in letter_streams(tx, group):
+        for segment in _segments(tx, stream) if there else ():
+            state = _state(tx, stream, segment)
+            if state is None:
+                continue
+            progress = get_progress(tx, progress_group(group), stream.stream_id, segment)
+            low = max(progress.number, state.head_number)
+            for begin, end, _ in (*progress.finished, (state.tail_number, state.tail_number, state.tail)):
+                if low < begin:
+                    spans.append(Span(ordinal, stream, segment, low, begin))
+                low = max(low, end)
+    return spans
+
+
+def chosen(tx: Tx, group: str, ids: Iterable[LetterId]) -> list[Span]:
+    """Return those of the letters that are pending; finished ones are left out.
+
+    Raises NotFound for a letter that never was, or that went with its stream or by a truncation.
+    """
+    waiting, singles = pending(tx, group), []
+    for letter in ids:
+        stream, state = _find_segment(tx, group, letter)
+        if letter.number >= state.tail_number:
+            raise _no_letter(group, letter)
+        single = Span(letter.ordinal, stream, letter.segment, letter.number, letter.number + 1)
+        if overlap([single], waiting):
+            singles.append(single)
+        elif not get_progress(tx, progress_group(group), stream.stream_id, letter.segment).is_finished(
+            letter.number
+        ):
+            raise _no_letter(group, letter, f"{stream.name} was truncated behind it")
+    return join(singles)
+
+
+def overlap(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
+    """Return what lies in one of `spans` and in one of `others`, both sorted and without overlaps of their own."""
+    found, rest = [], list(reversed(others))
+    for span in spans:
+        while rest and (
+            rest[-1].place < span.place or (rest[-1].place == span.place and rest[-1].high <= span.low)
+        ):
+            rest.pop()
+        for other in reversed(rest):
+            if other.place != span.place or other.low >= span.high:
+                break
+            found.append(attrs.evolve(span, low=max(span.low, other.low), high=min(span.high, other.high)))
+    return found
+
+
+def after(spans: Iterable[Span], letter: LetterId) -> list[Span]:
+    """Return what of sorted spans lies behind the letter."""
+    place, low = (letter.ordinal, letter.segment), letter.number + 1
+    same = [
+        attrs.evolve(each, low=max(each.low, low))
+        for each in spans
+        if each.place == place and each.high > low
+    ]
+    return same + [each for each in spans if each.place > place]
+
+
+def join(spans: Iterable[Span]) -> list[Span]:
+    """Return the spans sorted, those that touch or overlap as one."""
+    joined: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.place, span.low)):
+        if joined and joined[-1].place == span.place and span.low <= joined[-1].high:
+            joined[-1] = attrs.evolve(joined[-1], high=max(joined[-1].high, span.high))
+        else:
+            joined.append(span)
+    return joined
+
+
+def letters_in(
+    tx: Tx, spans: Sequence[Span], *, bytes_max: int = READ_BYTES_MAX
+) -> Iterator[tuple[Span, Event]]:
+    """Yield the events of sorted spans, each with its span; bytes_max: that are read ahead.
+
+    Spans near each other are read together: who finished every second letter does not read each blob for each.
+    """
+    for _, group in groupby(spans, key=lambda span: span.place):
+        wanted = list(reversed(list(group)))
+        number = wanted[-1].low
+        while wanted:
+            stream, segment = wanted[-1].stream.stream_id, wanted[-1].segment
+            number = max(number, wanted[-1].low)
+            offset = offset_of(tx, stream, segment, number)
+            for event in _events(tx, stream, segment, offset, bytes_max):
+                number = event.number + 1
+                if event.number >= wanted[-1].low:
+                    yield wanted[-1], event
+                    if number == wanted[-1].high:
+                        wanted.pop()
+                if not wanted:
+                    break
+
+
+def truncate_finished(tx: Tx, group: str, stream: LetterStream) -> None:
+    """Move the head of a dead-letter stream behind the letters that are finished, as far as they leave no gap.
+
+    By the truncation that people ask for, but here and now: it is one step, needs no host to run it, leaves no
+    request behind, and cannot be told apart by a crash from the letters it follows. A stream that another group
+    reads is left alone, for its owner to truncate; a sealed one cannot be truncated.
+    """
+    record = get_stream(tx, stream.name, stream_id=stream.stream_id).value
+    others = tx.execute(
+        "SELECT 1 FROM group_segment WHERE stream_id = ? AND group_name != ? LIMIT 1",
+        (stream.stream_id, progress_group(group)),
+    ).fetchone()
+    if others is not None or record.state in (StreamState.SEALING, StreamState.SEALED):
+        return
+    history = StoredHistory(tx, record)
+    frontier = Frontier.from_cut(head_cut(tx, record), history)
+    ended = list(frontier.held)
+    while ended:
+        segment = ended.pop()
+        state = segment_state(tx, stream.stream_id, segment)
+        assert state is not None, f"segment {segment} of {stream.name} is not behind its head and has no row"
+        progress = get_progress(tx, progress_group(group), stream.stream_id, segment)
+        offset = max(progress.offset, state.head)
+        frontier.advance(segment, offset)
+        if state.sealed and offset == state.tail:
+            ended += frontier.complete(segment, successors(history, segment))
+    truncate(tx, TruncateStream(record.name, record.stream_id, frontier.offsets()), "")
+
+
+def offset_of(tx: Tx, stream_id: int, segment: SegmentId, number: int) -> int:
+    """Return where event `number` of a segment begins, its tail for one that is still to come.
+
+    The index is by offset: halving finds the extent in O(log bytes) look-ups, and its ends the event.
+    """
+    state = segment_state(tx, stream_id, segment)
+    assert state is not None, f"segment {segment} of stream {stream_id} is not there"
+    assert number >= state.head_number, f"event {number} lies before the head, {state.head_number}"
+    if number >= state.tail_number:
+        return state.tail
+    low, high = state.head, state.tail
+    while True:
+        (extent,) = extents(tx, stream_id, segment, (low + high) // 2, limit=1)
+        if number < extent.first_number:
+            high = extent.start
+        elif number >= extent.first_number + extent.count:
+            low = extent.end
+        elif number == extent.first_number:
+            return extent.start
+        else:
+            return _offset_within(tx, stream_id, segment, extent.start, extent.end, number)
+
+
+def _offset_within(tx: Tx, stream_id: int, segment: SegmentId, start: int, end: int, number: int) -> int:
+    state = segment_state(tx, stream_id, segment)
+    assert state is not None, "it was there just now"
+    (run,) = read(tx, stream_id, {segment: (max(start, state.head), end)}, bytes_max=1).runs
+    return run.end_of(number - run.first_number)
+
+
+def _events(tx: Tx, stream_id: int, segment: SegmentId, offset: int, bytes_max: int) -> Iterator[Event]:
+    for run in read(tx, stream_id, {segment: (offset, None)}, bytes_max=bytes_max).runs:
+        yield from run.events()
+
+
+def _segments(tx: Tx, stream: LetterStream) -> list[SegmentId]:
+    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ? ORDER BY segment", (stream.stream_id,))
+    return [row[0] for row in rows.fetchall()]
+
+
+def _state(tx: Tx, stream: LetterStream, segment: SegmentId) -> SegmentState | None:
+    return segment_state(tx, stream.stream_id, segment)
+
+
+def _is_there(tx: Tx, stream: LetterStream) -> bool:
+    found = find_stream(tx, stream.name)
+    return found is not None and found.value.stream_id == stream.stream_id
+
+
+def _find_segment(tx: Tx, group: str, letter: LetterId) -> tuple[LetterStream, SegmentState]:
+    found = next((each for each in letter_streams(tx, group) if each[0] == letter.ordinal), None)
+    if found is None:
+        raise _no_letter(group, letter)
+    _, stream, there = found
+    if not there:
+        raise _no_letter(group, letter, f"{stream.name} was deleted with it")
+    state = _state(tx, stream, letter.segment)
+    if state is None:
+        raise _no_letter(group, letter)
+    return stream, state
+
+
+def _no_letter(group: str, letter: LetterId, why: str = "") -> NotFound:
+    return NotFound(kind=f"dead letter of {group}", name=f"{letter} ({why})" if why else str(letter))
