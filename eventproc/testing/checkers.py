@@ -18,8 +18,10 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.states import StreamState
 from eventproc.store.progress import get_progress
 from eventproc.store.records import find, get, keys
+from eventproc.store.replicated import list_logs
 from eventproc.store.segments import SegmentState, read, segment_state
 from eventproc.testing.extents import blob_violations, extent_violations
+from eventproc.testing.logs import log_violations
 from eventproc.workflows.sweep import REQUEST_GROUP
 
 
@@ -40,6 +42,9 @@ def violations(tx: Tx) -> list[str]:
             found.extend(f"{name}: {problem}" for problem in _of_stream(tx, stream))
         except (AssertionError, EventprocError, ValueError) as error:
             found.append(f"{name}: {error!r}")
+    for log in list_logs(tx):
+        known.add(log)
+        found.extend(log_violations(tx, log))
     found.extend(_of_leftovers(tx, known))
     found.extend(blob_violations(tx))
     found.extend(_of_requests(tx))

@@ -1,8 +1,9 @@
 """A process that counts: it updates one shared ledger, and dies when it is told to.
 
-    counting.py DIRECTORY LOG NAME
+    counting.py DIRECTORY LOG NAME [POINT COUNT]
 
-For each number that it reads it adds that often one to the total and a line of its own; it says what it sees then.
+For each number that it reads it adds that often one to the total and a line of its own, and says how many lines it
+has written since it began. Given a fault POINT it kills itself there, the COUNTth time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import anyio
 
 from eventproc.store.catalog import SYSTEM_MIGRATION
 from eventproc.store.database import open_database
+from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.replicated import LogId
+from eventproc.testing import KillAt
 from tests.replicated.ledgers import Add, Generate, Write, member
 
 
@@ -27,9 +30,9 @@ def counting(line: str) -> Generate:
     return lambda _: [Add(), Write(line)]
 
 
-async def main(directory: Path, log: LogId, name: str) -> None:
+async def main(directory: Path, log: LogId, name: str, faults: Faults) -> None:
     written = 0
-    async with open_database(directory, migrations=[SYSTEM_MIGRATION]) as db:
+    async with open_database(directory, migrations=[SYSTEM_MIGRATION], faults=faults) as db:
         ledger = member(db, log)
         say("open")
         for command in sys.stdin:
@@ -42,4 +45,5 @@ async def main(directory: Path, log: LogId, name: str) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main, Path(sys.argv[1]), LogId(int(sys.argv[2])), sys.argv[3])
+    faults = KillAt(sys.argv[4], int(sys.argv[5])) if len(sys.argv) > 4 else NO_FAULTS
+    anyio.run(main, Path(sys.argv[1]), LogId(int(sys.argv[2])), sys.argv[3], faults)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import attrs
@@ -19,7 +19,7 @@ from eventproc.store.replicated import (
     initialize,
 )
 from eventproc.store.replicated.log import SEGMENT
-from eventproc.store.segments import segment_state
+from eventproc.store.segments import SegmentState, segment_state
 
 
 @attrs.frozen
@@ -103,6 +103,12 @@ def last_ledger(tx: Tx, log: LogId) -> Ledger:
 
 async def bounds(db: Database, log: LogId) -> tuple[int, int]:
     """Return where the readable part of the log begins and ends."""
-    state = await db.read(partial(segment_state, stream_id=log, segment=SEGMENT))
+    return await bounds_by(db.read, log)
+
+
+async def bounds_by(
+    read: Callable[[Callable[[Tx], SegmentState | None]], Awaitable[SegmentState | None]], log: LogId
+) -> tuple[int, int]:
+    state = await read(partial(segment_state, stream_id=log, segment=SEGMENT))
     assert state is not None, f"log {log} is gone"
     return state.head, state.tail

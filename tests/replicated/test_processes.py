@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from eventproc.store.catalog import SYSTEM_MIGRATION
 from eventproc.store.database import open_database
+from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED
 from tests.database.processes import Child
 from tests.replicated import counting
-from tests.replicated.ledgers import make_ledger, member
+from tests.replicated.ledgers import Add, Write, make_ledger, member
 
 UPDATES = 200
 
@@ -38,3 +41,33 @@ async def test_two_processes_that_count_at_once_lose_nothing(tmp_path: Path) -> 
         for name in "ab":
             own = [line for line in state.lines if line.startswith(name)]
             assert own == [f"{name}{number}" for number in range(UPDATES)], "each process in its own order"
+
+
+@pytest.mark.parametrize(("point", "lines"), [(WRITE_COMMIT, 24), (WRITE_COMMITTED, 25)])
+async def test_a_killed_process_leaves_every_update_whole_or_not_at_all(
+    tmp_path: Path, point: str, lines: int
+) -> None:
+    async with open_database(tmp_path / "store", migrations=[SYSTEM_MIGRATION]) as db:
+        log = await make_ledger(db)
+        one = member(db, log)
+        script = Path(counting.__file__)
+        with Child.script(script, tmp_path / "store", log, "a", point, 25) as child:
+            assert child.hear() == "open"
+            child.say("100")
+            assert child.hear() == "", "it died"
+        state = await one.update(lambda _: [Add(), Write("mine")])
+        assert state.lines == (*(f"a{number}" for number in range(lines)), "mine")
+        assert state.total == lines + 1
+
+
+async def test_a_change_by_another_process_is_waited_for(tmp_path: Path) -> None:
+    async with open_database(tmp_path / "store", migrations=[SYSTEM_MIGRATION]) as db:
+        log = await make_ledger(db)
+        one = member(db, log)
+        await one.fetch()
+        with Child.script(Path(counting.__file__), tmp_path / "store", log, "a") as child:
+            assert child.hear() == "open"
+            with anyio.fail_after(60):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(anyio.to_thread.run_sync, child.ask, "1")
+                    assert (await one.wait_change()).lines == ("a0",)
