@@ -63,6 +63,10 @@ REQUIRED: Final = {
         "a request meant for an old incarnation does not touch the stream made anew",
     ),
     "B19": ("testWorkflowCompletionTimeout", "a wait that runs out says so; the work completes later"),
+    "E10": (
+        "testCompaction, testCompactWithTruncation, testReturnValue and two of fetching while it is truncated",
+        "a snapshot stands for what was before it; truncated members go on; the generator's last result counts",
+    ),
 }
 
 HEAD = """\
