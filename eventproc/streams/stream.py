@@ -310,7 +310,7 @@ def _as_start(start: Start, *, ends_only: bool) -> Start:
     if start in ("head", "tail"):
         return start
     if ends_only:
-        raise refused("start", start, "chosen segments start at head or tail")
+        raise refused("start", start, "chosen segments start at 'head' or 'tail'")
     if isinstance(start, int):
         return int_of("start", start, unit="ms")
     raise refused("start", start, "it must be 'head', 'tail', a stream cut, or an int of ms")
