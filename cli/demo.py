@@ -28,7 +28,7 @@ WORST: Final = 10
 
 
 @click.command(cls=Command)
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--key", default="tailnum", show_default=True, metavar="COLUMN", help="Column that keys the rows."
 )
@@ -62,9 +62,9 @@ def demo(
     clock = SystemClock()
     began_ms = clock.monotonic_ms()
     rows = scan(file, key)
-    mean = mean or (DEFAULT_MEAN if DEFAULT_MEAN in rows.columns else None)
+    mean = mean or (DEFAULT_MEAN if DEFAULT_MEAN in rows.table.columns else None)
     if mean is not None:
-        rows.verify_column(mean)
+        rows.table.index(mean)
     ledger = Ledger(rows.count, key=key, mean_of=mean)
 
     async def work(ending: Ending) -> Report:

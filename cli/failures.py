@@ -87,7 +87,13 @@ def line(why: BaseException) -> str:
 
         known = isinstance(why, EventprocError)
         text = str(why) if known else f"{type(why).__name__}: {why}; this is a bug, see it with --debug"
-    return f"eventproc: {' '.join(text.split())}"
+    return f"eventproc: {_for_people(text)}"
+
+
+def _for_people(text: str) -> str:
+    """Return one line; what came out of a file, and a terminal would obey, is escaped."""
+    one = " ".join(text.split())
+    return one if one.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in one)
 
 
 def _misses_a_table(why: BaseException) -> bool:

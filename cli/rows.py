@@ -1,6 +1,6 @@
-"""Rows of a file as events, one after the other: lines, JSON lines or CSV, plain, .gz or .xz.
+"""Rows of a file as events, one after the other: lines, JSON lines or CSV.
 
-However long the file, only what one read of it gave is in memory. A row that cannot be an event raises
+A row that cannot be an event raises
 `click.ClickException` naming its line; the rows before it were handed out. What a row becomes:
 
 lines  the line without its line feed, any bytes; no key
@@ -11,22 +11,15 @@ csv    a JSON object of the header's names and the row's text; the key is a colu
 
 from __future__ import annotations
 
-import csv
-import gzip
 import json
-import lzma
-import os
-import stat
-import sys
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Final, Protocol, TypeAlias, cast
+from typing import Final, TypeAlias
 
-import attrs
 import click
 
+from eventproc.cli.csv_rows import Csv
+from eventproc.cli.lines import Lines, bad_row
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.model.routing import check_key
@@ -34,51 +27,10 @@ from eventproc.store.model.routing import check_key
 Row: TypeAlias = tuple[bytes, str | None]
 """Payload and key."""
 
-READ_BYTES: Final = 256 * 1024
-"""Bytes asked for at a time; a pipe gives what it has."""
-
 CHUNK_BYTES: Final = 1024 * 1024
 """Payload bytes of rows handed out together. Larger: fewer commits, later acknowledgements, more memory."""
 
 FORMATS: Final = ("lines", "jsonl", "csv")
-
-
-class _Reads(Protocol):
-    def read1(self, size: int, /) -> bytes: ...
-
-
-@attrs.define
-class Source:
-    """An open input. size_bytes: of the file as it lies on disk, None for a pipe."""
-
-    raw: IO[bytes]
-    stream: _Reads
-    name: str
-    size_bytes: int | None
-
-    @property
-    def position(self) -> int:
-        """Bytes of the file that were read so far."""
-        return self.raw.tell() if self.size_bytes is not None and not self.raw.closed else 0
-
-
-@contextmanager
-def open_source(path: str) -> Iterator[Source]:
-    """Open a file, unpacking .gz and .xz; "-" is standard input. Raises OSError."""
-    if path == "-":
-        yield Source(sys.stdin.buffer, cast("_Reads", sys.stdin.buffer), "standard input", None)
-        return
-    with open(path, "rb") as raw:
-        status = os.fstat(raw.fileno())
-        size_bytes = status.st_size if stat.S_ISREG(status.st_mode) else None
-        if path.endswith(".gz"):
-            with gzip.GzipFile(fileobj=raw) as unpacked:
-                yield Source(raw, unpacked, path, size_bytes)
-        elif path.endswith(".xz"):
-            with lzma.LZMAFile(raw) as unpacked_xz:
-                yield Source(raw, unpacked_xz, path, size_bytes)
-        else:
-            yield Source(raw, raw, path, size_bytes)
 
 
 def guess_format(path: str) -> str:
@@ -87,53 +39,6 @@ def guess_format(path: str) -> str:
     return {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}.get(
         suffixes[-1] if suffixes else "", "lines"
     )
-
-
-class Lines(Iterator[bytes]):
-    """The lines of a source, without their line feeds. Iterating blocks only when none is in memory."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.number = 0  # of the line handed out last, from 1
-        self._lines: list[bytes] = []  # reversed
-        self._rest = b""
-        self._ended = False
-
-    @property
-    def ready(self) -> bool:
-        """Whether the next line can be had without waiting for somebody to write it."""
-        return bool(self._lines) or self.source.size_bytes is not None
-
-    def __next__(self) -> bytes:
-        while not self._lines:
-            self._fill()
-        self.number += 1
-        return self._lines.pop()
-
-    def _fill(self) -> None:
-        if self._ended:
-            raise StopIteration
-        try:
-            block = self.source.stream.read1(READ_BYTES)
-        except (OSError, EOFError, lzma.LZMAError, zlib.error) as why:
-            reason = why.strerror if isinstance(why, OSError) and why.strerror else why
-            raise click.ClickException(
-                f"{self.source.name}: cannot be read after line {self.number}: {reason}"
-            ) from why
-        if not block:
-            self._ended = True
-            self._lines = [self._rest] if self._rest else []
-            return
-        self._lines = (self._rest + block).split(b"\n")
-        self._rest = self._lines.pop()
-        self._lines.reverse()
-        if len(self._rest) > EVENT_BYTES_MAX and not self._lines:
-            raise bad_row(self, self.number + 1, f"it is longer than an event, {EVENT_BYTES_MAX} bytes")
-
-
-def bad_row(lines: Lines, number: int, reason: str) -> click.ClickException:
-    """Return the error of the row that begins in line `number`."""
-    return click.ClickException(f"{lines.source.name}: line {number}: {reason}")
 
 
 def rows(lines: Lines, kind: str, key: str | None) -> Iterator[Row]:
@@ -204,45 +109,8 @@ def _field(lines: Lines, value: object, key: str) -> str | None:
 
 
 def _csv(lines: Lines, key: str | None) -> _Numbered:
-    csv.field_size_limit(EVENT_BYTES_MAX)
-    reader = csv.reader(_decoded(lines), strict=True)
-    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-    header, column = _header(lines, reader, key)
-    width = len(header)
-    while True:
-        number = lines.number + 1
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as why:
-            raise bad_row(lines, number, f"not CSV: {why}") from None
-        if not cells:
-            continue
-        if len(cells) != width:
-            raise bad_row(lines, number, f"{len(cells)} columns, the header has {width}")
-        payload = encode(dict(zip(header, cells, strict=True))).encode()
-        yield number, payload, None if column is None else cells[column] or None
-
-
-def _header(lines: Lines, reader: Iterator[list[str]], key: str | None) -> tuple[list[str], int | None]:
-    try:
-        header = next(reader, None)
-    except csv.Error as why:
-        raise bad_row(lines, 1, f"not CSV: {why}") from None
-    if header is None:
-        raise bad_row(lines, 1, "there is no header; the first row of a CSV names its columns")
-    if twice := sorted({name for name in header if header.count(name) > 1}):
-        raise bad_row(lines, 1, f"two columns are named {twice[0]!r}")
-    if key is not None and key not in header:
-        raise InvalidArgument(what="key", value=key, reason=f"the columns are {', '.join(header)}")
-    return header, None if key is None else header.index(key)
-
-
-def _decoded(lines: Lines) -> Iterator[str]:
-    for line in lines:
-        try:
-            text = line.decode()
-        except UnicodeDecodeError as why:
-            raise bad_row(lines, lines.number, f"not UTF-8 ({why.reason} at byte {why.start + 1})") from None
-        yield (text.removeprefix("\ufeff") if lines.number == 1 else text) + "\n"
+    table = Csv(lines)
+    column = None if key is None else table.index(key)
+    payload = table.payload
+    for cells in table:
+        yield table.number, payload(cells), None if column is None else cells[column] or None

@@ -11,8 +11,9 @@ import click
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from eventproc.cli import session
+from eventproc.cli.lines import Lines, Source, open_source
 from eventproc.cli.progress import Advance, progress
-from eventproc.cli.rows import FORMATS, Lines, Row, Source, guess_format, open_source, rows, take
+from eventproc.cli.rows import FORMATS, Row, guess_format, rows, take
 from eventproc.cli.settings import Command, Settings, pass_settings, stream_argument
 from eventproc.runtime import Eventproc
 from eventproc.store.background import Background

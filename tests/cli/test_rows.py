@@ -11,7 +11,8 @@ from click import ClickException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.cli.rows import Lines, Row, Source, guess_format, rows, take
+from eventproc.cli.lines import Lines, Source
+from eventproc.cli.rows import Row, guess_format, rows, take
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00"), max_size=6)
 

@@ -170,7 +170,7 @@ def test_a_damaged_archive_is_told_and_what_came_before_is_written(stream: Cli, 
     "arguments, why",
     [
         (["--key", "k"], "--key needs --format"),
-        (["--format", "csv", "--key", "k"], "the columns are a, b"),
+        (["--format", "csv", "--key", "k"], "standard input has a, b"),
         (["--format", "xml"], "xml"),
         (["/nonexistent"], "does not exist"),
     ],
