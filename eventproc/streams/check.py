@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from eventproc.store.model.arguments import items_of, refused
 from eventproc.store.model.errors import InvalidArgument
@@ -16,6 +16,9 @@ from eventproc.store.model.limits import (
 from eventproc.streams.send import NewEvent
 
 P = TypeVar("P")
+
+SEQUENCE_MAX: Final = 2**62
+"""Highest sequence a caller may choose: the writer's own count goes on from it in 64 bits for ever."""
 
 _EVENTS: str = "it must be an iterable of NewEvents, or of pairs (payload, key)"
 
@@ -32,6 +35,16 @@ def as_new_event(event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[P]:
     if isinstance(cast("object", event), tuple) and len(event) == 2:
         return NewEvent(*event)
     raise refused("event", event, "it must be a NewEvent, or a pair (payload, key)")
+
+
+def check_sequence(writer: str | None, sequence: int) -> None:
+    """Raise InvalidArgument for what cannot be a sequence, or of a writer without a name."""
+    if writer is None:
+        reason = "only a writer with a name has sequences"
+        raise InvalidArgument(what="sequence", value=str(sequence), reason=reason)
+    if type(sequence) is not int or not 1 <= sequence <= SEQUENCE_MAX:
+        reason = f"it must be an int of 1 to {SEQUENCE_MAX}"
+        raise InvalidArgument(what="sequence", value=str(sequence), reason=reason)
 
 
 def check_size(payload: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
 import anyio
@@ -34,22 +34,34 @@ class Send:
     appended before.
     """
 
-    lanes: list[Lane] = attrs.field(factory=list)
+    lanes: Sequence[Lane] = ()
     size_bytes: int = 0
     sequence: int | None = None
     posted: bool = False
-    done: anyio.Event = attrs.field(factory=anyio.Event)
+    settled: bool = False
     error: EventprocError | None = None
     landed: tuple[Landed, ...] = ()
+    _awaited: anyio.Event | None = None  # made when somebody waits
 
     def settle(self, error: EventprocError | None) -> None:
         """Tell who waits: durable when `error` is None. Once; a second time changes nothing."""
-        if not self.done.is_set():
+        if not self.settled:
+            self.settled = True
             self.error = error
-            self.done.set()
+            if self._awaited is not None:
+                self._awaited.set()
+
+    async def ended(self) -> None:
+        """Return when the send is settled, whatever became of it."""
+        if self.settled:
+            await anyio.lowlevel.checkpoint()
+            return
+        if self._awaited is None:
+            self._awaited = anyio.Event()
+        await self._awaited.wait()
 
     async def wait(self) -> None:
         """Return when the events are durable. Raises what they failed for."""
-        await self.done.wait()
+        await self.ended()
         if self.error is not None:
             raise self.error

@@ -1,7 +1,8 @@
 """Writing to a stream: awaited, pipelined or many at once; the order of a key holds across scales.
 
 A writer is one queue of events and one task that sends what waits in it, whole, as soon as the previous
-send is durable: batching comes from the disk's own pace, and there is no linger time. One send is one
+send is durable: batching comes from the disk's own pace, and there is no linger time. An event that is
+awaited while nothing waits and nothing is being sent goes from its caller's own task. One send is one
 transaction over all segments it touches. A send that meets a sealed segment changed nothing; its events
 are routed again by the epoch that replaced it, ahead of those posted since.
 
@@ -20,8 +21,6 @@ from typing import Final, Generic, TypeVar, cast
 import anyio
 
 from eventproc.store.background import Background
-from eventproc.store.catalog import Stream as StreamRecord
-from eventproc.store.catalog import current_epoch, get_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import (
@@ -31,17 +30,23 @@ from eventproc.store.model.errors import (
     InvalidArgument,
     NotFound,
     SegmentSealed,
-    StreamSealed,
     WriterFailed,
     WriterFenced,
 )
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.model.routing import check_key
-from eventproc.store.model.states import StreamState
-from eventproc.store.segments import FRAME_BYTES, Landed, Part, WriterSequence, append, last_sequence
-from eventproc.streams.check import as_new_event, check_event_time, check_events, check_headers, check_size
+from eventproc.store.segments import FRAME_BYTES, Landed, Part, WriterSequence, append
+from eventproc.streams.check import (
+    as_new_event,
+    check_event_time,
+    check_events,
+    check_headers,
+    check_sequence,
+    check_size,
+)
 from eventproc.streams.codec import Codec
 from eventproc.streams.lanes import Lanes
+from eventproc.streams.routes import find_route
 from eventproc.streams.send import NewEvent, Send
 
 P = TypeVar("P")
@@ -49,9 +54,6 @@ P = TypeVar("P")
 BUFFER_BYTES_MAX: Final = 4 * 2**20
 """Bytes that may wait in a writer before its callers do. Half of what one transaction takes: the next send
 fills while the previous one is synced; more is memory without throughput."""
-
-SEQUENCE_MAX: Final = 2**62
-"""Highest sequence a caller may choose: the writer's own count goes on from it in 64 bits for ever."""
 
 YIELD_BYTES: Final = 64 * 1024
 """Bytes posted between two scheduling points, so that a producer that never waits starves nobody."""
@@ -140,8 +142,12 @@ class EventWriter(Generic[P]):
         """
         if self._waiting_bytes >= BUFFER_BYTES_MAX:
             await self._wait_room()
+        alone = self._sending is None and not self._waiting_bytes and not self._ready
         self._add(payload, key, event_time, headers)
-        await self._next.wait()
+        if alone:
+            await self._send(self._take())  # from here, without a turn of the sender before and after
+        else:
+            await self._next.wait()
 
     async def post(
         self,
@@ -160,6 +166,8 @@ class EventWriter(Generic[P]):
             await self._wait_room()
         self._add(payload, key, event_time, headers)
         self._next.posted = True
+        if self._idle is not None:
+            self._wake_sender()
         if self._since_yield >= YIELD_BYTES:
             self._since_yield = 0
             await anyio.lowlevel.checkpoint()
@@ -185,6 +193,7 @@ class EventWriter(Generic[P]):
             if self._waiting_bytes >= BUFFER_BYTES_MAX:
                 await self._next.wait()
             self._add_new(event)
+            self._wake_sender()
             count, last = count + 1, self._next
         if last is None:
             await anyio.lowlevel.checkpoint()
@@ -196,7 +205,7 @@ class EventWriter(Generic[P]):
         """Return when everything posted so far is durable. Raises the first failure, and only once."""
         for send in (*self._ready, self._next if self._waiting_bytes else self._sending):
             if send is not None:
-                await send.done.wait()
+                await send.ended()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -204,12 +213,7 @@ class EventWriter(Generic[P]):
 
     async def _write_once(self, events: Iterable[NewEvent[P] | tuple[P, str | None]], sequence: int) -> int:
         """Append the events as the name's `sequence`-th send; apart from what other tasks write."""
-        if self._name is None:
-            reason = "only a writer with a name has sequences"
-            raise InvalidArgument(what="sequence", value=str(sequence), reason=reason)
-        if type(sequence) is not int or not 1 <= sequence <= SEQUENCE_MAX:
-            reason = f"it must be an int of 1 to {SEQUENCE_MAX}"
-            raise InvalidArgument(what="sequence", value=str(sequence), reason=reason)
+        check_sequence(self._name, sequence)
         await self.flush()
         if sequence <= self._sequence:
             return 0
@@ -225,8 +229,7 @@ class EventWriter(Generic[P]):
         self._verify_open()
         send = Send(lanes.take(), size_bytes=size_bytes, sequence=sequence)
         self._ready.append(send)
-        if self._idle is not None:
-            self._idle.set()
+        self._wake_sender()
         await send.wait()
         return count if send.landed else 0
 
@@ -246,8 +249,6 @@ class EventWriter(Generic[P]):
             self._verify_open()
         size = self._put(self._lanes, payload, key, event_time, headers)
         self._waiting_bytes += size
-        if self._idle is not None:
-            self._idle.set()
         self._since_yield += size
 
     def _put(
@@ -285,66 +286,71 @@ class EventWriter(Generic[P]):
 
     async def _wait_room(self) -> None:
         while self._waiting_bytes >= BUFFER_BYTES_MAX and self._failure is None and self._open:
-            if self._room is None:
-                self._room = anyio.Event()
+            self._room = self._room or anyio.Event()
             await self._room.wait()
+
+    def _wake_sender(self) -> None:
+        if self._idle is not None and self._sending is None:
+            self._idle.set()
 
     async def _send_all(self) -> None:
         while True:
-            if not self._ready and not self._waiting_bytes:
+            if self._sending is not None or not (self._ready or self._waiting_bytes):
                 self._idle = anyio.Event()
                 await self._idle.wait()
                 self._idle = None
-            while self._ready or self._waiting_bytes:
-                send = self._sending = self._ready.popleft() if self._ready else self._take()
-                try:
-                    await self._send(send)
-                except EventprocError as error:
-                    send.settle(error)
-                    if send.posted:
-                        self._fail(error)
-                except BaseException as error:
-                    send.settle(WriterFailed(stream=self._stream, reason=f"the writer ended ({error!r})"))
-                    raise
-                else:
-                    send.settle(None)
-                finally:
-                    self._sending = None
+                continue
+            send = self._ready.popleft() if self._ready else self._take()
+            try:
+                await self._send(send)
+            except EventprocError as error:
+                if send.posted:
+                    self._fail(error)
 
     def _take(self) -> Send:
         """Return the next send with all that waits, and begin another."""
         send, self._next = self._next, Send()
         send.lanes, send.size_bytes = self._lanes.take(), self._waiting_bytes
-        self._waiting_bytes = 0
         self._make_room()
         return send
 
     def _make_room(self) -> None:
+        self._waiting_bytes = 0
         if self._room is not None:
             self._room.set()
             self._room = None
 
     async def _send(self, send: Send) -> None:
-        identity = None
+        """Send and settle, in the sender's task or in that of a lone caller; one at a time."""
         sequence = self._sequence + 1 if send.sequence is None else send.sequence
-        if self._name is not None:
-            identity = WriterSequence(self._name, sequence)
-        while True:
-            parts = self._lanes.parts(send.lanes)
-            fn = partial(self._append, send=send, parts=parts, identity=identity, sequence=sequence)
-            try:
-                landed = await self._db.write(fn, size_bytes=send.size_bytes)
-            except (SegmentSealed, NotFound):
-                await self._follow(send)
-                continue
+        identity = None if self._name is None else WriterSequence(self._name, sequence)
+        self._sending = send
+        try:
+            while True:
+                fn = partial(self._append, send, self._lanes.parts(send.lanes), identity, sequence)
+                try:
+                    landed = await self._db.write(fn, size_bytes=send.size_bytes)
+                    break
+                except (SegmentSealed, NotFound):
+                    await self._follow(send)
             if not landed and send.sequence is None:
                 # Nobody asked whether this was written before: somebody else uses the name.
                 raise WriterFenced(stream=self._stream, writer=str(self._name))
             self._sequence = sequence
-            return
+            send.settle(None)
+        except EventprocError as error:
+            send.settle(error)
+            raise
+        except BaseException as error:
+            send.settle(WriterFailed(stream=self._stream, reason=f"the writer ended ({error!r})"))
+            raise
+        finally:
+            self._sending = None
+            if self._waiting_bytes or self._ready:
+                self._wake_sender()
 
     def _append(
-        self, tx: Tx, send: Send, parts: Sequence[Part], identity: WriterSequence | None, sequence: int
+        self, send: Send, parts: Sequence[Part], identity: WriterSequence | None, sequence: int, tx: Tx
     ) -> tuple[Landed, ...]:
         landed = append(tx, self._stream, self._stream_id, parts, identity=identity)
         if landed:
@@ -357,7 +363,7 @@ class EventWriter(Generic[P]):
         """Note that the send is durable, and tell who waits for it."""
         send.landed = landed
         self._sequence = sequence
-        self.events_written += sum(part.count for part in landed)
+        self.events_written += sum([part.count for part in landed])
         send.settle(None)
 
     async def _follow(self, send: Send) -> None:
@@ -384,15 +390,10 @@ class EventWriter(Generic[P]):
         self._ready.clear()
         self._next = Send()
         self._lanes.take()
-        self._waiting_bytes = 0
         self._make_room()
 
     def _look(self, tx: Tx) -> tuple[Epoch, int]:
-        stream: StreamRecord = get_stream(tx, self._stream, stream_id=self._stream_id).value
-        if stream.state in (StreamState.SEALING, StreamState.SEALED):
-            raise StreamSealed(stream=self._stream)
-        sequence = 0 if self._name is None else last_sequence(tx, self._stream_id, self._name)
-        return current_epoch(tx, stream), sequence
+        return find_route(tx, self._stream, self._stream_id, self._name)
 
     def _new_lanes(self) -> Lanes:
         return Lanes(self._epoch, int.from_bytes(self._db.clock.random_bytes(4), "big"))

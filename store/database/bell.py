@@ -29,6 +29,7 @@ class Ringer(fork.Guarded):
     def __init__(self, directory: Path, own_id: str, clock: Clock) -> None:
         super().__init__()
         self._home = directory / instances.DIRECTORY
+        self._home_name = str(self._home)  # asking for a text costs half of asking for a Path
         self._own_id = own_id
         self._clock = clock
         self._bells: dict[str, int] = {}
@@ -37,7 +38,7 @@ class Ringer(fork.Guarded):
     def ring(self) -> None:
         """Wake everyone else. Never waits, never raises for what others do. 2.5 us, and 0.7 us per instance."""
         self.check_fork("the bell")
-        modified_ns = self._home.stat().st_mtime_ns
+        modified_ns = os.stat(self._home_name).st_mtime_ns
         if modified_ns != self._seen_ns:
             settled = abs(self._clock.wall_ms() - modified_ns // 1_000_000) > _SETTLED_MS
             self._scan()

@@ -14,7 +14,7 @@ import json
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -59,7 +59,9 @@ class EventBlock:
         return len(self.payloads)
 
     def encode(self) -> Encoded:
-        """Return the columns as buffers. About 0.3 us per event of 100 bytes."""
+        """Return the columns as buffers. About 0.3 us per event of 100 bytes, 1.5 us for one alone."""
+        if len(self.payloads) == 1:
+            return self._encode_one()
         lengths = array("I", map(len, self.payloads))
         frames = chain.from_iterable(zip(map(_FRAME_HEAD.__getitem__, lengths), self.payloads, strict=True))
         return Encoded(
@@ -68,6 +70,14 @@ class EventBlock:
             data=b"".join(frames),
             keys=None if self.keys is None else _encode_keys(self.keys),
         )
+
+    def _encode_one(self) -> Encoded:
+        """Encode one event, as an awaited write does: without columns being made, and joined, for one value."""
+        (payload,) = self.payloads
+        key = None if self.keys is None else self.keys[0]
+        text = b"" if key is None else key.encode()
+        keys = None if key is None else KeyColumn(array("I", (len(text),)), text, None)
+        return Encoded(self, array("I", (len(payload),)), _FRAME_HEAD[len(payload)] + payload, keys)
 
 
 @attrs.frozen(eq=False)
@@ -99,9 +109,8 @@ class KeyColumn:
     present: bytes | None
 
 
-@attrs.frozen(eq=False)
-class Columns:
-    """Columns as one blob stores them; None where no event has a value.
+class Columns(NamedTuple):
+    """Columns as one blob stores them, in its order; None where no event has a value.
 
     ends: uint32, byte ends of the frames relative to the blob. keys: see `decode_keys`. positions:
     float64. times: int64 append times, None when all equal the extent's. event_times: int64 with
@@ -115,10 +124,6 @@ class Columns:
     event_times: bytes | None
     headers: bytes | None
     data: bytes
-
-    def values(self) -> tuple[bytes | None, ...]:
-        """Return the columns in the order in which they are stored."""
-        return self.ends, self.keys, self.positions, self.times, self.event_times, self.headers, self.data
 
 
 def join(parts: Sequence[Encoded], *, times: bytes | None = None) -> Columns:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 
-import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,4 +41,4 @@ def test_concatenated_columns_are_those_of_one_write(groups: list[list[Row]]) ->
 
     together = concatenate([(join([each]), each.count) for each in encoded], times=times)
 
-    assert attrs.astuple(together) == attrs.astuple(join(encoded, times=times))
+    assert together == join(encoded, times=times)

@@ -226,3 +226,19 @@ async def test_a_writer_that_is_open_cannot_be_entered_again_and_writes_on(strea
             await writer.__aenter__()
         await writer.post(b"22", key="k")
     assert await sizes(stream) == [1, 2]
+
+
+async def test_what_is_posted_beside_a_lone_write_is_sent_whenever_it_comes(stream: Stream) -> None:
+    for steps in range(6):
+        async with stream.writer() as writer:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(writer.write, b"1", key="k"))
+                for _ in range(steps):
+                    await anyio.lowlevel.checkpoint()
+                await writer.post(b"22", key="k")
+                await writer.post(b"333", key="k")
+                await writer.flush()
+            assert writer.events_written == 3
+    found = await sizes(stream)
+    assert sorted(found) == [1] * 6 + [2] * 6 + [3] * 6
+    assert [size for size in found if size > 1] == [2, 3] * 6

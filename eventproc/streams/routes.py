@@ -1,0 +1,22 @@
+"""Where a writer stands on its stream: the epoch that routes its events, and how far its name has come."""
+
+from __future__ import annotations
+
+from eventproc.store.catalog import current_epoch, get_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.epochs import Epoch
+from eventproc.store.model.errors import StreamSealed
+from eventproc.store.model.states import StreamState
+from eventproc.store.segments import last_sequence
+
+
+def find_route(tx: Tx, stream: str, stream_id: int, writer: str | None) -> tuple[Epoch, int]:
+    """Return the current epoch of the stream, and the last sequence of the writer's name on it; 0 without a name.
+
+    Raises StreamSealed when nothing can be written any more, NotFound, StreamReplaced. Three look-ups.
+    """
+    found = get_stream(tx, stream, stream_id=stream_id).value
+    if found.state in (StreamState.SEALING, StreamState.SEALED):
+        raise StreamSealed(stream=stream)
+    sequence = 0 if writer is None else last_sequence(tx, stream_id, writer)
+    return current_epoch(tx, found), sequence
