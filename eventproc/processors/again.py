@@ -1,0 +1,40 @@
+"""The one retry layer of what runs in the background: a step is repeated as long as nothing but time is in its way."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+
+from eventproc.store.model.errors import Retryable
+
+T = TypeVar("T")
+
+RETRY_S_MAX: Final = 5.0
+"""Longest pause before a step is tried again while the disk is full or a lock is held."""
+
+
+async def again(step: Callable[[], Awaitable[T]], what: str, log: logging.Logger) -> T:
+    """Await `step()`, again while it raises Retryable: then nothing changed. Raises everything else.
+
+    what: names the step in the log, at each repetition.
+    """
+    with contextlib.suppress(Retryable):  # setting up the retries costs as much as the step itself
+        return await step()
+
+    def tell(state: RetryCallState) -> None:
+        why = state.outcome.exception() if state.outcome is not None else None
+        log.warning("%s will be tried again: %s", what, why)
+
+    async for attempt in AsyncRetrying(
+        retry=retry_if_exception_type(Retryable),
+        wait=wait_random_exponential(max=RETRY_S_MAX),
+        before_sleep=tell,
+        reraise=True,
+    ):
+        with attempt:
+            return await step()
+    raise AssertionError("tenacity either returns or raises")

@@ -1,0 +1,135 @@
+"""Making durable what is finished: one transaction for all cells of a processor, again without those that were lost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+
+from eventproc.groups import Membership, SegmentKey
+from eventproc.processors.again import again
+from eventproc.processors.cell import Cell
+from eventproc.processors.errors import ProcessorFailed
+from eventproc.processors.options import Options
+from eventproc.processors.outbox import Commit, HookFailed, Outbox
+from eventproc.processors.tally import Tally
+from eventproc.store.database import Database, Tx
+from eventproc.store.model.errors import SegmentFenced
+
+LOG = logging.getLogger("eventproc.processors")
+
+COMMIT_MS: Final = 1_000
+"""Longest time that what is finished stays undurable while nothing else makes it so: what a crash repeats."""
+
+COMMIT_EVENTS: Final = 1_000
+"""Finished events after which progress is made durable at once."""
+
+
+class Committer:
+    """Takes what is finished, at one moment, and publishes it; one commit at a time."""
+
+    def __init__(
+        self,
+        db: Database,
+        options: Options,
+        membership: Membership,
+        cells: dict[SegmentKey, Cell],
+        tally: Tally,
+        lose: Callable[[Cell], None],
+    ) -> None:
+        """lose: called with each cell that turned out to belong to another reader."""
+        self.outbox = Outbox()
+        self._db = db
+        self._options = options
+        self._membership = membership
+        self._cells = cells
+        self._tally = tally
+        self._lose = lose
+        self._one = anyio.Lock()
+        self._due = anyio.Event()
+        self._asked = False
+
+    def ask(self) -> None:
+        """Let `run` commit at once."""
+        if not self._asked:
+            self._asked = True
+            self._due.set()
+
+    async def run(self) -> None:
+        """Commit when asked to, and every COMMIT_MS, until cancelled."""
+        while True:
+            with anyio.move_on_after(COMMIT_MS / 1000):
+                await self._due.wait()
+            self._due, self._asked = anyio.Event(), False
+            await self.commit()
+
+    async def commit(self) -> None:
+        """Make durable everything that is finished at this moment.
+
+        Raises ProcessorFailed when the user's hook keeps failing, and what the database raises.
+        """
+        async with self._one:
+            hook_failures = 0
+            while commit := self._take():
+                try:
+                    await self._publish(commit)
+                except SegmentFenced:
+                    await self._drop_lost(commit)
+                except HookFailed as why:
+                    self.outbox = commit.outbox.joined(self.outbox)
+                    hook_failures += 1
+                    await self._pause_hook(hook_failures, why)
+                else:
+                    self._note(commit)
+                    return
+
+    def _take(self) -> Commit:
+        moved = {}
+        if self._tally.finished != self._tally.committed or any(
+            cell.offset != cell.durable.offset for cell in self._cells.values()
+        ):
+            for cell in self._cells.values():
+                progress = cell.snapshot()
+                if progress != cell.durable:
+                    moved[cell] = progress
+        completed = [cell for cell in self._cells.values() if cell.complete]
+        outbox, self.outbox = self.outbox, Outbox()
+        return Commit(moved, completed, outbox, self._tally.finished)
+
+    async def _publish(self, commit: Commit) -> None:
+        def publish(tx: Tx) -> None:
+            commit.publish(tx, self._membership, self._options)
+
+        await again(lambda: self._db.write(publish), f"{self._options.name}: making progress durable", LOG)
+
+    async def _drop_lost(self, commit: Commit) -> None:
+        """Some cell of `commit` is not ours any more: ask which, and leave it out."""
+        await again(self._membership.refresh, f"{self._options.name}: following its group", LOG)
+        owned = self._membership.owned
+        outbox = commit.outbox
+        for cell in list(self._cells.values()):
+            now = owned.get(cell.key)
+            if now is None or now.owner_epoch != cell.assigned.owner_epoch:
+                outbox = outbox.without(cell)
+                self._lose(cell)
+        self.outbox = outbox.joined(self.outbox)
+
+    async def _pause_hook(self, failures: int, why: HookFailed) -> None:
+        retry, name = self._options.retry, self._options.name
+        if failures >= retry.attempts:
+            reason = f"on_commit failed {failures} times: {why}"
+            raise ProcessorFailed(processor=name, reason=reason) from why
+        LOG.warning("%s: on_commit failed and will be tried again: %s", name, why)
+        await anyio.sleep(retry.pause_ms(failures) / 1000)
+
+    def _note(self, commit: Commit) -> None:
+        for cell, progress in commit.moved.items():
+            cell.durable = progress
+        for cell in commit.completed:
+            if self._cells.get(cell.key) is cell:
+                del self._cells[cell.key]
+        self._tally.committed = commit.finished
+        self._tally.emitted += sum(len(emitted) for _, emitted in commit.outbox.emitted)
+        self._tally.last_commit_ms = self._db.clock.wall_ms()

@@ -1,0 +1,313 @@
+"""One processor in one process: it reads the segments it owns, runs the handler, and makes progress durable.
+
+Authority: a segment's row names its owner and owner epoch; everything made durable here is fenced by them, in one
+transaction: progress, what handlers emitted, dead letters, the user's SQL, the end of a segment. Whoever lost a
+segment changes nothing of it and emits nothing for it.
+
+Tasks: one follows what is owned and gives back what is asked for; one reads on and hands out; the workers call the
+handler; one makes progress durable. Under exactly once the reading task goes in rounds instead: read a
+bounded number of events, handle them all, commit everything in one transaction, go on.
+
+What dies where: what was handled since the last commit is handled again, wherever its segment goes, and nothing
+that it emitted is seen. There is nothing between two transactions to mend.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import repeat
+
+import anyio
+
+from eventproc.groups import Membership, SegmentKey
+from eventproc.processors.again import again
+from eventproc.processors.cell import Cell, Chunk
+from eventproc.processors.committer import COMMIT_EVENTS, Committer
+from eventproc.processors.context import Log
+from eventproc.processors.emit import Emission
+from eventproc.processors.errors import ProcessorFailed
+from eventproc.processors.feed import Feed
+from eventproc.processors.handler import Handler
+from eventproc.processors.lanes import Item
+from eventproc.processors.letters import Letter
+from eventproc.processors.options import Directive, Failure, OnFailure, Options
+from eventproc.processors.tally import Tally, name_of
+from eventproc.processors.work import Work
+from eventproc.processors.workers import Workers
+from eventproc.store.database import Database
+from eventproc.store.segments import Run
+
+LOG = logging.getLogger("eventproc.processors")
+
+
+class Engine:
+    """Runs one processor with one membership in its group; `run` once."""
+
+    def __init__(
+        self, db: Database, options: Options, make: Callable[[], Handler], membership: Membership
+    ) -> None:
+        """make: makes the handler, and makes it anew after a failure that asks for that."""
+        self.options = options
+        self.membership = membership
+        self.cells: dict[SegmentKey, Cell] = {}
+        self.tally = Tally(options.name)
+        self.work = Work(options, self, db.clock)
+        self._workers = Workers(self.work)
+        self._db = db
+        self._make = make
+        self._feed = Feed(db, self.cells, options.on_truncated)
+        self._committer = Committer(db, options, membership, self.cells, self.tally, self._lose)
+        self._in_round = anyio.Lock()
+        self._restart = anyio.Event()
+        self._stopping = False
+        self._reading_ended = anyio.Event()
+        self._ended = anyio.Event()
+        self._tasks = anyio.create_task_group()
+
+    @property
+    def truncated(self) -> int:
+        """Events that were truncated before they were handled."""
+        return self._feed.truncated
+
+    async def run(self) -> None:
+        """Process until stopped or cancelled. Raises ProcessorFailed, perhaps in a group."""
+        try:
+            self.work.handler = await self._start_handler()
+            try:
+                with self._feed:
+                    async with self._tasks:
+                        self._tasks.start_soon(self._workers.run)
+                        self._tasks.start_soon(self._follow)
+                        self._tasks.start_soon(self._read)
+                        self._tasks.start_soon(self._restart_on_demand)
+                        if not self.options.exactly_once:
+                            self._tasks.start_soon(self._committer.run)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._wind_up()
+        finally:
+            self._reading_ended.set()
+            self._ended.set()
+
+    async def stop(self) -> None:
+        """End gracefully: begin nothing, let what runs finish, make progress durable, return when all has ended.
+
+        An exactly-once round is finished whole. Who does not want to wait longer cancels `run`.
+        """
+        self._stopping = True
+        self._feed.wake()
+        if self.options.exactly_once:
+            await self._reading_ended.wait()
+        else:
+            self.work.hold("stopping")
+            await self.work.wait_quiet()
+        self._tasks.cancel_scope.cancel()
+        await self._ended.wait()
+
+    async def _start_handler(self) -> Handler:
+        try:
+            handler = self._make()
+            await handler.start()
+        except Exception as why:
+            reason = f"its handler could not be started: {why!r}"
+            raise ProcessorFailed(processor=self.options.name, reason=reason) from why
+        return handler
+
+    async def _restart_on_demand(self) -> None:
+        """Replace the handler when a failure asked for that, between two calls."""
+        while True:
+            await self._restart.wait()
+            self._restart = anyio.Event()
+            self.work.hold("restarting")
+            await self.work.wait_quiet()
+            await self._stop_handler()
+            self.work.handler = await self._start_handler()
+            self.tally.restarts += 1
+            self.work.release("restarting")
+
+    async def _stop_handler(self) -> None:
+        try:
+            await self.work.handler.stop()
+        except Exception:
+            LOG.exception("%s: the handler's stop failed", self.options.name)
+
+    async def _wind_up(self) -> None:
+        """Make durable what is finished, as far as that is possible, and stop the handler."""
+        try:
+            if not self.options.exactly_once:
+                await self._committer.commit()
+        except Exception as why:
+            LOG.warning("%s: what it finished last will be handled again: %s", self.options.name, why)
+        await self._stop_handler()
+
+    # What the workers tell (`Sink`).
+
+    def finished(self, item: Item, emitted: Sequence[Emission]) -> None:
+        """See `Sink.finished`."""
+        event, chunk = item
+        chunk.finish(event.number)
+        tally = self.tally
+        tally.finished += 1
+        if emitted:
+            self._committer.outbox.emitted.append((chunk.cell, emitted))
+            self._committer.ask()
+        elif tally.finished - tally.committed >= COMMIT_EVENTS:
+            self._committer.ask()
+        if self.options.on_commit is not None:
+            self._committer.outbox.handled.append((chunk.cell, event))
+        if not chunk.remaining:
+            self._settled(chunk)
+
+    def failed(self, item: Item, error: Exception, attempt: int) -> None:
+        """See `Sink.failed`."""
+        self.tally.note_failure(error)
+        self.log_for(item, attempt).warning("attempt %d failed: %r", attempt, error)
+
+    def spent(self, item: Item, error: Exception, attempt: int) -> None:
+        """See `Sink.spent`."""
+        event, chunk = item
+        options, log = self.options, self.log_for(item, attempt)
+        self.tally.note_failure(error)
+        directive = self._directive(Failure(options.name, event, error, attempt))
+        if directive is Directive.STOP or options.on_failure is OnFailure.STOP:
+            raise ProcessorFailed(
+                processor=options.name, reason=f"{name_of(item)} failed {attempt} times: {error!r}"
+            )
+        if options.on_failure is OnFailure.DEAD_LETTER:
+            log.error("a dead letter after %d attempts: %r", attempt, error)
+            letter = Letter.of(
+                chunk.cell.assigned.stream,
+                event,
+                error,
+                attempts=attempt,
+                processor=options.name,
+                failed_ms=self._db.clock.wall_ms(),
+            )
+            self._committer.outbox.letters.append((chunk.cell, letter))
+            self.tally.dead_letters += 1
+        else:
+            log.error("skipped after %d attempts: %r", attempt, error)
+            self.tally.skipped += 1
+        chunk.finish(event.number)
+        self.tally.finished += 1
+        self._committer.ask()
+        if not chunk.remaining:
+            self._settled(chunk)
+        if directive is Directive.RESTART:
+            self._restart.set()
+
+    def log_for(self, item: Item, attempt: int) -> Log:
+        """See `Sink.log_for`."""
+        return self.tally.log(item, attempt)
+
+    def _directive(self, failure: Failure) -> Directive:
+        if self.options.supervise is None:
+            return Directive.RESUME
+        try:
+            return self.options.supervise(failure)
+        except Exception as why:
+            raise ProcessorFailed(
+                processor=self.options.name, reason=f"its supervisor failed: {why!r}"
+            ) from why
+
+    def _settled(self, chunk: Chunk) -> None:
+        """A chunk is finished whole: there may be room again, or a segment may be complete."""
+        if self._feed.is_short:
+            self._feed.wake()
+        if chunk.cell.complete:
+            self._committer.ask()
+
+    # What is owned.
+
+    async def _follow(self) -> None:
+        while True:
+            await again(self.membership.refresh, f"{self.options.name}: following its group", LOG)
+            self._adopt()
+            if self.membership.paused and not self.options.exactly_once:
+                self.work.hold("paused")
+            else:
+                self.work.release("paused")
+            for key in self.membership.surplus:
+                cell = self.cells.get(key)
+                if cell is not None and not cell.closing:
+                    self._tasks.start_soon(self._give_back, cell)
+            await self.membership.wait_change()
+
+    def _adopt(self) -> None:
+        """Begin with what is newly owned, forget what was lost."""
+        owned = self.membership.owned
+        for key, cell in list(self.cells.items()):
+            if key not in owned or owned[key].owner_epoch != cell.assigned.owner_epoch:
+                self._lose(cell)
+        for key, assigned in owned.items():
+            if key not in self.cells:
+                self.cells[key] = Cell(assigned)
+        self._feed.wake()
+
+    def _lose(self, cell: Cell) -> None:
+        LOG.info("%s: %r belongs to another reader now", self.options.name, cell)
+        cell.closing = True
+        self.cells.pop(cell.key, None)
+        self._committer.outbox = self._committer.outbox.without(cell)
+        self._workers.cancel(cell)
+
+    async def _give_back(self, cell: Cell) -> None:
+        """Drain a cell, make its progress durable, release it."""
+        async with self._in_round:  # held during a round only
+            cell.closing = True
+            if self.options.exactly_once:
+                await self._release(cell)
+                return
+        await self.work.clear(cell)
+        await self._release(cell)
+
+    async def _release(self, cell: Cell) -> None:
+        await self._committer.commit()
+        if self.cells.get(cell.key) is cell:
+            del self.cells[cell.key]
+            await again(partial(self.membership.release, [cell.key]), f"releasing {cell!r}", LOG)
+
+    # Reading.
+
+    async def _read(self) -> None:
+        feed = self._feed
+        try:
+            while not self._stopping:
+                if self.membership.paused or not await feed.fill():
+                    await feed.changes.wait()
+                    continue
+                if any(cell.complete for cell in self.cells.values()):
+                    self._committer.ask()
+                    if self.options.exactly_once:
+                        await self._committer.commit()
+                while not self._stopping and await self._hand_out():
+                    pass
+        finally:
+            self._reading_ended.set()
+
+    async def _hand_out(self) -> bool:
+        """Hand out some of what was read, under exactly once as a round; return whether there was anything."""
+        if not self.options.exactly_once:
+            if (taken := self._feed.take()) is None:
+                return False
+            await self.work.put(_items(*taken))
+            return True
+        async with self._in_round:
+            room = self.options.round_events
+            while room and (taken := self._feed.take(room)) is not None:
+                room -= len(taken[1])
+                await self.work.put(_items(*taken))
+            await self.work.drain()
+            await self._committer.commit()
+        return room < self.options.round_events
+
+
+def _items(cell: Cell, run: Run) -> Iterator[Item]:
+    """Hand the run out: return its events that are not finished yet."""
+    chunk = cell.add(run)
+    items = zip(run.events(), repeat(chunk), strict=False)
+    if chunk.remaining == chunk.count:
+        return items
+    return iter([item for item in items if not chunk.is_finished(item[0].number)])

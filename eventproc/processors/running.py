@@ -1,0 +1,267 @@
+"""Running an app: its groups, its processors, and their end.
+
+Each processor is a task that joins its group and runs an engine. One that fails is logged, and the others go on: its
+segments go to other processes. Leaving drains: no call begins any more, those that run get the grace period to
+return, progress is made durable, the segments are given back. After the grace period, or when the block is left by a
+cancellation a second time, what still runs is cancelled, and handled again by whoever comes next.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
+
+import anyio
+import attrs
+
+from eventproc.groups import Membership, describe_group, ensure_group, join, set_paused
+from eventproc.processors.again import again
+from eventproc.processors.app import App, Processor
+from eventproc.processors.context import AppTx
+from eventproc.processors.engine import Engine
+from eventproc.processors.errors import ProcessorFailed
+from eventproc.processors.status import ProcessorState, ProcessorStatus
+from eventproc.processors.tally import Blocker, Tally, find_blocker
+from eventproc.store.background import Background
+from eventproc.store.clock import new_id
+from eventproc.store.database import Database, Tx
+from eventproc.store.model.errors import EventprocError, NotFound
+
+LOG = logging.getLogger("eventproc.processors")
+
+GRACE_MS: Final = 30_000
+"""How long leaving waits for calls that run. Longer than most handlers take, shorter than service managers wait."""
+
+TELL_MS: Final = 2_000
+"""Pause between two looks at whether other processes should be told of a change: of a blocker, of failures."""
+
+
+IDLE_LOOK_MS: Final = 20
+"""Pause between two looks at a group's lag, for who waits until it is none."""
+
+BLOCKED_MS: Final = 1_000
+"""How long a call must have been under way before it is told of as a blocker: shorter is how calls are."""
+
+
+class Part:
+    """One processor of a running app, in this process."""
+
+    def __init__(self, db: Database, processor: Processor, reader: str) -> None:
+        self.options = processor.options
+        self.failure: BaseException | None = None
+        self.ended = anyio.Event()
+        self._db = db
+        self._processor = processor
+        self._reader = reader
+        self._engine: Engine | None = None
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Join the group and process, until stopped or failed: `failure` then says why."""
+        name = self.options.name
+        try:
+            async with join(self._db, self.options.group, self._reader) as membership:
+                await self._process(membership)
+        except Exception as why:
+            self.failure = _first(why)
+            known = isinstance(self.failure, EventprocError)
+            LOG.error("%s stopped: %s", name, self.failure, exc_info=None if known else self.failure)
+        finally:
+            self.ended.set()
+
+    async def _process(self, membership: Membership) -> None:
+        self._engine = engine = Engine(self._db, self.options, self._processor.make, membership)
+        if self._stopping:
+            return
+        async with Background() as tasks:
+            tasks.start_soon(self._tell_others, engine)
+            await engine.run()
+
+    async def stop(self) -> None:
+        """Return when it has ended, gracefully."""
+        self._stopping = True
+        if self._engine is not None:
+            await self._engine.stop()
+        await self.ended.wait()
+
+    async def _tell_others(self, engine: Engine) -> None:
+        """Publish what other processes may show of this one, whenever it changed."""
+        told = ""
+        while True:
+            await anyio.sleep(TELL_MS / 1000)
+            text = json.dumps(self._published(engine), separators=(",", ":"))
+            if text != told:
+                await again(partial(self._publish, engine, text), f"{self.options.name}: its status", LOG)
+                told = text
+
+    async def _publish(self, engine: Engine, text: str) -> None:
+        await self._db.write(lambda tx: engine.membership.publish(tx, text))
+
+    def _published(self, engine: Engine) -> dict[str, object]:
+        tally, blocker = engine.tally, self._blocker(engine)
+        return {
+            "processor": self.options.name,
+            "state": self._state(engine).value,
+            "failed_calls": tally.failed_calls,
+            "dead_letters": tally.dead_letters,
+            "skipped": tally.skipped,
+            "truncated": engine.truncated,
+            "restarts": tally.restarts,
+            "last_error": tally.last_error,
+            "blocker": None if blocker is None else attrs.asdict(blocker),
+        }
+
+    def _blocker(self, engine: Engine) -> Blocker | None:
+        wall_ms = self._db.clock.wall_ms()
+        found = find_blocker(engine.work, engine.tally.last_error, wall_ms)
+        return found if found is not None and wall_ms - found.since_ms >= BLOCKED_MS else None
+
+    def _state(self, engine: Engine | None) -> ProcessorState:
+        if self.failure is not None:
+            return ProcessorState.FAILED
+        if self.ended.is_set():
+            return ProcessorState.STOPPED
+        if engine is None:
+            return ProcessorState.STARTING
+        return ProcessorState.PAUSED if engine.membership.paused else ProcessorState.RUNNING
+
+    async def status(self) -> ProcessorStatus:
+        """Return what it does, and how far its group is. Raises NotFound when its group was deleted."""
+        group = await self._db.read(lambda tx: describe_group(tx, self.options.group))
+        engine = self._engine
+        tally = engine.tally if engine is not None else Tally(self.options.name)
+        return ProcessorStatus(
+            name=self.options.name,
+            group=self.options.group,
+            order=self.options.order.value,
+            state=self._state(engine),
+            lag_events=group.events,
+            lag_bytes=group.bytes,
+            lag_ms=group.age_ms,
+            segments=0 if engine is None else len(engine.cells),
+            in_flight=0 if engine is None else len(engine.work.running),
+            waiting=0 if engine is None else engine.work.unfinished,
+            finished=tally.finished,
+            emitted=tally.emitted,
+            failed_calls=tally.failed_calls,
+            dead_letters=tally.dead_letters,
+            skipped=tally.skipped,
+            truncated=0 if engine is None else engine.truncated,
+            restarts=tally.restarts,
+            last_commit_ms=tally.last_commit_ms,
+            last_error=tally.last_error,
+            blocker=None if engine is None else self._blocker(engine),
+            error=None if self.failure is None else str(self.failure),
+        )
+
+
+class Running:
+    """An app that runs; given by `ep.run(app)`, whose block's end drains it."""
+
+    def __init__(self, db: Database, parts: Mapping[str, Part]) -> None:
+        self._db = db
+        self._parts = parts
+
+    async def status(self) -> list[ProcessorStatus]:
+        """Return the status of each processor, in the order of their declaration."""
+        return [await part.status() for part in self._parts.values()]
+
+    async def pause(self, name: str) -> None:
+        """Pause a processor durably, in all processes: calls that run end, no other begins. Raises NotFound."""
+        await self._set_paused(name, paused=True)
+
+    async def resume(self, name: str) -> None:
+        """Take back `pause`. Raises NotFound."""
+        await self._set_paused(name, paused=False)
+
+    async def _set_paused(self, name: str, *, paused: bool) -> None:
+        group = self._part(name).options.group
+        await self._db.write(lambda tx: set_paused(tx, group, paused))
+
+    async def wait(self) -> None:
+        """Return when every processor has ended; while none fails that is never. Raises ProcessorFailed."""
+        for part in self._parts.values():
+            await part.ended.wait()
+        self.raise_failure()
+
+    async def wait_idle(self, *, timeout_ms: int | None = None) -> None:
+        """Return when nothing is left to process in the groups of the app, durably: lag 0 at one moment of each.
+
+        Raises TimeoutError, and ProcessorFailed when a processor failed.
+        """
+        with anyio.fail_after(None if timeout_ms is None else timeout_ms / 1000):
+            for part in self._parts.values():
+                await self._wait_idle(part)
+
+    async def _wait_idle(self, part: Part) -> None:
+        def lag(tx: Tx) -> int:
+            return describe_group(tx, part.options.group).events
+
+        while await self._db.read(lag):
+            with anyio.move_on_after(IDLE_LOOK_MS / 1000):
+                await part.ended.wait()
+            self.raise_failure()
+
+    async def stop(self, *, grace_ms: int = GRACE_MS) -> None:
+        """Drain every processor; what still runs after the grace period is left to the end of the block."""
+        with anyio.move_on_after(grace_ms / 1000):
+            async with anyio.create_task_group() as tasks:
+                for part in self._parts.values():
+                    tasks.start_soon(part.stop)
+
+    def raise_failure(self) -> None:
+        """Raise ProcessorFailed if a processor failed: the first, from what it failed of."""
+        for name, part in self._parts.items():
+            if isinstance(part.failure, ProcessorFailed):
+                raise part.failure
+            if part.failure is not None:
+                raise ProcessorFailed(processor=name, reason=str(part.failure)) from part.failure
+
+    def _part(self, name: str) -> Part:
+        if name not in self._parts:
+            raise NotFound(kind="processor", name=name)
+        return self._parts[name]
+
+
+@asynccontextmanager
+async def run_app(db: Database, app: App, *, grace_ms: int = GRACE_MS) -> AsyncIterator[Running]:
+    """Run the app's processors while the block does; its end drains them. See `Eventproc.run`."""
+    await db.write(lambda tx: _set_up(tx, app))
+    unique = new_id(db.clock)[-12:]
+    parts = {
+        each.options.name: Part(db, each, f"{each.options.name}-{os.getpid()}-{unique}")
+        for each in app.processors
+    }
+    running = Running(db, parts)
+    names = ", ".join(f"{each.options.name} ({each.options.group})" for each in app.processors)
+    LOG.info("running %s", names)
+    async with Background() as tasks:
+        for part in parts.values():
+            tasks.start_soon(part.run)
+        try:
+            yield running
+        finally:
+            with anyio.CancelScope(shield=True):
+                await running.stop(grace_ms=grace_ms)
+    running.raise_failure()
+
+
+def _set_up(tx: Tx, app: App) -> None:
+    for each in app.processors:
+        options = each.options
+        ensure_group(tx, options.group, options.streams, options.start)
+    for setup in app.setups:
+        with tx.user_sql():
+            setup(AppTx(tx))
+
+
+def _first(group: BaseException) -> BaseException:
+    """Return the first error of a group of groups."""
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group

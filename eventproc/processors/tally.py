@@ -1,0 +1,114 @@
+"""What a processor did so far, in one process, and how it says so: counts, the logger of a call, the blocker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+
+from eventproc.processors.context import Log
+from eventproc.processors.lanes import Item
+from eventproc.processors.work import Work
+from eventproc.store.model.ids import format_segment
+from eventproc.store.segments import Event
+
+LOG: Final = logging.getLogger("eventproc.processors")
+
+
+@attrs.frozen(kw_only=True)
+class Blocker:
+    """The call that has been under way, or failing, for longest.
+
+    since_ms: wall clock of its first attempt. error: of the last failed attempt, None while the first runs.
+    """
+
+    stream: str
+    segment: str
+    number: int
+    offset: int
+    key: str | None
+    attempt: int
+    since_ms: int
+    error: str | None
+
+
+class Tally:
+    """Counts of one processor in this process since it was started; `committed` is the part that is durable.
+
+    finished: events, however that came. last_commit_ms: wall clock, None before the first. last_error: of a call.
+    """
+
+    def __init__(self, processor: str) -> None:
+        self.processor = processor
+        self.finished = 0
+        self.committed = 0
+        self.failed_calls = 0
+        self.dead_letters = 0
+        self.skipped = 0
+        self.emitted = 0
+        self.restarts = 0
+        self.last_commit_ms: int | None = None
+        self.last_error: str | None = None
+
+    def note_failure(self, error: Exception) -> None:
+        """Count a failed call."""
+        self.failed_calls += 1
+        self.last_error = f"{type(error).__name__}: {error}"
+
+    def log(self, item: Item, attempt: int) -> Log:
+        """Return a logger whose records carry processor, stream, segment, offset, number, key and attempt."""
+        event, chunk = item
+        return logging.LoggerAdapter(
+            LOG, fields_of(self.processor, chunk.cell.assigned.stream, event, attempt)
+        )
+
+
+def fields_of(processor: str, stream: str, event: Event, attempt: int) -> dict[str, object]:
+    """Return what every record about a call carries, for `extra`."""
+    return {
+        "processor": processor,
+        "stream": stream,
+        "segment": format_segment(event.segment),
+        "offset": event.offset,
+        "number": event.number,
+        "key": event.key,
+        "attempt": attempt,
+    }
+
+
+def name_of(item: Item) -> str:
+    """Return how people are told of an event."""
+    event, chunk = item
+    where = f"{chunk.cell.assigned.stream} segment {format_segment(event.segment)} event {event.number}"
+    return where if event.key is None else f"{where} (key {event.key!r})"
+
+
+def find_blocker(work: Work, last_error: str | None, wall_ms: int) -> Blocker | None:
+    """Return what has been under way for longest in this process, None when nothing is."""
+    now_ms = work.now_ms()
+    calls: Iterable[tuple[int, int, Item, bool]] = [
+        *(
+            (slot.first_ms or slot.since_ms, slot.attempt, slot.items[0], slot.attempt > 1)
+            for slot in work.running
+        ),
+        *(
+            (lane.first_ms, lane.next_attempt, lane.items[0], True)
+            for lane in work.lanes.parked
+            if lane.items
+        ),
+    ]
+    if not calls:
+        return None
+    since_ms, attempt, (event, chunk), failed = min(calls, key=lambda call: call[0])
+    return Blocker(
+        stream=chunk.cell.assigned.stream,
+        segment=format_segment(event.segment),
+        number=event.number,
+        offset=event.offset,
+        key=event.key,
+        attempt=attempt,
+        since_ms=wall_ms - (now_ms - since_ms),
+        error=last_error if failed else None,
+    )

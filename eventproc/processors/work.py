@@ -1,0 +1,188 @@
+"""The work of one processor in one process: what waits, what runs, and who waits for that to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Final, Protocol
+
+import anyio
+import attrs
+
+from eventproc.processors.cell import Cell
+from eventproc.processors.context import Context, Log
+from eventproc.processors.emit import Emission
+from eventproc.processors.handler import Handler
+from eventproc.processors.lanes import Item, Lane, Lanes
+from eventproc.processors.options import Options
+from eventproc.store.clock import Clock
+
+WAITING_MAX: Final = 10_000
+"""Events that may be handed out and not finished before `put` waits. More is memory; less makes workers idle when
+one key dominates what was read."""
+
+
+class Sink(Protocol):
+    """What is told of what the handler did. Called on the event loop; must not wait."""
+
+    def finished(self, item: Item, emitted: Sequence[Emission]) -> None:
+        """Note that a call returned."""
+        ...
+
+    def failed(self, item: Item, error: Exception, attempt: int) -> None:
+        """Note that a call failed and will be repeated."""
+        ...
+
+    def spent(self, item: Item, error: Exception, attempt: int) -> None:
+        """Note that the last attempt failed: the event is finished now, unless this raises to stop the processor."""
+        ...
+
+    def log_for(self, item: Item, attempt: int) -> Log:
+        """Return the logger of one call; may be called on any thread."""
+        ...
+
+
+@attrs.define(eq=False)
+class Slot:
+    """A worker. items: those of the present call, none between calls; since_ms: when it began, monotonic;
+    first_ms: when the first attempt of its first event did, 0 if this is it.
+
+    overdue: the items of a call that overran its timeout; `scope`, that of the turn, was cancelled for it.
+    """
+
+    items: Sequence[Item] = ()
+    since_ms: int = 0
+    first_ms: int = 0
+    attempt: int = 1
+    scope: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
+    overdue: Sequence[Item] | None = None
+
+
+class Work:
+    """Used on the event loop only. `unfinished`: events that were put and are neither finished nor dropped."""
+
+    handler: Handler
+    """Set before the first worker begins, and replaced only while nothing runs."""
+
+    def __init__(self, options: Options, sink: Sink, clock: Clock) -> None:
+        self.options = options
+        self.sink = sink
+        self.now_ms = clock.monotonic_ms
+        self.lanes = Lanes(options.order)
+        self.slots = [Slot() for _ in range(options.concurrency)]
+        self.limiter: anyio.CapacityLimiter | None = None  # needs a running loop: made when first used
+        self.unfinished = 0
+        self.holding = False
+        self._holds: set[str] = set()
+        self.hurry = False
+        self._idle: list[anyio.Event] = []
+        self._waking = False
+        self._changed: list[anyio.Event] = []
+
+    @property
+    def running(self) -> list[Slot]:
+        """The workers that have a call running."""
+        return [slot for slot in self.slots if slot.items]
+
+    async def put(self, items: Iterable[Item]) -> None:
+        """Add items, in order; waits while too many are unfinished. Items of a closing cell are dropped later."""
+        items = iter(items)
+        while taken := list(islice(items, WAITING_MAX)):
+            self.unfinished += len(taken)
+            self.lanes.put(taken)
+            self.wake()
+            await self.until(lambda: self.unfinished < WAITING_MAX)
+        await anyio.lowlevel.checkpoint()
+
+    async def drain(self) -> None:
+        """Return when everything put so far is finished; batches do not linger meanwhile."""
+        self.hurry = True
+        try:
+            self._wake_all()
+            await self.until(lambda: not self.unfinished)
+        finally:
+            self.hurry = False
+
+    async def clear(self, cell: Cell) -> None:
+        """Return when no call runs for an event of `cell`, which is closing: none begins any more."""
+        assert cell.closing, f"{cell!r} is still being handed out"
+        await self.until(
+            lambda: not any(chunk.cell is cell for slot in self.running for _, chunk in slot.items)
+        )
+
+    def hold(self, why: str) -> None:
+        """Begin no further call until `release(why)`. See `wait_quiet`."""
+        self._holds.add(why)
+        self.holding = True
+        self._wake_all()
+
+    def release(self, why: str) -> None:
+        """Take back `hold(why)`; other reasons to hold stay."""
+        self._holds.discard(why)
+        self.holding = bool(self._holds)
+        self.wake()
+
+    async def wait_quiet(self) -> None:
+        """Return when no call runs."""
+        await self.until(lambda: not self.running)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Return when `holds()`; it is asked again whenever calls ended or events were dropped."""
+        while not holds():
+            changed = anyio.Event()
+            self._changed.append(changed)
+            await changed.wait()
+
+    def notify(self) -> None:
+        """Let those in `until` look again."""
+        if self._changed:
+            changed, self._changed = self._changed, []
+            for event in changed:
+                event.set()
+
+    async def wait_ready(self, deadline: float = float("inf")) -> None:
+        """Return when something is ready and may begin, or at `deadline`, or when there is a hurry."""
+        while self.holding or not self.lanes:
+            wake = anyio.Event()
+            self._idle.append(wake)
+            with anyio.CancelScope(deadline=deadline):
+                await wake.wait()
+            if wake.is_set():
+                self._waking = False
+            else:
+                self._idle.remove(wake)
+            if deadline != float("inf") and (self.hurry or self.holding or anyio.current_time() >= deadline):
+                return
+
+    def wake(self) -> None:
+        """Wake one idle worker if something is ready; it wakes the next, each only if one is needed:
+
+        handlers that never wait are run by few workers, those that do by all of them.
+        """
+        if self._idle and not self._waking and self.lanes:
+            self._waking = True
+            self._idle.pop().set()
+
+    def _wake_all(self) -> None:
+        while self._idle:
+            self._idle.pop().set()
+
+    def context(self, item: Item, attempt: int) -> Context | None:
+        """Return the context of a call, if the handler takes one."""
+        return Context(attempt, self.sink.log_for(item, attempt)) if self.handler.takes_context else None
+
+    def finish(self, lane: Lane, emitted: Sequence[Emission] = ()) -> None:
+        """Note that the first event of the lane is finished."""
+        item = lane.items[0]
+        lane.pop()
+        self.unfinished -= 1
+        self.sink.finished(item, emitted)
+        if self._changed:
+            self.notify()
+
+    def drop_closed(self, lane: Lane) -> None:
+        """Forget the first events of the lane as long as their cells are closing."""
+        while lane.items and lane.items[0][1].cell.closing:
+            lane.pop()
+            self.unfinished -= 1
+            self.notify()
