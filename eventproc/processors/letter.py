@@ -53,10 +53,7 @@ class Letter:
         cls, stream: str, event: Event, why: BaseException, *, attempts: int, processor: str, failed_ms: int
     ) -> Letter:
         """Return the letter of an event whose last attempt raised `why`, whatever that is."""
-        kind = type(why)
-        name = (
-            kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        )
+        name = type_name(type(why))
         return cls(stream, event, error_text(why), name, attempts, processor, failed_ms)
 
 
@@ -87,6 +84,11 @@ class DeadLetter:
     processor: str | None
     failed_ms: int | None
     redriven: int
+
+
+def type_name(kind: type) -> str:
+    """Return how letters and measurements name a class: with its module, unless it is a built-in."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def error_text(why: BaseException) -> str:

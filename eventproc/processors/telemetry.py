@@ -1,0 +1,197 @@
+"""What a processor tells to who watches: log records with fields, and measurements through OpenTelemetry.
+
+Measurements are made where OpenTelemetry's API is installed (the extra `otel`); where it is not, nothing of it is
+imported and each call is one that does nothing. They are made per batch and per commit, never per event. Names
+follow the conventions for messaging where these have one, and begin with `eventproc.` where they have not:
+https://opentelemetry.io/docs/specs/semconv/messaging/
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from eventproc._version import __version__
+from eventproc.processors.letter import type_name
+from eventproc.store.model.ids import format_segment
+from eventproc.store.segments import Event
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
+
+Attributes: TypeAlias = dict[str, str]
+
+LOG: Final = logging.getLogger("eventproc.processors")
+
+SYSTEM: Final = "messaging.system"
+OPERATION: Final = "messaging.operation.name"
+OPERATION_TYPE: Final = "messaging.operation.type"
+GROUP: Final = "messaging.consumer.group.name"
+STREAM: Final = "messaging.destination.name"
+ERROR: Final = "error.type"
+PROCESSOR: Final = "eventproc.processor.name"
+
+SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+"""Borders of the histograms: the conventions' own, and 1 ms before them, which a commit or an empty handler takes."""
+
+
+class EventLog(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose records carry fields; a call's own `extra` is kept, and goes before them."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Add the fields to a call. Until Python 3.13 the adapter's own would drop the call's `extra`."""
+        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        return msg, kwargs
+
+
+def event_log(processor: str, stream: str, event: Event, attempt: int) -> EventLog:
+    """Return the logger of one call of a handler: `eventproc.processors`, with the fields that tell which call.
+
+    The fields: processor, stream, segment ("0.0"), offset, number, key, attempt. About 1 us.
+    """
+    fields = {
+        "processor": processor,
+        "stream": stream,
+        "segment": format_segment(event.segment),
+        "offset": event.offset,
+        "number": event.number,
+        "key": event.key,
+        "attempt": attempt,
+    }
+    return EventLog(LOG, fields)
+
+
+class Telemetry:
+    """Measures one processor. Safe to call from any thread.
+
+    This one measures nothing, for where OpenTelemetry is not installed; `telemetry` returns the right one.
+    """
+
+    __slots__ = ()
+
+    def finished(self, stream: str, count: int, seconds: float) -> None:
+        """Say that events of a batch were handled: how many, and how long the handler took for the batch."""
+
+    def failed(self, stream: str, error: BaseException, *, again: bool) -> None:
+        """Say that an attempt failed. again: it will be tried again."""
+
+    def dead_lettered(self, stream: str, count: int) -> None:
+        """Say that events became dead letters, durably."""
+
+    def skipped(self, stream: str, count: int) -> None:
+        """Say that events were given up without a dead letter."""
+
+    def committed(self, seconds: float, emitted: Mapping[str, int]) -> None:
+        """Say that progress is durable: how long the commit took, and how many events it appended, by stream."""
+
+    def in_flight(self, count: int) -> None:
+        """Say how many events are with the handler, or wait for it, now."""
+
+    def lag(self, stream: str, events: int) -> None:
+        """Say how many events of a stream are not finished yet."""
+
+
+NOTHING: Final = Telemetry()
+"""Measures nothing."""
+
+
+def telemetry(processor: str, group: str) -> Telemetry:
+    """Return what measures the processor: nothing, unless OpenTelemetry's API is installed."""
+    try:
+        from opentelemetry.metrics import get_meter
+    except ImportError:
+        return NOTHING
+    return MeteredTelemetry(get_meter("eventproc", __version__), processor, group)
+
+
+class MeteredTelemetry(Telemetry):
+    """Measures through OpenTelemetry; what becomes of it is up to the provider that the program has set."""
+
+    __slots__ = (
+        "_attributes",
+        "_commit_seconds",
+        "_dead",
+        "_emitted",
+        "_failed",
+        "_finished",
+        "_handler_seconds",
+        "_in_flight",
+        "_lag",
+        "_retried",
+        "_skipped",
+        "_streams",
+    )
+
+    def __init__(self, meter: Meter, processor: str, group: str) -> None:
+        self._attributes: Attributes = {SYSTEM: "eventproc", GROUP: group, PROCESSOR: processor}
+        self._streams: dict[str, Attributes] = {}
+        count, gauge = meter.create_counter, meter.create_gauge
+        self._finished = count("eventproc.processor.finished", "{event}", "Events that were handled.")
+        self._failed = count("eventproc.processor.failed_attempts", "{attempt}", "Attempts that failed.")
+        self._retried = count(
+            "eventproc.processor.retries", "{attempt}", "Failed attempts that were tried again."
+        )
+        self._dead = count("eventproc.processor.dead_letters", "{event}", "Events that became dead letters.")
+        self._skipped = count(
+            "eventproc.processor.skipped", "{event}", "Events that were given up and skipped."
+        )
+        self._emitted = count("eventproc.processor.emitted", "{event}", "Events that handlers emitted.")
+        self._in_flight = gauge("eventproc.processor.in_flight", "{event}", "Events read and not finished.")
+        self._lag = gauge("eventproc.processor.lag", "{event}", "Events of the stream not finished.")
+        self._handler_seconds = meter.create_histogram(
+            "messaging.process.duration",
+            "s",
+            "Duration of processing operation: of the handler, for a batch of events.",
+            explicit_bucket_boundaries_advisory=SECONDS,
+        )
+        self._commit_seconds = meter.create_histogram(
+            "eventproc.processor.commit.duration",
+            "s",
+            "Duration of the transaction that makes progress durable.",
+            explicit_bucket_boundaries_advisory=SECONDS,
+        )
+
+    def finished(self, stream: str, count: int, seconds: float) -> None:
+        """See `Telemetry.finished`."""
+        where = self._of(stream)
+        self._finished.add(count, where)
+        self._handler_seconds.record(seconds, where)
+
+    def failed(self, stream: str, error: BaseException, *, again: bool) -> None:
+        """See `Telemetry.failed`."""
+        where = self._of(stream)
+        self._failed.add(1, {**where, ERROR: type_name(type(error))})
+        if again:
+            self._retried.add(1, where)
+
+    def dead_lettered(self, stream: str, count: int) -> None:
+        """See `Telemetry.dead_lettered`."""
+        self._dead.add(count, self._of(stream))
+
+    def skipped(self, stream: str, count: int) -> None:
+        """See `Telemetry.skipped`."""
+        self._skipped.add(count, self._of(stream))
+
+    def committed(self, seconds: float, emitted: Mapping[str, int]) -> None:
+        """See `Telemetry.committed`."""
+        self._commit_seconds.record(seconds, self._attributes)
+        for stream, count in emitted.items():
+            where = {**self._attributes, STREAM: stream, OPERATION: "emit", OPERATION_TYPE: "send"}
+            self._emitted.add(count, where)
+
+    def in_flight(self, count: int) -> None:
+        """See `Telemetry.in_flight`."""
+        self._in_flight.set(count, self._attributes)
+
+    def lag(self, stream: str, events: int) -> None:
+        """See `Telemetry.lag`."""
+        self._lag.set(events, self._of(stream))
+
+    def _of(self, stream: str) -> Attributes:
+        """Return the attributes of what is done to events of a stream; a processor reads few."""
+        found = self._streams.get(stream)
+        if found is None:
+            operation = {OPERATION: "process", OPERATION_TYPE: "process"}
+            found = self._streams[stream] = {**self._attributes, STREAM: stream, **operation}
+        return found

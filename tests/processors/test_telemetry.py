@@ -1,0 +1,182 @@
+"""What is measured, under which names; that nothing is where nobody measures; and what log records carry."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    HistogramDataPoint,
+    InMemoryMetricReader,
+    NumberDataPoint,
+)
+
+from eventproc.processors.telemetry import NOTHING, Telemetry, event_log, telemetry
+from eventproc.store.model.ids import segment_id
+from eventproc.store.segments import Event
+
+COMMON = {
+    "messaging.system": "eventproc",
+    "messaging.consumer.group.name": "shop/billing",
+    "eventproc.processor.name": "billing",
+}
+OF_ORDERS = {
+    **COMMON,
+    "messaging.destination.name": "shop/orders",
+    "messaging.operation.name": "process",
+    "messaging.operation.type": "process",
+}
+
+
+class Measured:
+    """A processor's measurements, and what a reader finds of them."""
+
+    def __init__(self, made: Telemetry, reader: InMemoryMetricReader) -> None:
+        self.of = made
+        self._reader = reader
+
+    def points(self) -> Mapping[str, Sequence[object]]:
+        """Return the data points by the name of their instrument."""
+        read = self._reader.get_metrics_data()
+        assert read is not None, "nothing was measured"
+        return {
+            metric.name: metric.data.data_points
+            for resource in read.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if scope.scope.name == "eventproc"
+        }
+
+    def values(self, name: str) -> list[tuple[float, dict[str, object]]]:
+        """Return the values of a counter or gauge, with their attributes."""
+        found: list[tuple[float, dict[str, object]]] = []
+        for point in self.points()[name]:
+            assert isinstance(point, NumberDataPoint)
+            found.append((point.value, dict(point.attributes or {})))
+        return found
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Measured:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    monkeypatch.setattr("opentelemetry.metrics.get_meter", provider.get_meter)
+    return Measured(telemetry("billing", "shop/billing"), reader)
+
+
+def test_events_are_counted_by_what_became_of_them(measured: Measured) -> None:
+    measured.of.finished("shop/orders", 90, 0.3)
+    measured.of.finished("shop/orders", 10, 0.1)
+    measured.of.dead_lettered("shop/orders", 2)
+    measured.of.skipped("shop/orders", 3)
+    measured.of.committed(0.004, {"shop/bills": 7, "shop/mails": 1})
+    measured.of.committed(0.002, {"shop/bills": 1})
+    assert measured.values("eventproc.processor.finished") == [(100, OF_ORDERS)]
+    assert measured.values("eventproc.processor.dead_letters") == [(2, OF_ORDERS)]
+    assert measured.values("eventproc.processor.skipped") == [(3, OF_ORDERS)]
+    emitted = {"messaging.operation.name": "emit", "messaging.operation.type": "send"}
+    assert measured.values("eventproc.processor.emitted") == [
+        (8, {**COMMON, **emitted, "messaging.destination.name": "shop/bills"}),
+        (1, {**COMMON, **emitted, "messaging.destination.name": "shop/mails"}),
+    ]
+
+
+def test_failed_attempts_tell_the_kind_of_error_and_those_tried_again_are_counted_apart(
+    measured: Measured,
+) -> None:
+    for again in (True, True, False):
+        measured.of.failed("shop/orders", KeyError("x"), again=again)
+    measured.of.failed("shop/orders", subprocess.SubprocessError(), again=False)
+    assert measured.values("eventproc.processor.failed_attempts") == [
+        (3, {**OF_ORDERS, "error.type": "KeyError"}),
+        (1, {**OF_ORDERS, "error.type": "subprocess.SubprocessError"}),
+    ]
+    assert measured.values("eventproc.processor.retries") == [(2, OF_ORDERS)]
+
+
+def test_gauges_show_the_last_value(measured: Measured) -> None:
+    measured.of.in_flight(5)
+    measured.of.in_flight(3)
+    measured.of.lag("shop/orders", 1000)
+    assert measured.values("eventproc.processor.in_flight") == [(3, COMMON)]
+    assert measured.values("eventproc.processor.lag") == [(1000, OF_ORDERS)]
+
+
+def test_durations_are_histograms_in_seconds_with_one_value_a_batch(measured: Measured) -> None:
+    measured.of.finished("shop/orders", 1000, 0.3)
+    measured.of.committed(0.004, {})
+    measured.of.committed(0.0004, {})
+    for name, count, total, where in [
+        ("messaging.process.duration", 1, 0.3, OF_ORDERS),
+        ("eventproc.processor.commit.duration", 2, 0.0044, COMMON),
+    ]:
+        (point,) = measured.points()[name]
+        assert isinstance(point, HistogramDataPoint)
+        assert (point.count, dict(point.attributes or {})) == (count, where)
+        assert point.sum == pytest.approx(total)
+        assert (point.explicit_bounds[0], point.explicit_bounds[-1]) == (0.001, 10.0)
+
+
+CALLS: list[Callable[[Telemetry], None]] = [
+    lambda made: made.finished("s/t", 1, 0.1),
+    lambda made: made.failed("s/t", ValueError(), again=True),
+    lambda made: made.dead_lettered("s/t", 1),
+    lambda made: made.skipped("s/t", 1),
+    lambda made: made.committed(0.1, {"s/t": 1}),
+    lambda made: made.in_flight(1),
+    lambda made: made.lag("s/t", 1),
+]
+
+
+def test_without_opentelemetry_nothing_is_measured_and_every_call_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.metrics", None)
+    made = telemetry("billing", "shop/billing")
+    assert made is NOTHING
+    for call in CALLS:
+        call(made)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_every_call_measures_something(measured: Measured, call: Callable[[Telemetry], None]) -> None:
+    call(measured.of)
+    assert measured.points()
+
+
+def test_opentelemetry_is_not_imported_before_a_processor_is_made() -> None:
+    code = (
+        "import sys; import eventproc.processors.telemetry;"
+        "print([name for name in sys.modules if name.startswith('opentelemetry')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_records_of_a_call_carry_its_fields_and_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    event = Event(b"", "customer-42", 0, None, segment_id(2, 1), 170, 17, {})
+    log = event_log("billing", "shop/orders", event, attempt=3)
+    with caplog.at_level(logging.INFO):
+        log.warning("no %s", "money", extra={"amount": 5, "attempt": "third"})
+        log.info("plain")
+    first, second = caplog.records
+    assert first.getMessage() == "no money"
+    assert first.name == "eventproc.processors"
+    fields = {
+        "processor": "billing",
+        "stream": "shop/orders",
+        "segment": "2.1",
+        "offset": 170,
+        "number": 17,
+        "key": "customer-42",
+        "attempt": 3,
+    }
+    assert {name: getattr(second, name) for name in fields} == fields
+    assert {name: getattr(first, name) for name in fields} == {**fields, "attempt": "third"}
+    assert first.__dict__["amount"] == 5
+    assert "amount" not in second.__dict__
