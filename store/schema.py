@@ -133,13 +133,15 @@ CREATE TABLE group_segment (
     PRIMARY KEY (group_name, stream_id, segment)
 ) WITHOUT ROWID;
 
--- Readers that are members of a group. `epoch` is the generation in which one joined. `status` is for people (JSON).
+-- Readers that are members of a group. `epoch` is the generation in which one joined. `seen_ms` is its last sign of
+-- life, monotonic, kept up where the group has a lease. `status` is for people (JSON).
 CREATE TABLE group_member (
     group_name TEXT NOT NULL,
     reader TEXT NOT NULL,
     instance TEXT NOT NULL,
     epoch INTEGER NOT NULL,
     joined_ms INTEGER NOT NULL,
+    seen_ms INTEGER NOT NULL,
     status TEXT,
     PRIMARY KEY (group_name, reader)
 ) WITHOUT ROWID;

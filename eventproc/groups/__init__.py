@@ -5,7 +5,6 @@ from __future__ import annotations
 from eventproc.groups.change import (
     PROCESSOR,
     READERS,
-    GroupStart,
     add_stream,
     delete_group,
     ensure_group,
@@ -18,7 +17,9 @@ from eventproc.groups.change import (
 from eventproc.groups.describe import GroupDescription, MemberDescription, SegmentLag, describe_group
 from eventproc.groups.keys import Assigned, GroupStream, SegmentKey
 from eventproc.groups.membership import Membership, join
-from eventproc.groups.table import GROUP, Group, state_of, watch_group
+from eventproc.groups.openings import GroupEnd, GroupStart
+from eventproc.groups.options import GroupOptions
+from eventproc.groups.table import GROUP, Group, folded_state, watch_group
 
 __all__ = [
     "GROUP",
@@ -27,6 +28,8 @@ __all__ = [
     "Assigned",
     "Group",
     "GroupDescription",
+    "GroupEnd",
+    "GroupOptions",
     "GroupStart",
     "GroupStream",
     "MemberDescription",
@@ -38,11 +41,11 @@ __all__ = [
     "describe_group",
     "ensure_group",
     "expire_reader",
+    "folded_state",
     "get_group",
     "group_name",
     "join",
     "list_groups",
     "set_paused",
-    "state_of",
     "watch_group",
 ]

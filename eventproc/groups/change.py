@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Final
 
-from eventproc.groups.keys import GroupStream
+from eventproc.groups.openings import GroupEnd, GroupStart, opening_of, openings_of
+from eventproc.groups.options import GroupOptions
 from eventproc.groups.state import GroupState, begin
-from eventproc.groups.table import GROUP, Group, change, state_of, topic_of, write_segments
-from eventproc.groups.updates import Left, Opening, PauseSet, StreamAdded
-from eventproc.store.catalog import Stream, find_stream, get_scope, get_stream
+from eventproc.groups.table import (
+    GROUP,
+    GROUP_LOG,
+    Group,
+    change,
+    folded_state,
+    positions_of,
+    topic_of,
+    write_segments,
+)
+from eventproc.groups.updates import Left, PauseSet, StreamAdded
+from eventproc.store.catalog import find_stream, get_scope
 from eventproc.store.database import Tx
-from eventproc.store.model.arguments import int_of, items_of, refused, text_of
-from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.arguments import items_of, refused, text_of
 from eventproc.store.model.errors import AlreadyExists, GroupStreamReplaced
 from eventproc.store.model.names import StreamName
-from eventproc.store.model.progress import Progress
 from eventproc.store.records import create, delete, find, get, keys
-from eventproc.store.segments import number_at, segment_state
-from eventproc.streams.positions import frontier_at, head_cut, tail_cut, time_cut
-
-GroupStart: TypeAlias = StreamCut | Mapping[str, StreamCut] | Literal["head", "tail"] | int
-"""Where a group begins: an end of its streams, a time in wall ms, or cuts (a stream without one: at its head)."""
+from eventproc.store.replicated import create_log, delete_log, initialize
 
 PROCESSOR: Final = "processor"
 READERS: Final = "readers"
+
+DEFAULTS: Final = GroupOptions()
 
 _GENERATION: Final = "group_generation"
 """Counter: no generation of a deleted group lies above it, so that a group made later repeats none."""
@@ -39,29 +45,43 @@ def group_name(text: str, streams: Sequence[str] = ()) -> str:
 
 
 def ensure_group(
-    tx: Tx, name: str, streams: Sequence[str], start: GroupStart = "head", *, kind: str = PROCESSOR
+    tx: Tx,
+    name: str,
+    streams: Sequence[str],
+    start: GroupStart = "head",
+    *,
+    until: GroupEnd = None,
+    kind: str = PROCESSOR,
+    options: GroupOptions = DEFAULTS,
 ) -> None:
     """Make the group `name` ("scope/group"), reading `streams` from `start` on; one that is there and equal is fine.
 
-    Raises AlreadyExists naming the fields that differ (`start` is only looked at when the group is made),
-    GroupStreamReplaced when one of its streams was deleted since, NotFound, InvalidArgument, and as `frontier_at`.
+    until: where it stops, in the streams that have a cut there. Raises AlreadyExists naming the fields that differ
+    (`start` and `until` are only looked at when the group is made), GroupStreamReplaced when one of its streams was
+    deleted since, NotFound, InvalidArgument, InvalidCut (also when `until` lies before `start`), and as `frontier_at`.
     """
     name = str(StreamName.parse(name))
     names = _stream_names(streams)
     if (found := find(tx, GROUP, name)) is not None:
-        _verify_equal(found.value, names, kind)
+        _verify_equal(found.value, names, kind, options)
         verify_streams(tx, found.value)
         return
     get_scope(tx, name.partition("/")[0])
-    _verify_named(start, names)
-    openings = [opening_of(tx, get_stream(tx, each).value, start) for each in names]
+    openings = openings_of(tx, names, start, until)
     row = tx.execute("SELECT value FROM counter WHERE name = ?", (_GENERATION,)).fetchone()
     empty = GroupState(generation=0 if row is None else row[0])
     state = begin(empty.generation, openings)
     group = Group(
-        name=name, streams=state.streams, generation=state.generation, kind=kind, created_ms=tx.now_ms
+        name=name,
+        log=create_log(tx),
+        streams=state.streams,
+        generation=state.generation,
+        kind=kind,
+        created_ms=tx.now_ms,
+        options=options,
     )
     create(tx, GROUP, name, group)
+    initialize(tx, group.log, GROUP_LOG, state)
     write_segments(tx, name, empty, state)
     tx.wake(topic_of(name))
 
@@ -77,23 +97,15 @@ def _stream_names(streams: Sequence[str]) -> list[str]:
     return names
 
 
-def _verify_named(start: GroupStart, names: Sequence[str]) -> None:
-    """Raise InvalidArgument when a cut is of a stream that the group does not read."""
-    if isinstance(start, Mapping):
-        strangers = sorted(start.keys() - set(names))
-    else:
-        strangers = [start.stream] if isinstance(start, StreamCut) and start.stream not in names else []
-    if strangers:
-        raise refused("start", start, f"the group does not read {strangers[0]}")
-
-
-def _verify_equal(group: Group, names: Sequence[str], kind: str) -> None:
+def _verify_equal(group: Group, names: Sequence[str], kind: str, options: GroupOptions) -> None:
     chosen = {each.name for each in group.streams if not each.added}
     differing = []
     if chosen != set(names):
         differing.append("streams")
     if group.kind != kind:
         differing.append("kind")
+    if group.options != options:
+        differing.append("options")
     if differing:
         raise AlreadyExists(kind="group", name=group.name, differing=tuple(differing))
 
@@ -109,39 +121,16 @@ def verify_streams(tx: Tx, group: Group) -> None:
             )
 
 
-def opening_of(tx: Tx, stream: Stream, start: GroupStart, *, added: bool = False) -> Opening:
-    """Return where a group begins in a stream. Raises as `frontier_at`, and InvalidArgument."""
-    if isinstance(start, Mapping):
-        start = start.get(stream.name, "head")
-    if isinstance(start, StreamCut):
-        cut = start if start.stream == stream.name else head_cut(tx, stream)
-    elif start == "head":
-        cut = head_cut(tx, stream)
-    elif start == "tail":
-        cut = tail_cut(tx, stream)
-    else:
-        cut = time_cut(tx, stream, int_of("start", start, unit="ms"))
-    frontier = frontier_at(tx, stream, cut)
-    held = tuple(
-        (segment, Progress(number_at(tx, stream.stream_id, segment, offset), offset))
-        for segment, offset in frontier.held.items()
-        if segment_state(tx, stream.stream_id, segment) is not None
-    )
-    waiting = tuple((segment, tuple(sorted(before))) for segment, before in frontier.waiting.items())
-    return Opening(GroupStream(stream.name, stream.stream_id, added), held, waiting)
-
-
 def add_stream(tx: Tx, group: str, stream: str) -> None:
     """Let the group read one more stream, from its head; one that it reads already is fine.
 
     Raises NotFound, GroupStreamReplaced.
     """
     record = get(tx, GROUP, group).value
-    found = get_stream(tx, stream).value
     if any(each.name == stream for each in record.streams):
         verify_streams(tx, record)
     else:
-        change(tx, group, StreamAdded(opening_of(tx, found, "head", added=True)))
+        change(tx, group, StreamAdded(opening_of(tx, stream, added=True)))
 
 
 def set_paused(tx: Tx, name: str, paused: bool) -> None:
@@ -156,8 +145,14 @@ def expire_reader(tx: Tx, group: str, reader: str) -> None:
     One that is not online is fine. Raises NotFound.
     """
     record = get(tx, GROUP, group).value
-    if reader in state_of(tx, record).members:
-        change(tx, group, Left(reader))
+    state = folded_state(tx, record).state
+    if reader in state.members:
+        change(tx, group, left(tx, group, state, reader))
+
+
+def left(tx: Tx, group: str, state: GroupState, reader: str) -> Left:
+    """Return the update by which a reader goes offline, what it owned at its durable progress."""
+    return Left(reader, positions_of(tx, group, state.owned_by(reader)))
 
 
 def list_groups(tx: Tx, scope: str | None = None) -> list[Group]:
@@ -175,6 +170,7 @@ def delete_group(tx: Tx, name: str) -> None:
     """Remove the group with its progress; readers that are online are fenced. Raises NotFound."""
     found = get(tx, GROUP, name)
     delete(tx, GROUP, found)
+    delete_log(tx, found.value.log)
     tx.execute("DELETE FROM group_segment WHERE group_name = ?", (name,))
     tx.execute("DELETE FROM group_member WHERE group_name = ?", (name,))
     tx.execute(

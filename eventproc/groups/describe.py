@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import attrs
 
 from eventproc.groups.keys import GroupStream, SegmentKey
 from eventproc.groups.state import GroupState
-from eventproc.groups.table import GROUP, state_of
+from eventproc.groups.table import GROUP, folded_state, progress_by_segment
 from eventproc.store.catalog import StoredHistory, Stream, find_stream, head_offsets
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import NOT_REACHED, StreamCut, divide
@@ -92,7 +92,8 @@ class GroupDescription:
 def describe_group(tx: Tx, name: str) -> GroupDescription:
     """Return the group as it is. Raises NotFound. A few look-ups for each segment of its streams that has events."""
     group = get(tx, GROUP, name).value
-    state = state_of(tx, group)
+    state = folded_state(tx, group).state
+    finished = progress_by_segment(tx, name)
     segments: list[SegmentLag] = []
     replaced: list[str] = []
     moved = _moved(tx, name)
@@ -101,7 +102,7 @@ def describe_group(tx: Tx, name: str) -> GroupDescription:
         if found is None or found.value.stream_id != each.stream_id:
             replaced.append(each.name)
         else:
-            segments.extend(_of_stream(tx, found.value, state, moved))
+            segments.extend(_of_stream(tx, found.value, state, finished, moved))
     return GroupDescription(
         name=name,
         kind=group.kind,
@@ -129,7 +130,11 @@ def _moved(tx: Tx, name: str) -> dict[SegmentKey, int | None]:
 
 
 def _of_stream(
-    tx: Tx, stream: Stream, state: GroupState, moved: dict[SegmentKey, int | None]
+    tx: Tx,
+    stream: Stream,
+    state: GroupState,
+    finished: Mapping[SegmentKey, Progress],
+    moved: Mapping[SegmentKey, int | None],
 ) -> Iterator[SegmentLag]:
     stream_id = stream.stream_id
     known: set[SegmentId] = set()
@@ -138,7 +143,7 @@ def _of_stream(
             continue
         known.add(key[1])
         portion = state.open.get(key)
-        progress = Progress() if portion is None else portion.progress
+        progress = finished.get(key, Progress())
         lag = _lag(tx, stream, key[1], progress)
         yield attrs.evolve(
             lag,
@@ -148,7 +153,7 @@ def _of_stream(
             waiting=tuple(sorted(state.waiting.get(key, ()))),
             moved_ms=moved.get(key),
         )
-    for segment in _beyond(tx, stream, state, known):
+    for segment in _beyond(tx, stream, state, finished, known):
         yield attrs.evolve(_lag(tx, stream, segment, Progress()), reached=False)
 
 
@@ -188,24 +193,28 @@ def _age_ms(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | No
     return max(tx.now_ms - first, 0)
 
 
-def _beyond(tx: Tx, stream: Stream, state: GroupState, known: set[SegmentId]) -> Iterator[SegmentId]:
+def _beyond(
+    tx: Tx,
+    stream: Stream,
+    state: GroupState,
+    finished: Mapping[SegmentKey, Progress],
+    known: set[SegmentId],
+) -> Iterator[SegmentId]:
     """Yield the segments that the group will come to, and has not entered in its state yet."""
+    if not known or any(stream_id == stream.stream_id for (stream_id, _), _ in state.ends):
+        return
     rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)).fetchall()
     others = [SegmentId(number) for (number,) in rows if number not in known]
-    if not others or not known:
+    if not others:
         return
+    history = StoredHistory(tx, stream)
     offsets = {
-        segment: NOT_REACHED
-        if (stream.stream_id, segment) in state.waiting
-        else state.open[stream.stream_id, segment].progress.offset
+        segment: finished[key].offset if (key := (stream.stream_id, segment)) in finished else NOT_REACHED
         for segment in known
     }
-    history = StoredHistory(tx, stream)
     try:
         where = divide(StreamCut(stream.name, stream.stream_id, offsets), history)
-    except (
-        InvalidCut
-    ):  # the stream was truncated beyond some of what the group has: its head is where it goes on
+    except InvalidCut:  # truncated beyond some of what the group has: the head is where it goes on
         where = divide(StreamCut(stream.name, stream.stream_id, head_offsets(tx, stream)), history)
     for segment in sorted(others):
         if not where.is_behind(find_segment(history, segment)):

@@ -7,13 +7,16 @@ from contextlib import contextmanager
 from typing import Final
 
 from eventproc.groups.state import Member
-from eventproc.groups.table import topic_of
-from eventproc.store.database import Database, Subscription
+from eventproc.groups.table import Group, topic_of
+from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.database.instances import is_alive
 
 POLL_MS: Final = 200
 """Pause between two looks at the other members: how long a dead one's segments wait. Each look costs 7 us a member;
 lower is no use, as a death is rare, higher makes others wait for the events of the dead."""
+
+BEATS_A_LEASE: Final = 3
+"""Signs of life within a lease: two may be late. More cost a write each."""
 
 
 class Present:
@@ -72,3 +75,14 @@ def dead_among(db: Database, group: str, members: Mapping[str, Member], *, but: 
         for reader, member in members.items()
         if reader != but and not present.is_joining(group, reader) and is_dead(db, group, reader, member)
     )
+
+
+def hung_among(tx: Tx, group: Group, *, but: str) -> frozenset[str]:
+    """Return the readers whose last sign of life is older than the group's lease, `but` excepted; one query."""
+    if group.options.lease_ms is None:
+        return frozenset()
+    rows = tx.execute(
+        "SELECT reader FROM group_member WHERE group_name = ? AND seen_ms < ? AND reader != ?",
+        (group.name, tx.monotonic_ms - group.options.lease_ms, but),
+    ).fetchall()
+    return frozenset(reader for (reader,) in rows)

@@ -21,22 +21,29 @@ from typing import Protocol
 import anyio
 import attrs
 
-from eventproc.groups.change import verify_streams
+from eventproc.groups.change import left, verify_streams
+from eventproc.groups.completion import completion
 from eventproc.groups.keys import Assigned, SegmentKey
-from eventproc.groups.members import POLL_MS, Present, dead_among, is_dead
+from eventproc.groups.members import BEATS_A_LEASE, POLL_MS, Present, dead_among, hung_among, is_dead
 from eventproc.groups.state import GroupState, Member
-from eventproc.groups.table import GROUP, Group, change, members_of, state_of, topic_of, watch_group
-from eventproc.groups.updates import Acquired, Completed, Joined, Left, Released, Update
-from eventproc.store.catalog import StoredHistory, get_stream
+from eventproc.groups.table import (
+    GROUP,
+    Group,
+    change,
+    folded_state,
+    positions_of,
+    topic_of,
+    watch_group,
+)
+from eventproc.groups.updates import Acquired, CheckpointPassed, Joined, Released, Update
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.database.instances import pid_of
 from eventproc.store.model.arguments import refused, text_of
 from eventproc.store.model.errors import EventprocError, ReaderFenced, ReaderOnline
-from eventproc.store.model.history import successors
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import Holding, fenced, move_progress
 from eventproc.store.records import find, get
-from eventproc.store.segments import segment_state
+from eventproc.store.replicated import Folded
 
 LOG = logging.getLogger("eventproc.groups")
 
@@ -100,12 +107,11 @@ class Membership(Protocol):
 
 @attrs.frozen
 class _View:
-    """What one read of the group's rows tells a member."""
+    """What one read of the group tells a member. folded: None when nothing changed since the generation it knows."""
 
     group: Group
-    members: dict[str, Member]
-    state: GroupState | None
-    """None: nothing changed since the generation that was asked about."""
+    folded: Folded[GroupState] | None
+    hung: frozenset[str]
 
 
 class GroupMember(Membership):
@@ -118,7 +124,10 @@ class GroupMember(Membership):
         self._db = db
         self._changes = changes
         self._generation = -1
-        self._members: dict[str, Member] = {}
+        self._folded: Folded[GroupState] | None = None
+        self._members: Mapping[str, Member] = {}
+        self._lease_ms: int | None = None
+        self._beaten_ms = 0
         self._owned: Mapping[SegmentKey, Assigned] = MappingProxyType({})
         self._surplus: frozenset[SegmentKey] = frozenset()
         self._paused = False
@@ -141,14 +150,18 @@ class GroupMember(Membership):
     async def refresh(self) -> None:
         """See `Membership.refresh`."""
         view = await self._db.read(self._look)
-        dead = dead_among(self._db, self.group, view.members, but=self.reader)
-        own = view.members.get(self.reader)
+        self._lease_ms = view.group.options.lease_ms
+        if view.folded is not None:
+            self._folded = view.folded
+            self._members = view.folded.state.members
+        own = self._members.get(self.reader)
         if own is None or own.epoch != self.epoch:
             await self._join_again()
             return
-        state = view.state
-        if dead or (state is not None and self._fresh(state)):
-            state = await self._db.write(self._acquire)
+        state = None if view.folded is None else view.folded.state
+        dead = view.hung or dead_among(self._db, self.group, self._members, but=self.reader)
+        if dead or self._beat_due() or (state is not None and self._is_due(state)):
+            state = await self._db.write(self._step)
         if state is not None:
             self._follow(state)
 
@@ -163,6 +176,8 @@ class GroupMember(Membership):
                 pause_ms = POLL_MS if left_ms is None else min(POLL_MS, left_ms)
             changed = await self._changes.wait(pause_ms)
             expired = left_ms is not None and left_ms <= (pause_ms or 0)
+            if self._beat_due():
+                await self._db.write(self._beat)
             if changed or expired or dead_among(self._db, self.group, self._members, but=self.reader):
                 return
 
@@ -181,19 +196,11 @@ class GroupMember(Membership):
     def complete(self, tx: Tx, key: SegmentKey) -> None:
         """See `Membership.complete`."""
         holding = self._holding(key)
-        stream_id, segment = key
-        group = get(tx, GROUP, self.group).value
-        portion = state_of(tx, group).open.get(key)
+        state = change(tx, self.group)
+        portion = state.open.get(key)
         if portion is None or (portion.owner, portion.owner_epoch) != (self.reader, holding.owner_epoch):
             raise fenced(holding)
-        state = segment_state(tx, stream_id, segment)
-        name = self._owned[key].stream
-        stream = get_stream(tx, name, stream_id=stream_id).value
-        assert state is None or (state.sealed and portion.progress.offset >= state.tail), (
-            f"segment {segment} of {name} goes on to {state} and is finished only to {portion.progress}"
-        )
-        following = successors(StoredHistory(tx, stream), segment)
-        change(tx, self.group, Completed(self.reader, key, tuple(following.items())))
+        change(tx, self.group, *self._passing(tx, state), completion(tx, self.group, state, key))
         tx.after(lambda: self._drop([key]))
 
     def publish(self, tx: Tx, status: str) -> None:
@@ -213,7 +220,7 @@ class GroupMember(Membership):
             joined = await self._db.write(self._join)
             self.epoch = joined.members[self.reader].epoch
             present.add(self.group, self.reader, self.epoch, self._changes)
-        self._members = dict(joined.members)
+        self._members = joined.members
 
     async def leave(self) -> None:
         """Go offline; what is still owned is given back at its durable progress. Not being a member is fine."""
@@ -234,57 +241,87 @@ class GroupMember(Membership):
 
     def _look(self, tx: Tx) -> _View:
         group = get(tx, GROUP, self.group).value
+        hung = hung_among(tx, group, but=self.reader)
         if group.generation == self._generation:
-            return _View(group, self._members, None)
-        state = state_of(tx, group)
-        return _View(group, dict(state.members), state)
+            return _View(group, None, hung)
+        return _View(group, folded_state(tx, group, self._folded), hung)
 
     def _fresh(self, state: GroupState) -> tuple[SegmentKey, ...]:
         """Return what is due to this reader, but what it still believes to own."""
         return tuple(key for key in state.due_to(self.reader) if key not in self._owned)
 
-    def _acquire(self, tx: Tx) -> GroupState:
-        """Expire who is dead, and take what is due to this reader."""
+    def _is_due(self, state: GroupState) -> bool:
+        return bool(self._fresh(state) or state.asked_of(self.reader))
+
+    def _step(self, tx: Tx) -> GroupState:
+        """Expire who is dead, say where this reader stands when it is asked, and take what is due to it."""
         state = change(tx, self.group)
         if (own := state.members.get(self.reader)) is None or own.epoch != self.epoch:
             return state
+        if self._lease_ms is not None:
+            self._beat(tx)
+        hung = hung_among(tx, get(tx, GROUP, self.group).value, but=self.reader)
         dead = dead_among(self._db, self.group, state.members, but=self.reader)
-        if dead:
-            LOG.info("%s: %s died; its segments go to others", self.group, ", ".join(dead))
-            state = change(tx, self.group, *map(Left, dead))
+        for reader in hung.union(dead):
+            LOG.warning("%s: reader %r %s", self.group, reader, "died" if reader in dead else "hangs")
+            state = change(tx, self.group, left(tx, self.group, state, reader))
+        if asked := self._passing(tx, state):
+            state = change(tx, self.group, *asked)
         if keys := self._fresh(state):
             state = change(tx, self.group, Acquired(self.reader, keys))
         return state
 
+    def _passing(self, tx: Tx, state: GroupState) -> list[Update]:
+        """Return what says where this reader stands to each checkpoint that waits for it."""
+        if not (names := state.asked_of(self.reader)):
+            return []
+        positions = positions_of(tx, self.group, state.owned_by(self.reader))
+        return [CheckpointPassed(name, self.reader, positions) for name in names]
+
+    def _beat_due(self) -> bool:
+        now_ms = self._db.clock.monotonic_ms()
+        return self._lease_ms is not None and now_ms - self._beaten_ms >= self._lease_ms // BEATS_A_LEASE
+
+    def _beat(self, tx: Tx) -> None:
+        """Give a sign of life."""
+        tx.execute(
+            "UPDATE group_member SET seen_ms = ? WHERE group_name = ? AND reader = ? AND epoch = ?",
+            (tx.monotonic_ms, self.group, self.reader, self.epoch),
+        )
+        self._beaten_ms = tx.monotonic_ms
+
     def _join(self, tx: Tx) -> GroupState:
         group = get(tx, GROUP, self.group).value
         verify_streams(tx, group)
+        state = folded_state(tx, group, self._folded).state
         updates: list[Update] = []
-        if (known := members_of(tx, self.group).get(self.reader)) is not None:
+        if (known := state.members.get(self.reader)) is not None:
             if not is_dead(self._db, self.group, self.reader, known):
                 pid = None if self._db.path is None else pid_of(self._db.path, known.instance)
                 raise ReaderOnline(group=self.group, reader=self.reader, pid=pid)
-            updates.append(Left(self.reader))
+            updates.append(left(tx, self.group, state, self.reader))
         updates.append(Joined(self.reader, self._db.instance_id, tx.now_ms))
         return change(tx, self.group, *updates)
 
     def _leave(self, tx: Tx) -> None:
         if find(tx, GROUP, self.group) is None:
             return
-        own = members_of(tx, self.group).get(self.reader)
+        state = change(tx, self.group)
+        own = state.members.get(self.reader)
         if own is not None and own.epoch == self.epoch:
-            change(tx, self.group, Left(self.reader))
+            change(tx, self.group, left(tx, self.group, state, self.reader))
 
     def _release(self, tx: Tx, wanted: Mapping[SegmentKey, Assigned]) -> None:
         state = change(tx, self.group)
-        still = tuple(
-            (key, state.open[key].progress)
+        still = [
+            key
             for key, assigned in wanted.items()
             if key in state.open
             and (state.open[key].owner, state.open[key].owner_epoch) == (self.reader, assigned.owner_epoch)
-        )
+        ]
         if still:
-            change(tx, self.group, Released(self.reader, still))
+            released = Released(self.reader, positions_of(tx, self.group, still))
+            change(tx, self.group, *self._passing(tx, state), released)
 
     def _follow(self, state: GroupState) -> None:
         """Make `owned` what the state says; what came back in the same moment as it was lost is lost first."""
@@ -301,9 +338,9 @@ class GroupMember(Membership):
                 came_back = True
         self._owned = MappingProxyType(owned)
         self._surplus = frozenset(key for key in owned if state.open[key].target != self.reader)
-        self._members = dict(state.members)
+        self._members = state.members
         self._paused = state.paused
-        self._generation = -1 if came_back or self._fresh(state) else state.generation
+        self._generation = -1 if came_back or self._is_due(state) else state.generation
         if self._generation < 0:
             self._changes.notify(topic_of(self.group))
 

@@ -7,13 +7,15 @@ Invariants, asserted by `check`:
 1. a segment is open or waits, not both; what waits, waits for at least one predecessor;
 2. an owner is online, and so is a target; with a reader online every open segment has a target;
 3. the numbers of segments that readers shall have differ by at most one;
-4. owner epochs are generations: none is above the group's, and each change of owner takes a new one.
+4. owner epochs are generations: none is above the group's, and each change of owner takes a new one;
+5. who is asked for a checkpoint is online.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import assert_never
+from functools import cached_property
+from typing import Final, assert_never
 
 import attrs
 
@@ -21,6 +23,8 @@ from eventproc.groups.assign import assign
 from eventproc.groups.keys import GroupStream, SegmentKey
 from eventproc.groups.updates import (
     Acquired,
+    CheckpointPassed,
+    CheckpointStarted,
     Completed,
     Joined,
     Left,
@@ -30,10 +34,15 @@ from eventproc.groups.updates import (
     Released,
     Reset,
     StreamAdded,
+    StreamSkipped,
     Update,
 )
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
+
+CHECKPOINTS_KEPT: Final = 8
+"""Complete checkpoints that a group remembers, to be reset to. Each is a position in every segment: more is memory,
+in every reader and in every snapshot of the log."""
 
 
 @attrs.frozen
@@ -44,10 +53,17 @@ class Portion:
     target: the reader that shall have it; another owner gives it back.
     """
 
+    stream_id: int
+    segment: SegmentId
     progress: Progress
     owner: str | None = None
     owner_epoch: int = 0
     target: str | None = None
+
+    @property
+    def key(self) -> SegmentKey:
+        """What names it within the group."""
+        return self.stream_id, self.segment
 
 
 @attrs.frozen
@@ -59,29 +75,70 @@ class Member:
     joined_ms: int
 
 
+@attrs.frozen
+class Checkpoint:
+    """A coordinated position of all readers.
+
+    pending: those that did not say yet where they stand; complete without any. positions: of the segments that were
+    open; waiting: those that were not.
+    """
+
+    name: str
+    automatic: bool
+    pending: tuple[str, ...]
+    positions: tuple[Position, ...]
+    waiting: tuple[SegmentKey, ...]
+
+
 @attrs.frozen(kw_only=True)
 class GroupState:
-    """A group at one moment. generation: grows by one with each update. open, waiting: its segments."""
+    """A group at one moment. generation: grows by one with each update.
+
+    portions: the segments that may be read, sorted. waits: those that may not, with the predecessors not finished.
+    ends: offsets at which the group stops, in segments that have one. started, checkpoints: the incomplete ones, and
+    the newest complete ones, oldest first.
+    """
 
     generation: int
     streams: tuple[GroupStream, ...] = ()
     paused: bool = False
     members: Mapping[str, Member] = attrs.field(factory=dict)
-    open: Mapping[SegmentKey, Portion] = attrs.field(factory=dict)
-    waiting: Mapping[SegmentKey, frozenset[SegmentId]] = attrs.field(factory=dict)
+    portions: tuple[Portion, ...] = ()
+    waits: tuple[tuple[SegmentKey, tuple[SegmentId, ...]], ...] = ()
+    ends: tuple[tuple[SegmentKey, int], ...] = ()
+    started: tuple[Checkpoint, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+
+    @cached_property
+    def open(self) -> dict[SegmentKey, Portion]:
+        """The segments that may be read."""
+        return {portion.key: portion for portion in self.portions}
+
+    @cached_property
+    def waiting(self) -> dict[SegmentKey, frozenset[SegmentId]]:
+        """The segments that may not be read yet, each with those of its predecessors that are not finished."""
+        return {key: frozenset(before) for key, before in self.waits}
+
+    @cached_property
+    def end_offsets(self) -> dict[SegmentKey, int]:
+        """Where the group stops."""
+        return dict(self.ends)
 
     def owned_by(self, reader: str) -> dict[SegmentKey, Portion]:
         """Return the segments that the reader owns."""
-        return {key: portion for key, portion in self.open.items() if portion.owner == reader}
+        return {portion.key: portion for portion in self.portions if portion.owner == reader}
 
     def due_to(self, reader: str) -> tuple[SegmentKey, ...]:
         """Return the segments that the reader may acquire now."""
-        return tuple(
-            key for key, portion in self.open.items() if portion.target == reader and portion.owner is None
-        )
+        return tuple(each.key for each in self.portions if each.target == reader and each.owner is None)
+
+    def asked_of(self, reader: str) -> tuple[str, ...]:
+        """Return the names of the checkpoints that wait for the reader."""
+        return tuple(each.name for each in self.started if reader in each.pending)
 
     def check(self) -> None:
         """Assert the invariants at the head of this module."""
+        assert list(self.open) == sorted(self.open), "segments are not sorted, or one is there twice"
         assert not self.open.keys() & self.waiting.keys(), "a segment is open and waits"
         assert all(self.waiting.values()), "a segment waits for nothing"
         shares = dict.fromkeys(self.members, 0)
@@ -94,6 +151,8 @@ class GroupState:
             if portion.target is not None:
                 shares[portion.target] += 1
         assert not shares or max(shares.values()) - min(shares.values()) <= 1, f"unfair: {shares}"
+        for checkpoint in self.started:
+            assert set(checkpoint.pending) <= self.members.keys(), f"{checkpoint} waits for who is offline"
 
 
 def begin(generation: int, openings: Iterable[Opening]) -> GroupState:
@@ -109,13 +168,12 @@ def apply(state: GroupState, update: Update) -> GroupState:
             assert reader not in state.members, f"{reader} is online already"
             member = Member(instance, state.generation, joined_ms)
             return _share(attrs.evolve(state, members={**state.members, reader: member}))
-        case Left(reader, positions):
-            members = {each: member for each, member in state.members.items() if each != reader}
-            given = _give_back(state, state.owned_by(reader), positions)
-            return _share(attrs.evolve(given, members=members))
+        case Left():
+            return _leave(state, update)
         case Acquired(reader, keys):
             return _acquire(state, reader, keys)
         case Released(reader, positions):
+            assert not state.asked_of(reader), f"{reader} did not say yet where it stands"
             for key, _ in positions:
                 assert state.open[key].owner == reader, (
                     f"{key} is not {reader}'s but {state.open[key].owner}'s"
@@ -125,52 +183,101 @@ def apply(state: GroupState, update: Update) -> GroupState:
             return _complete(state, update)
         case StreamAdded(opening):
             return _share(_open(state, opening))
+        case StreamSkipped(opening, kept):
+            return _share(_skip(state, opening, kept))
         case Reset(openings):
-            state = attrs.evolve(state, streams=(), open={}, waiting={})
+            state = attrs.evolve(state, streams=(), portions=(), waits=(), ends=(), started=())
             for opening in openings:
                 state = _open(state, opening)
             return _share(state)
         case PauseSet(paused):
             return attrs.evolve(state, paused=paused)
+        case CheckpointStarted():
+            return _start_checkpoint(state, update)
+        case CheckpointPassed(name, reader, positions):
+            return _pass_checkpoint(state, name, reader, positions)
     assert_never(update)
+
+
+def _with(
+    state: GroupState,
+    opened: Mapping[SegmentKey, Portion],
+    waiting: Mapping[SegmentKey, Iterable[SegmentId]] | None = None,
+) -> GroupState:
+    portions = tuple(opened[key] for key in sorted(opened))
+    if waiting is None:
+        return attrs.evolve(state, portions=portions)
+    waits = tuple((key, tuple(sorted(waiting[key]))) for key in sorted(waiting))
+    return attrs.evolve(state, portions=portions, waits=waits)
 
 
 def _open(state: GroupState, opening: Opening) -> GroupState:
     stream_id = opening.stream.stream_id
     assert all(stream_id != each.stream_id for each in state.streams), f"{opening.stream} is read already"
-    return attrs.evolve(
+    state = attrs.evolve(
         state,
         streams=(*state.streams, opening.stream),
-        open=dict(state.open) | {(stream_id, each): Portion(progress) for each, progress in opening.held},
-        waiting=dict(state.waiting) | {(stream_id, each): frozenset(ids) for each, ids in opening.waiting},
+        ends=(*state.ends, *(((stream_id, segment), offset) for segment, offset in opening.ends)),
     )
+    opened = {(stream_id, each): Portion(stream_id, each, progress) for each, progress in opening.held}
+    waiting = {(stream_id, each): before for each, before in opening.waiting}
+    return _with(state, state.open | opened, {**state.waiting, **waiting})
+
+
+def _skip(state: GroupState, opening: Opening, kept: Iterable[SegmentId]) -> GroupState:
+    """Go on at `opening` in its stream; `kept` stay as they are, with their owners."""
+    stream_id = opening.stream.stream_id
+    opened = {key: portion for key, portion in state.open.items() if key[0] != stream_id}
+    waiting: dict[SegmentKey, Iterable[SegmentId]] = {
+        key: before for key, before in state.waiting.items() if key[0] != stream_id
+    }
+    for segment, progress in opening.held:
+        key = stream_id, segment
+        before = state.open.get(key, Portion(stream_id, segment, progress))
+        opened[key] = before
+        if segment not in kept:
+            opened[key] = attrs.evolve(before, progress=progress, owner=None, owner_epoch=state.generation)
+    waiting |= {(stream_id, segment): before for segment, before in opening.waiting}
+    return _with(state, opened, waiting)
+
+
+def _leave(state: GroupState, update: Left) -> GroupState:
+    reader = update.reader
+    assert reader in state.members, f"{reader} is not online"
+    given = _give_back(state, state.owned_by(reader), update.positions)
+    for name in state.asked_of(reader):
+        positions = tuple((key, given.open[key].progress) for key in state.owned_by(reader))
+        given = _pass_checkpoint(given, name, reader, positions)
+    members = {each: member for each, member in state.members.items() if each != reader}
+    return _share(attrs.evolve(given, members=members))
 
 
 def _acquire(state: GroupState, reader: str, keys: Iterable[SegmentKey]) -> GroupState:
+    assert not state.asked_of(reader), f"{reader} did not say yet where it stands: {state.started}"
     taken = {}
     for key in keys:
         before = state.open[key]
         assert before.owner is None, f"{key} is {before.owner}'s, {reader} cannot acquire it"
         assert before.target == reader, f"{key} is for {before.target}, not for {reader}"
         taken[key] = attrs.evolve(before, owner=reader, owner_epoch=state.generation)
-    return attrs.evolve(state, open={**state.open, **taken})
+    return _with(state, state.open | taken)
 
 
 def _give_back(state: GroupState, keys: Iterable[SegmentKey], positions: Iterable[Position]) -> GroupState:
     progress = dict(positions)
     given = {}
     for key in keys:
+        assert key in progress, f"{key} is given back, and nobody knows how far it is finished"
         before = state.open[key]
-        given[key] = attrs.evolve(
-            before, owner=None, owner_epoch=state.generation, progress=progress.get(key, before.progress)
-        )
-    return attrs.evolve(state, open={**state.open, **given})
+        given[key] = attrs.evolve(before, owner=None, owner_epoch=state.generation, progress=progress[key])
+    return _with(state, state.open | given)
 
 
 def _complete(state: GroupState, update: Completed) -> GroupState:
     """Drop the segment; open those of its successors that waited for nothing else."""
     stream_id, segment = update.key
     assert state.open[update.key].owner == update.reader, f"{update.key} is not {update.reader}'s"
+    assert not state.asked_of(update.reader), f"{update.reader} did not say yet where it stands"
     opened = dict(state.open)
     waiting = dict(state.waiting)
     del opened[update.key]
@@ -182,20 +289,62 @@ def _complete(state: GroupState, update: Completed) -> GroupState:
             waiting[key] = left
         else:
             waiting.pop(key, None)
-            opened[key] = Portion(Progress())
-    return _share(attrs.evolve(state, open=opened, waiting=waiting))
+            opened[key] = Portion(stream_id, successor, Progress())
+    return _share(_with(state, opened, waiting))
 
 
 def _share(state: GroupState) -> GroupState:
     """Decide anew who shall own what, after readers or segments came or went."""
     targets = assign(
-        {key: portion.target for key, portion in state.open.items()},
+        {portion.key: portion.target for portion in state.portions},
         state.members.keys(),
-        {key: portion.owner for key, portion in state.open.items()},
+        {portion.key: portion.owner for portion in state.portions},
     )
     changed = {
-        key: attrs.evolve(portion, target=targets[key])
-        for key, portion in state.open.items()
-        if portion.target != targets[key]
+        portion.key: attrs.evolve(portion, target=targets[portion.key])
+        for portion in state.portions
+        if portion.target != targets[portion.key]
     }
-    return attrs.evolve(state, open={**state.open, **changed}) if changed else state
+    return _with(state, state.open | changed) if changed else state
+
+
+def _start_checkpoint(state: GroupState, update: CheckpointStarted) -> GroupState:
+    assert all(each.name != update.name for each in state.started), f"{update.name} is under way"
+    started = Checkpoint(
+        name=update.name,
+        automatic=update.automatic,
+        pending=tuple(sorted(state.members)),
+        positions=tuple((each.key, each.progress) for each in state.portions if each.owner is None),
+        waiting=tuple(state.waiting),
+    )
+    return _settle_checkpoints(attrs.evolve(state, started=(*state.started, started)))
+
+
+def _pass_checkpoint(state: GroupState, name: str, reader: str, positions: Iterable[Position]) -> GroupState:
+    started = []
+    for each in state.started:
+        if each.name == name:
+            assert reader in each.pending, f"{reader} has passed {name} already"
+            pending = tuple(other for other in each.pending if other != reader)
+            merged = dict(each.positions) | dict(positions)
+            each = attrs.evolve(each, pending=pending, positions=tuple(sorted(merged.items(), key=_key_of)))
+        started.append(each)
+    return _settle_checkpoints(attrs.evolve(state, started=tuple(started)))
+
+
+def _key_of(position: Position) -> SegmentKey:
+    return position[0]
+
+
+def _settle_checkpoints(state: GroupState) -> GroupState:
+    """Move what nobody is waited for any more to the complete ones."""
+    done = tuple(each for each in state.started if not each.pending)
+    if not done:
+        return state
+    names = {each.name for each in done}
+    kept = (*(each for each in state.checkpoints if each.name not in names), *done)
+    return attrs.evolve(
+        state,
+        started=tuple(each for each in state.started if each.pending),
+        checkpoints=kept[-CHECKPOINTS_KEPT:],
+    )

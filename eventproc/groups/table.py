@@ -1,39 +1,60 @@
-"""Groups in the database: a record each, a row for each segment and for each member.
+"""Groups in the database: a record and a log each, and rows for segments and members.
 
-A change reads the state, applies updates to it (`state.apply`) and writes the rows that differ, in one transaction;
-within it nobody else can change the group, so that there are no conflicts. Progress moves between changes, in the
-rows alone: `store.progress.move_progress`.
+The log holds the state (`state`), as updates and a snapshot now and then. A change folds its tail, applies updates,
+appends them, and writes the rows that differ, in one transaction; within it nobody else can change the group, so that
+there are no conflicts. The rows are what SQL needs: progress moves in them alone, fenced by the owner epoch that the
+log decided (`store.progress.move_progress`), and comes to the log when a segment changes hands.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Final
 
 import attrs
 
 from eventproc.groups.keys import GroupStream, SegmentKey
-from eventproc.groups.state import GroupState, Member, Portion, apply
-from eventproc.groups.updates import Update
+from eventproc.groups.options import GroupOptions
+from eventproc.groups.state import GroupState, Portion, apply
+from eventproc.groups.updates import (
+    Acquired,
+    CheckpointPassed,
+    CheckpointStarted,
+    Completed,
+    Joined,
+    Left,
+    PauseSet,
+    Position,
+    Released,
+    Reset,
+    StreamAdded,
+    StreamSkipped,
+    Update,
+)
 from eventproc.store.database import Tx, Watch
-from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.errors import NotFound
+from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text
 from eventproc.store.records import Kind, Versioned, get, replace
+from eventproc.store.replicated import Folded, LogId, Replicated, append, fold_tail
 
 
 @attrs.frozen(kw_only=True)
 class Group:
-    """A group as its record says: who reads what is in the rows beside it.
+    """A group as its record says; who reads what is in its log.
 
     name: "scope/group". generation: grows with each change of members or owners. kind: "processor" or "readers".
     """
 
     name: str
+    log: LogId
     streams: tuple[GroupStream, ...]
     generation: int
     kind: str
     created_ms: int
     paused: bool = False
+    options: GroupOptions = attrs.field(factory=GroupOptions)
 
 
 def _group_may_follow(before: Group | None, after: Group) -> str | None:
@@ -43,6 +64,25 @@ def _group_may_follow(before: Group | None, after: Group) -> str | None:
 
 
 GROUP: Final = Kind(name="group", value=Group, invariant=_group_may_follow)
+
+GROUP_LOG: Final[Replicated[GroupState, Update]] = Replicated(
+    name="group",
+    state=GroupState,
+    updates={
+        "joined": Joined,
+        "left": Left,
+        "acquired": Acquired,
+        "released": Released,
+        "completed": Completed,
+        "stream_added": StreamAdded,
+        "stream_skipped": StreamSkipped,
+        "reset": Reset,
+        "pause_set": PauseSet,
+        "checkpoint_started": CheckpointStarted,
+        "checkpoint_passed": CheckpointPassed,
+    },
+    fold=apply,
+)
 
 
 def topic_of(group: str) -> tuple[str, str]:
@@ -63,48 +103,46 @@ def watch_group(group: str) -> Watch:
 
 
 def change(tx: Tx, name: str, *updates: Update) -> GroupState:
-    """Apply updates to the group, and return its state. Raises NotFound. One read of all its rows."""
+    """Apply updates to the group, and return its state. Raises NotFound."""
     record = get(tx, GROUP, name)
-    before = state_of(tx, record.value)
-    after = before
-    for update in updates:
-        after = apply(after, update)
-    if updates:
-        write_state(tx, record, before, after)
+    before = folded_state(tx, record.value).state
+    if not updates:
+        return before
+    after = append(tx, record.value.log, GROUP_LOG, updates).state
+    write_state(tx, record, before, after)
     return after
 
 
-def state_of(tx: Tx, group: Group) -> GroupState:
-    """Return the group's state, each segment with its progress of this moment."""
-    opened: dict[SegmentKey, Portion] = {}
-    waiting: dict[SegmentKey, frozenset[SegmentId]] = {}
-    rows = tx.execute(
-        "SELECT stream_id, segment, finished, owner, owner_epoch, target, waiting FROM group_segment"
-        " WHERE group_name = ?",
-        (group.name,),
-    ).fetchall()
-    for stream_id, segment, finished, owner, owner_epoch, target, predecessors in rows:
-        if predecessors is not None:
-            waiting[stream_id, segment] = frozenset(json.loads(predecessors))
-            continue
-        progress = progress_of_text(finished, group.name, stream_id, segment)
-        opened[stream_id, segment] = Portion(progress, owner, owner_epoch, target)
-    return GroupState(
-        generation=group.generation,
-        streams=group.streams,
-        paused=group.paused,
-        members=members_of(tx, group.name),
-        open=opened,
-        waiting=waiting,
-    )
+def folded_state(tx: Tx, group: Group, known: Folded[GroupState] | None = None) -> Folded[GroupState]:
+    """Return the group's state; progress is as of the last change of hands. known: a state to go on from."""
+    folded = fold_tail(tx, group.log, GROUP_LOG, known=known)
+    if folded is None:
+        raise NotFound(kind="state of group", name=group.name)
+    return folded
 
 
-def members_of(tx: Tx, name: str) -> dict[str, Member]:
-    """Return the readers that are members of the group."""
+def positions_of(tx: Tx, name: str, keys: Iterable[SegmentKey]) -> tuple[Position, ...]:
+    """Return the durable progress of segments of the group. One look-up each."""
+    found: list[Position] = []
+    for stream_id, segment in keys:
+        row = tx.execute(
+            "SELECT finished FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?",
+            (name, stream_id, segment),
+        ).fetchone()
+        found.append(((stream_id, segment), progress_of_text(row[0], name, stream_id, segment)))
+    return tuple(found)
+
+
+def progress_by_segment(tx: Tx, name: str) -> dict[SegmentKey, Progress]:
+    """Return the durable progress of all open segments of the group. One query."""
     rows = tx.execute(
-        "SELECT reader, instance, epoch, joined_ms FROM group_member WHERE group_name = ?", (name,)
+        "SELECT stream_id, segment, finished FROM group_segment WHERE group_name = ? AND waiting IS NULL",
+        (name,),
     ).fetchall()
-    return {reader: Member(instance, epoch, joined_ms) for reader, instance, epoch, joined_ms in rows}
+    return {
+        (stream_id, segment): progress_of_text(text, name, stream_id, segment)
+        for stream_id, segment, text in rows
+    }
 
 
 def write_state(tx: Tx, record: Versioned[Group], before: GroupState, after: GroupState) -> None:
@@ -121,13 +159,14 @@ def write_state(tx: Tx, record: Versioned[Group], before: GroupState, after: Gro
 
 def _write_members(tx: Tx, name: str, before: GroupState, after: GroupState) -> None:
     for reader in before.members:
-        if before.members[reader] is not after.members.get(reader):
+        if before.members[reader] != after.members.get(reader):
             tx.execute("DELETE FROM group_member WHERE group_name = ? AND reader = ?", (name, reader))
     for reader, member in after.members.items():
-        if before.members.get(reader) is not member:
+        if before.members.get(reader) != member:
             tx.execute(
-                "INSERT INTO group_member (group_name, reader, instance, epoch, joined_ms) VALUES (?, ?, ?, ?, ?)",
-                (name, reader, member.instance, member.epoch, member.joined_ms),
+                "INSERT INTO group_member (group_name, reader, instance, epoch, joined_ms, seen_ms)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (name, reader, member.instance, member.epoch, member.joined_ms, tx.monotonic_ms),
             )
 
 
@@ -141,19 +180,7 @@ def write_segments(tx: Tx, name: str, before: GroupState, after: GroupState) -> 
     for key, portion in after.open.items():
         old = before.open.get(key)
         if old is not portion:
-            progress = portion.progress
-            moved_ms = tx.now_ms if old is None or old.progress is not progress else None
-            tx.execute(
-                "INSERT INTO group_segment (group_name, stream_id, segment, offset, number, finished, owner,"
-                " owner_epoch, target, moved_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT DO UPDATE SET offset = excluded.offset, number = excluded.number,"
-                " finished = excluded.finished, owner = excluded.owner, owner_epoch = excluded.owner_epoch,"
-                " target = excluded.target, waiting = NULL, moved_ms = coalesce(excluded.moved_ms, moved_ms)",
-                (
-                    *(name, *key, progress.offset, progress.number, progress_text(progress)),
-                    *(portion.owner, portion.owner_epoch, portion.target, moved_ms),
-                ),
-            )
+            _write_portion(tx, name, old, portion)
     for key, predecessors in after.waiting.items():
         if before.waiting.get(key) != predecessors:
             tx.execute(
@@ -161,3 +188,28 @@ def write_segments(tx: Tx, name: str, before: GroupState, after: GroupState) -> 
                 " VALUES (?, ?, ?, 0, 0, '[0,0]', ?) ON CONFLICT DO UPDATE SET waiting = excluded.waiting",
                 (name, *key, json.dumps(sorted(predecessors))),
             )
+
+
+def _write_portion(tx: Tx, name: str, old: Portion | None, portion: Portion) -> None:
+    owner = portion.owner, portion.owner_epoch, portion.target
+    given_back = old is not None and old.owner is not None and portion.owner is None
+    if old is not None and old.progress == portion.progress and not given_back:
+        # The row knows better how far it is finished.
+        tx.execute(
+            "UPDATE group_segment SET owner = ?, owner_epoch = ?, target = ?"
+            " WHERE group_name = ? AND stream_id = ? AND segment = ?",
+            (*owner, name, *portion.key),
+        )
+        return
+    progress = portion.progress
+    tx.execute(
+        "INSERT INTO group_segment (group_name, stream_id, segment, offset, number, finished, owner,"
+        " owner_epoch, target, moved_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET offset = excluded.offset, number = excluded.number,"
+        " finished = excluded.finished, owner = excluded.owner, owner_epoch = excluded.owner_epoch,"
+        " target = excluded.target, waiting = NULL, moved_ms = excluded.moved_ms",
+        (
+            *(name, *portion.key, progress.offset, progress.number, progress_text(progress)),
+            *(*owner, tx.now_ms),
+        ),
+    )

@@ -13,17 +13,18 @@ from eventproc.store.model.progress import Progress
 Position: TypeAlias = tuple[SegmentKey, Progress]
 """How far a segment is finished."""
 
-Waiting: TypeAlias = tuple[SegmentId, tuple[SegmentId, ...]]
+Successor: TypeAlias = tuple[SegmentId, tuple[SegmentId, ...]]
 """A segment that is not open yet, and those of its predecessors that are not finished."""
 
 
 @attrs.frozen
 class Opening:
-    """Where a group begins in a stream: at `held`, and later in `waiting`."""
+    """Where a group begins in a stream: at `held`, and later in `waiting`; and where it ends, {segment: offset}."""
 
     stream: GroupStream
     held: tuple[tuple[SegmentId, Progress], ...]
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[Successor, ...] = ()
+    ends: tuple[tuple[SegmentId, int], ...] = ()
 
 
 @attrs.frozen
@@ -37,7 +38,7 @@ class Joined:
 
 @attrs.frozen
 class Left:
-    """A reader left, died, or was declared offline; what it owned stands at `positions`, unowned."""
+    """A reader left, died, or was declared offline. positions: where all that it owned goes on."""
 
     reader: str
     positions: tuple[Position, ...] = ()
@@ -53,7 +54,7 @@ class Acquired:
 
 @attrs.frozen
 class Released:
-    """A reader gave back segments that it owned, finished up to `positions`."""
+    """A reader gave back segments that it owned. positions: where they go on."""
 
     reader: str
     positions: tuple[Position, ...]
@@ -65,7 +66,7 @@ class Completed:
 
     reader: str
     key: SegmentKey
-    successors: tuple[Waiting, ...]
+    successors: tuple[Successor, ...]
 
 
 @attrs.frozen
@@ -73,6 +74,17 @@ class StreamAdded:
     """The group reads one more stream."""
 
     opening: Opening
+
+
+@attrs.frozen
+class StreamSkipped:
+    """The group goes on elsewhere in one of its streams, because what it had not read there is gone.
+
+    kept: those of `opening.held` whose progress and owner stay as they are.
+    """
+
+    opening: Opening
+    kept: tuple[SegmentId, ...]
 
 
 @attrs.frozen
@@ -89,4 +101,33 @@ class PauseSet:
     paused: bool
 
 
-Update: TypeAlias = Joined | Left | Acquired | Released | Completed | StreamAdded | Reset | PauseSet
+@attrs.frozen
+class CheckpointStarted:
+    """Every reader online shall say where it stands. automatic: nobody asked for it by name."""
+
+    name: str
+    automatic: bool = False
+
+
+@attrs.frozen
+class CheckpointPassed:
+    """A reader said where it stands, in all that it owns. Without it nothing of its may change hands meanwhile."""
+
+    name: str
+    reader: str
+    positions: tuple[Position, ...]
+
+
+Update: TypeAlias = (
+    Joined
+    | Left
+    | Acquired
+    | Released
+    | Completed
+    | StreamAdded
+    | StreamSkipped
+    | Reset
+    | PauseSet
+    | CheckpointStarted
+    | CheckpointPassed
+)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eventproc.groups import GROUP, state_of
 from eventproc.store.catalog import EPOCH, REQUEST_STREAM, STREAM, SYSTEM_SCOPE, StoredHistory, Stream
 from eventproc.store.catalog.kinds import epoch_prefix
 from eventproc.store.database import Database, Tx
@@ -17,10 +16,11 @@ from eventproc.store.model.errors import EventprocError
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.states import StreamState
 from eventproc.store.progress import get_progress
-from eventproc.store.records import find, get, keys
+from eventproc.store.records import get, keys
 from eventproc.store.replicated import list_logs
 from eventproc.store.segments import SegmentState, read, segment_state
 from eventproc.testing.extents import blob_violations, extent_violations
+from eventproc.testing.groups import group_violations
 from eventproc.testing.logs import log_violations
 from eventproc.workflows.sweep import REQUEST_GROUP
 
@@ -48,7 +48,7 @@ def violations(tx: Tx) -> list[str]:
     found.extend(_of_leftovers(tx, known))
     found.extend(blob_violations(tx))
     found.extend(_of_requests(tx))
-    found.extend(_of_groups(tx))
+    found.extend(group_violations(tx))
     return found
 
 
@@ -123,19 +123,6 @@ def _of_requests(tx: Tx) -> Iterator[str]:
     for request_id, target, kind in pending:
         if request_id not in unfinished:
             yield f"{kind} of {target}: request {request_id} is pending and no event will run it"
-
-
-def _of_groups(tx: Tx) -> Iterator[str]:
-    """Each group's state; rows of groups that are gone. Those of streams that are gone stay: the group says so."""
-    for name in keys(tx, GROUP):
-        try:
-            state_of(tx, get(tx, GROUP, name).value).check()
-        except (AssertionError, EventprocError) as error:
-            yield f"group {name}: {error!r}"
-    for table in ("group_segment", "group_member"):
-        for (name,) in tx.execute(f"SELECT DISTINCT group_name FROM {table}").fetchall():
-            if not name.startswith("_") and find(tx, GROUP, name) is None:
-                yield f"{table}: rows of the group {name}, which is gone"
 
 
 def _unfinished_events(tx: Tx) -> Iterator[str]:

@@ -140,7 +140,10 @@ def _free_deleted(tx: Tx, stream_id: int) -> bool:
         _free_extents(tx, stream_id, rows, places)
         _free_blobs(tx, places)
         return False
-    tx.execute("DELETE FROM group_segment WHERE stream_id = ?", (stream_id,))
+    # Only of the system's own: a group of a user keeps its rows, as it says that its stream was deleted.
+    tx.execute(
+        r"DELETE FROM group_segment WHERE stream_id = ? AND group_name LIKE '\_%' ESCAPE '\'", (stream_id,)
+    )
     writers = tx.execute(
         "DELETE FROM writer WHERE (stream_id, writer) IN"
         " (SELECT stream_id, writer FROM writer WHERE stream_id = ? LIMIT ?)",

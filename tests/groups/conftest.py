@@ -9,6 +9,7 @@ import pytest
 
 import eventproc
 from eventproc.runtime import Eventproc
+from eventproc.testing import check
 from tests.support.stores import anyio_backend, form
 
 __all__ = ["anyio_backend", "form"]
@@ -21,3 +22,4 @@ async def ep(form: str, tmp_path: Path) -> AsyncIterator[Eventproc]:
     async with opening as ep:
         await ep.create_scope("s")
         yield ep
+        await check(ep.db)

@@ -8,7 +8,7 @@ from functools import partial
 from eventproc import ScalingPolicy, Stream
 from eventproc.groups import GroupStart, Membership, SegmentKey, ensure_group
 from eventproc.groups.state import GroupState
-from eventproc.groups.table import GROUP, state_of
+from eventproc.groups.table import GROUP, folded_state
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.ids import SegmentId, segment_id
@@ -27,7 +27,7 @@ async def make(ep: Eventproc, segments: int, *, start: GroupStart = "head") -> S
 
 async def state_now(db: Database) -> GroupState:
     def read(tx: Tx) -> GroupState:
-        state = state_of(tx, get(tx, GROUP, GROUP_NAME).value)
+        state = folded_state(tx, get(tx, GROUP, GROUP_NAME).value).state
         state.check()
         return state
 

@@ -1,0 +1,108 @@
+"""Where a group begins and ends in its streams: from what people say to the segments it opens; within a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
+
+from eventproc.groups.keys import GroupStream
+from eventproc.groups.updates import Opening
+from eventproc.store.catalog import StoredHistory, Stream, get_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.arguments import int_of, refused
+from eventproc.store.model.cuts import StreamCut, equal_or_after
+from eventproc.store.model.errors import InvalidCut
+from eventproc.store.model.frontier import Frontier
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.progress import Progress
+from eventproc.store.segments import number_at, segment_state
+from eventproc.streams.fetch import limits_of
+from eventproc.streams.positions import frontier_at, head_cut, tail_cut, time_cut
+
+GroupStart: TypeAlias = StreamCut | Mapping[str, StreamCut] | Literal["head", "tail"] | int
+"""Where a group begins: an end of its streams, a time in wall ms, or cuts (a stream without one: at its head)."""
+
+GroupEnd: TypeAlias = StreamCut | Mapping[str, StreamCut] | None
+"""Where a group ends: cuts; a stream without one is read on for ever."""
+
+NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+
+
+def openings_of(
+    tx: Tx, names: Sequence[str], start: GroupStart, until: GroupEnd = None, *, added: Sequence[str] = ()
+) -> list[Opening]:
+    """Return where a group begins in each of the streams. Raises as `ensure_group`."""
+    ends = _by_stream(until, "end", names)
+    if isinstance(start, (StreamCut, Mapping)):
+        starts = _by_stream(start, "start", names)
+        return [_opening(tx, name, starts.get(name, "head"), ends.get(name), name in added) for name in names]
+    return [_opening(tx, name, start, ends.get(name), name in added) for name in names]
+
+
+def _by_stream(cuts: GroupEnd, what: str, names: Sequence[str]) -> dict[str, StreamCut]:
+    if cuts is None:
+        return {}
+    by_stream = {cuts.stream: cuts} if isinstance(cuts, StreamCut) else dict(cuts)
+    if strangers := sorted(by_stream.keys() - set(names)):
+        raise refused(what, cuts, f"the group does not read {strangers[0]}")
+    return by_stream
+
+
+def _opening(
+    tx: Tx, name: str, start: StreamCut | Literal["head", "tail"] | int, until: StreamCut | None, added: bool
+) -> Opening:
+    stream = get_stream(tx, name).value
+    if isinstance(start, StreamCut):
+        cut = start
+    elif start == "head":
+        cut = head_cut(tx, stream)
+    elif start == "tail":
+        cut = tail_cut(tx, stream)
+    else:
+        cut = time_cut(tx, stream, int_of("start", start, unit="ms"))
+    frontier = frontier_at(tx, stream, cut)
+    if until is None:
+        return opening_at(tx, stream, frontier, added=added)
+    if until.stream_id == stream.stream_id and not equal_or_after(until, cut, StoredHistory(tx, stream)):
+        raise InvalidCut(stream=name, cut=str(until), reason=f"it lies before the start, {cut}")
+    limits_of(tx, name, until, frontier.held)  # raises what is wrong with it
+    return opening_at(tx, stream, frontier, added=added, ends=until.offsets)
+
+
+def opening_of(tx: Tx, stream: str, *, added: bool) -> Opening:
+    """Return the opening at the head of a stream. Raises NotFound."""
+    return _opening(tx, stream, "head", None, added)
+
+
+def opening_at(
+    tx: Tx,
+    stream: Stream,
+    frontier: Frontier,
+    *,
+    added: bool = False,
+    ends: Mapping[SegmentId, int] = NOTHING,
+    finished: Mapping[SegmentId, Progress] = NOTHING,
+) -> Opening:
+    """Return the opening of a group that stands at `frontier`. finished: progress that is known already.
+
+    What `ends` says is not begun at all, is not opened.
+    """
+    held = tuple(
+        (segment, finished.get(segment) or _progress_at(tx, stream, segment, offset))
+        for segment, offset in sorted(frontier.held.items())
+        if ends.get(segment, 1) > 0
+    )
+    waiting = tuple(
+        (segment, tuple(sorted(before)))
+        for segment, before in sorted(frontier.waiting.items())
+        if ends.get(segment, 1) > 0
+    )
+    where = GroupStream(stream.name, stream.stream_id, added)
+    return Opening(where, held, waiting, tuple(sorted(ends.items())))
+
+
+def _progress_at(tx: Tx, stream: Stream, segment: SegmentId, offset: int) -> Progress:
+    if segment_state(tx, stream.stream_id, segment) is None:  # read to its end, and forgotten since
+        return Progress(0, offset)
+    return Progress(number_at(tx, stream.stream_id, segment, offset), offset)
