@@ -82,7 +82,7 @@ def root(ctx: click.Context) -> None:
     """Durable, elastic streams and ordered event processing in a directory.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not possible in this state, 5 timed out (the
-    request goes on), 6 the directory is missing or cannot be used.
+    request goes on), 6 the directory is missing or cannot be used; 130 after Ctrl-C, 143 after SIGTERM.
     """
     ctx.ensure_object(Settings)
 
