@@ -192,7 +192,7 @@ class _GroupAppends:
             by_segment: dict[SegmentId, list[_Pending]] = {}
             for append in pending:
                 by_segment.setdefault(append.segment, []).append(append)
-            if sum(append.events.size_bytes for append in pending) <= INLINE_BYTES_MAX:
+            if sum([len(append.events.data) for append in pending]) <= INLINE_BYTES_MAX:
                 for appends in by_segment.values():
                     _insert_inline(tx, stream_id, appends)
                     tx.after(partial(tiny.note, stream_id, appends[0].segment, appends[0].offset))
@@ -215,8 +215,8 @@ def find_tail(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> _Tail:
         SELECT s.sealed_length, coalesce(e.start + e.length, s.base_offset),
                coalesce(e.first_number + e.count, s.base_number), coalesce(e.last_time, s.base_time)
         FROM segment s LEFT JOIN extent e ON e.stream_id = s.stream_id AND e.segment = s.segment
-            AND e.start = (SELECT max(start) FROM extent WHERE stream_id = s.stream_id AND segment = s.segment)
         WHERE s.stream_id = ? AND s.segment = ?
+        ORDER BY e.start DESC LIMIT 1
         """,
         (stream_id, segment),
     ).fetchone()
@@ -245,7 +245,7 @@ def _insert_inline(tx: Tx, stream_id: int, appends: list[_Pending]) -> None:
             first.offset,
             len(columns.data),
             first.number,
-            sum(append.events.count for append in appends),
+            sum([append.events.count for append in appends]),
             first.time,
             first.time,
             None,
@@ -297,11 +297,12 @@ def unpack_inline(packed: bytes) -> Columns:
     at = INLINE_HEAD.size
     values: list[bytes | None] = []
     for length in INLINE_HEAD.unpack_from(packed):
-        values.append(None if length < 0 else packed[at : at + length])
-        at += max(length, 0)
-    ends, keys, positions, times, event_times, headers, data = values
-    assert ends is not None and data is not None, "an inline extent has ends and data"
-    return Columns(ends, keys, positions, times, event_times, headers, data)
+        if length < 0:
+            values.append(None)
+        else:
+            values.append(packed[at : at + length])
+            at += length
+    return Columns._make(values)
 
 
 def _remember(tx: Tx, stream_id: int, identity: WriterSequence) -> None:

@@ -147,8 +147,9 @@ def join(parts: Sequence[Encoded], *, times: bytes | None = None) -> Columns:
 def _alone(part: Encoded, times: bytes | None) -> Columns:
     """Return the columns of one part: the usual case of an awaited write, which nothing has to be joined for."""
     block, keys = part.block, part.keys
+    ends = (len(part.data),) if part.count == 1 else accumulate(map(FRAME_BYTES.__add__, part.lengths))
     return Columns(
-        ends=array("I", accumulate(map(FRAME_BYTES.__add__, part.lengths))).tobytes(),
+        ends=array("I", ends).tobytes(),
         keys=None if keys is None else _pack_keys(keys.lengths, keys.present, (keys.text,)),
         positions=None if block.positions is None else array("d", block.positions).tobytes(),
         times=times,
