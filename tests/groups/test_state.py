@@ -1,0 +1,266 @@
+"""The state machine against a twin that knows nothing but the list of all updates, and reads it anew each time."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from eventproc.groups.keys import GroupStream, SegmentKey
+from eventproc.groups.state import GroupState, apply, begin
+from eventproc.groups.table import GROUP_LOG
+from eventproc.groups.updates import (
+    Acquired,
+    CheckpointPassed,
+    CheckpointStarted,
+    Completed,
+    Joined,
+    Left,
+    Opening,
+    Position,
+    Released,
+    StreamSkipped,
+    Update,
+)
+from eventproc.store.model.epochs import first_epoch, merge_ranges, split_ranges
+from eventproc.store.model.history import ListHistory, successors
+from eventproc.store.model.ids import SegmentId, number_of
+from eventproc.store.model.progress import Progress
+from tests.model.histories import scaled
+
+STREAM = GroupStream("s/t", 1)
+
+
+def random_history(random: Random) -> ListHistory:
+    epochs = [first_epoch(random.randint(1, 4), created_ms=0)]
+    for _ in range(random.randint(0, 6)):
+        ids = epochs[-1].ids
+        if random.random() < 0.5 or len(ids) == 1:
+            seal, ranges = split_ranges(
+                epochs[-1], random.choice(ids), random.randint(2, 3), stream="shop/orders"
+            )
+        else:
+            first = random.randrange(len(ids) - 1)
+            seal, ranges = merge_ranges(
+                epochs[-1], ids[first : first + random.randint(2, 3)], stream="shop/orders"
+            )
+        numbers = [number_of(each) for each in seal]
+        epochs.append(scaled(epochs[-1], numbers, [(each.low, each.high) for each in ranges]))
+    return ListHistory("shop/orders", epochs)
+
+
+class Twin:
+    """What must be true, worked out from the updates alone."""
+
+    def __init__(self, opening: Opening) -> None:
+        self.opening = opening
+        self.updates: list[Update] = []
+
+    def online(self) -> set[str]:
+        joined: set[str] = set()
+        for update in self.updates:
+            if isinstance(update, Joined):
+                joined.add(update.reader)
+            elif isinstance(update, Left):
+                joined.discard(update.reader)
+        return joined
+
+    def owners(self) -> dict[SegmentKey, str]:
+        owners: dict[SegmentKey, str] = {}
+        for update in self.updates:
+            match update:
+                case Acquired(reader, keys):
+                    owners |= dict.fromkeys(keys, reader)
+                case Released(_, positions):
+                    for key, _ in positions:
+                        del owners[key]
+                case Left(reader):
+                    owners = {key: owner for key, owner in owners.items() if owner != reader}
+                case Completed(_, key):
+                    del owners[key]
+        return owners
+
+    def progress(self) -> dict[SegmentKey, Progress]:
+        """Where each open segment was handed over last: open are those whose predecessors are all finished."""
+        found = {(STREAM.stream_id, segment): progress for segment, progress in self.opening.held}
+        finished: set[SegmentId] = set()
+        known: dict[SegmentId, tuple[SegmentId, ...]] = {}
+        for update in self.updates:
+            match update:
+                case Released(_, positions) | Left(_, positions):
+                    found |= dict(positions)
+                case Completed(_, key, following):
+                    del found[key]
+                    finished.add(key[1])
+                    known |= dict(following)
+                    for successor, before in following:
+                        if finished.issuperset(before):
+                            found[STREAM.stream_id, successor] = Progress()
+        return found
+
+
+class Play:
+    """Random readers that do what the machine lets them do, with segments of a random history."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.history: ListHistory = random_history(self.random)
+        first = self.history.epoch(self.history.first)
+        opening = Opening(STREAM, tuple((each, Progress()) for each in sorted(first.ids)))
+        self.twin = Twin(opening)
+        self.state = begin(self.random.randrange(100), [opening])
+        self.checkpoints = 0
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            update = self.choose()
+            if update is None:
+                continue
+            before = self.state
+            self.state = apply(before, update)
+            self.twin.updates.append(update)
+            self.compare(before)
+
+    def compare(self, before: GroupState) -> None:
+        state = self.state
+        state.check()
+        assert state.generation == before.generation + 1
+        assert state.members.keys() == self.twin.online()
+        owners = {key: portion.owner for key, portion in state.open.items() if portion.owner is not None}
+        assert owners == self.twin.owners()
+        assert {key: portion.progress for key, portion in state.open.items()} == self.twin.progress()
+        for key, portion in state.open.items():
+            old = before.open.get(key)
+            if old is not None and old.owner != portion.owner:
+                assert portion.owner_epoch == state.generation
+        encoded = GROUP_LOG.decode("here", GROUP_LOG.encode_snapshot(state))
+        assert encoded.state == state  # type: ignore[union-attr]
+        encoded = GROUP_LOG.decode("here", GROUP_LOG.encode_updates(self.twin.updates[-1:]))
+        assert encoded.updates == tuple(self.twin.updates[-1:])  # type: ignore[union-attr]
+
+    def choose(self) -> Update | None:
+        readers = sorted(self.state.members)
+        if not readers or self.random.random() < 0.1:
+            new = f"r{self.random.randrange(6)}"
+            return Joined(new, "here", 0) if new not in readers else None
+        reader = self.random.choice(readers)
+        owned = self.state.owned_by(reader)
+        if asked := self.state.asked_of(reader):
+            if self.random.random() < 0.2:
+                return Left(reader, self.positions(owned))
+            return CheckpointPassed(asked[0], reader, self.positions(owned))
+        match self.random.randrange(10):
+            case 0:
+                return Left(reader, self.positions(owned))
+            case 1:
+                self.checkpoints += 1
+                return CheckpointStarted(f"c{self.checkpoints}")
+            case 2 | 3 | 4:
+                due = self.state.due_to(reader)
+                return Acquired(reader, due) if due else None
+            case 5 | 6:
+                surplus = [key for key, portion in owned.items() if portion.target != reader]
+                return Released(reader, self.positions(surplus)) if surplus else None
+        ended = [key for key in owned if successors(self.history, key[1])]
+        if not ended:
+            return None
+        key = self.random.choice(ended)
+        return Completed(reader, key, tuple(successors(self.history, key[1]).items()))
+
+    def positions(self, keys: object) -> tuple[Position, ...]:
+        assert hasattr(keys, "__iter__")
+        found = []
+        for key in keys:
+            number = self.state.open[key].progress.number + self.random.randrange(3)
+            found.append((key, Progress(number, number * 10)))
+        return tuple(found)
+
+
+@pytest.mark.hunt(seeds=60)
+def test_the_machine_says_what_its_updates_mean(seed: int) -> None:
+    Play(seed).run(120)
+
+
+@pytest.mark.hunt(seeds=20)
+def test_every_segment_is_read_in_the_end_and_successors_only_after_their_predecessors(seed: int) -> None:
+    play = Play(seed)
+    play.run(100)
+    while any(successors(play.history, segment) for _, segment in play.state.open):
+        if not play.state.members:
+            play.state = apply(play.state, Joined("last", "here", 0))
+        for reader in sorted(play.state.members):
+            play.state = _advance(play, reader)
+            play.state.check()
+    last = {(STREAM.stream_id, each) for each in play.history.epoch(play.history.current).ids}
+    assert play.state.open.keys() == last
+    assert not play.state.waiting
+
+
+def _advance(play: Play, reader: str) -> GroupState:
+    state = play.state
+    for name in state.asked_of(reader):
+        state = apply(state, CheckpointPassed(name, reader, play.positions(state.owned_by(reader))))
+    owned = state.owned_by(reader)
+    if surplus := [key for key, portion in owned.items() if portion.target != reader]:
+        state = apply(state, Released(reader, tuple((key, state.open[key].progress) for key in surplus)))
+    if due := state.due_to(reader):
+        state = apply(state, Acquired(reader, due))
+    for key in state.owned_by(reader):
+        if following := successors(play.history, key[1]):
+            return apply(state, Completed(reader, key, tuple(following.items())))
+    return state
+
+
+def opened(*segments: int) -> GroupState:
+    held = tuple((SegmentId(each), Progress()) for each in segments)
+    return begin(0, [Opening(STREAM, held)])
+
+
+def key(segment: int) -> SegmentKey:
+    return STREAM.stream_id, SegmentId(segment)
+
+
+@pytest.mark.acceptance("E7", differs="nothing is polled: it is complete with the update that completes it")
+def test_a_checkpoint_without_readers_is_complete_at_once() -> None:
+    state = apply(opened(0, 1), CheckpointStarted("c"))
+    assert not state.started
+    assert [each.name for each in state.checkpoints] == ["c"]
+    assert dict(state.checkpoints[0].positions) == {key(0): Progress(), key(1): Progress()}
+
+
+@pytest.mark.acceptance(
+    "E5", differs="progress is durable by itself: a release passes the checkpoint, and needs none"
+)
+def test_a_checkpoint_holds_where_every_reader_said_it_stands_in_all_its_segments() -> None:
+    state = opened(0, 1, 2)
+    for reader in "a", "b":
+        state = apply(state, Joined(reader, "here", 0))
+    for reader in "a", "b":
+        state = apply(state, Acquired(reader, state.due_to(reader)))
+    state = apply(state, CheckpointStarted("c"))
+    assert state.asked_of("a") == state.asked_of("b") == ("c",)
+    stands = {each: Progress(each[1] + 1, 10 * each[1] + 10) for each in state.open}
+    for reader in "a", "b":
+        assert not state.checkpoints
+        said = tuple((each, stands[each]) for each in state.owned_by(reader))
+        state = apply(state, CheckpointPassed("c", reader, said))
+    assert dict(state.checkpoints[0].positions) == stands
+
+
+def test_a_reader_that_leaves_is_not_waited_for() -> None:
+    state = apply(opened(0), Joined("a", "here", 0))
+    state = apply(state, Acquired("a", state.due_to("a")))
+    state = apply(state, CheckpointStarted("c"))
+    state = apply(state, Left("a", ((key(0), Progress(3, 30)),)))
+    assert dict(state.checkpoints[0].positions) == {key(0): Progress(3, 30)}
+
+
+def test_a_skip_keeps_what_it_does_not_move_with_its_owner() -> None:
+    state = apply(opened(0, 1), Joined("a", "here", 0))
+    state = apply(state, Acquired("a", state.due_to("a")))
+    there = Opening(STREAM, ((SegmentId(1), Progress()), (SegmentId(2), Progress(5, 50))))
+    after = apply(state, StreamSkipped(there, (SegmentId(1),)))
+    assert after.open.keys() == {key(1), key(2)}
+    assert after.open[key(1)] == state.open[key(1)]
+    assert (after.open[key(2)].owner, after.open[key(2)].target) == (None, "a")
+    after.check()
