@@ -41,27 +41,26 @@ class Send:
     settled: bool = False
     error: EventprocError | None = None
     landed: tuple[Landed, ...] = ()
-    _awaited: anyio.Event | None = None  # made when somebody waits
+    _done: anyio.Event | None = None
 
     def settle(self, error: EventprocError | None) -> None:
         """Tell who waits: durable when `error` is None. Once; a second time changes nothing."""
         if not self.settled:
             self.settled = True
             self.error = error
-            if self._awaited is not None:
-                self._awaited.set()
+            if self._done is not None:
+                self._done.set()
 
-    async def ended(self) -> None:
-        """Return when the send is settled, whatever became of it."""
-        if self.settled:
-            await anyio.lowlevel.checkpoint()
-            return
-        if self._awaited is None:
-            self._awaited = anyio.Event()
-        await self._awaited.wait()
+    def done(self) -> anyio.Event:
+        """Return what is set once the send is settled; made when first asked for, for often nobody waits."""
+        if self._done is None:
+            self._done = anyio.Event()
+            if self.settled:
+                self._done.set()
+        return self._done
 
     async def wait(self) -> None:
         """Return when the events are durable. Raises what they failed for."""
-        await self.ended()
+        await self.done().wait()
         if self.error is not None:
             raise self.error

@@ -205,7 +205,7 @@ class EventWriter(Generic[P]):
         """Return when everything posted so far is durable. Raises the first failure, and only once."""
         for send in (*self._ready, self._next if self._waiting_bytes else self._sending):
             if send is not None:
-                await send.ended()
+                await send.done().wait()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
