@@ -16,7 +16,8 @@ from eventproc.groups.change import (
 )
 from eventproc.groups.describe import GroupDescription, MemberDescription, SegmentLag, describe_group
 from eventproc.groups.keys import Assigned, GroupStream, SegmentKey
-from eventproc.groups.membership import Membership, join
+from eventproc.groups.member import join
+from eventproc.groups.membership import Membership
 from eventproc.groups.openings import GroupEnd, GroupStart
 from eventproc.groups.options import GroupOptions
 from eventproc.groups.table import GROUP, Group, folded_state, watch_group

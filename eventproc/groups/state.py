@@ -77,13 +77,14 @@ class Member:
 
 @attrs.frozen
 class Checkpoint:
-    """A coordinated position of all readers.
+    """A coordinated position of all readers. at_ms: when it was asked for, wall clock.
 
     pending: those that did not say yet where they stand; complete without any. positions: of the segments that were
     open; waiting: those that were not.
     """
 
     name: str
+    at_ms: int
     automatic: bool
     pending: tuple[str, ...]
     positions: tuple[Position, ...]
@@ -95,8 +96,8 @@ class GroupState:
     """A group at one moment. generation: grows by one with each update.
 
     portions: the segments that may be read, sorted. waits: those that may not, with the predecessors not finished.
-    ends: offsets at which the group stops, in segments that have one. started, checkpoints: the incomplete ones, and
-    the newest complete ones, oldest first.
+    ends: offsets at which the group stops, in segments that have one. lost_events: how many were truncated before they
+    were read. started, checkpoints: the incomplete ones, and the newest complete ones, oldest first.
     """
 
     generation: int
@@ -106,6 +107,7 @@ class GroupState:
     portions: tuple[Portion, ...] = ()
     waits: tuple[tuple[SegmentKey, tuple[SegmentId, ...]], ...] = ()
     ends: tuple[tuple[SegmentKey, int], ...] = ()
+    lost_events: int = 0
     started: tuple[Checkpoint, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
 
@@ -183,7 +185,8 @@ def apply(state: GroupState, update: Update) -> GroupState:
             return _complete(state, update)
         case StreamAdded(opening):
             return _share(_open(state, opening))
-        case StreamSkipped(opening, kept):
+        case StreamSkipped(opening, kept, events):
+            state = attrs.evolve(state, lost_events=state.lost_events + events)
             return _share(_skip(state, opening, kept))
         case Reset(openings):
             state = attrs.evolve(state, streams=(), portions=(), waits=(), ends=(), started=())
@@ -312,6 +315,7 @@ def _start_checkpoint(state: GroupState, update: CheckpointStarted) -> GroupStat
     assert all(each.name != update.name for each in state.started), f"{update.name} is under way"
     started = Checkpoint(
         name=update.name,
+        at_ms=update.at_ms,
         automatic=update.automatic,
         pending=tuple(sorted(state.members)),
         positions=tuple((each.key, each.progress) for each in state.portions if each.owner is None),

@@ -80,11 +80,13 @@ class StreamAdded:
 class StreamSkipped:
     """The group goes on elsewhere in one of its streams, because what it had not read there is gone.
 
-    kept: those of `opening.held` whose progress and owner stay as they are.
+    kept: those of `opening.held` whose progress and owner stay as they are. events: how many were lost, as far as
+    that was known.
     """
 
     opening: Opening
     kept: tuple[SegmentId, ...]
+    events: int
 
 
 @attrs.frozen
@@ -106,6 +108,7 @@ class CheckpointStarted:
     """Every reader online shall say where it stands. automatic: nobody asked for it by name."""
 
     name: str
+    at_ms: int
     automatic: bool = False
 
 

@@ -22,8 +22,8 @@ from eventproc.groups import (
     set_paused,
     watch_group,
 )
-from eventproc.groups.members import Present
-from eventproc.groups.membership import GroupMember
+from eventproc.groups.member import GroupMember
+from eventproc.groups.presence import Present
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import (
     AlreadyExists,

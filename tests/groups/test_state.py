@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 import pytest
@@ -78,6 +79,8 @@ class Twin:
                     owners = {key: owner for key, owner in owners.items() if owner != reader}
                 case Completed(_, key):
                     del owners[key]
+                case _:
+                    pass
         return owners
 
     def progress(self) -> dict[SegmentKey, Progress]:
@@ -96,6 +99,8 @@ class Twin:
                     for successor, before in following:
                         if finished.issuperset(before):
                             found[STREAM.stream_id, successor] = Progress()
+                case _:
+                    pass
         return found
 
 
@@ -154,21 +159,26 @@ class Play:
                 return Left(reader, self.positions(owned))
             case 1:
                 self.checkpoints += 1
-                return CheckpointStarted(f"c{self.checkpoints}")
+                return CheckpointStarted(f"c{self.checkpoints}", 0)
             case 2 | 3 | 4:
                 due = self.state.due_to(reader)
                 return Acquired(reader, due) if due else None
             case 5 | 6:
                 surplus = [key for key, portion in owned.items() if portion.target != reader]
                 return Released(reader, self.positions(surplus)) if surplus else None
+            case _:
+                return self.complete(owned)
+
+    def complete(self, owned: Iterable[SegmentKey]) -> Update | None:
         ended = [key for key in owned if successors(self.history, key[1])]
         if not ended:
             return None
         key = self.random.choice(ended)
+        reader = self.state.open[key].owner
+        assert reader is not None
         return Completed(reader, key, tuple(successors(self.history, key[1]).items()))
 
-    def positions(self, keys: object) -> tuple[Position, ...]:
-        assert hasattr(keys, "__iter__")
+    def positions(self, keys: Iterable[SegmentKey]) -> tuple[Position, ...]:
         found = []
         for key in keys:
             number = self.state.open[key].progress.number + self.random.randrange(3)
@@ -222,7 +232,7 @@ def key(segment: int) -> SegmentKey:
 
 @pytest.mark.acceptance("E7", differs="nothing is polled: it is complete with the update that completes it")
 def test_a_checkpoint_without_readers_is_complete_at_once() -> None:
-    state = apply(opened(0, 1), CheckpointStarted("c"))
+    state = apply(opened(0, 1), CheckpointStarted("c", 0))
     assert not state.started
     assert [each.name for each in state.checkpoints] == ["c"]
     assert dict(state.checkpoints[0].positions) == {key(0): Progress(), key(1): Progress()}
@@ -237,7 +247,7 @@ def test_a_checkpoint_holds_where_every_reader_said_it_stands_in_all_its_segment
         state = apply(state, Joined(reader, "here", 0))
     for reader in "a", "b":
         state = apply(state, Acquired(reader, state.due_to(reader)))
-    state = apply(state, CheckpointStarted("c"))
+    state = apply(state, CheckpointStarted("c", 0))
     assert state.asked_of("a") == state.asked_of("b") == ("c",)
     stands = {each: Progress(each[1] + 1, 10 * each[1] + 10) for each in state.open}
     for reader in "a", "b":
@@ -250,7 +260,7 @@ def test_a_checkpoint_holds_where_every_reader_said_it_stands_in_all_its_segment
 def test_a_reader_that_leaves_is_not_waited_for() -> None:
     state = apply(opened(0), Joined("a", "here", 0))
     state = apply(state, Acquired("a", state.due_to("a")))
-    state = apply(state, CheckpointStarted("c"))
+    state = apply(state, CheckpointStarted("c", 0))
     state = apply(state, Left("a", ((key(0), Progress(3, 30)),)))
     assert dict(state.checkpoints[0].positions) == {key(0): Progress(3, 30)}
 
@@ -259,7 +269,7 @@ def test_a_skip_keeps_what_it_does_not_move_with_its_owner() -> None:
     state = apply(opened(0, 1), Joined("a", "here", 0))
     state = apply(state, Acquired("a", state.due_to("a")))
     there = Opening(STREAM, ((SegmentId(1), Progress()), (SegmentId(2), Progress(5, 50))))
-    after = apply(state, StreamSkipped(there, (SegmentId(1),)))
+    after = apply(state, StreamSkipped(there, (SegmentId(1),), 4))
     assert after.open.keys() == {key(1), key(2)}
     assert after.open[key(1)] == state.open[key(1)]
     assert (after.open[key(2)].owner, after.open[key(2)].target) == (None, "a")

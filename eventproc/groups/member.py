@@ -1,0 +1,361 @@
+"""Membership of a reader in a group: what it owns, what is due to it, what it has to give back.
+
+What the group decided lies in its rows; a membership only follows them. It is refreshed when its user is ready for
+that, so that nothing is lost or gained in the middle of something. A segment that was lost and came back under a
+new owner epoch is dropped by one refresh and acquired by the next: whoever looks after each refresh stops what it
+was doing with it.
+
+Who dies between any two transactions leaves a row that names its instance; the others see that the instance is dead
+and give what it owned to nobody, at its durable progress (`Left`); then they acquire it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+
+import anyio
+import attrs
+
+from eventproc.groups.change import left, verify_streams
+from eventproc.groups.completion import completion
+from eventproc.groups.keys import Assigned, SegmentKey
+from eventproc.groups.membership import Membership
+from eventproc.groups.options import GroupOptions
+from eventproc.groups.presence import BEATS_A_LEASE, POLL_MS, Present, dead_among, hung_among, is_dead
+from eventproc.groups.state import GroupState, Member
+from eventproc.groups.table import (
+    GROUP,
+    Group,
+    change,
+    folded_state,
+    positions_of,
+    topic_of,
+    watch_group,
+)
+from eventproc.groups.updates import Acquired, CheckpointPassed, CheckpointStarted, Joined, Released, Update
+from eventproc.store.database import Database, Subscription, Tx
+from eventproc.store.database.instances import pid_of
+from eventproc.store.model.arguments import refused, text_of
+from eventproc.store.model.errors import EventprocError, ReaderFenced, ReaderOnline
+from eventproc.store.model.progress import Progress
+from eventproc.store.progress import Holding, fenced, move_progress
+from eventproc.store.records import find, get
+from eventproc.store.replicated import Folded
+
+LOG = logging.getLogger("eventproc.groups")
+
+READER_CHARS_MAX = 255
+"""Characters of a reader's id: it stands in every row of what it owns."""
+
+
+@attrs.frozen
+class _View:
+    """What one read of the group tells a member. folded: None when nothing changed since the generation it knows."""
+
+    group: Group
+    folded: Folded[GroupState] | None
+    hung: frozenset[str]
+
+
+class GroupMember(Membership):
+    """See `Membership`; made by `join`."""
+
+    def __init__(self, db: Database, group: str, reader: str, changes: Subscription) -> None:
+        self.group = group
+        self.reader = reader
+        self.epoch = 0
+        self._db = db
+        self._changes = changes
+        self._generation = -1
+        self._folded: Folded[GroupState] | None = None
+        self._state: GroupState | None = None
+        self._members: Mapping[str, Member] = {}
+        self._options = GroupOptions()
+        self._beaten_ms = 0
+        self._owned: Mapping[SegmentKey, Assigned] = MappingProxyType({})
+        self._surplus: frozenset[SegmentKey] = frozenset()
+        self._paused = False
+
+    @property
+    def owned(self) -> Mapping[SegmentKey, Assigned]:
+        """See `Membership.owned`."""
+        return self._owned
+
+    @property
+    def surplus(self) -> frozenset[SegmentKey]:
+        """See `Membership.surplus`."""
+        return self._surplus
+
+    @property
+    def paused(self) -> bool:
+        """See `Membership.paused`."""
+        return self._paused
+
+    @property
+    def state(self) -> GroupState:
+        """The group, as of the last refresh, or of joining."""
+        assert self._state is not None, "nobody joined"
+        return self._state
+
+    @property
+    def options(self) -> GroupOptions:
+        """The group's options, as of the last refresh."""
+        return self._options
+
+    async def refresh(self) -> None:
+        """See `Membership.refresh`."""
+        view = await self._db.read(self._look)
+        self._options = view.group.options
+        if view.folded is not None:
+            self._folded = view.folded
+            self._state = view.folded.state
+            self._members = view.folded.state.members
+        own = self._members.get(self.reader)
+        if own is None or own.epoch != self.epoch:
+            await self._join_again()
+            return
+        state = None if view.folded is None else view.folded.state
+        dead = view.hung or dead_among(self._db, self.group, self._members, but=self.reader)
+        if dead or self._beat_due() or (state is not None and self._is_due(state)):
+            state = await self._db.write(self._step)
+        if state is not None:
+            self._follow(state)
+
+    async def wait_change(self, timeout_ms: int | None = None, *, beat: bool = True) -> None:
+        """See `Membership.wait_change`. beat: keep the lease; whoever waits beside the reading does not."""
+        clock = self._db.clock
+        until_ms = None if timeout_ms is None else clock.monotonic_ms() + timeout_ms
+        while True:
+            left_ms = None if until_ms is None else until_ms - clock.monotonic_ms()
+            pause_ms = left_ms
+            if self._db.path is not None:  # in memory nobody dies without being seen to
+                pause_ms = POLL_MS if left_ms is None else min(POLL_MS, left_ms)
+            changed = await self._changes.wait(pause_ms)
+            expired = left_ms is not None and left_ms <= (pause_ms or 0)
+            if beat and self._beat_due():
+                await self._db.write(self._beat)
+            if changed or expired or dead_among(self._db, self.group, self._members, but=self.reader):
+                return
+
+    async def release(self, keys: Collection[SegmentKey]) -> None:
+        """See `Membership.release`."""
+        wanted = {key: self._owned[key] for key in keys if key in self._owned}
+        if wanted:
+            await self._db.write(lambda tx: self._release(tx, wanted))
+            self._drop(wanted)
+
+    def move(self, tx: Tx, moved: Mapping[SegmentKey, Progress]) -> None:
+        """See `Membership.move`."""
+        for key, progress in moved.items():
+            move_progress(tx, self._holding(key), progress)
+
+    def complete(self, tx: Tx, key: SegmentKey) -> None:
+        """See `Membership.complete`."""
+        holding = self._holding(key)
+        state = change(tx, self.group)
+        portion = state.open.get(key)
+        if portion is None or (portion.owner, portion.owner_epoch) != (self.reader, holding.owner_epoch):
+            raise fenced(holding)
+        change(tx, self.group, *self._passing(tx, state), completion(tx, self.group, state, key))
+        tx.after(lambda: self._drop([key]))
+
+    def publish(self, tx: Tx, status: str) -> None:
+        """See `Membership.publish`."""
+        tx.execute(
+            "UPDATE group_member SET status = ? WHERE group_name = ? AND reader = ? AND epoch = ?",
+            (status, self.group, self.reader, self.epoch),
+        )
+
+    async def join(self) -> None:
+        """Come online. Raises ReaderOnline, NotFound, GroupStreamReplaced."""
+        present = self._db.shared.get(Present)
+        present.discard(self.group, self.reader, self.epoch)
+        with present.joining(self.group, self.reader) as alone:
+            if not alone:
+                raise ReaderOnline(group=self.group, reader=self.reader, pid=None)
+            joined = await self._db.write(self._join)
+            self.epoch = joined.members[self.reader].epoch
+            present.add(self.group, self.reader, self.epoch, self._changes)
+        self._state = joined
+        self._members = joined.members
+
+    async def leave(self) -> None:
+        """Go offline; what is still owned is given back at its durable progress. Not being a member is fine."""
+        try:
+            await self._db.write(self._leave)
+        finally:
+            self._drop(list(self._owned))
+            self._db.shared.get(Present).discard(self.group, self.reader, self.epoch)
+
+    async def _join_again(self) -> None:
+        self._drop(list(self._owned))
+        self._generation = -1
+        LOG.warning("%s: reader %r was taken for dead; it joins again", self.group, self.reader)
+        try:
+            await self.join()
+        except ReaderOnline as online:
+            raise ReaderFenced(group=self.group, reader=self.reader) from online
+
+    def _look(self, tx: Tx) -> _View:
+        group = get(tx, GROUP, self.group).value
+        hung = hung_among(tx, group, but=self.reader)
+        if group.generation == self._generation:
+            return _View(group, None, hung)
+        return _View(group, folded_state(tx, group, self._folded), hung)
+
+    def _fresh(self, state: GroupState) -> tuple[SegmentKey, ...]:
+        """Return what is due to this reader, but what it still believes to own."""
+        return tuple(key for key in state.due_to(self.reader) if key not in self._owned)
+
+    def _is_due(self, state: GroupState) -> bool:
+        return bool(self._fresh(state) or state.asked_of(self.reader)) or self._checkpoint_due(state)
+
+    def _step(self, tx: Tx) -> GroupState:
+        """Expire who is dead, say where this reader stands when it is asked, and take what is due to it."""
+        state = change(tx, self.group)
+        if (own := state.members.get(self.reader)) is None or own.epoch != self.epoch:
+            return state
+        if self._options.lease_ms is not None:
+            self._beat(tx)
+        hung = hung_among(tx, get(tx, GROUP, self.group).value, but=self.reader)
+        dead = dead_among(self._db, self.group, state.members, but=self.reader)
+        for reader in hung.union(dead):
+            LOG.warning("%s: reader %r %s", self.group, reader, "died" if reader in dead else "hangs")
+            state = change(tx, self.group, left(tx, self.group, state, reader))
+        if self._checkpoint_due(state):
+            name = f"auto-{state.generation + 1}"
+            state = change(tx, self.group, CheckpointStarted(name, tx.now_ms, automatic=True))
+        if asked := self._passing(tx, state):
+            state = change(tx, self.group, *asked)
+        if keys := self._fresh(state):
+            state = change(tx, self.group, Acquired(self.reader, keys))
+        return state
+
+    def _passing(self, tx: Tx, state: GroupState) -> list[Update]:
+        """Return what says where this reader stands to each checkpoint that waits for it."""
+        if not (names := state.asked_of(self.reader)):
+            return []
+        positions = positions_of(tx, self.group, state.owned_by(self.reader))
+        return [CheckpointPassed(name, self.reader, positions) for name in names]
+
+    def _checkpoint_due(self, state: GroupState) -> bool:
+        pause_ms = self._options.checkpoint_ms
+        if pause_ms is None or state.started:
+            return False
+        last_ms = max((each.at_ms for each in state.checkpoints if each.automatic), default=0)
+        return self._db.clock.wall_ms() - last_ms >= pause_ms
+
+    def _beat_due(self) -> bool:
+        now_ms = self._db.clock.monotonic_ms()
+        lease_ms = self._options.lease_ms
+        return lease_ms is not None and now_ms - self._beaten_ms >= lease_ms // BEATS_A_LEASE
+
+    def _beat(self, tx: Tx) -> None:
+        """Give a sign of life."""
+        tx.execute(
+            "UPDATE group_member SET seen_ms = ? WHERE group_name = ? AND reader = ? AND epoch = ?",
+            (tx.monotonic_ms, self.group, self.reader, self.epoch),
+        )
+        self._beaten_ms = tx.monotonic_ms
+
+    def _join(self, tx: Tx) -> GroupState:
+        group = get(tx, GROUP, self.group).value
+        verify_streams(tx, group)
+        state = folded_state(tx, group, self._folded).state
+        updates: list[Update] = []
+        if (known := state.members.get(self.reader)) is not None:
+            if not is_dead(self._db, self.group, self.reader, known):
+                pid = None if self._db.path is None else pid_of(self._db.path, known.instance)
+                raise ReaderOnline(group=self.group, reader=self.reader, pid=pid)
+            updates.append(left(tx, self.group, state, self.reader))
+        updates.append(Joined(self.reader, self._db.instance_id, tx.now_ms))
+        return change(tx, self.group, *updates)
+
+    def _leave(self, tx: Tx) -> None:
+        if find(tx, GROUP, self.group) is None:
+            return
+        state = change(tx, self.group)
+        own = state.members.get(self.reader)
+        if own is not None and own.epoch == self.epoch:
+            change(tx, self.group, left(tx, self.group, state, self.reader))
+
+    def _release(self, tx: Tx, wanted: Mapping[SegmentKey, Assigned]) -> None:
+        state = change(tx, self.group)
+        still = [
+            key
+            for key, assigned in wanted.items()
+            if key in state.open
+            and (state.open[key].owner, state.open[key].owner_epoch) == (self.reader, assigned.owner_epoch)
+        ]
+        if still:
+            released = Released(self.reader, positions_of(tx, self.group, still))
+            change(tx, self.group, *self._passing(tx, state), released)
+
+    def _follow(self, state: GroupState) -> None:
+        """Make `owned` what the state says; what came back in the same moment as it was lost is lost first."""
+        names = {stream.stream_id: stream.name for stream in state.streams}
+        owned: dict[SegmentKey, Assigned] = {}
+        came_back = False
+        for key, portion in state.owned_by(self.reader).items():
+            before = self._owned.get(key)
+            if before is None:
+                owned[key] = Assigned(names[key[0]], *key, portion.owner_epoch, portion.progress)
+            elif before.owner_epoch == portion.owner_epoch:
+                owned[key] = before
+            else:
+                came_back = True
+        self._owned = MappingProxyType(owned)
+        self._surplus = frozenset(key for key in owned if state.open[key].target != self.reader)
+        self._state = state
+        self._members = state.members
+        self._paused = state.paused
+        self._generation = -1 if came_back or self._is_due(state) else state.generation
+        if self._generation < 0:
+            self._changes.notify(topic_of(self.group))
+
+    def _drop(self, keys: Iterable[SegmentKey]) -> None:
+        gone = set(keys)
+        self._owned = MappingProxyType({key: each for key, each in self._owned.items() if key not in gone})
+        self._surplus -= gone
+
+    def _holding(self, key: SegmentKey) -> Holding:
+        stream_id, segment = key
+        owned = self._owned.get(key)
+        epoch = -1 if owned is None else owned.owner_epoch
+        holding = Holding(self.group, self.reader, stream_id, segment, epoch)
+        if owned is None:
+            raise fenced(holding)
+        return holding
+
+
+@asynccontextmanager
+async def join(db: Database, group: str, reader: str) -> AsyncIterator[Membership]:
+    """Be a reader of the group for as long as the block runs; nothing is owned before the first `refresh`.
+
+    reader: unique among those online; a dead one's id is taken over. Leaving gives everything back, at its durable
+    progress. Raises ReaderOnline, NotFound, GroupStreamReplaced, InvalidArgument.
+    """
+    async with join_member(db, group, reader) as member:
+        yield member
+
+
+@asynccontextmanager
+async def join_member(db: Database, group: str, reader: str) -> AsyncIterator[GroupMember]:
+    """Do as `join` does, for readers that look at the group's state too."""
+    if not text_of("reader", reader) or len(reader) > READER_CHARS_MAX:
+        raise refused("reader", reader, f"it must have 1 to {READER_CHARS_MAX} characters")
+    with db.subscribe([watch_group(group)]) as changes:
+        member = GroupMember(db, group, reader, changes)
+        await member.join()
+        try:
+            yield member
+        finally:
+            with anyio.CancelScope(shield=True):
+                try:
+                    await member.leave()
+                except EventprocError as why:
+                    # The others will see it dead, or the database is gone for all.
+                    LOG.warning("%s: reader %r could not say good-bye: %s", group, reader, why)

@@ -1,0 +1,164 @@
+"""Going on in a stream of which a group had not read what was truncated: where, and what was lost.
+
+`behind_both` is pure; `skip` decides within a transaction. What is skipped is told by who skips, and counted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from eventproc.groups.keys import GroupStream
+from eventproc.groups.openings import opening_at
+from eventproc.groups.options import TruncatedPolicy
+from eventproc.groups.state import GroupState
+from eventproc.groups.table import GROUP, change, folded_state, progress_by_segment
+from eventproc.groups.updates import StreamSkipped
+from eventproc.store.catalog import StoredHistory, Stream, get_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.cuts import StreamCut, divide
+from eventproc.store.model.epochs import Segment
+from eventproc.store.model.errors import NotFound
+from eventproc.store.model.frontier import Frontier
+from eventproc.store.model.history import History, find_segment
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.progress import Progress
+from eventproc.store.records import get
+from eventproc.store.segments import number_at, segment_state
+from eventproc.streams.positions import head_cut, tail_cut
+
+
+def skip(tx: Tx, name: str, stream: GroupStream, policy: TruncatedPolicy) -> int:
+    """Let the group go on behind what was truncated: at the head, or ("latest") at the tail; where it is later, there.
+
+    Returns how many events it had not finished are lost, as far as that is still known; 0 and no change when none
+    were, for another reader skipped them already. Raises NotFound, StreamReplaced.
+    """
+    group = get(tx, GROUP, name).value
+    state = folded_state(tx, group).state
+    record = get_stream(tx, stream.name, stream_id=stream.stream_id).value
+    history = StoredHistory(tx, record)
+    target = tail_cut(tx, record) if policy == "latest" else head_cut(tx, record)
+    finished = {
+        segment: progress
+        for (stream_id, segment), progress in progress_by_segment(tx, name).items()
+        if stream_id == stream.stream_id
+    }
+    own = _frontier_of(state, stream.stream_id, finished)
+    after = behind_both(own, target, history)
+    if (after.held, after.waiting) == (own.held, own.waiting):
+        return 0
+    kept = tuple(sorted(each for each, offset in after.held.items() if own.held.get(each) == offset))
+    moved = {
+        each: _moved(tx, record, each, progress, after)
+        for each, progress in finished.items()
+        if each in after.held
+    }
+    ends = {segment: offset for (stream_id, segment), offset in state.ends if stream_id == stream.stream_id}
+    opening = opening_at(tx, record, after, added=stream.added, ends=ends, finished=moved)
+    lost = _lost_events(tx, record, own, finished, after, history)
+    change(tx, name, StreamSkipped(attrs.evolve(opening, stream=stream), kept, lost))
+    return lost
+
+
+def _frontier_of(state: GroupState, stream_id: int, finished: Mapping[SegmentId, Progress]) -> Frontier:
+    waiting = {segment: set(before) for (each, segment), before in state.waiting.items() if each == stream_id}
+    return Frontier({segment: progress.offset for segment, progress in finished.items()}, waiting)
+
+
+def behind_both(own: Frontier, cut: StreamCut, history: History) -> Frontier:
+    """Return where a reader goes on that has passed all that lies behind `own`, or behind `cut`, or behind both.
+
+    cut: valid. own: that of a reader; segments that the history does not know any more lie behind the cut.
+    """
+    division = divide(cut, history)
+    other = Frontier.from_cut(cut, history)
+    before_waiting = [each for one in (own, other) for ids in one.waiting.values() for each in ids]
+    named = {*own.held, *own.waiting, *other.held, *other.waiting, *before_waiting}
+    known = {each: found for each in named if (found := _find(history, each)) is not None}
+
+    def is_passed(segment: SegmentId) -> bool:
+        return segment not in known or division.is_behind(known[segment])
+
+    held = {
+        each: max(offset, other.held.get(each, 0)) for each, offset in own.held.items() if not is_passed(each)
+    }
+    waiting: dict[SegmentId, set[SegmentId]] = {}
+    for each, before in own.waiting.items():
+        left = {segment for segment in before if not is_passed(segment)}
+        if not is_passed(each):
+            waiting[each] = left
+    mine = Frontier(held, waiting)
+    for each, offset in other.held.items():
+        if each not in held and not _is_behind(mine, known, each):
+            held[each] = offset
+    for each, before in other.waiting.items():
+        if each in held or _is_behind(mine, known, each):
+            continue
+        left = {segment for segment in before if not _is_behind(mine, known, segment)}
+        waiting[each] = left & waiting[each] if each in waiting else left
+    opened = {each: 0 for each, left in waiting.items() if not left}
+    return Frontier(
+        opened | held, {each: left for each, left in waiting.items() if left and each not in held}
+    )
+
+
+def _is_behind(frontier: Frontier, known: Mapping[SegmentId, Segment], segment: SegmentId) -> bool:
+    """Return whether the segment was read to its end; of whole frontiers, one point tells for all of it."""
+    if segment not in known:
+        return True
+    point = known[segment].range.low
+
+    def covers(each: SegmentId) -> bool:
+        return each in known and known[each].range.contains(point)
+
+    here = [each for each in frontier.held if covers(each)]
+    # What waits comes next here only if it is elsewhere that it is waited for.
+    here += [
+        each for each, before in frontier.waiting.items() if covers(each) and not any(map(covers, before))
+    ]
+    return bool(here) and min(here) > segment
+
+
+def _moved(tx: Tx, stream: Stream, segment: SegmentId, before: Progress, after: Frontier) -> Progress:
+    offset = after.held[segment]
+    if offset <= before.offset:
+        return before
+    number = number_at(tx, stream.stream_id, segment, offset)
+    return before.finish(before.number, number - before.number, offset)
+
+
+def _lost_events(
+    tx: Tx,
+    stream: Stream,
+    own: Frontier,
+    finished: Mapping[SegmentId, Progress],
+    after: Frontier,
+    history: History,
+) -> int:
+    """Return how many events lie behind `after` that were not finished, in segments whose rows are still there."""
+    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)).fetchall()
+    known = {each: found for (each,) in rows if (found := _find(history, each)) is not None}
+    lost = 0
+    for segment in known:
+        state = segment_state(tx, stream.stream_id, segment)
+        assert state is not None, f"segment {segment} is there and is not"
+        progress = finished.get(segment, Progress())
+        if segment in after.held:
+            end = number_at(tx, stream.stream_id, segment, after.held[segment])
+        elif _is_behind(after, known, segment) and not _is_behind(own, known, segment):
+            end = state.tail_number
+        else:
+            continue
+        beyond = sum(min(high, end) - low for low, high, _ in progress.finished if low < end)
+        lost += max(end - progress.number - beyond, 0)
+    return lost
+
+
+def _find(history: History, segment: SegmentId) -> Segment | None:
+    """Return the segment, None when it lies before the oldest epoch kept."""
+    try:
+        return find_segment(history, segment)
+    except NotFound:
+        return None
