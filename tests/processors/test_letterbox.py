@@ -111,6 +111,19 @@ async def test_letters_that_somebody_truncated_are_not_found(ep: Eventproc, box:
     assert await box.drop("all") == 1
 
 
+async def test_a_truncation_beyond_letters_that_were_dropped_leaves_those_behind_it(
+    ep: Eventproc, box: DeadLetters
+) -> None:
+    await fail(ep, *map(event, range(5)))
+    assert await box.drop("0.0:1") == 1
+    stream = await ep.stream(LETTERS)
+    tail = await stream.tail()
+    await fail(ep, event(5))
+    await stream.truncate(tail)
+    assert await ids(box) == ["0.0:5"]
+    assert await box.redrive("all") == 1
+
+
 @pytest.mark.parametrize("unknown", ["0.0:2", "1.0:0", "0.0:0@2"])
 async def test_a_letter_that_never_was_is_not_found_and_nothing_is_done(
     ep: Eventproc, box: DeadLetters, unknown: str

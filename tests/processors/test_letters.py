@@ -280,6 +280,31 @@ async def test_two_who_redrive_at_once_give_each_letter_back_once(
     assert sorted(back) == sorted(b"%d" % number for number in range(100))
 
 
+async def test_two_who_drop_at_once_count_each_letter_once(ep: Eventproc, box: DeadLetters) -> None:
+    await fail(ep, *map(event, range(10)))
+    counts: list[int] = []
+
+    async def drop_some(*wanted: int) -> None:
+        counts.append(await box.drop([f"0.0:{number}" for number in wanted]))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(drop_some, 1, 2, 3, 5)
+        tasks.start_soon(drop_some, 3, 4, 5, 6)
+    assert sum(counts) == 6
+    assert await ids(box) == [f"0.0:{number}" for number in (0, 7, 8, 9)]
+
+
+async def test_letters_can_be_finished_in_the_transaction_that_makes_them(
+    ep: Eventproc, box: DeadLetters
+) -> None:
+    def give_up_and_drop(tx: Tx) -> int:
+        append_letters(tx, GROUP, None, [letter(event(1)), letter(event(2))])
+        return drop(tx, GROUP, "0.0:0")
+
+    assert await ep.db.write(give_up_and_drop) == 1
+    assert await ids(box) == ["0.0:1"]
+
+
 async def test_a_whole_batch_is_redriven_and_dropped_within_one_transaction_of_the_caller(
     ep: Eventproc, box: DeadLetters
 ) -> None:
