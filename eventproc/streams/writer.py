@@ -326,11 +326,11 @@ class EventWriter(Generic[P]):
         identity = None if self._name is None else WriterSequence(self._name, sequence)
         self._sending = send
         try:
-            while True:
+            landed: tuple[Landed, ...] | None = None
+            while landed is None:
                 fn = partial(self._append, send, self._lanes.parts(send.lanes), identity, sequence)
                 try:
                     landed = await self._db.write(fn, size_bytes=send.size_bytes)
-                    break
                 except (SegmentSealed, NotFound):
                     await self._follow(send)
             if not landed and send.sequence is None:
