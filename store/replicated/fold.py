@@ -56,7 +56,7 @@ class Folded(Generic[S]):
 class KnownStates:
     """Durable states by (log, kind), the newest of each; whoever changed least recently goes first.
 
-    Changed on the event loop only.
+    Changed on the event loop only, and in the order of the commits.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class KnownStates:
     def add(self, states: dict[tuple[LogId, object], Folded[Any]]) -> None:
         """Keep states that are durable now."""
         for key, state in states.items():
-            self._states[key] = newest(state, self._states.get(key))
+            self._states[key] = state
             self._states.move_to_end(key)
         while len(self._states) > STATES_KNOWN_MAX:
             self._states.popitem(last=False)

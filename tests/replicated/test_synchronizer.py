@@ -183,6 +183,29 @@ async def test_members_that_update_at_once_lose_nothing(db: Database) -> None:
     assert await member(db, log).fetch() == Ledger(total=80)
 
 
+async def test_a_slow_fetch_does_not_take_back_what_an_update_learnt(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await make_ledger(db)
+    one, read = member(db, log), db.read
+    await one.fetch()
+    has_read, updated = anyio.Event(), anyio.Event()
+
+    async def read_slowly(fn: Callable[[Tx], object]) -> object:
+        found = await read(fn)
+        has_read.set()
+        await updated.wait()
+        return found
+
+    monkeypatch.setattr(db, "read", read_slowly)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(one.fetch)
+        await has_read.wait()
+        await one.update(writing("a"))
+        updated.set()
+    assert one.state == Ledger(("a",))
+
+
 async def test_a_change_is_waited_for(db: Database) -> None:
     log = await db.write(create_log)
     one, two = member(db, log), member(db, log)

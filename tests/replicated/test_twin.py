@@ -77,7 +77,7 @@ class _Run:
 
                 state = await one.update(generate)
                 self.lines += lines
-                assert seen == sorted(set(seen)), "each run sees a newer state"
+                assert seen == sorted(seen), "no run sees an older state"
                 if updates:
                     assert list(state.lines) == self.lines
             case "within":
