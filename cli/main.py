@@ -33,6 +33,7 @@ COMMANDS: Final = MappingProxyType(
         "stream": ("stream", "Make, show, scale, truncate, seal and delete streams."),
         "write": ("write", "Write the lines, JSON lines or CSV rows of a file to a stream."),
         "read": ("read", "Read the events of a stream."),
+        "dead-letter": ("dead_letter", "List, show, redrive and drop events that processors gave up."),
         "request": ("request", "Show, list and wait for what was asked of the system."),
         "run": ("run", "Serve the directory until SIGTERM or Ctrl-C."),
         "doctor": ("doctor", "Check a directory's health, and show who uses it."),
@@ -41,7 +42,8 @@ COMMANDS: Final = MappingProxyType(
         "completion": ("about", "Print a shell's completion script."),
     }
 )
-"""Name of a command: the module of this package that has it under the same name, and its one line of help."""
+"""Name of a command: the module of this package that has it under the same name, a hyphen being written as _, and
+its one line of help."""
 
 
 class Root(click.Group):
@@ -56,7 +58,7 @@ class Root(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _ = COMMANDS[cmd_name]
-        found = getattr(import_module(f"eventproc.cli.{module}"), cmd_name)
+        found = getattr(import_module(f"eventproc.cli.{module}"), cmd_name.replace("-", "_"))
         assert isinstance(found, click.Command), f"{cmd_name} is a {type(found).__name__}"
         return found
 

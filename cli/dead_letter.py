@@ -1,0 +1,195 @@
+"""`eventproc dead-letter`: the events that processors gave up: look at them, redrive them, drop them."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import click
+
+from eventproc.cli import session
+from eventproc.cli.settings import Noun, Settings, dry_run_option, note, output_option, pass_settings
+from eventproc.cli.show import Row, iso_time, show_one, show_rows
+from eventproc.processors.letters import DeadLetter, DeadLetters, Ids
+from eventproc.runtime import Eventproc
+
+F = TypeVar("F", bound=Callable[..., object])
+
+COLUMNS: Final = ("id", "key", "origin", "attempts", "redriven", "failed", "error")
+
+ERROR_CHARS_MAX: Final = 200
+"""Characters of an error in a table; `show` has all of them."""
+
+
+@click.group("dead-letter", cls=Noun)
+def dead_letter() -> None:
+    """List, show, redrive and drop the events that processors gave up."""
+
+
+def group_argument(command: F) -> F:
+    """Decorator of commands about the letters of one group: its full name, passed as `group`."""
+    return click.argument("group", metavar="SCOPE/GROUP")(command)
+
+
+def choice_options(command: F) -> F:
+    """Decorator of commands on some letters or all: passed as `ids` and `everything`."""
+    command = click.option("--all", "everything", is_flag=True, help="All letters that are pending now.")(
+        command
+    )
+    return click.argument("ids", metavar="[ID]...", nargs=-1)(command)
+
+
+@dead_letter.command("list")
+@group_argument
+@click.option("--limit", type=int, default=100, show_default=True, metavar="N", help="How many, the oldest.")
+@click.option("--after", metavar="ID", help="Go on behind this letter.")
+@output_option()
+@pass_settings
+def list_(settings: Settings, group: str, limit: int, after: str | None, output: str) -> None:
+    """List the pending dead letters of a group, in the order of their ids."""
+
+    async def look(ep: Eventproc) -> list[Row]:
+        letters, rows, last = DeadLetters(ep.db, group), list[Row](), after
+        # Page by page: a page is bounded in bytes, and its payloads are not kept.
+        while page := await letters.list(limit=limit - len(rows), after=last):
+            rows += [_summary(each) for each in page]
+            last = page[-1].id
+            if len(rows) >= limit:
+                break
+        return rows
+
+    rows = session.run(settings, look)
+    if output == "table":
+        rows = [_for_people(row, error_chars=ERROR_CHARS_MAX) for row in rows]
+    show_rows(rows, COLUMNS, output)
+
+
+@dead_letter.command()
+@group_argument
+@click.argument("letter", metavar="ID")
+@output_option()
+@pass_settings
+def show(settings: Settings, group: str, letter: str, output: str) -> None:
+    """Show a dead letter: the event, where it came from, and why it was given up."""
+    found = session.run(settings, lambda ep: DeadLetters(ep.db, group).get(letter))
+    row = {**_summary(found), "headers": dict(found.headers)}
+    try:
+        row["payload"] = found.payload.decode()
+    except UnicodeDecodeError:
+        row["payload_base64"] = base64.b64encode(found.payload).decode()
+    show_one(_for_people(row) if output == "table" else row, output)
+
+
+@dead_letter.command()
+@group_argument
+@choice_options
+@dry_run_option
+@output_option()
+@pass_settings
+def redrive(
+    settings: Settings, group: str, ids: tuple[str, ...], everything: bool, dry_run: bool, output: str
+) -> None:
+    """Give events back to their group, to be handled again: behind what it reads, not where they were."""
+    wanted = _chosen(ids, everything)
+    if dry_run:
+        _would(settings, "redrive", group, wanted, output)
+    else:
+        count = session.run(settings, lambda ep: DeadLetters(ep.db, group).redrive(wanted))
+        note(settings, f"redriven: {count} dead letters of {group}")
+
+
+@dead_letter.command()
+@group_argument
+@choice_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@dry_run_option
+@output_option()
+@pass_settings
+def drop(
+    settings: Settings,
+    group: str,
+    ids: tuple[str, ...],
+    everything: bool,
+    yes: bool,
+    dry_run: bool,
+    output: str,
+) -> None:
+    """Let go of dead letters, for ever."""
+    wanted = _chosen(ids, everything)
+    if dry_run:
+        _would(settings, "drop", group, wanted, output)
+        return
+    if not yes:
+        if not _can_ask():
+            raise click.UsageError("nobody can be asked here: say --yes, or --dry-run to see what would go")
+        found = session.run(settings, lambda ep: DeadLetters(ep.db, group).count(wanted))
+        click.confirm(f"Drop {found.letters} dead letters of {group} for ever?", abort=True, err=True)
+    count = session.run(settings, lambda ep: DeadLetters(ep.db, group).drop(wanted))
+    note(settings, f"dropped: {count} dead letters of {group}")
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _chosen(ids: tuple[str, ...], everything: bool) -> Ids:
+    if everything == bool(ids):
+        raise click.UsageError("say which: the ids of letters, or --all")
+    return "all" if everything else ids
+
+
+def _would(settings: Settings, verb: str, group: str, ids: Ids, output: str) -> None:
+    found = session.run(settings, lambda ep: DeadLetters(ep.db, group).count(ids))
+    row = {
+        "dry_run": True,
+        "would": verb,
+        "target": group,
+        "already_done": found.letters == 0,
+        "letters": found.letters,
+        "bytes": found.size_bytes,
+    }
+    show_one(row, output)
+
+
+def _summary(found: DeadLetter) -> dict[str, object]:
+    """Return all of a letter but its payload and headers."""
+    return {
+        "id": found.id,
+        "stream": found.stream,
+        "key": found.key,
+        "event_time": found.event_time,
+        "bytes": len(found.payload),
+        "timestamp": found.timestamp,
+        "origin_stream": found.origin_stream,
+        "origin_segment": found.origin_segment,
+        "origin_offset": found.origin_offset,
+        "origin_number": found.origin_number,
+        "origin_timestamp": found.origin_timestamp,
+        "processor": found.processor,
+        "attempts": found.attempts,
+        "redriven": found.redriven,
+        "failed_at_ms": found.failed_ms,
+        "error_type": found.error_type,
+        "error": found.error,
+    }
+
+
+def _for_people(row: Row, *, error_chars: int | None = None) -> Row:
+    """Return a letter's row for a terminal: one line a field, and nothing in it that a terminal would obey."""
+    shown = {name: _printable(value) if isinstance(value, str) else value for name, value in row.items()}
+    if row["origin_stream"] is not None:
+        shown["origin"] = f"{shown['origin_stream']} {shown['origin_segment']}@{row['origin_offset']}"
+    for name, of in (("failed", "failed_at_ms"), ("appended", "origin_timestamp")):
+        when = shown.pop(of)
+        shown[name] = iso_time(when) if isinstance(when, int) else None
+    if isinstance(headers := row.get("headers"), dict):
+        shown["headers"] = [_printable(f"{name}={value}") for name, value in headers.items()]
+    if isinstance(error := shown["error"], str) and error_chars is not None and len(error) > error_chars:
+        shown["error"] = f"{error[:error_chars]}…"
+    return shown
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else repr(text)[1:-1]
