@@ -11,7 +11,15 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.catalog import REQUEST_STREAM, STREAM, Stream, find_stream, get_stream
+from eventproc.store.catalog import (
+    REQUEST_STREAM,
+    STREAM,
+    SYSTEM_EPOCH,
+    Stream,
+    SystemStream,
+    find_stream,
+    get_stream,
+)
 from eventproc.store.catalog.kinds import EPOCH, epoch_key, epoch_prefix
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
@@ -28,8 +36,8 @@ SYSTEM_KEEP_BYTES: Final = 2**20
 """Bytes of finished requests left in an internal stream before it is truncated: a transaction each few
 thousand requests instead of one each."""
 
-REQUEST_GROUP: Final = "_system/request"
-"""Group under which the host keeps its progress on the request stream."""
+REQUEST_GROUP: Final = REQUEST_STREAM.name
+"""Group under which the host keeps its progress on the request stream: each internal stream has one of its name."""
 
 
 def reap(tx: Tx, owner: Owner) -> bool:
@@ -56,23 +64,17 @@ def forget(tx: Tx, owner: Owner) -> bool:
     return forget_outcomes(tx)
 
 
-def truncate_requests(tx: Tx, owner: Owner) -> None:
-    """Truncate the request stream behind its group's progress, directly: through itself would be a circle."""
+def truncate_internal(tx: Tx, owner: Owner, stream: SystemStream) -> None:
+    """Truncate an internal stream behind its group's progress, directly: by a request would be a circle."""
     owner.check(tx)
-    before = get_stream(tx, REQUEST_STREAM.name)
+    before = get_stream(tx, stream.name)
     heads: dict[SegmentId, int] = {}
-    for segment in system_segments(before.value):
-        progress = get_progress(tx, REQUEST_GROUP, REQUEST_STREAM.stream_id, segment)
-        heads[segment] = progress.offset
+    for segment in SYSTEM_EPOCH.ids:
+        heads[segment] = get_progress(tx, stream.name, stream.stream_id, segment).offset
     old = before.value.head or dict.fromkeys(heads, 0)
     if sum(heads.values()) - sum(old.values()) >= SYSTEM_KEEP_BYTES:
-        truncate_segments(tx, REQUEST_STREAM.name, REQUEST_STREAM.stream_id, heads, passed=())
+        truncate_segments(tx, stream.name, stream.stream_id, heads, passed=())
         replace(tx, STREAM, before, attrs.evolve(before.value, head=heads))
-
-
-def system_segments(stream: Stream) -> list[SegmentId]:
-    """Return the segments of an internal stream, which is never scaled."""
-    return [SegmentId(number) for number in range(stream.config.scaling.segments_min)]
 
 
 def _forget_history(tx: Tx, stream_id: int, stream: Stream | None) -> bool:

@@ -24,7 +24,7 @@ from typing import Any, Final
 import anyio
 
 from eventproc.cluster.beat import BeatFile
-from eventproc.cluster.requests import serve_requests
+from eventproc.cluster.internal import serve_internal
 from eventproc.cluster.sweeper import sweep
 from eventproc.store.database import Database
 from eventproc.store.database.locks import TryLock
@@ -125,7 +125,7 @@ async def _serve(db: Database, keep_alive: Callable[[Owner], Coroutine[Any, Any,
         async with anyio.create_task_group() as tasks:
             if keep_alive is not None:
                 tasks.start_soon(keep_alive, owner)
-            tasks.start_soon(serve_requests, db, owner)
+            tasks.start_soon(serve_internal, db, owner)
             tasks.start_soon(sweep, db, owner)
     except* Exception:
         await _verify_owner(db, owner)

@@ -8,10 +8,11 @@ from typing import Final
 
 import anyio
 
+from eventproc.cluster.internal import INTERNAL
 from eventproc.store.database import Database, Tx, Watch
 from eventproc.store.model.errors import Retryable
 from eventproc.store.ownership import Owner
-from eventproc.workflows.sweep import forget, reap, truncate_requests
+from eventproc.workflows.sweep import forget, reap, truncate_internal
 
 LOG = logging.getLogger("eventproc.host")
 
@@ -28,7 +29,8 @@ async def sweep(db: Database, owner: Owner) -> None:
                     await anyio.lowlevel.checkpoint()
                 while await db.write(partial(forget, owner=owner)):
                     await anyio.lowlevel.checkpoint()
-                await db.write(partial(truncate_requests, owner=owner))
+                for each in INTERNAL:
+                    await db.write(partial(truncate_internal, owner=owner, stream=each.stream))
             except Retryable as why:
                 LOG.warning("a sweep will be tried again: %s", why)
             await changes.wait(SWEEP_MS)

@@ -20,14 +20,14 @@ RETRY_S_MAX: Final = 5.0
 async def again(step: Callable[[], Awaitable[T]], what: str, log: logging.Logger) -> T:
     """Await `step()`, again while it raises Retryable: then nothing changed. Raises everything else.
 
-    what: names the step in the log, at each repetition.
+    what: names in the log, at each repetition, what cannot go on.
     """
     with contextlib.suppress(Retryable):  # setting up the retries costs as much as the step itself
         return await step()
 
     def tell(state: RetryCallState) -> None:
         why = state.outcome.exception() if state.outcome is not None else None
-        log.warning("%s will be tried again: %s", what, why)
+        log.warning("%s cannot go on, and is tried again in %.1f s: %s", what, state.upcoming_sleep, why)
 
     async for attempt in AsyncRetrying(
         retry=retry_if_exception_type(Retryable),

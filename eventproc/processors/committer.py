@@ -87,7 +87,9 @@ class Committer:
 
     def _take(self) -> Commit:
         moved = {}
-        if self._tally.finished != self._tally.committed or any(
+        if self._options.publishes:  # each handler made its own event's progress durable
+            self._tally.committed = self._tally.finished
+        elif self._tally.finished != self._tally.committed or any(
             cell.offset != cell.durable.offset for cell in self._cells.values()
         ):
             for cell in self._cells.values():

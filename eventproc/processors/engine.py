@@ -170,6 +170,8 @@ class Engine:
         event, chunk = item
         options, log = self.options, self.log_for(item, attempt)
         self.tally.note_failure(error)
+        if options.publishes:
+            raise error
         directive = self._directive(Failure(options.name, event, error, attempt))
         if directive is Directive.STOP or options.on_failure is OnFailure.STOP:
             raise ProcessorFailed(

@@ -157,6 +157,10 @@ class Options:
     streams: "scope/stream" names. group: "scope/group"; its progress is shared by all processes. concurrency:
     handlers in flight in one process. timeout_ms: of one call of the handler, None for none. start: where a new
     group begins. round_events: of one exactly-once round.
+
+    publishes: for processors of the system. The handler makes the progress of its event durable by itself, in the
+    transaction that publishes what became of it; the processor only keeps account, and never writes progress.
+    Nobody but the handler could finish an event, so what it raises stops the processor, as it is.
     """
 
     name: str
@@ -175,10 +179,12 @@ class Options:
     round_events: int = ROUND_EVENTS
     start: GroupStart = "head"
     on_truncated: OnTruncated = "earliest"
+    publishes: bool = False
 
     def __attrs_post_init__(self) -> None:
-        for stream in self.streams:
-            StreamName.parse(stream)
+        if not self.publishes:  # the system's own have names that nobody else may take
+            for stream in self.streams:
+                StreamName.parse(stream)
         if self.dead_letters is not None:
             StreamName.parse(self.dead_letters)
         int_of("concurrency", self.concurrency, least=1, most=CONCURRENCY_MAX)
@@ -187,6 +193,9 @@ class Options:
             int_of("timeout_ms", self.timeout_ms, least=1)
         if self.on_truncated not in ("earliest", "latest", "error"):
             raise refused("on_truncated", self.on_truncated, "it must be 'earliest', 'latest' or 'error'")
+        assert not self.publishes or (self.on_truncated == "error" and not self.exactly_once), (
+            f"{self.name}: only its handler finishes events"
+        )
         if self.exactly_once and self.timeout_ms is None:
             raise InvalidArgument(
                 what="timeout_ms",

@@ -86,7 +86,8 @@ class Workers:
         work, item = self._work, lane.items[0]
         lane.attempt += 1
         attempts = lane.next_attempt - 1
-        if isinstance(error, UndecodableError) or work.options.retry.is_spent(lane.attempt, error):
+        permanent = isinstance(error, UndecodableError) or work.options.publishes
+        if permanent or work.options.retry.is_spent(lane.attempt, error):
             work.sink.spent(item, error, attempts)
             lane.pop()
             work.unfinished -= 1

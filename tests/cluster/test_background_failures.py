@@ -11,8 +11,8 @@ import pytest
 
 import eventproc
 from eventproc.cluster import host
+from eventproc.cluster.internal import serve_internal
 from eventproc.cluster.joiner import join_tiny_extents
-from eventproc.cluster.requests import serve_requests
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import CorruptRecord, DatabaseStopped, Truncated
 from eventproc.store.model.ids import SegmentId
@@ -35,9 +35,9 @@ async def test_a_host_that_fails_is_a_candidate_again(
     async def corrupt_once(db: Database, owner: Owner) -> None:
         if owner.owner_epoch == 1:
             raise CORRUPT
-        await serve_requests(db, owner)
+        await serve_internal(db, owner)
 
-    monkeypatch.setattr(host, "serve_requests", corrupt_once)
+    monkeypatch.setattr(host, "serve_internal", corrupt_once)
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
         with anyio.fail_after(10):
@@ -59,10 +59,10 @@ async def test_whatever_a_replaced_host_meets_it_was_fenced(
         if owner.owner_epoch == 1:
             await db.write(lambda tx: claim(tx, host.CONTROLLER, "another"))
             raise Truncated(stream="_system/request", segment="0.0", offset=0, head=100)
-        await serve_requests(db, owner)
+        await serve_internal(db, owner)
 
     caplog.set_level(logging.INFO, "eventproc.host")
-    monkeypatch.setattr(host, "serve_requests", replaced)
+    monkeypatch.setattr(host, "serve_internal", replaced)
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
         with anyio.fail_after(10):
@@ -78,7 +78,7 @@ async def test_a_host_without_a_database_ends_quietly(
     async def stopped(db: Database, owner: Owner) -> None:
         raise STOPPED
 
-    monkeypatch.setattr(host, "serve_requests", stopped)
+    monkeypatch.setattr(host, "serve_internal", stopped)
     async with eventproc.open_memory(host=False) as ep:
         with anyio.fail_after(10):
             await host.run_host(ep.db)

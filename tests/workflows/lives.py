@@ -12,7 +12,7 @@ import attrs
 
 import eventproc
 from eventproc.cluster.host import CONTROLLER
-from eventproc.cluster.requests import serve_requests
+from eventproc.cluster.internal import serve_internal
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import EPOCH, SCOPE, STREAM, Stream, get_stream
 from eventproc.store.clock import new_id
@@ -47,7 +47,7 @@ class Life:
         """Be the host until no request is pending and nothing is left to reap."""
         owner = await self.claim()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(serve_requests, self.db, owner)
+            tasks.start_soon(serve_internal, self.db, owner)
             for (request_id,) in await self.db.read(_pending):
                 await self.ep.wait_request(request_id)
             tasks.cancel_scope.cancel()
