@@ -12,7 +12,7 @@ import click
 from eventproc.cli import session
 from eventproc.cli.settings import Noun, Settings, dry_run_option, note, output_option, pass_settings
 from eventproc.cli.show import Row, iso_time, show_one, show_rows
-from eventproc.processors.letters import DeadLetter, DeadLetters, Ids
+from eventproc.processors.letters import DeadLetter, Ids
 from eventproc.runtime import Eventproc
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -51,7 +51,7 @@ def list_(settings: Settings, group: str, limit: int, after: str | None, output:
     """List the pending dead letters of a group, in the order of their ids."""
 
     async def look(ep: Eventproc) -> list[Row]:
-        letters, rows, last = DeadLetters(ep.db, group), list[Row](), after
+        letters, rows, last = ep.dead_letters(group), list[Row](), after
         # Page by page: a page is bounded in bytes, and its payloads are not kept.
         while page := await letters.list(limit=limit - len(rows), after=last):
             rows += [_summary(each) for each in page]
@@ -73,7 +73,7 @@ def list_(settings: Settings, group: str, limit: int, after: str | None, output:
 @pass_settings
 def show(settings: Settings, group: str, letter: str, output: str) -> None:
     """Show a dead letter: the event, where it came from, and why it was given up."""
-    found = session.run(settings, lambda ep: DeadLetters(ep.db, group).get(letter))
+    found = session.run(settings, lambda ep: ep.dead_letters(group).get(letter))
     row = {**_summary(found), "headers": dict(found.headers)}
     try:
         row["payload"] = found.payload.decode()
@@ -96,7 +96,7 @@ def redrive(
     if dry_run:
         _would(settings, "redrive", group, wanted, output)
     else:
-        count = session.run(settings, lambda ep: DeadLetters(ep.db, group).redrive(wanted))
+        count = session.run(settings, lambda ep: ep.dead_letters(group).redrive(wanted))
         note(settings, f"redriven: {count} dead letters of {group}")
 
 
@@ -124,9 +124,9 @@ def drop(
     if not yes:
         if not _can_ask():
             raise click.UsageError("nobody can be asked here: say --yes, or --dry-run to see what would go")
-        found = session.run(settings, lambda ep: DeadLetters(ep.db, group).count(wanted))
+        found = session.run(settings, lambda ep: ep.dead_letters(group).count(wanted))
         click.confirm(f"Drop {found.letters} dead letters of {group} for ever?", abort=True, err=True)
-    count = session.run(settings, lambda ep: DeadLetters(ep.db, group).drop(wanted))
+    count = session.run(settings, lambda ep: ep.dead_letters(group).drop(wanted))
     note(settings, f"dropped: {count} dead letters of {group}")
 
 
@@ -141,7 +141,7 @@ def _chosen(ids: tuple[str, ...], everything: bool) -> Ids:
 
 
 def _would(settings: Settings, verb: str, group: str, ids: Ids, output: str) -> None:
-    found = session.run(settings, lambda ep: DeadLetters(ep.db, group).count(ids))
+    found = session.run(settings, lambda ep: ep.dead_letters(group).count(ids))
     row = {
         "dry_run": True,
         "would": verb,

@@ -7,9 +7,17 @@ than there: readers take a batch a hand-over, and `post` fills a buffer before i
 
 from __future__ import annotations
 
+from eventproc.blocking.letters import BlockingDeadLetters
 from eventproc.blocking.reader import BlockingReader
 from eventproc.blocking.stream import BlockingStream
 from eventproc.blocking.system import BlockingEventproc, open_blocking
 from eventproc.blocking.writer import BlockingWriter
 
-__all__ = ["BlockingEventproc", "BlockingReader", "BlockingStream", "BlockingWriter", "open_blocking"]
+__all__ = [
+    "BlockingDeadLetters",
+    "BlockingEventproc",
+    "BlockingReader",
+    "BlockingStream",
+    "BlockingWriter",
+    "open_blocking",
+]

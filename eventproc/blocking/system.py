@@ -8,6 +8,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 
+from eventproc.blocking.letters import BlockingDeadLetters
 from eventproc.blocking.loop import Loop, running_loop
 from eventproc.blocking.stream import BlockingStream
 from eventproc.runtime import Eventproc
@@ -99,6 +100,10 @@ class BlockingEventproc:
     def wait_request(self, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
         """Return a request once it is done or rejected, whoever runs it. Raises NotFound, StillPending."""
         return self._loop.call(partial(self._system.wait_request, request_id, timeout_ms=timeout_ms))
+
+    def dead_letters(self, group: str) -> BlockingDeadLetters:
+        """Return the dead letters of the processors' group `group`. See `Eventproc.dead_letters`."""
+        return BlockingDeadLetters(self._loop, self._system.dead_letters(group))
 
 
 @contextmanager

@@ -215,23 +215,28 @@ class DeadLetters:
     def __init__(self, db: Database, group: str) -> None:
         """group: "scope/group". Raises InvalidArgument for what names none."""
         self._db = db
-        self.group = group_name(group)
+        self._group = group_name(group)
+
+    @property
+    def group(self) -> str:
+        """The group's full name."""
+        return self._group
 
     async def list(self, *, limit: int = LIST_MAX, after: str | None = None) -> list[DeadLetter]:
         """Return a page of pending letters, those after the letter of that id; an empty one is the end.
 
         At most `limit`, and about 4 MiB of payloads. Raises NotFound (no such group), InvalidArgument.
         """
-        return await self._db.read(partial(list_letters, group=self.group, limit=limit, after_id=after))
+        return await self._db.read(partial(list_letters, group=self._group, limit=limit, after_id=after))
 
     async def get(self, letter: str) -> DeadLetter:
         """Return the pending letter of that id. Raises NotFound, also when it is not pending any more."""
         text_of("dead letter", letter)
-        return await self._db.read(partial(get_letter, group=self.group, letter=letter))
+        return await self._db.read(partial(get_letter, group=self._group, letter=letter))
 
     async def count(self, ids: Ids = "all") -> LetterCount:
         """Return how many of the letters are pending, and their size. Raises NotFound, InvalidArgument."""
-        return await self._db.read(partial(count_letters, group=self.group, ids=ids))
+        return await self._db.read(partial(count_letters, group=self._group, ids=ids))
 
     async def redrive(self, ids: Ids) -> int:
         """Give the originals back to the group, which handles them again; return how many were pending.
@@ -252,10 +257,10 @@ class DeadLetters:
 
     async def _in_steps(self, step: _Stepping, ids: Ids) -> int:
         # What is pending now, and nothing that comes later: a poisonous letter comes again while this runs.
-        spans = await self._db.read(partial(choose, group=self.group, ids=ids))
+        spans = await self._db.read(partial(choose, group=self._group, ids=ids))
         count = 0
         while spans:
-            done = await self._db.write(partial(step, group=self.group, spans=spans))
+            done = await self._db.write(partial(step, group=self._group, spans=spans))
             count, spans = count + done.count, done.rest
         return count
 

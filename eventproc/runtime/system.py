@@ -10,6 +10,7 @@ from typing import cast
 
 from eventproc.cluster import run_host
 from eventproc.cluster.joiner import join_tiny_extents
+from eventproc.processors.letters import DeadLetters
 from eventproc.store.background import Background
 from eventproc.store.catalog import SYSTEM_MIGRATION, Scope, get_stream, list_scopes, list_streams
 from eventproc.store.catalog import Stream as StreamRecord
@@ -133,6 +134,10 @@ class Eventproc:
     async def wait_request(self, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
         """Return a request once it is done or rejected, whoever runs it. Raises NotFound, StillPending."""
         return await perform.wait(self._db, request_id, timeout_ms=timeout_ms)
+
+    def dead_letters(self, group: str) -> DeadLetters:
+        """Return the dead letters of the processors' group `group`, "scope/group". Raises InvalidArgument."""
+        return DeadLetters(self._db, group)
 
 
 @asynccontextmanager

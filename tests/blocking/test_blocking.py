@@ -15,7 +15,14 @@ import attrs
 import pytest
 
 import eventproc
-from eventproc.blocking import BlockingEventproc, BlockingReader, BlockingStream, BlockingWriter
+from eventproc.blocking import (
+    BlockingDeadLetters,
+    BlockingEventproc,
+    BlockingReader,
+    BlockingStream,
+    BlockingWriter,
+)
+from eventproc.processors.letters import DeadLetters
 from eventproc.store.model.errors import (
     Closed,
     ForkedError,
@@ -48,6 +55,7 @@ def stream(ep: BlockingEventproc) -> BlockingStream:
         (BlockingStream, Stream),
         (BlockingWriter, EventWriter),
         (BlockingReader, StreamReader),
+        (BlockingDeadLetters, DeadLetters),
     ],
 )
 def test_the_names_and_their_parameters_are_those_of_the_awaited_form(
