@@ -4,21 +4,23 @@ Handlers finish events out of order. A cell knows, for each event that was hande
 finished, and tells the progress that may be made durable at any moment: the completed prefix and the
 finished ranges beyond it. Nothing here waits or does I/O.
 
-Invariants: chunks are consecutive and end where the cell reads on; what `snapshot` tells never goes back
-and never passes an unfinished event (invariant 6). Source: architecture.md section 6.
+Invariants: chunks are consecutive and end where the cell reads on; what `snapshot` tells never takes back what was
+made durable and never passes an unfinished event (invariant 6). Source: architecture.md section 6.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
+from heapq import merge
 from itertools import accumulate
 from typing import Final
 
 from eventproc.groups import Assigned, SegmentKey
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.limits import FINISHED_RANGES_MAX
-from eventproc.store.model.progress import Progress
+from eventproc.store.model.progress import FinishedRange, Progress
 from eventproc.store.segments import FRAME_BYTES, Run
 
 WAITING_BYTES_MAX: Final = 8 * 2**20
@@ -153,9 +155,39 @@ class Cell:
         return most < FINISHED_RANGES_MAX or not self.snapshot().full
 
     def snapshot(self) -> Progress:
-        """Return what is finished. O(events handed out behind the first unfinished one), in C."""
-        progress = self._prefix
-        for chunk in self._chunks:
-            for low, count, end in chunk.finished_ranges():
-                progress = progress.finish(low, count, end)
-        return progress
+        """Return what is finished and may be durable: FINISHED_RANGES_MAX ranges at most.
+
+        Where there are more, those remain that are durable already, and the lowest of the others: the rest is told
+        when they have grown together. O(events handed out behind the first unfinished one), in C, and O(ranges).
+        """
+        number, offset = self._prefix.number, self._prefix.offset
+        ranges: list[FinishedRange] = []
+        for low, high, end in self._all_ranges():
+            if low <= number:
+                if high > number:
+                    number, offset = high, end
+            elif ranges and low <= ranges[-1][1]:
+                if high > ranges[-1][1]:
+                    ranges[-1] = ranges[-1][0], high, end
+            else:
+                ranges.append((low, high, end))
+        return Progress(number, offset, tuple(_fewest(ranges, self.durable)))
+
+    def _all_ranges(self) -> Iterator[FinishedRange]:
+        """Yield what is finished beyond the prefix, sorted; some twice, for chunks begin with what was before."""
+        beyond = (
+            (low, low + count, end) for chunk in self._chunks for low, count, end in chunk.finished_ranges()
+        )
+        return merge(self._prefix.finished, beyond)
+
+
+def _fewest(ranges: list[FinishedRange], durable: Progress) -> list[FinishedRange]:
+    """Return at most FINISHED_RANGES_MAX of the ranges, among them those that hold durable ones."""
+    spare = len(ranges) - FINISHED_RANGES_MAX
+    if spare <= 0:
+        return ranges
+    lows = [low for low, _, _ in ranges]
+    kept = {bisect_right(lows, low) - 1 for low, _, _ in durable.finished}
+    others = [index for index in range(len(ranges)) if index not in kept]
+    left_out = set(others[len(others) - spare :])
+    return [each for index, each in enumerate(ranges) if index not in left_out]

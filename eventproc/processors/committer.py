@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import anyio
@@ -17,6 +18,7 @@ from eventproc.processors.outbox import Commit, HookFailed, Outbox
 from eventproc.processors.tally import Tally
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import SegmentFenced
+from eventproc.store.model.progress import Progress
 
 LOG = logging.getLogger("eventproc.processors")
 
@@ -37,16 +39,25 @@ class Committer:
         membership: Membership,
         cells: dict[SegmentKey, Cell],
         tally: Tally,
+        *,
+        refresh: Callable[[], Awaitable[None]],
         lose: Callable[[Cell], None],
+        moved: Callable[[], None],
     ) -> None:
-        """lose: called with each cell that turned out to belong to another reader."""
+        """refresh: asks what is owned. lose: called with each cell that turned out to belong to another reader.
+
+        moved: called after each commit.
+        """
         self.outbox = Outbox()
         self._db = db
         self._options = options
         self._membership = membership
         self._cells = cells
         self._tally = tally
+        self._refresh = refresh
         self._lose = lose
+        self._moved = moved
+        self._noted: Commit | None = None
         self._one = anyio.Lock()
         self._due = anyio.Event()
         self._asked = False
@@ -76,47 +87,48 @@ class Committer:
                 try:
                     await self._publish(commit)
                 except SegmentFenced:
-                    await self._drop_lost(commit)
+                    await self._drop_lost()
                 except HookFailed as why:
-                    self.outbox = commit.outbox.joined(self.outbox)
                     hook_failures += 1
                     await self._pause_hook(hook_failures, why)
                 else:
-                    self._note(commit)
                     return
 
     def _take(self) -> Commit:
-        moved = {}
+        now: dict[Cell, Progress] = {}
         if self._options.publishes:  # each handler made its own event's progress durable
             self._tally.committed = self._tally.finished
         elif self._tally.finished != self._tally.committed or any(
             cell.offset != cell.durable.offset for cell in self._cells.values()
         ):
-            for cell in self._cells.values():
-                progress = cell.snapshot()
-                if progress != cell.durable:
-                    moved[cell] = progress
+            now = {cell: cell.snapshot() for cell in self._cells.values()}
+        moved = {cell: progress for cell, progress in now.items() if progress != cell.durable}
         completed = [cell for cell in self._cells.values() if cell.complete]
-        outbox, self.outbox = self.outbox, Outbox()
+        outbox, self.outbox = self.outbox.of(set(self._cells.values())).divided(now)
         return Commit(moved, completed, outbox, self._tally.finished)
 
     async def _publish(self, commit: Commit) -> None:
+        """Make `commit` durable; if that fails, or is cancelled, what it had taken out waits for the next one."""
+
         def publish(tx: Tx) -> None:
             commit.publish(tx, self._membership, self._options)
+            tx.after(partial(self._note, commit))
 
-        await again(lambda: self._db.write(publish), f"{self._options.name}: making progress durable", LOG)
+        what = f"{self._options.name}: making progress durable"
+        try:
+            await again(lambda: self._db.write(publish), what, LOG)
+        finally:
+            if self._noted is not commit:
+                self.outbox = commit.outbox.joined(self.outbox)
 
-    async def _drop_lost(self, commit: Commit) -> None:
-        """Some cell of `commit` is not ours any more: ask which, and leave it out."""
-        await again(self._membership.refresh, f"{self._options.name}: following its group", LOG)
+    async def _drop_lost(self) -> None:
+        """Some cell is not ours any more: ask which."""
+        await self._refresh()
         owned = self._membership.owned
-        outbox = commit.outbox
         for cell in list(self._cells.values()):
             now = owned.get(cell.key)
             if now is None or now.owner_epoch != cell.assigned.owner_epoch:
-                outbox = outbox.without(cell)
                 self._lose(cell)
-        self.outbox = outbox.joined(self.outbox)
 
     async def _pause_hook(self, failures: int, why: HookFailed) -> None:
         retry, name = self._options.retry, self._options.name
@@ -127,11 +139,14 @@ class Committer:
         await anyio.sleep(retry.pause_ms(failures) / 1000)
 
     def _note(self, commit: Commit) -> None:
+        """Remember that `commit` is durable. An effect of its transaction: a caller can lose its result, not this."""
         for cell, progress in commit.moved.items():
             cell.durable = progress
         for cell in commit.completed:
             if self._cells.get(cell.key) is cell:
                 del self._cells[cell.key]
         self._tally.committed = commit.finished
-        self._tally.emitted += sum(len(emitted) for _, emitted in commit.outbox.emitted)
+        self._tally.emitted += sum(len(emitted) for _, _, emitted in commit.outbox.emitted)
         self._tally.last_commit_ms = self._db.clock.wall_ms()
+        self._noted = commit
+        self._moved()

@@ -58,10 +58,21 @@ class Engine:
         self._db = db
         self._make = make
         self._feed = Feed(db, self.cells, options.on_truncated)
-        self._committer = Committer(db, options, membership, self.cells, self.tally, self._lose)
+        self._committer = Committer(
+            db,
+            options,
+            membership,
+            self.cells,
+            self.tally,
+            refresh=self._refresh,
+            lose=self._lose,
+            moved=self._wake_short,
+        )
+        self._asking = anyio.Lock()  # a membership is used by one task at a time
         self._in_round = anyio.Lock()
         self._restart = anyio.Event()
         self._stopping = False
+        self._started = False
         self._reading_ended = anyio.Event()
         self._ended = anyio.Event()
         self._tasks = anyio.create_task_group()
@@ -113,6 +124,7 @@ class Engine:
         except Exception as why:
             reason = f"its handler could not be started: {why!r}"
             raise ProcessorFailed(processor=self.options.name, reason=reason) from why
+        self._started = True
         return handler
 
     async def _restart_on_demand(self) -> None:
@@ -128,6 +140,9 @@ class Engine:
             self.work.release("restarting")
 
     async def _stop_handler(self) -> None:
+        if not self._started:
+            return
+        self._started = False
         try:
             await self.work.handler.stop()
         except Exception:
@@ -151,7 +166,7 @@ class Engine:
         tally = self.tally
         tally.finished += 1
         if emitted:
-            self._committer.outbox.emitted.append((chunk.cell, emitted))
+            self._committer.outbox.emitted.append((chunk.cell, event.number, emitted))
             self._committer.ask()
         elif tally.finished - tally.committed >= COMMIT_EVENTS:
             self._committer.ask()
@@ -207,25 +222,37 @@ class Engine:
     def _directive(self, failure: Failure) -> Directive:
         if self.options.supervise is None:
             return Directive.RESUME
+        name = self.options.name
         try:
-            return self.options.supervise(failure)
+            directive = self.options.supervise(failure)
         except Exception as why:
+            raise ProcessorFailed(processor=name, reason=f"its supervisor failed: {why!r}") from why
+        if directive not in Directive:  # users are not all checked for types
             raise ProcessorFailed(
-                processor=self.options.name, reason=f"its supervisor failed: {why!r}"
-            ) from why
+                processor=name, reason=f"its supervisor returned {directive!r}, no Directive"
+            )
+        return directive
 
     def _settled(self, chunk: Chunk) -> None:
         """A chunk is finished whole: there may be room again, or a segment may be complete."""
-        if self._feed.is_short:
-            self._feed.wake()
+        self._wake_short()
         if chunk.cell.complete:
             self._committer.ask()
 
+    def _wake_short(self) -> None:
+        """Let the feed look again whether there is room, if it found none; ranges grow together within a chunk too."""
+        if self._feed.is_short:
+            self._feed.wake()
+
     # What is owned.
+
+    async def _refresh(self) -> None:
+        async with self._asking:
+            await again(self.membership.refresh, f"{self.options.name}: following its group", LOG)
 
     async def _follow(self) -> None:
         while True:
-            await again(self.membership.refresh, f"{self.options.name}: following its group", LOG)
+            await self._refresh()
             self._adopt()
             if self.membership.paused and not self.options.exactly_once:
                 self.work.hold("paused")
@@ -252,7 +279,6 @@ class Engine:
         LOG.info("%s: %r belongs to another reader now", self.options.name, cell)
         cell.closing = True
         self.cells.pop(cell.key, None)
-        self._committer.outbox = self._committer.outbox.without(cell)
         self._workers.cancel(cell)
 
     async def _give_back(self, cell: Cell) -> None:
@@ -268,26 +294,30 @@ class Engine:
     async def _release(self, cell: Cell) -> None:
         await self._committer.commit()
         if self.cells.get(cell.key) is cell:
+            async with self._asking:
+                await again(partial(self.membership.release, [cell.key]), f"releasing {cell!r}", LOG)
+        # Not before: what is owned and has no cell gets a new one, which begins where this one did.
+        if self.cells.get(cell.key) is cell:
             del self.cells[cell.key]
-            await again(partial(self.membership.release, [cell.key]), f"releasing {cell!r}", LOG)
 
     # Reading.
 
     async def _read(self) -> None:
-        feed = self._feed
         try:
             while not self._stopping:
-                if self.membership.paused or not await feed.fill():
-                    await feed.changes.wait()
-                    continue
-                if any(cell.complete for cell in self.cells.values()):
-                    self._committer.ask()
-                    if self.options.exactly_once:
-                        await self._committer.commit()
-                while not self._stopping and await self._hand_out():
-                    pass
+                if self.membership.paused or not (await self._hand_out() or await self._fill()):
+                    await self._feed.changes.wait()
         finally:
             self._reading_ended.set()
+
+    async def _fill(self) -> bool:
+        """Read on; return whether there was anything."""
+        found = await self._feed.fill()
+        if found and any(cell.complete for cell in self.cells.values()):
+            self._committer.ask()
+            if self.options.exactly_once:
+                await self._committer.commit()
+        return found
 
     async def _hand_out(self) -> bool:
         """Hand out some of what was read, under exactly once as a round; return whether there was anything."""
@@ -301,9 +331,11 @@ class Engine:
             while room and (taken := self._feed.take(room)) is not None:
                 room -= len(taken[1])
                 await self.work.put(_items(*taken))
+            if room == self.options.round_events:
+                return False
             await self.work.drain()
             await self._committer.commit()
-        return room < self.options.round_events
+        return True
 
 
 def _items(cell: Cell, run: Run) -> Iterator[Item]:

@@ -61,6 +61,7 @@ class Lanes:
         self._free: deque[Item] = deque()  # events that follow no other
         self._parked: list[tuple[int, int, Lane]] = []
         self._order_parked = count()
+        self._free_next = False
 
     def put(self, items: Iterable[Item]) -> None:
         """Add events, in order."""
@@ -89,7 +90,8 @@ class Lanes:
 
         Lanes and free events take turns, so that neither starves.
         """
-        if self._free and (not self._ready or len(self._free) >= len(self._ready)):
+        self._free_next = bool(self._free) and (not self._free_next or not self._ready)
+        if self._free_next:
             return Lane(None, (self._free.popleft(),))
         return self._ready.popleft()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import attrs
 
@@ -14,6 +14,7 @@ from eventproc.processors.letters import Letter, append_letters
 from eventproc.processors.options import Options
 from eventproc.store.database import Tx
 from eventproc.store.model.progress import Progress
+from eventproc.store.progress import Holding, fenced
 from eventproc.store.segments import Event
 
 
@@ -25,10 +26,11 @@ class HookFailed(Exception):
 class Outbox:
     """What handlers left to be made durable, each with the cell it came from: for a cell that was lost, nothing is.
 
-    handled: the events of an exactly-once round that were handled, for the user's hook.
+    emitted: with the number of the event whose handler did. handled: the events of an exactly-once round that were
+    handled, for the user's hook.
     """
 
-    emitted: list[tuple[Cell, Sequence[Emission]]] = attrs.field(factory=list)
+    emitted: list[tuple[Cell, int, Sequence[Emission]]] = attrs.field(factory=list)
     letters: list[tuple[Cell, Letter]] = attrs.field(factory=list)
     handled: list[tuple[Cell, Event]] = attrs.field(factory=list)
 
@@ -43,12 +45,29 @@ class Outbox:
             handled=self.handled + later.handled,
         )
 
-    def without(self, lost: Cell) -> Outbox:
-        """Return the outbox without what came from `lost`."""
+    def of(self, cells: Collection[Cell]) -> Outbox:
+        """Return what came from `cells`: the others were lost to another reader, who handles their events again."""
+        return self._where(lambda cell, _: cell in cells)
+
+    def divided(self, now: Mapping[Cell, Progress]) -> tuple[Outbox, Outbox]:
+        """Return what belongs to events that are finished in `now`, and what has to wait until they are.
+
+        Only progress with as many ranges as it may have leaves finished events out (`Cell.snapshot`).
+        """
+        full = {cell: progress for cell, progress in now.items() if progress.full}
+        if not full:
+            return self, Outbox()
+
+        def is_left_out(cell: Cell, number: int) -> bool:
+            return cell in full and not full[cell].is_finished(number)
+
+        return self._where(lambda *event: not is_left_out(*event)), self._where(is_left_out)
+
+    def _where(self, holds: Callable[[Cell, int], bool]) -> Outbox:
         return Outbox(
-            emitted=[each for each in self.emitted if each[0] is not lost],
-            letters=[each for each in self.letters if each[0] is not lost],
-            handled=[each for each in self.handled if each[0] is not lost],
+            emitted=[each for each in self.emitted if holds(each[0], each[1])],
+            letters=[each for each in self.letters if holds(each[0], each[1].event.number)],
+            handled=[each for each in self.handled if holds(each[0], each[1].number)],
         )
 
 
@@ -70,14 +89,26 @@ class Commit:
 
     def publish(self, tx: Tx, membership: Membership, options: Options) -> None:
         """Do all of it in `tx`, or nothing. Raises SegmentFenced, HookFailed, and as `append_emissions`."""
+        self._verify_owned(membership)
         moved: dict[SegmentKey, Progress] = {cell.key: progress for cell, progress in self.moved.items()}
         membership.move(tx, moved)
-        append_emissions(tx, [each for _, emitted in self.outbox.emitted for each in emitted])
+        append_emissions(tx, [each for _, _, emitted in self.outbox.emitted for each in emitted])
         append_letters(tx, options.group, options.dead_letters, [letter for _, letter in self.outbox.letters])
         if options.on_commit is not None and self.outbox.handled:
             self._call_hook(tx, options)
         for cell in self.completed:
             membership.complete(tx, cell.key)
+
+    def _verify_owned(self, membership: Membership) -> None:
+        """Raise SegmentFenced when a cell is of an older owner epoch than the membership knows.
+
+        It would move by its name under an epoch that is not its own: back to where another reader was long ago.
+        """
+        for cell in (*self.moved, *self.completed):
+            assigned = cell.assigned
+            owned = membership.owned.get(cell.key)
+            if owned is None or owned.owner_epoch != assigned.owner_epoch:
+                raise fenced(Holding(membership.group, membership.reader, *cell.key, assigned.owner_epoch))
 
     def _call_hook(self, tx: Tx, options: Options) -> None:
         assert options.on_commit is not None, "checked by the caller"

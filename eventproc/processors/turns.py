@@ -8,7 +8,7 @@ there, so that who cancelled it knows what it hit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final
 
 import anyio
@@ -100,7 +100,10 @@ async def run_on_thread(work: Work, slot: Slot, lane: Lane) -> Failed | None:
 
 async def run_batch(work: Work, slot: Slot, lanes: list[Lane]) -> Failed | None:
     """Call a batch handler once; lanes are added to `lanes` until they hold a batch. All or none are finished."""
-    counts = await _collect(work, lanes)
+    taken = await _collect(work, lanes)
+    work.wake()  # it took lanes without passing the wake on
+    # A cell may have closed, and been given to another reader, while the batch lingered.
+    counts = [_available(work, lane, n) for lane, n in zip(lanes, taken, strict=True)]
     items = [item for lane, n in zip(lanes, counts, strict=True) for item in islice(lane.items, n)]
     if not items or work.holding:
         return None
@@ -155,4 +158,5 @@ def _available(work: Work, lane: Lane, events_max: int) -> int:
     work.drop_closed(lane)
     if lane.attempt or lane.alone:
         events_max = min(events_max, 1)
-    return sum(not chunk.cell.closing for _, chunk in islice(lane.items, events_max))
+    first = islice(lane.items, events_max)
+    return sum(1 for _ in takewhile(lambda item: not item[1].cell.closing, first))

@@ -38,7 +38,12 @@ class Workers:
             tasks.start_soon(self._watch)
 
     def cancel(self, cell: Cell) -> None:
-        """Cancel the calls that run for events of `cell`, which was lost to another reader."""
+        """Cancel the calls that run for events of `cell`, which was lost to another reader.
+
+        Not those on threads, which would go on: their keys are held until they end.
+        """
+        if self._work.handler.is_sync:
+            return
         for slot in self._work.running:
             if any(chunk.cell is cell for _, chunk in slot.items):
                 slot.scope.cancel()
@@ -87,7 +92,7 @@ class Workers:
         lane.attempt += 1
         attempts = lane.next_attempt - 1
         permanent = isinstance(error, UndecodableError) or work.options.publishes
-        if permanent or work.options.retry.is_spent(lane.attempt, error):
+        if permanent or work.options.retry.is_spent(attempts, error):
             work.sink.spent(item, error, attempts)
             lane.pop()
             work.unfinished -= 1
