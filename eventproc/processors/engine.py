@@ -224,10 +224,10 @@ class Engine:
             return Directive.RESUME
         name = self.options.name
         try:
-            directive = self.options.supervise(failure)
+            directive: object = self.options.supervise(failure)
         except Exception as why:
             raise ProcessorFailed(processor=name, reason=f"its supervisor failed: {why!r}") from why
-        if directive not in Directive:  # users are not all checked for types
+        if not isinstance(directive, Directive):
             raise ProcessorFailed(
                 processor=name, reason=f"its supervisor returned {directive!r}, no Directive"
             )
