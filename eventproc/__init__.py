@@ -11,6 +11,18 @@ from eventproc._version import __version__
 TYPE_CHECKING = False  # type checkers know the name; the module that has it costs more than all of this one
 if TYPE_CHECKING:
     from eventproc.blocking import open_blocking
+    from eventproc.processors import (
+        App,
+        AppTx,
+        Context,
+        Directive,
+        Failure,
+        ProcessorDescription,
+        ProcessorFailed,
+        ProcessorStatus,
+        RetryPolicy,
+        Running,
+    )
     from eventproc.runtime import Eventproc, open, open_memory
     from eventproc.store.database import Durability
     from eventproc.store.model.cuts import StreamCut
@@ -27,18 +39,28 @@ if TYPE_CHECKING:
     from eventproc.streams import Batch, EventWriter, NewEvent, Stream, StreamReader
 
 _WHERE = {
+    "App": "eventproc.processors",
+    "AppTx": "eventproc.processors",
     "Batch": "eventproc.streams",
+    "Context": "eventproc.processors",
     "Corrupt": "eventproc.store.model.errors",
+    "Directive": "eventproc.processors",
     "Durability": "eventproc.store.database",
     "Event": "eventproc.store.segments",
     "EventWriter": "eventproc.streams",
     "Eventproc": "eventproc.runtime",
     "EventprocError": "eventproc.store.model.errors",
+    "Failure": "eventproc.processors",
     "Fenced": "eventproc.store.model.errors",
     "NewEvent": "eventproc.streams",
     "NotFound": "eventproc.store.model.errors",
+    "ProcessorDescription": "eventproc.processors",
+    "ProcessorFailed": "eventproc.processors",
+    "ProcessorStatus": "eventproc.processors",
     "Rejected": "eventproc.store.model.errors",
+    "RetryPolicy": "eventproc.processors",
     "Retryable": "eventproc.store.model.errors",
+    "Running": "eventproc.processors",
     "ScalingPolicy": "eventproc.store.model.policies",
     "Stream": "eventproc.streams",
     "StreamCut": "eventproc.store.model.cuts",
@@ -49,18 +71,28 @@ _WHERE = {
 }
 
 __all__ = [
+    "App",
+    "AppTx",
     "Batch",
+    "Context",
     "Corrupt",
+    "Directive",
     "Durability",
     "Event",
     "EventWriter",
     "Eventproc",
     "EventprocError",
+    "Failure",
     "Fenced",
     "NewEvent",
     "NotFound",
+    "ProcessorDescription",
+    "ProcessorFailed",
+    "ProcessorStatus",
     "Rejected",
+    "RetryPolicy",
     "Retryable",
+    "Running",
     "ScalingPolicy",
     "Stream",
     "StreamCut",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from eventproc.blocking.letters import BlockingDeadLetters
 from eventproc.blocking.reader import BlockingReader
+from eventproc.blocking.running import BlockingRunning
 from eventproc.blocking.stream import BlockingStream
 from eventproc.blocking.system import BlockingEventproc, open_blocking
 from eventproc.blocking.writer import BlockingWriter
@@ -17,6 +18,7 @@ __all__ = [
     "BlockingDeadLetters",
     "BlockingEventproc",
     "BlockingReader",
+    "BlockingRunning",
     "BlockingStream",
     "BlockingWriter",
     "open_blocking",

@@ -31,13 +31,20 @@ class Loop:
 
         An interrupt of the waiting thread cancels it. Raises Closed, and ForkedError in a forked child.
         """
-        self.check()
-        future = self._portal.start_task_soon(function, *args)
+        future = self.start(function, *args)
         try:
             return future.result()
         except BaseException:
             future.cancel()  # does nothing when it is the coroutine that raised
             raise
+
+    def start(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> Future[T]:
+        """Start a coroutine on the loop, and return what will have its result; cancelled when that is.
+
+        Raises Closed, and ForkedError in a forked child.
+        """
+        self.check()
+        return self._portal.start_task_soon(function, *args)
 
     @property
     def forked(self) -> bool:

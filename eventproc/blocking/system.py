@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
 
 from eventproc.blocking.letters import BlockingDeadLetters
 from eventproc.blocking.loop import Loop, running_loop
+from eventproc.blocking.running import BlockingRunning, running_app
 from eventproc.blocking.stream import BlockingStream
+from eventproc.processors import GRACE_MS, App, ProcessorDescription
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
 from eventproc.store.catalog import Scope
@@ -104,6 +106,31 @@ class BlockingEventproc:
     def dead_letters(self, group: str) -> BlockingDeadLetters:
         """Return the dead letters of the processors' group `group`. See `Eventproc.dead_letters`."""
         return BlockingDeadLetters(self._loop, self._system.dead_letters(group))
+
+    def run(self, app: App, *, grace_ms: int = GRACE_MS) -> AbstractContextManager[BlockingRunning]:
+        """Run the app's processors while the block does: `with ep.run(app) as running: running.wait()`.
+
+        Handlers run on the loop's thread, plain functions on others: never on the caller's. Ctrl-C, which interrupts
+        the block, drains as its end does; a second one, while it drains, cancels the calls that run. See
+        `Eventproc.run`.
+        """
+        return running_app(self._loop, self._system.run(app, grace_ms=grace_ms))
+
+    def processors(self) -> list[ProcessorDescription]:
+        """Return the processors that ever ran here. See `Eventproc.processors`."""
+        return self._loop.call(self._system.processors)
+
+    def processor(self, group: str) -> ProcessorDescription:
+        """Return the processor whose group is `group`. Raises NotFound, NotOfProcessor."""
+        return self._loop.call(self._system.processor, group)
+
+    def pause_processor(self, group: str) -> None:
+        """Pause a processor durably, in all processes. See `Eventproc.pause_processor`."""
+        self._loop.call(self._system.pause_processor, group)
+
+    def resume_processor(self, group: str) -> None:
+        """Take back `pause_processor`. Raises NotFound, NotOfProcessor."""
+        self._loop.call(self._system.resume_processor, group)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
+from typing import Final
 
 import anyio
 
@@ -40,6 +41,10 @@ from eventproc.store.database import Database
 from eventproc.store.segments import Run
 
 LOG = logging.getLogger("eventproc.processors")
+
+WIND_UP_MS: Final = 5_000
+"""Longest time that the end of a processor takes, after its calls ended or were cancelled: a commit and the handler's
+`stop`. Longer holds up a process that shall end while the disk is full; what is not durable then is handled again."""
 
 
 class Engine:
@@ -96,7 +101,7 @@ class Engine:
                         if not self.options.exactly_once:
                             self._tasks.start_soon(self._committer.run)
             finally:
-                with anyio.CancelScope(shield=True):
+                with anyio.move_on_after(WIND_UP_MS / 1000, shield=True):
                     await self._wind_up()
         finally:
             self._reading_ended.set()
@@ -150,6 +155,7 @@ class Engine:
 
     async def _wind_up(self) -> None:
         """Make durable what is finished, as far as that is possible, and stop the handler."""
+        self.work.hold("ended")  # a call on a thread goes on after its cancellation: let no other follow it
         try:
             if not self.options.exactly_once:
                 await self._committer.commit()

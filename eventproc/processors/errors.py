@@ -40,3 +40,14 @@ class ProcessorFailed(Rejected):
 
     def __str__(self) -> str:
         return f"processor {self.processor} stopped: {self.reason}"
+
+
+@error
+class NotOfProcessor(Rejected):
+    """The group is there, and no processor's: readers share it."""
+
+    group: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"group {self.group!r} is no processor's but one of {self.kind}"

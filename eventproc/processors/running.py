@@ -8,7 +8,6 @@ cancellation a second time, what still runs is cancelled, and handled again by w
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -17,12 +16,12 @@ from functools import partial
 from typing import Final
 
 import anyio
-import attrs
 
 from eventproc.groups import Membership, describe_group, ensure_group, join, set_paused
 from eventproc.processors.again import again
 from eventproc.processors.app import App, Processor
 from eventproc.processors.context import AppTx
+from eventproc.processors.describe import Published
 from eventproc.processors.engine import Engine
 from eventproc.processors.errors import ProcessorFailed
 from eventproc.processors.status import ProcessorState, ProcessorStatus
@@ -69,8 +68,13 @@ class Part:
                 await self._process(membership)
         except Exception as why:
             self.failure = _first(why)
-            known = isinstance(self.failure, EventprocError)
-            LOG.error("%s stopped: %s", name, self.failure, exc_info=None if known else self.failure)
+            if isinstance(self.failure, ProcessorFailed):
+                LOG.error("%s", self.failure)
+            else:
+                known = isinstance(self.failure, EventprocError)
+                LOG.error(
+                    "processor %s stopped: %s", name, self.failure, exc_info=None if known else self.failure
+                )
         finally:
             self.ended.set()
 
@@ -94,7 +98,7 @@ class Part:
         told = ""
         while True:
             await anyio.sleep(TELL_MS / 1000)
-            text = json.dumps(self._published(engine), separators=(",", ":"))
+            text = self._published(engine).to_json()
             if text != told:
                 await again(partial(self._publish, engine, text), f"{self.options.name}: its status", LOG)
                 told = text
@@ -102,19 +106,19 @@ class Part:
     async def _publish(self, engine: Engine, text: str) -> None:
         await self._db.write(lambda tx: engine.membership.publish(tx, text))
 
-    def _published(self, engine: Engine) -> dict[str, object]:
-        tally, blocker = engine.tally, self._blocker(engine)
-        return {
-            "processor": self.options.name,
-            "state": self._state(engine).value,
-            "failed_calls": tally.failed_calls,
-            "dead_letters": tally.dead_letters,
-            "skipped": tally.skipped,
-            "truncated": engine.truncated,
-            "restarts": tally.restarts,
-            "last_error": tally.last_error,
-            "blocker": None if blocker is None else attrs.asdict(blocker),
-        }
+    def _published(self, engine: Engine) -> Published:
+        tally = engine.tally
+        return Published(
+            processor=self.options.name,
+            state=self._state(engine),
+            failed_calls=tally.failed_calls,
+            dead_letters=tally.dead_letters,
+            skipped=tally.skipped,
+            truncated=engine.truncated,
+            restarts=tally.restarts,
+            last_error=tally.last_error,
+            blocker=self._blocker(engine),
+        )
 
     def _blocker(self, engine: Engine) -> Blocker | None:
         wall_ms = self._db.clock.wall_ms()
@@ -166,6 +170,7 @@ class Running:
     def __init__(self, db: Database, parts: Mapping[str, Part]) -> None:
         self._db = db
         self._parts = parts
+        self._draining = anyio.CancelScope(shield=True)
 
     async def status(self) -> list[ProcessorStatus]:
         """Return the status of each processor, in the order of their declaration."""
@@ -184,9 +189,16 @@ class Running:
         await self._db.write(lambda tx: set_paused(tx, group, paused))
 
     async def wait(self) -> None:
-        """Return when every processor has ended; while none fails that is never. Raises ProcessorFailed."""
-        for part in self._parts.values():
-            await part.ended.wait()
+        """Return when all processors were stopped. Raises ProcessorFailed as soon as one failed."""
+        async with anyio.create_task_group() as tasks:
+
+            async def watch(part: Part) -> None:
+                await part.ended.wait()
+                if part.failure is not None:
+                    tasks.cancel_scope.cancel()
+
+            for part in self._parts.values():
+                tasks.start_soon(watch, part)
         self.raise_failure()
 
     async def wait_idle(self, *, timeout_ms: int | None = None) -> None:
@@ -213,6 +225,16 @@ class Running:
             async with anyio.create_task_group() as tasks:
                 for part in self._parts.values():
                     tasks.start_soon(part.stop)
+
+    async def _drain(self, grace_ms: int) -> None:
+        """Stop, whoever cancels this task; `cut` alone ends it before the grace period does."""
+        LOG.info("draining, for %g s at most", grace_ms / 1000)
+        with self._draining:
+            await self.stop(grace_ms=grace_ms)
+
+    def cut(self) -> None:
+        """End the draining of the block's end, now or once it begins: what runs then is cancelled."""
+        self._draining.cancel()
 
     def raise_failure(self) -> None:
         """Raise ProcessorFailed if a processor failed: the first, from what it failed of."""
@@ -246,8 +268,7 @@ async def run_app(db: Database, app: App, *, grace_ms: int = GRACE_MS) -> AsyncI
         try:
             yield running
         finally:
-            with anyio.CancelScope(shield=True):
-                await running.stop(grace_ms=grace_ms)
+            await running._drain(grace_ms)
     running.raise_failure()
 
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from os import PathLike
 from pathlib import Path
 from typing import cast
 
 from eventproc.cluster import run_host
 from eventproc.cluster.joiner import join_tiny_extents
+from eventproc.processors import (
+    GRACE_MS,
+    App,
+    ProcessorDescription,
+    Running,
+    describe_processor,
+    describe_processors,
+    pause_processor,
+    run_app,
+)
 from eventproc.processors.letters import DeadLetters
 from eventproc.store.background import Background
 from eventproc.store.catalog import SYSTEM_MIGRATION, Scope, get_stream, list_scopes, list_streams
@@ -17,7 +27,7 @@ from eventproc.store.catalog import Stream as StreamRecord
 from eventproc.store.clock import Clock
 from eventproc.store.database import Database, Durability, open_database, open_memory_database
 from eventproc.store.faults import NO_FAULTS, Faults
-from eventproc.store.model.arguments import int_of, refused, text_of
+from eventproc.store.model.arguments import instance_of, int_of, refused, text_of
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_scaling
@@ -134,6 +144,40 @@ class Eventproc:
     async def wait_request(self, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
         """Return a request once it is done or rejected, whoever runs it. Raises NotFound, StillPending."""
         return await perform.wait(self._db, request_id, timeout_ms=timeout_ms)
+
+    def run(self, app: App, *, grace_ms: int = GRACE_MS) -> AbstractAsyncContextManager[Running]:
+        """Run the app's processors while the block does: `async with ep.run(app) as running:`.
+
+        Leaving the block drains: no call of a handler begins any more, those that run get `grace_ms` to return,
+        what is finished is made durable, and the segments go to other processes. So does the first Ctrl-C, like
+        every cancellation of the block; a second one cancels the calls too, and their events are handled again.
+        Raises what the app's `setup` raises, NotFound (a stream, or its scope), AlreadyExists (a group with other
+        streams), GroupStreamReplaced, InvalidArgument; at the end of the block ProcessorFailed, if one failed.
+        """
+        instance_of(App, "app", app, "it must be an eventproc.App")
+        return run_app(self._db, app, grace_ms=int_of("grace_ms", grace_ms, least=0))
+
+    async def processors(self) -> list[ProcessorDescription]:
+        """Return the processors that ever ran here, by name of their groups: all processes, lag, members."""
+        return await self._db.read(lambda tx: describe_processors(tx, self._db.path))
+
+    async def processor(self, group: str) -> ProcessorDescription:
+        """Return the processor whose group is `group`, "scope/group". Raises NotFound, NotOfProcessor."""
+        text_of("group", group)
+        return await self._db.read(lambda tx: describe_processor(tx, self._db.path, group))
+
+    async def pause_processor(self, group: str) -> None:
+        """Pause a processor durably, in all processes: calls that run end, no other begins.
+
+        group: its name, "scope/group". One that is paused is fine. Raises NotFound, NotOfProcessor.
+        """
+        text_of("group", group)
+        await self._db.write(lambda tx: pause_processor(tx, group, paused=True))
+
+    async def resume_processor(self, group: str) -> None:
+        """Take back `pause_processor`. Raises NotFound, NotOfProcessor."""
+        text_of("group", group)
+        await self._db.write(lambda tx: pause_processor(tx, group, paused=False))
 
     def dead_letters(self, group: str) -> DeadLetters:
         """Return the dead letters of the processors' group `group`, "scope/group". Raises InvalidArgument."""

@@ -19,6 +19,7 @@ from eventproc.blocking import (
     BlockingDeadLetters,
     BlockingEventproc,
     BlockingReader,
+    BlockingRunning,
     BlockingStream,
     BlockingWriter,
 )
@@ -56,6 +57,7 @@ def stream(ep: BlockingEventproc) -> BlockingStream:
         (BlockingWriter, EventWriter),
         (BlockingReader, StreamReader),
         (BlockingDeadLetters, DeadLetters),
+        (BlockingRunning, eventproc.Running),
     ],
 )
 def test_the_names_and_their_parameters_are_those_of_the_awaited_form(

@@ -1,0 +1,124 @@
+"""An app that runs, without `await`: its processors work on the loop's thread while the block goes on beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from functools import partial
+
+import anyio
+
+from eventproc.blocking.loop import Loop
+from eventproc.processors import GRACE_MS, ProcessorFailed, ProcessorStatus, Running
+
+
+class BlockingRunning:
+    """An app that runs; given by `BlockingEventproc.run`, whose block's end drains it. See `Running`."""
+
+    def __init__(self, loop: Loop, running: Running) -> None:
+        self._loop = loop
+        self._running = running
+
+    def status(self) -> list[ProcessorStatus]:
+        """Return the status of each processor, in the order of their declaration."""
+        return self._loop.call(self._running.status)
+
+    def pause(self, name: str) -> None:
+        """Pause a processor durably, in all processes. See `Running.pause`."""
+        self._loop.call(self._running.pause, name)
+
+    def resume(self, name: str) -> None:
+        """Take back `pause`. Raises NotFound."""
+        self._loop.call(self._running.resume, name)
+
+    def wait(self) -> None:
+        """Return when all processors were stopped. Raises ProcessorFailed as soon as one failed."""
+        self._loop.call(self._running.wait)
+
+    def wait_idle(self, *, timeout_ms: int | None = None) -> None:
+        """Return when nothing is left to process, durably. See `Running.wait_idle`."""
+        self._loop.call(partial(self._running.wait_idle, timeout_ms=timeout_ms))
+
+    def stop(self, *, grace_ms: int = GRACE_MS) -> None:
+        """Drain every processor; what still runs after the grace period is left to the end of the block."""
+        self._loop.call(partial(self._running.stop, grace_ms=grace_ms))
+
+    def cut(self) -> None:
+        """End the draining of the block's end, now or once it begins: what runs then is cancelled."""
+
+        async def cut() -> None:
+            self._running.cut()
+
+        self._loop.call(cut)
+
+    def raise_failure(self) -> None:
+        """Raise ProcessorFailed if a processor failed."""
+        self._running.raise_failure()
+
+
+@contextmanager
+def running_app(loop: Loop, app: AbstractAsyncContextManager[Running]) -> Iterator[BlockingRunning]:
+    """Run the app on the loop while the block does. An interrupt of the block drains, a second one stops at once."""
+    hosted = _Hosted(loop, app)
+    running = BlockingRunning(loop, hosted.enter())
+    try:
+        yield running
+    except BaseException:
+        with suppress(ProcessorFailed):  # what the block raised counts; the failure was logged
+            hosted.leave(running)
+        raise
+    hosted.leave(running)
+
+
+class _Hosted:
+    """The task on the loop that is inside `async with app`, and ends when the block on the caller's thread does."""
+
+    def __init__(self, loop: Loop, app: AbstractAsyncContextManager[Running]) -> None:
+        self._loop = loop
+        self._app = app
+        self._entered: Future[Running] = Future()
+        self._left: Future[anyio.Event] = Future()
+        self._task = loop.start(self._host)
+
+    async def _host(self) -> None:
+        left = anyio.Event()
+        self._left.set_result(left)
+        try:
+            async with self._app as running:
+                self._entered.set_result(running)
+                await left.wait()
+        except BaseException as why:
+            if self._entered.done():
+                raise
+            self._entered.set_exception(why)
+
+    def enter(self) -> Running:
+        """Return what runs. Raises what entering the app raises."""
+        try:
+            return self._entered.result()
+        except BaseException:
+            if not self._entered.done() or self._entered.exception() is None:
+                with suppress(ProcessorFailed):  # this thread was interrupted: what runs by now drains
+                    self._let_go()
+                    self._task.result()
+            raise
+
+    def leave(self, running: BlockingRunning) -> None:
+        """Drain, and raise ProcessorFailed if a processor failed; an interrupt meanwhile ends the draining."""
+        if self._loop.forked:
+            return
+        try:
+            self._let_go()
+            self._task.result()
+        except KeyboardInterrupt:
+            running.cut()
+            with suppress(ProcessorFailed):
+                self._task.result()
+            raise
+
+    def _let_go(self) -> None:
+        async def let_go() -> None:
+            self._left.result().set()
+
+        self._loop.call(let_go)

@@ -1,0 +1,280 @@
+"""Running an app from a script, a notebook or a Spark driver: the same work without `await`, and what Ctrl-C does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc.blocking import BlockingEventproc
+from eventproc.groups import READERS, ensure_group
+from eventproc.processors import NotOfProcessor
+from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound
+from tests.database.processes import PATIENCE_S, Child
+
+EVENTS = 20
+AT_ONCE = 3
+
+BEGIN = """
+import anyio, logging, signal, sys, threading
+import eventproc
+
+def say(line):
+    print(line, flush=True)
+
+def interrupt(number, frame):  # as pyspark's, which cancels its jobs before
+    raise KeyboardInterrupt
+
+if sys.argv[2] == "driver":
+    signal.signal(signal.SIGINT, interrupt)
+
+class Told(logging.Handler):
+    def emit(self, record):
+        if record.getMessage().startswith("draining"):
+            say("draining")
+
+logging.getLogger("eventproc.processors").addHandler(Told())
+logging.getLogger("eventproc.processors").setLevel(logging.INFO)
+go = threading.Event()
+app = eventproc.App()
+
+@app.processor("shop/orders", group="mailer", concurrency=3)
+async def mail(event: eventproc.Event) -> None:
+    say("begun")
+    try:
+        while not go.is_set():
+            await anyio.sleep(0.005)
+    except BaseException:
+        say("cancelled")
+        raise
+    say("done")
+
+def listen():
+    sys.stdin.readline()
+    go.set()
+
+threading.Thread(target=listen, daemon=True).start()
+"""
+
+BLOCKING = (
+    BEGIN
+    + """
+with eventproc.open_blocking(sys.argv[1]) as ep:
+    with ep.run(app) as running:
+        try:
+            running.wait()
+        except KeyboardInterrupt:
+            say("interrupted")
+            raise
+"""
+)
+
+NOTEBOOK = (
+    BEGIN
+    + """
+opened = eventproc.open_blocking(sys.argv[1])
+ep = opened.__enter__()
+try:
+    with ep.run(app) as running:
+        try:
+            running.wait()
+        except KeyboardInterrupt:
+            say("interrupted")
+            raise
+except KeyboardInterrupt:
+    say("next cell")
+with ep.run(app) as running:
+    running.wait_idle()
+say(f"lag {ep.processor('shop/mailer').group.events}")
+"""
+)
+
+AWAITED = (
+    BEGIN
+    + """
+async def main():
+    async with eventproc.open(sys.argv[1]) as ep, ep.run(app) as running:
+        try:
+            await running.wait()
+        except anyio.get_cancelled_exc_class():
+            say("interrupted")
+            raise
+
+anyio.run(main)
+"""
+)
+
+
+@pytest.fixture
+def ep(tmp_path: Path) -> Iterator[BlockingEventproc]:
+    with eventproc.open_blocking(tmp_path / "data", durability="os") as found:
+        found.create_scope("shop")
+        found.create_stream("shop/orders", scaling=eventproc.ScalingPolicy.fixed(2))
+        yield found
+
+
+def write(ep: BlockingEventproc, count: int = EVENTS) -> None:
+    with ep.stream("shop/orders").writer() as writer:
+        writer.write_many((b"%d" % number, str(number)) for number in range(count))
+
+
+def test_an_app_runs_beside_the_block_until_nothing_is_left(ep: BlockingEventproc) -> None:
+    app, seen = eventproc.App(), list[bytes]()
+
+    @app.processor("shop/orders", group="mailer", order=None)
+    def mail(event: eventproc.Event) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        seen.append(event.payload)
+
+    write(ep)
+    with ep.run(app) as running:
+        running.wait_idle(timeout_ms=PATIENCE_S * 1000)
+        (status,) = running.status()
+        assert (status.group, status.finished, status.lag_events) == ("shop/mailer", EVENTS, 0)
+        running.stop()
+        running.wait()
+    assert sorted(map(int, seen)) == list(range(EVENTS))
+
+
+def test_a_paused_processor_does_nothing_until_it_is_resumed(ep: BlockingEventproc) -> None:
+    app, called = eventproc.App(), threading.Event()
+
+    @app.processor("shop/orders")
+    async def mail(event: eventproc.Event) -> None:
+        called.set()
+
+    with ep.run(app) as running:
+        ep.pause_processor("shop/mail")
+        ep.pause_processor("shop/mail")
+        assert ep.processor("shop/mail").group.paused
+        while running.status()[0].state != "paused":
+            pass
+        write(ep)
+        with pytest.raises(TimeoutError):
+            running.wait_idle(timeout_ms=100)
+        assert not called.is_set()
+        running.resume("mail")
+        running.wait_idle(timeout_ms=PATIENCE_S * 1000)
+    assert called.is_set()
+    assert [(each.name, each.group.events) for each in ep.processors()] == [("shop/mail", 0)]
+
+
+def test_a_processor_that_fails_is_raised_by_the_wait_and_by_the_end_of_the_block(
+    ep: BlockingEventproc,
+) -> None:
+    app = eventproc.App()
+
+    @app.processor("shop/orders", on_failure="stop", retry=eventproc.RetryPolicy(attempts=1))
+    async def mail(event: eventproc.Event) -> None:
+        raise ValueError("no such address")
+
+    @app.processor("shop/orders")
+    async def bill(event: eventproc.Event) -> None:
+        """Goes on, whatever becomes of the other one."""
+
+    def run_until_it_fails(then: BaseException | None = None) -> None:
+        with ep.run(app) as running:
+            with pytest.raises(eventproc.ProcessorFailed, match="no such address"):
+                running.wait()
+            assert [each.state for each in running.status()] == ["failed", "running"]
+            if then is not None:
+                raise then
+
+    write(ep, 1)
+    with pytest.raises(eventproc.ProcessorFailed, match="no such address"):
+        run_until_it_fails()
+    with pytest.raises(KeyError, match="what the block raised"):
+        run_until_it_fails(KeyError("what the block raised counts"))
+
+
+def test_what_cannot_be_run_is_refused_before_the_block(ep: BlockingEventproc) -> None:
+    def declared(stream: str) -> eventproc.App:
+        app = eventproc.App()
+        app.add(lambda _event: None, stream, group="shop/mailer", name="mail")
+        return app
+
+    with pytest.raises(NotFound, match="shop/none"), ep.run(declared("shop/none")):
+        pass
+    with pytest.raises(InvalidArgument, match=r"eventproc\.App"), ep.run("shop:app"):  # type: ignore[arg-type]
+        pass
+    ep.create_stream("shop/others")
+    with ep.run(declared("shop/orders")):
+        pass
+    with pytest.raises(AlreadyExists, match="streams"), ep.run(declared("shop/others")):
+        pass
+    for action in (ep.processor, ep.pause_processor, ep.resume_processor):
+        with pytest.raises(NotFound, match="shop/none"):
+            action("shop/none")
+
+
+def test_a_group_of_readers_is_no_processor(ep: BlockingEventproc, tmp_path: Path) -> None:
+    async def make() -> None:
+        async with eventproc.open(tmp_path / "data", host=False) as other:
+            await other.db.write(lambda tx: ensure_group(tx, "shop/readers", ["shop/orders"], kind=READERS))
+
+    anyio.run(make)
+    assert ep.processors() == []
+    with pytest.raises(NotOfProcessor, match="readers"):
+        ep.pause_processor("shop/readers")
+
+
+def begin(child: Child) -> None:
+    """Hear that as many calls run as may, and interrupt the process."""
+    assert [child.hear() for _ in range(AT_ONCE)] == ["begun"] * AT_ONCE
+    os.kill(child.pid, signal.SIGINT)
+    assert [child.hear(), child.hear()] == ["interrupted", "draining"]
+
+
+@pytest.mark.parametrize("kind", ["script", "driver"])
+@pytest.mark.parametrize("code", [BLOCKING, AWAITED], ids=["blocking", "awaited"])
+def test_ctrl_c_lets_what_runs_finish_and_makes_it_durable(
+    ep: BlockingEventproc, tmp_path: Path, code: str, kind: str
+) -> None:
+    if code == AWAITED and kind == "driver":
+        kind = "script"  # a loop on the main thread has Ctrl-C as its own
+    write(ep)
+    with Child.running(code, tmp_path / "data", kind) as child:
+        begin(child)
+        child.say("go")
+        assert [child.hear() for _ in range(AT_ONCE + 1)] == ["done"] * AT_ONCE + [""]
+        assert child.finish() == -signal.SIGINT
+    found = ep.processor("shop/mailer")
+    assert found.group.events == EVENTS - AT_ONCE
+    assert found.members == ()
+
+
+@pytest.mark.parametrize("code", [BLOCKING, AWAITED], ids=["blocking", "awaited"])
+def test_a_second_ctrl_c_stops_at_once(ep: BlockingEventproc, tmp_path: Path, code: str) -> None:
+    write(ep)
+    with Child.running(code, tmp_path / "data", "script") as child:
+        begin(child)
+        os.kill(child.pid, signal.SIGINT)
+        said = list(iter(child.hear, ""))
+        assert child.finish() != 0
+    assert set(said) <= {"cancelled"}, "an interrupt may hit a loop on the main thread anywhere, but it ends"
+    found = ep.processor("shop/mailer")
+    assert (found.group.events, found.alive) == (EVENTS, 0)
+
+
+def test_the_next_cell_of_a_notebook_goes_on_where_the_interrupted_one_stopped(
+    ep: BlockingEventproc, tmp_path: Path
+) -> None:
+    write(ep)
+    with Child.running(NOTEBOOK, tmp_path / "data", "notebook") as child:
+        begin(child)
+        child.say("go")
+        said = list(iter(child.hear, ""))
+    assert said == [
+        *["done"] * AT_ONCE,
+        "next cell",
+        *[line for line in said[AT_ONCE + 1 : -2] if line in ("begun", "done")],
+        "draining",
+        "lag 0",
+    ]
+    assert said.count("done") == EVENTS
