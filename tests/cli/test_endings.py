@@ -98,6 +98,22 @@ def test_what_an_ended_writer_said_last_is_what_it_wrote(shop: Cli, ending: sign
     assert [int(row["payload"]) for row in shop("read", "shop/x", "--max", 5).rows()] == [1, 2, 3, 4, 5]
 
 
+def test_a_second_signal_ends_a_reader_that_nobody_listens_to(shop: Cli) -> None:
+    shop("write", "shop/orders", stdin=b"row\n" * 20_000).ok()  # more than a pipe holds
+    with started("-C", shop.directory, "read", "shop/orders") as reader:
+        assert reader.stdout is not None
+        reader.stdout.read(1)
+        for _ in range(PATIENCE_S):
+            reader.send_signal(signal.SIGTERM)
+            try:
+                reader.wait(0.1)
+            except subprocess.TimeoutExpired:
+                continue
+            break
+        assert reader.stderr is not None
+        assert (reader.returncode, reader.stderr.read()) == (143, b"")
+
+
 def test_a_signal_that_the_caller_ignores_ends_nothing(shop: Cli) -> None:
     script = "trap '' HUP; exec " + shlex.join([*COMMAND, "-C", str(shop.directory), "write", "shop/orders"])
     with subprocess.Popen(
