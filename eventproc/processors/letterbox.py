@@ -27,11 +27,15 @@ from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.states import StreamState
 from eventproc.store.progress import get_progress
 from eventproc.store.records import Kind, create, find, get, keys, replace
-from eventproc.store.segments import READ_BYTES_MAX, Event, SegmentState, extents, read, segment_state
+from eventproc.store.segments import Event, SegmentState, extents, read, segment_state
 from eventproc.streams.positions import head_cut
 from eventproc.workflows.create import check as check_create
 from eventproc.workflows.requests import CreateStream, TruncateStream
 from eventproc.workflows.truncate import apply as truncate
+
+READ_AHEAD_BYTES: Final = 256 * 2**10
+"""Bytes of letters that are read at once, give or take one extent. More decodes letters that a page or a step then
+leaves; less looks up more places."""
 
 _ID: Final = re.compile(r"([0-9.]+):([0-9]{1,18})(?:@([0-9]{1,9}))?", re.ASCII)
 
@@ -252,7 +256,7 @@ def join(spans: Iterable[Span]) -> list[Span]:
 
 
 def letters_in(
-    tx: Tx, spans: Sequence[Span], *, bytes_max: int = READ_BYTES_MAX
+    tx: Tx, spans: Sequence[Span], *, bytes_max: int = READ_AHEAD_BYTES
 ) -> Iterator[tuple[Span, Event]]:
     """Yield the events of sorted spans, each with its span; bytes_max: that are read ahead.
 
