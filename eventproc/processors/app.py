@@ -11,7 +11,7 @@ Declaring runs nothing and opens nothing; every option is checked at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypedDict, TypeVar, Unpack
 
 import attrs
 
@@ -41,7 +41,41 @@ CONCURRENCY: Final = 100
 OrderName: TypeAlias = Literal["segment", "key"]
 OnFailureName: TypeAlias = Literal["dead_letter", "skip", "stop"]
 
-_UNSET: Final = -1
+
+class Choices(TypedDict, total=False):
+    """How a processor is to run; everything may be left out.
+
+    group: progress is kept under this name, shared by all processes; a bare one takes the scope of the first stream;
+    the processor's name unless given. name: for people, the handler's unless given. order: "segment" (serial), "key"
+    (keyed, the default), None (concurrent). concurrency: calls in flight in a process; 1 if serial, else
+    CONCURRENCY. payload: type of the payloads, as for readers; one that does not fit is a failure that no attempt
+    mends. batch: events that the handler takes at once, at most; linger_ms: how long to wait for as many. retry: see
+    RetryPolicy. timeout_ms: of one call; None for none, which exactly once does not allow; EVENT_TIMEOUT_MS there
+    unless given, elsewhere none. on_failure: what becomes of an event whose attempts are spent: "dead_letter" (the
+    default), "skip", "stop". dead_letters: the stream for it, "<group>-dead-letters" unless given. supervise:
+    decides after such an event whether to resume, restart or stop. exactly_once: what a round of up to
+    round_events emits, its progress and on_commit take effect together or not at all. start: where a group that is
+    not there yet begins, "head" unless given. on_truncated: where to go on when the next event is gone: "earliest"
+    (the default), "latest", "error".
+    """
+
+    group: str
+    name: str
+    order: OrderName | None
+    concurrency: int
+    payload: type[object]
+    batch: int
+    linger_ms: int
+    retry: RetryPolicy
+    timeout_ms: int | None
+    on_failure: OnFailureName
+    dead_letters: str
+    supervise: Supervisor
+    exactly_once: bool
+    on_commit: OnCommit
+    round_events: int
+    start: GroupStart
+    on_truncated: OnTruncated
 
 
 @attrs.frozen
@@ -74,129 +108,33 @@ class App:
         """The functions given to `setup`, in that order."""
         return tuple(self._setups)
 
-    def processor(
-        self,
-        *streams: str,
-        group: str | None = None,
-        name: str | None = None,
-        order: OrderName | None = "key",
-        concurrency: int | None = None,
-        payload: type[object] = bytes,
-        batch: int | None = None,
-        linger_ms: int = 0,
-        retry: RetryPolicy | None = None,
-        timeout_ms: int | None = _UNSET,
-        on_failure: OnFailureName = "dead_letter",
-        dead_letters: str | None = None,
-        supervise: Supervisor | None = None,
-        exactly_once: bool = False,
-        on_commit: OnCommit | None = None,
-        round_events: int = ROUND_EVENTS,
-        start: GroupStart = "head",
-        on_truncated: OnTruncated = "earliest",
-    ) -> Callable[[T], T]:
+    def processor(self, *streams: str, **choices: Unpack[Choices]) -> Callable[[T], T]:
         """Decorate a handler: a function, or a class with `process` and, if it wants, `start` and `stop`.
 
-        It takes an event (with `batch`, a list of up to so many; fewer when no more came within linger_ms) and, if
-        it has a second parameter, a `Context`. A plain `def` runs on a thread.
-
-        streams: "scope/stream", at least one. group: progress is kept under this name, shared by all processes; a
-        bare one takes the scope of the first stream; the handler's name unless given. name: for people, the handler's
-        unless given. order: "segment" (serial), "key" (keyed), None (concurrent). concurrency: calls in flight in a
-        process; 1 if serial, else CONCURRENCY. payload: type of the payloads, as for readers; one that does not fit
-        is a failure that no attempt mends. retry: see RetryPolicy. timeout_ms: of one call; None for none, which
-        exactly once does not allow; its default there is EVENT_TIMEOUT_MS, elsewhere none. on_failure: what becomes
-        of an event whose attempts are spent. dead_letters: the stream for it, "<group>-dead-letters" unless given.
-        supervise: decides after such an event whether to resume, restart or stop. exactly_once: emissions, progress
-        and `on_commit` of a round of up to round_events take effect together or not at all. start: where a group
-        that is not there yet begins. on_truncated: where to go on when the next event is gone.
+        It takes an event (with `batch`, a list of them) and, if it has a second parameter, a `Context`. A plain
+        `def` runs on a thread. streams: "scope/stream", at least one. choices: see `Choices`.
 
         Raises InvalidArgument, and AlreadyExists when the app has a processor of that name or group.
         """
 
         def declare(target: T) -> T:
-            self.add(
-                target,
-                *streams,
-                group=group,
-                name=name,
-                order=order,
-                concurrency=concurrency,
-                payload=payload,
-                batch=batch,
-                linger_ms=linger_ms,
-                retry=retry,
-                timeout_ms=timeout_ms,
-                on_failure=on_failure,
-                dead_letters=dead_letters,
-                supervise=supervise,
-                exactly_once=exactly_once,
-                on_commit=on_commit,
-                round_events=round_events,
-                start=start,
-                on_truncated=on_truncated,
-            )
+            self.add(target, *streams, **choices)
             return target
 
         return declare
 
-    def add(
-        self,
-        handler: object,
-        *streams: str,
-        group: str | None = None,
-        name: str | None = None,
-        order: OrderName | None = "key",
-        concurrency: int | None = None,
-        payload: type[object] = bytes,
-        batch: int | None = None,
-        linger_ms: int = 0,
-        retry: RetryPolicy | None = None,
-        timeout_ms: int | None = _UNSET,
-        on_failure: OnFailureName = "dead_letter",
-        dead_letters: str | None = None,
-        supervise: Supervisor | None = None,
-        exactly_once: bool = False,
-        on_commit: OnCommit | None = None,
-        round_events: int = ROUND_EVENTS,
-        start: GroupStart = "head",
-        on_truncated: OnTruncated = "earliest",
-    ) -> None:
+    def add(self, handler: object, *streams: str, **choices: Unpack[Choices]) -> None:
         """Declare a processor without a decorator; see `processor`."""
-        named = name or getattr(handler, "__name__", None)
-        if not named:
-            raise refused("name", named, "the handler has none; give one")
-        if not streams:
-            raise refused("streams", streams, f"processor {named} needs at least one, as scope/stream")
-        options = Options(
-            name=named,
-            streams=streams,
-            group=group_name(group or named, streams),
-            order=Order.of(order),
-            concurrency=(1 if order == "segment" else CONCURRENCY) if concurrency is None else concurrency,
-            batching=None if batch is None else Batching(size=batch, linger_ms=linger_ms),
-            retry=retry or RetryPolicy(),
-            timeout_ms=(EVENT_TIMEOUT_MS if exactly_once else None) if timeout_ms == _UNSET else timeout_ms,
-            on_failure=OnFailure.of(on_failure),
-            dead_letters=dead_letters,
-            supervise=supervise,
-            exactly_once=exactly_once,
-            on_commit=on_commit,
-            round_events=round_events,
-            start=start,
-            on_truncated=on_truncated,
-        )
-        if linger_ms and batch is None:
-            raise refused(
-                "linger_ms", linger_ms, "it is how long a batch waits to become full; give batch too"
-            )
-        check_handler(handler, named)
+        if unknown := sorted(choices.keys() - Choices.__annotations__.keys()):
+            raise refused("choice", unknown[0], f"a processor has {', '.join(Choices.__annotations__)}")
+        options = _options(handler, streams, choices)
+        check_handler(handler, options.name)
         for other in self._processors.values():
             if options.name == other.options.name:
                 raise AlreadyExists(kind="processor", name=options.name)
             if options.group == other.options.group:
                 raise AlreadyExists(kind="group of a processor", name=options.group)
-        self._processors[options.name] = Processor(options, handler, payload)
+        self._processors[options.name] = Processor(options, handler, choices.get("payload", bytes))
 
     def setup(self, function: Callable[[AppTx], None]) -> Callable[[AppTx], None]:
         """Decorate a function that makes the app's tables, whose names begin with `app_`.
@@ -205,3 +143,35 @@ class App:
         """
         self._setups.append(function)
         return function
+
+
+def _options(handler: object, streams: tuple[str, ...], choices: Choices) -> Options:
+    name = choices.get("name") or getattr(handler, "__name__", None)
+    if not name:
+        raise refused("name", name, "the handler has none; give one")
+    if not streams:
+        raise refused("streams", streams, f"processor {name} needs at least one, as scope/stream")
+    order = Order.of(choices.get("order", "key"))
+    exactly_once, batch = choices.get("exactly_once", False), choices.get("batch")
+    if batch is None and choices.get("linger_ms"):
+        raise refused(
+            "linger_ms", choices["linger_ms"], "it is how long a batch waits to be full; give batch too"
+        )
+    return Options(
+        name=name,
+        streams=streams,
+        group=group_name(choices.get("group") or name, streams),
+        order=order,
+        concurrency=choices.get("concurrency", 1 if order is Order.SEGMENT else CONCURRENCY),
+        batching=None if batch is None else Batching(size=batch, linger_ms=choices.get("linger_ms", 0)),
+        retry=choices.get("retry") or RetryPolicy(),
+        timeout_ms=choices.get("timeout_ms", EVENT_TIMEOUT_MS if exactly_once else None),
+        on_failure=OnFailure.of(choices.get("on_failure", "dead_letter")),
+        dead_letters=choices.get("dead_letters"),
+        supervise=choices.get("supervise"),
+        exactly_once=exactly_once,
+        on_commit=choices.get("on_commit"),
+        round_events=choices.get("round_events", ROUND_EVENTS),
+        start=choices.get("start", "head"),
+        on_truncated=choices.get("on_truncated", "earliest"),
+    )

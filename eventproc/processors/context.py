@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Mapping
 from logging import Logger, LoggerAdapter
 from typing import TypeAlias
 
 from eventproc.processors.emit import Emission
 from eventproc.store.database import Tx
-from eventproc.store.database.tx import SqlParameters
+from eventproc.store.database.tx import Cursor, SqlParameters
 
 Log: TypeAlias = "LoggerAdapter[Logger]"
 
@@ -58,10 +57,10 @@ class AppTx:
         """Wall clock of the transaction, ms since 1970."""
         return self._tx.now_ms
 
-    def execute(self, sql: str, parameters: SqlParameters = ()) -> sqlite3.Cursor:
+    def execute(self, sql: str, parameters: SqlParameters = ()) -> Cursor:
         """Run one statement; its cursor must be used up before the function returns."""
         return self._tx.execute(sql, parameters)
 
-    def executemany(self, sql: str, parameters: Iterable[SqlParameters]) -> sqlite3.Cursor:
+    def executemany(self, sql: str, parameters: Iterable[SqlParameters]) -> Cursor:
         """Run one statement for each row of parameters."""
         return self._tx.executemany(sql, parameters)

@@ -23,6 +23,10 @@ SqlValue: TypeAlias = str | int | float | bytes | bytearray | memoryview | None
 SqlParameters: TypeAlias = Sequence[SqlValue] | Mapping[str, SqlValue]
 
 
+Cursor: TypeAlias = sqlite3.Cursor
+"""What a statement returns; of use inside the transaction only."""
+
+
 class Deferred(Protocol):
     """Rows that several functions of one group write together."""
 
