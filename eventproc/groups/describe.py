@@ -12,7 +12,7 @@ from eventproc.groups.table import GROUP, folded_state, progress_by_segment
 from eventproc.store.catalog import StoredHistory, Stream, find_stream, head_offsets
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import NOT_REACHED, StreamCut, divide
-from eventproc.store.model.errors import InvalidCut
+from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.history import find_segment
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
@@ -217,5 +217,9 @@ def _beyond(
     except InvalidCut:  # truncated beyond some of what the group has: the head is where it goes on
         where = divide(StreamCut(stream.name, stream.stream_id, head_offsets(tx, stream)), history)
     for segment in sorted(others):
-        if not where.is_behind(find_segment(history, segment)):
+        try:
+            found = find_segment(history, segment)
+        except NotFound:  # behind the oldest epoch kept; the reaper has not come to its row yet
+            continue
+        if not where.is_behind(found):
             yield segment
