@@ -117,7 +117,7 @@ class Cell:
 
     def skip(self, number: int, offset: int) -> None:
         """Go on at `offset` and event `number`: what lies before was truncated, and counts as finished."""
-        assert offset >= self.offset and number >= self.number, f"{self!r} cannot go back to {number}"
+        assert offset > self.offset and number > self.number, f"{self!r} cannot skip to {number}"
         self._append(Chunk(self, self.number, number - self.number, offset))
 
     def _append(self, chunk: Chunk) -> None:

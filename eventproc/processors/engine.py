@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Final
+from typing import Final, cast
 
 import anyio
 
@@ -230,7 +230,7 @@ class Engine:
             return Directive.RESUME
         name = self.options.name
         try:
-            directive: object = self.options.supervise(failure)
+            directive = cast("object", self.options.supervise(failure))
         except Exception as why:
             raise ProcessorFailed(processor=name, reason=f"its supervisor failed: {why!r}") from why
         if not isinstance(directive, Directive):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal, TypeAlias
 
 import attrs
-from tenacity import RetryCallState, wait_exponential_jitter
+from tenacity import RetryCallState, wait_exponential, wait_random
 
 from eventproc.groups import GroupStart
 from eventproc.processors.context import AppTx
@@ -122,9 +122,8 @@ class RetryPolicy:
 
     def pause_ms(self, attempt: int) -> int:
         """Return the pause after failed attempt number `attempt`, counted from 1."""
-        wait = wait_exponential_jitter(
-            initial=self.wait_ms / 1000, max=self.wait_ms_max / 1000, jitter=self.jitter_ms / 1000
-        )
+        grown = wait_exponential(multiplier=self.wait_ms / 1000, max=self.wait_ms_max / 1000)
+        wait = grown + wait_random(0, self.jitter_ms / 1000)
         state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]
         state.attempt_number = attempt
         return round(wait(state) * 1000)

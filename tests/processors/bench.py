@@ -1,0 +1,107 @@
+"""The workers of a processor without the rest of it: a sink that remembers, and cells made by hand."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+
+from eventproc.processors.cell import Cell
+from eventproc.processors.context import Log
+from eventproc.processors.emit import Emission
+from eventproc.processors.handler import make_handler
+from eventproc.processors.lanes import Item
+from eventproc.processors.options import Batching, Options, Order, RetryPolicy
+from eventproc.processors.work import Work
+from eventproc.processors.workers import Workers
+from eventproc.testing import VirtualClock
+from tests.processors.runs import cell_at, items_of
+
+LOG = logging.getLogger("tests.processors")
+
+AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
+
+
+class Bench:
+    """A `Sink`, and what it was told. stop_on: errors that `spent` raises instead of noting them."""
+
+    def __init__(
+        self,
+        handler: object,
+        *,
+        order: Order = Order.KEY,
+        concurrency: int = 3,
+        batch: int | None = None,
+        linger_ms: int = 0,
+        retry: RetryPolicy = AT_ONCE,
+        timeout_ms: int | None = None,
+        payload: type[object] = bytes,
+    ) -> None:
+        self.options = Options(
+            name="p",
+            streams=("s/t",),
+            group="s/g",
+            order=order,
+            concurrency=concurrency,
+            batching=None if batch is None else Batching(size=batch, linger_ms=linger_ms),
+            retry=retry,
+            timeout_ms=timeout_ms,
+        )
+        self.cell = cell_at()
+        self.done: list[int] = []
+        self.emitted: list[Emission] = []
+        self.failures: list[tuple[int, int, str]] = []
+        self.gone: list[tuple[int, int, str]] = []
+        self.stop_on: tuple[type[Exception], ...] = ()
+        self.work = Work(self.options, self, VirtualClock())
+        self.work.handler = make_handler(handler, payload)
+        self.workers = Workers(self.work)
+
+    def finished(self, item: Item, emitted: Sequence[Emission]) -> None:
+        event, chunk = item
+        chunk.finish(event.number)
+        self.done.append(event.number)
+        self.emitted += emitted
+
+    def failed(self, item: Item, error: Exception, attempt: int) -> None:
+        self.failures.append((item[0].number, attempt, type(error).__name__))
+
+    def spent(self, item: Item, error: Exception, attempt: int) -> None:
+        if isinstance(error, self.stop_on):
+            raise error
+        event, chunk = item
+        chunk.finish(event.number)
+        self.gone.append((event.number, attempt, type(error).__name__))
+
+    def log_for(self, item: Item, attempt: int) -> Log:
+        return logging.LoggerAdapter(LOG, {"number": item[0].number, "attempt": attempt})
+
+    async def put(self, keys: Iterable[str | None], cell: Cell | None = None) -> None:
+        await self.work.put(items_of(cell or self.cell, keys))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.workers.run)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def process(self, keys: Iterable[str | None]) -> None:
+        """Run until all these events are finished."""
+        async with self.running():
+            await self.put(keys)
+            await self.work.drain()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Return when `holds()`; other tasks run meanwhile."""
+    while not holds():  # noqa: ASYNC110 - what runs is the code under test, which signals nothing for this
+        await anyio.sleep(0.001)
+
+
+async def settled(rounds: int = 30) -> None:
+    """Let all tasks go on as far as they can without time."""
+    for _ in range(rounds):
+        await anyio.lowlevel.checkpoint()

@@ -1,0 +1,33 @@
+"""Runs, cells and items for tests of the processors' core: made by hand, without a database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from eventproc.groups import Assigned
+from eventproc.processors.cell import Cell
+from eventproc.processors.lanes import Item
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.progress import Progress
+from eventproc.store.segments import FRAME_BYTES, Run
+
+
+def cell_at(progress: Progress | None = None, *, segment: int = 0) -> Cell:
+    return Cell(Assigned("s/t", 7, SegmentId(segment), 1, progress or Progress()))
+
+
+def run_of(cell: Cell, payloads: Sequence[bytes], keys: Sequence[str | None] | None = None) -> Run:
+    """Return the run that follows what the cell handed out."""
+    size_bytes = sum(FRAME_BYTES + len(payload) for payload in payloads)
+    keys = None if keys is None else list(keys)
+    return Run(
+        cell.key[1], cell.offset, cell.offset + size_bytes, cell.number, 1000, list(payloads), keys=keys
+    )
+
+
+def items_of(cell: Cell, keys: Iterable[str | None]) -> list[Item]:
+    """Hand out an event for each key; its payload is its number in the segment."""
+    keys = list(keys)
+    run = run_of(cell, [b"%d" % (cell.number + index) for index in range(len(keys))], keys)
+    chunk = cell.add(run)
+    return [(event, chunk) for event in run.events() if not chunk.is_finished(event.number)]

@@ -1,0 +1,199 @@
+"""Batch handlers, and plain functions on threads."""
+
+from __future__ import annotations
+
+import threading
+
+import anyio
+import pytest
+
+from eventproc.processors import Context
+from eventproc.processors.errors import HandlerStuck
+from eventproc.processors.options import Order
+from eventproc.store.segments import Event
+from tests.processors.bench import Bench, settled, until
+from tests.processors.runs import cell_at
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+async def test_a_batch_has_at_most_its_size_and_waits_for_no_more_without_a_linger(concurrency: int) -> None:
+    sizes: list[int] = []
+
+    async def handle(events: list[Event]) -> None:
+        sizes.append(len(events))
+
+    bench = Bench(handle, order=Order.NONE, batch=4, concurrency=concurrency)
+    async with bench.running():
+        await bench.put([None] * 10)
+        await bench.work.drain()
+    assert sum(sizes) == 10
+    assert max(sizes) == 4
+
+
+async def test_a_batch_of_a_keyed_handler_has_events_of_several_keys_each_in_order() -> None:
+    batches: list[list[int]] = []
+
+    async def handle(events: list[Event]) -> None:
+        batches.append([event.number for event in events])
+
+    bench = Bench(handle, batch=5, concurrency=1)
+    bench.work.hold("collect")
+    async with bench.running():
+        await bench.put(["a", "b", "a", "b", "a", "c"])
+        bench.work.release("collect")
+        await bench.work.drain()
+    assert batches == [[0, 2, 4, 1, 3], [5]]
+
+
+async def test_a_batch_that_lingers_leaves_the_rest_to_others() -> None:
+    gate, begun = anyio.Event(), 0
+
+    async def handle(events: list[Event]) -> None:
+        nonlocal begun
+        begun += 1
+        await gate.wait()
+
+    bench = Bench(handle, order=Order.NONE, batch=2, linger_ms=60_000, concurrency=2)
+    async with bench.running():
+        await bench.put([None])
+        await settled()
+        assert begun == 0
+        await bench.put([None] * 3)
+        await until(lambda: begun == 2)
+        gate.set()
+        await bench.work.drain()
+
+
+async def test_a_drain_lets_no_batch_linger() -> None:
+    async def handle(events: list[Event]) -> None:
+        pass
+
+    bench = Bench(handle, batch=100, linger_ms=3_600_000)
+    async with bench.running():
+        await bench.put(["a", "b", None])
+        await settled()
+        assert bench.done == []
+        await bench.work.drain()
+    assert sorted(bench.done) == [0, 1, 2]
+
+
+async def test_a_cell_that_closed_while_a_batch_lingered_is_left_out_of_it() -> None:
+    seen: list[int] = []
+
+    async def handle(events: list[Event]) -> None:
+        seen.extend(event.segment for event in events)
+
+    bench, other = Bench(handle, batch=3, linger_ms=60_000, concurrency=1), cell_at(segment=1)
+    async with bench.running():
+        await bench.put(["a"])
+        await bench.put(["a"], other)
+        await settled()
+        bench.cell.closing = True
+        await bench.work.clear(bench.cell)
+        await bench.work.drain()
+    assert seen == [1]
+    assert bench.cell.snapshot().number == 0
+
+
+async def test_a_batch_that_fails_is_repeated_one_event_at_a_time() -> None:
+    calls: list[list[int]] = []
+
+    async def handle(events: list[Event], context: Context) -> None:
+        calls.append([event.number for event in events])
+        context.emit("s/out", b"%d" % context.attempt)
+        if any(event.number == 1 for event in events):
+            raise ValueError("poison")
+
+    bench = Bench(handle, order=Order.SEGMENT, batch=4, concurrency=1)
+    async with bench.running():
+        await bench.put(["a"] * 4)
+        await bench.work.drain()
+    assert calls == [[0, 1, 2, 3], [0], [1], [1], [2], [3]]
+    assert bench.gone == [(1, 3, "ValueError")], "the batch counts as its first attempt"
+    assert [each.payload for each in bench.emitted] == [b"2", b"2", b"2"]
+
+
+async def test_a_plain_function_runs_on_a_thread_and_its_events_keep_their_order() -> None:
+    threads: set[str] = set()
+    seen: list[int] = []
+
+    def handle(event: Event, context: Context) -> None:
+        threads.add(threading.current_thread().name)
+        seen.append(event.number)
+        context.emit("s/out", event.payload)
+        if event.number == 3 and context.attempt < 3:
+            raise ValueError("not yet")
+
+    bench = Bench(handle)
+    async with bench.running():
+        await bench.put(["a"] * 6)
+        await bench.work.drain()
+    assert threading.current_thread().name not in threads
+    assert seen == [0, 1, 2, 3, 3, 3, 4, 5]
+    assert bench.failures == [(3, 1, "ValueError"), (3, 2, "ValueError")]
+    assert [each.payload for each in bench.emitted] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+async def test_a_plain_batch_function_runs_on_a_thread() -> None:
+    seen: list[int] = []
+
+    def handle(events: list[Event]) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        seen.extend(event.number for event in events)
+
+    bench = Bench(handle, order=Order.NONE, batch=3, concurrency=1)
+    async with bench.running():
+        await bench.put([None] * 7)
+        await bench.work.drain()
+    assert sorted(seen) == list(range(7))
+
+
+async def test_threads_run_side_by_side() -> None:
+    meeting = threading.Barrier(3)
+
+    def handle(event: Event) -> None:
+        meeting.wait(timeout=30)
+
+    bench = Bench(handle)
+    await bench.process(["a", "b", "c"])
+
+
+async def test_a_call_on_a_thread_that_overruns_stops_the_processor_and_says_where() -> None:
+    gate = threading.Event()
+
+    def handle(event: Event) -> None:
+        gate.wait(timeout=30)
+
+    bench = Bench(handle, timeout_ms=10)
+    try:
+        with pytest.raises(BaseExceptionGroup) as raised:
+            await bench.process(["a"])
+    finally:
+        gate.set()
+    assert raised.group_contains(HandlerStuck, match="s/t segment 0.0 event 0")
+
+
+async def test_a_segment_lost_under_a_call_on_a_thread_does_not_give_its_key_to_a_second_call() -> None:
+    gate, running = threading.Event(), 0
+
+    def handle(event: Event) -> None:
+        nonlocal running
+        running += 1
+        assert running == 1
+        if event.segment == 0:
+            gate.wait(timeout=30)
+        running -= 1
+
+    bench, other = Bench(handle), cell_at(segment=1)
+    async with bench.running():
+        await bench.put(["a", "a"])
+        await bench.put(["a"], other)
+        await until(lambda: running == 1)
+        bench.cell.closing = True
+        bench.workers.cancel(bench.cell)
+        await settled()
+        assert running == 1
+        gate.set()
+        await bench.work.drain()
+    assert bench.done == [0, 0]
+    assert other.finished

@@ -1,0 +1,179 @@
+"""Cells against a naive twin that remembers each event by itself."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventproc.processors.cell import WAITING_BYTES_MAX, Cell, Chunk
+from eventproc.store.model.limits import FINISHED_RANGES_MAX
+from eventproc.store.model.progress import Progress
+from eventproc.store.segments import FRAME_BYTES
+from tests.processors.runs import cell_at, run_of
+
+
+class Twin:
+    """Sizes of all events of a segment, and the numbers of those that are finished."""
+
+    def __init__(self, random: Random) -> None:
+        self.sizes = [random.choice([0, 1, 5, 300]) for _ in range(random.randint(1, 200))]
+        self.finished: set[int] = set()
+
+    def offset(self, number: int) -> int:
+        return sum(FRAME_BYTES + size for size in self.sizes[:number])
+
+    def progress(self) -> Progress:
+        number = next(index for index in range(len(self.sizes) + 1) if index not in self.finished)
+        ranges: list[tuple[int, int, int]] = []
+        for each in sorted(self.finished):
+            if each < number:
+                continue
+            if ranges and ranges[-1][1] == each:
+                ranges[-1] = ranges[-1][0], each + 1, self.offset(each + 1)
+            else:
+                ranges.append((each, each + 1, self.offset(each + 1)))
+        return Progress(number, self.offset(number), tuple(ranges))
+
+
+class Life:
+    """A cell and its twin, through the same random life."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.twin = Twin(random)
+        self.twin.finished = {n for n in range(len(self.twin.sizes)) if random.random() < 0.2}
+        if random.random() < 0.3:
+            self.twin.finished = set()
+        self.cell = cell_at(self.twin.progress())
+        self.out: list[tuple[int, Chunk]] = []
+
+    def live(self) -> None:
+        before = self.cell.snapshot()
+        while self.out or self.cell.number < len(self.twin.sizes):
+            self._step()
+            now = self.cell.snapshot()
+            now.check()
+            assert now == self.twin.progress()
+            assert now.number >= before.number, f"{before} was told, then {now}"
+            assert all(now.is_finished(n) for n in range(len(self.twin.sizes)) if before.is_finished(n))
+            before = now
+        assert self.cell.finished
+        assert not self.cell.waiting_bytes
+        assert self.cell.snapshot() == Progress(len(self.twin.sizes), self.twin.offset(len(self.twin.sizes)))
+
+    def _step(self) -> None:
+        rest = len(self.twin.sizes) - self.cell.number
+        choice = self.random.randrange(10)
+        if rest and choice < 3:
+            self._hand_out(self.random.randint(1, min(rest, 40)))
+        elif rest and choice == 3:
+            self._skip(self.random.randint(1, min(rest, 10)))
+        elif self.out:
+            number, chunk = self.out.pop(self.random.randrange(len(self.out)))
+            assert not chunk.is_finished(number)
+            chunk.finish(number)
+            assert chunk.is_finished(number)
+            self.twin.finished.add(number)
+
+    def _hand_out(self, count: int) -> None:
+        first = self.cell.number
+        run = run_of(self.cell, [bytes(size) for size in self.twin.sizes[first : first + count]])
+        chunk = self.cell.add(run)
+        handed = [event.number for event in run.events() if not chunk.is_finished(event.number)]
+        assert handed == [n for n in range(first, first + count) if n not in self.twin.finished]
+        self.out += [(number, chunk) for number in handed]
+
+    def _skip(self, count: int) -> None:
+        number = self.cell.number + count
+        self.twin.finished |= set(range(self.cell.number, number))
+        self.cell.skip(number, self.twin.offset(number))
+
+
+@given(st.integers(0, 2**32))
+def test_what_a_cell_tells_is_what_is_finished_and_never_goes_back(seed: int) -> None:
+    Life(Random(seed)).live()
+
+
+@given(st.integers(0, 2**32))
+def test_durable_progress_has_few_ranges_keeps_what_it_had_and_passes_nothing_unfinished(seed: int) -> None:
+    random = Random(seed)
+    count = random.choice([3, 5]) * FINISHED_RANGES_MAX
+    cell = cell_at()
+    chunk = cell.add(run_of(cell, [b""] * count))
+    finished: set[int] = set()
+    order = [number for number in range(1, count) if random.random() < 0.9]
+    random.shuffle(order)
+    for number in order:
+        chunk.finish(number)
+        finished.add(number)
+        if random.random() < 0.02:
+            now = cell.snapshot()
+            now.check()
+            assert len(now.finished) <= FINISHED_RANGES_MAX
+            told = {n for n in range(count) if now.is_finished(n)}
+            assert told <= finished
+            assert {n for n in range(count) if cell.durable.is_finished(n)} <= told
+            cell.durable = now
+
+
+def test_one_unfinished_event_holds_the_prefix_and_not_what_lies_beyond() -> None:
+    cell = cell_at()
+    chunk = cell.add(run_of(cell, [b"."] * 5))
+    for number in (0, 1, 3, 4):
+        chunk.finish(number)
+    size = FRAME_BYTES + 1
+    assert cell.snapshot() == Progress(2, 2 * size, ((3, 5, 5 * size),))
+    chunk.finish(2)
+    assert cell.snapshot() == Progress(5, 5 * size)
+
+
+def test_a_cell_has_no_room_while_its_ranges_are_full_and_gets_it_back_when_they_grow_together() -> None:
+    cell = cell_at()
+    chunk = cell.add(run_of(cell, [b""] * (2 * FINISHED_RANGES_MAX + 2)))
+    for index in range(FINISHED_RANGES_MAX):
+        assert cell.has_room
+        chunk.finish(2 * index + 1)
+    assert not cell.has_room
+    chunk.finish(2)
+    assert cell.has_room
+
+
+def test_a_cell_has_no_room_while_too_many_bytes_wait_behind_an_unfinished_event() -> None:
+    cell = cell_at()
+    payload = bytes(2**20)
+    chunks = [cell.add(run_of(cell, [payload])) for _ in range(WAITING_BYTES_MAX // len(payload))]
+    assert not cell.has_room
+    assert cell.waiting_bytes <= WAITING_BYTES_MAX + len(payload)
+    chunks[1].finish(1)
+    assert cell.has_room
+
+
+@pytest.mark.parametrize("pieces", [1, 4])
+def test_a_cell_is_complete_when_all_of_its_sealed_segment_is_finished(pieces: int) -> None:
+    cell = cell_at()
+    chunks = [cell.add(run_of(cell, [b"x"])) for _ in range(pieces)]
+    cell.end = cell.offset
+    for number, chunk in reversed(list(enumerate(chunks))):
+        assert not cell.complete
+        chunk.finish(number)
+    assert cell.complete
+
+
+def test_an_empty_segment_is_complete_at_once() -> None:
+    cell = cell_at()
+    assert not cell.complete
+    cell.end = 0
+    assert cell.complete
+
+
+def test_a_cell_refuses_what_does_not_follow() -> None:
+    cell: Cell = cell_at()
+    run = run_of(cell, [b"x", b"y"])
+    cell.add(run)
+    with pytest.raises(AssertionError, match="reads at"):
+        cell.add(run)
+    with pytest.raises(AssertionError, match="cannot skip"):
+        cell.skip(0, 0)

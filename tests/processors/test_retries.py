@@ -1,0 +1,212 @@
+"""Attempts, pauses and timeouts of calls, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import pairwise
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventproc.processors import Context, RetryPolicy
+from eventproc.processors.options import Order
+from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.segments import Event
+from eventproc.testing import run_seeded
+from tests.processors.bench import AT_ONCE, Bench, settled, until
+
+SECONDS = RetryPolicy(attempts=5, wait_ms=1_000, wait_ms_max=4_000, jitter_ms=0)
+
+
+def in_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    """Let an async test run on trio alone, where an hour takes a moment."""
+
+    def run() -> None:
+        run_seeded(test, seed=0)
+
+    run.__name__ = test.__name__
+    return run
+
+
+@given(st.integers(1, 12), st.integers(0, 500), st.integers(0, 5_000), st.integers(0, 300))
+def test_pauses_double_up_to_their_maximum_and_some_jitter(
+    attempt: int, wait_ms: int, more_ms: int, jitter_ms: int
+) -> None:
+    policy = RetryPolicy(wait_ms=wait_ms, wait_ms_max=wait_ms + more_ms, jitter_ms=jitter_ms)
+    least = min(wait_ms * 2 ** (attempt - 1), wait_ms + more_ms)
+    assert least - 1 <= policy.pause_ms(attempt) <= least + jitter_ms + 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"attempts": 0}, {"wait_ms": -1}, {"wait_ms": 5, "wait_ms_max": 4}, {"jitter_ms": -1}]
+)
+def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(InvalidArgument):
+        RetryPolicy(**wrong)  # type: ignore[arg-type]
+
+
+@in_virtual_time
+async def test_a_failing_call_is_repeated_after_growing_pauses_until_its_attempts_are_spent() -> None:
+    at: list[float] = []
+    attempts: list[int] = []
+
+    async def handle(event: Event, context: Context) -> None:
+        at.append(anyio.current_time())
+        attempts.append(context.attempt)
+        raise ValueError("always")
+
+    bench = Bench(handle, retry=SECONDS)
+    await bench.process(["a"])
+    assert [round(after - before, 3) for before, after in pairwise(at)] == [1, 2, 4, 4]
+    assert attempts == [1, 2, 3, 4, 5]
+    assert bench.gone == [(0, 5, "ValueError")]
+    assert [attempt for _, attempt, _ in bench.failures] == [1, 2, 3, 4]
+
+
+@in_virtual_time
+async def test_a_retry_holds_its_key_and_no_other() -> None:
+    order: list[int] = []
+
+    async def handle(event: Event, context: Context) -> None:
+        if event.number == 0 and context.attempt < 3:
+            raise ValueError("not yet")
+        order.append(event.number)
+
+    bench = Bench(handle, retry=SECONDS)
+    await bench.process(["a", "b", "a", "c"])
+    assert order[:2] in ([1, 3], [3, 1])
+    assert order[2:] == [0, 2]
+
+
+@in_virtual_time
+async def test_a_retry_of_an_event_without_order_lets_those_it_was_taken_with_go_on() -> None:
+    order: list[int] = []
+
+    def handle(event: Event, context: Context) -> None:
+        if event.number == 0 and context.attempt < 3:
+            raise ValueError("not yet")
+        order.append(event.number)
+
+    bench = Bench(handle, order=Order.NONE, concurrency=1, retry=SECONDS)
+    async with bench.running():
+        await bench.put([None] * 8)
+        await bench.work.drain()
+    assert order == [1, 2, 3, 4, 5, 6, 7, 0]
+
+
+@in_virtual_time
+async def test_an_error_that_no_repetition_mends_spends_all_attempts_at_once() -> None:
+    async def handle(event: Event) -> None:
+        raise KeyError("never")
+
+    bench = Bench(handle, retry=RetryPolicy(permanent=(LookupError,)))
+    await bench.process(["a", "b"])
+    assert sorted(bench.gone) == [(0, 1, "KeyError"), (1, 1, "KeyError")]
+    assert bench.failures == []
+
+
+@in_virtual_time
+async def test_a_payload_that_is_not_of_the_handlers_type_is_not_tried_again() -> None:
+    seen: list[int] = []
+
+    async def handle(event: Event[int]) -> None:
+        seen.append(event.payload)
+
+    bench = Bench(handle, payload=list[int], retry=SECONDS)
+    await bench.process(["a"])  # its payload is 0, which is no list
+    assert bench.gone == [(0, 1, "UndecodableError")]
+    assert seen == []
+
+
+@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize("batch", [None, 2])
+def test_a_call_that_overruns_is_cancelled_and_counts_as_failed(order: Order, batch: int | None) -> None:
+    run_seeded(partial(_overrun, order, batch), seed=0)
+
+
+async def _overrun(order: Order, batch: int | None) -> None:
+    ends: list[float] = []
+
+    async def handle(subject: Event | list[Event]) -> None:
+        begun = anyio.current_time()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ends.append(anyio.current_time() - begun)
+
+    bench = Bench(handle, order=order, batch=batch, timeout_ms=500)
+    await bench.process(["a"])
+    assert bench.gone == [(0, 3, "HandlerTimeout")]
+    assert all(0.5 <= each < 0.51 for each in ends)
+
+
+@in_virtual_time
+async def test_a_timeout_hits_the_call_that_overran_and_not_the_next_one() -> None:
+    done: list[int] = []
+
+    async def handle(event: Event, context: Context) -> None:
+        await anyio.sleep(0.5 if event.number == 0 else 0.2)
+        done.append(event.number)
+
+    bench = Bench(handle, timeout_ms=500, concurrency=1)
+    async with bench.running():
+        await bench.put(["a"] * 4)
+        await bench.work.drain()
+    assert done[-3:] == [1, 2, 3]
+    assert all(number == 0 for number, _, _ in bench.failures)
+
+
+@in_virtual_time
+async def test_a_handler_that_swallows_its_cancellation_ends_when_it_returns_and_is_finished() -> None:
+    async def handle(event: Event) -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(2)
+
+    bench = Bench(handle, timeout_ms=500)
+    await bench.process(["a", "a"])
+    assert bench.done == [0, 1]
+
+
+@in_virtual_time
+async def test_what_begins_later_is_timed_from_its_own_beginning() -> None:
+    async def handle(event: Event) -> None:
+        await anyio.sleep(0.4)
+
+    bench = Bench(handle, timeout_ms=500, concurrency=2)
+    async with bench.running():
+        for key in "abcde":
+            await bench.put([key])
+            await anyio.sleep(0.3)
+        await bench.work.drain()
+    assert sorted(bench.done) == [0, 1, 2, 3, 4]
+    assert bench.failures == []
+
+
+@in_virtual_time
+async def test_a_lane_that_waits_for_its_retry_is_dropped_when_its_segment_is_lost() -> None:
+    async def handle(event: Event) -> None:
+        raise ValueError("always")
+
+    bench = Bench(handle, retry=SECONDS)
+    async with bench.running():
+        await bench.put(["a"] * 3)
+        await settled()
+        bench.cell.closing = True
+        await bench.work.clear(bench.cell)
+        await bench.work.drain()
+    assert (bench.gone, bench.done, len(bench.failures)) == ([], [], 1)
+
+
+async def test_a_failed_event_is_tried_again_at_once_where_there_is_no_pause() -> None:
+    async def handle(event: Event, context: Context) -> None:
+        if context.attempt < 3:
+            raise ValueError("not yet")
+
+    bench = Bench(handle, retry=AT_ONCE)
+    async with bench.running():
+        await bench.put(["a", None])
+        await until(lambda: len(bench.done) == 2)
+    assert len(bench.failures) == 4

@@ -1,0 +1,300 @@
+"""What the workers do with handlers of every kind: order, holding, clearing, and ends."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+from random import Random
+
+import anyio
+import pytest
+
+from eventproc.processors.options import Order
+from eventproc.processors.turns import EVENTS_A_TURN
+from eventproc.processors.work import WAITING_MAX
+from eventproc.store.segments import Event
+from eventproc.testing import run_seeded
+from tests.processors.bench import Bench, settled, until
+from tests.processors.runs import cell_at
+
+
+def _lane(order: Order, key: str | None) -> object:
+    lanes: dict[Order, object] = {Order.SEGMENT: "segment", Order.KEY: key, Order.NONE: None}
+    return lanes[order]
+
+
+class Seen:
+    """What a handler saw, by the key of its lane, and which lanes run. Fails an event as often as told."""
+
+    def __init__(self, seed: int, order: Order) -> None:
+        self.random = Random(seed)
+        self.order = order
+        self.by_lane: defaultdict[object, list[int]] = defaultdict(list)
+        self.running: set[object] = set()
+        self.at_once = 0
+        self.failing: defaultdict[int, int] = defaultdict(int)
+
+    def lane(self, event: Event) -> object:
+        return _lane(self.order, event.key)
+
+    async def handle(self, event: Event) -> None:
+        lane = self.lane(event)
+        assert lane is None or lane not in self.running, f"two calls for {lane!r} at once"
+        self.running.add(lane)
+        self.at_once = max(self.at_once, len(self.running))
+        try:
+            if self.random.random() < 0.6:
+                await anyio.sleep(self.random.choice([0, 0, 0.5]))
+            if self.failing[event.number]:
+                self.failing[event.number] -= 1
+                raise ValueError("told to")
+        finally:
+            self.running.discard(lane)
+        self.by_lane[lane].append(event.number)
+
+    async def handle_batch(self, events: list[Event]) -> None:
+        lanes = {self.lane(event) for event in events} - {None}
+        assert not lanes & self.running, f"two calls for {lanes & self.running} at once"
+        self.running |= lanes
+        try:
+            if self.random.random() < 0.6:
+                await anyio.sleep(self.random.choice([0, 0, 0.5]))
+            bad = [event.number for event in events if self.failing[event.number]]
+            for number in bad:
+                self.failing[number] -= 1
+            if bad:
+                raise ValueError("told to")
+        finally:
+            self.running -= lanes
+        for event in events:
+            self.by_lane[self.lane(event)].append(event.number)
+
+
+async def _process(seed: int, order: Order, batch: int | None) -> None:
+    random = Random(seed)
+    seen = Seen(seed, order)
+    bench = Bench(
+        seen.handle if batch is None else seen.handle_batch,
+        order=order,
+        concurrency=random.randint(1, 6),
+        batch=batch,
+        linger_ms=random.choice([0, 200]),
+    )
+    expected: defaultdict[object, list[int]] = defaultdict(list)
+    poisoned = set()
+    number = 0
+    async with bench.running():
+        for _ in range(random.randint(1, 12)):
+            keys = [random.choice([None, "a", "b", "c", "d"]) for _ in range(random.randint(0, 40))]
+            for key in keys:
+                lane = _lane(order, key)
+                if random.random() < 0.08:
+                    seen.failing[number] = random.choice([1, 2, 99])
+                if seen.failing[number] == 99:
+                    poisoned.add(number)
+                else:
+                    expected[lane].append(number)
+                number += 1
+            await bench.put(keys)
+            if random.random() < 0.3:
+                await bench.work.drain()
+                assert not bench.work.unfinished
+            if random.random() < 0.2:
+                bench.work.hold("test")
+                await bench.work.wait_quiet()
+                assert not seen.running
+                await anyio.sleep(1)
+                assert not seen.running
+                bench.work.release("test")
+        await bench.work.drain()
+    for lane, numbers in expected.items():
+        seen_here = sorted(seen.by_lane[lane]) if lane is None else seen.by_lane[lane]
+        assert seen_here == numbers
+    assert {gone for gone, _, _ in bench.gone} == poisoned
+    assert {attempts for _, attempts, _ in bench.gone} <= {3}
+    assert sorted(bench.done) == sorted(set(range(number)) - poisoned)
+    assert bench.cell.finished
+    assert seen.at_once <= bench.options.concurrency
+
+
+@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize("batch", [None, 1, 7])
+@pytest.mark.hunt(seeds=12)
+def test_each_event_is_handled_in_the_order_it_needs(seed: int, order: Order, batch: int | None) -> None:
+    run_seeded(partial(_process, seed, order, batch), seed=seed)
+
+
+async def test_events_of_a_key_follow_each_other_and_keys_run_side_by_side() -> None:
+    release: dict[str | None, anyio.Event] = {"a": anyio.Event(), "b": anyio.Event()}
+    begun: list[int] = []
+
+    async def handle(event: Event) -> None:
+        begun.append(event.number)
+        await release[event.key].wait()
+
+    bench = Bench(handle)
+    async with bench.running():
+        await bench.put(["a", "a", "b"])
+        await settled()
+        assert sorted(begun) == [0, 2]
+        release["b"].set()
+        await until(lambda: bench.done == [2])
+        release["a"].set()
+        await bench.work.drain()
+    assert bench.done == [2, 0, 1]
+
+
+async def test_serial_handles_one_event_of_a_segment_at_a_time_and_segments_side_by_side() -> None:
+    gate, begun = anyio.Event(), []
+
+    async def handle(event: Event) -> None:
+        begun.append((event.segment, event.number))
+        await gate.wait()
+
+    bench, other = Bench(handle, order=Order.SEGMENT), cell_at(segment=1)
+    async with bench.running():
+        await bench.put(["a", "b", None])
+        await bench.put(["a", "b"], other)
+        await settled()
+        assert sorted(begun) == [(0, 0), (1, 0)]
+        gate.set()
+        await bench.work.drain()
+    assert [number for segment, number in begun if segment == 0] == [0, 1, 2]
+
+
+async def test_no_more_calls_run_than_the_concurrency_says() -> None:
+    gate, running = anyio.Event(), 0
+
+    async def handle(event: Event) -> None:
+        nonlocal running
+        running += 1
+        await gate.wait()
+
+    bench = Bench(handle, order=Order.NONE, concurrency=4)
+    async with bench.running():
+        await bench.put([None] * 20)
+        await settled()
+        assert (running, len(bench.work.running)) == (4, 4)
+        gate.set()
+        await bench.work.drain()
+    assert sorted(bench.done) == list(range(20))
+
+
+async def test_a_long_lane_lets_others_have_their_turn() -> None:
+    order: list[str | None] = []
+
+    async def handle(event: Event) -> None:
+        order.append(event.key)
+
+    bench = Bench(handle, concurrency=1)
+    await bench.process([*["a"] * (3 * EVENTS_A_TURN), "b"])
+    assert order.index("b") <= EVENTS_A_TURN
+
+
+async def test_what_waits_is_bounded_and_put_waits_for_room() -> None:
+    gate = anyio.Event()
+
+    async def handle(event: Event) -> None:
+        await gate.wait()
+
+    bench = Bench(handle, order=Order.NONE)
+    count = 3 * WAITING_MAX
+
+    async def put() -> None:
+        await bench.put([None] * count)
+
+    async with bench.running(), anyio.create_task_group() as tasks:
+        tasks.start_soon(put)
+        await settled()
+        assert bench.work.unfinished <= 2 * WAITING_MAX
+        gate.set()
+    assert len(bench.done) + bench.work.unfinished == count
+
+
+async def test_a_lost_segment_ends_the_calls_for_it_and_no_others() -> None:
+    gate, begun = anyio.Event(), []
+
+    async def handle(event: Event) -> None:
+        begun.append((event.segment, event.number))
+        await gate.wait()
+
+    bench, other = Bench(handle), cell_at(segment=1)
+    async with bench.running():
+        await bench.put(["a", "b", "a"])
+        await bench.put(["c"], other)
+        await settled()
+        bench.cell.closing = True
+        bench.workers.cancel(bench.cell)
+        await bench.work.clear(bench.cell)
+        assert len(bench.work.running) == 1
+        gate.set()
+        await bench.work.drain()
+    assert sorted(begun) == [(0, 0), (0, 1), (1, 0)]
+    assert not bench.cell.finished
+    assert other.finished
+
+
+async def test_a_cleared_cell_ends_what_runs_and_begins_nothing_more() -> None:
+    gate, begun = anyio.Event(), []
+
+    async def handle(event: Event) -> None:
+        begun.append(event.number)
+        await gate.wait()
+
+    bench = Bench(handle)
+    async with bench.running():
+        await bench.put(["a", "b", "a", "b"])
+        await settled()
+        bench.cell.closing = True
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bench.work.clear, bench.cell)
+            await settled()
+            gate.set()
+        await bench.work.drain()
+    assert sorted(begun) == [0, 1]
+    assert bench.cell.snapshot().number == 2
+
+
+async def test_work_that_is_held_begins_nothing_until_the_last_reason_is_gone() -> None:
+    async def handle(event: Event) -> None:
+        pass
+
+    bench = Bench(handle)
+    async with bench.running():
+        bench.work.hold("one")
+        bench.work.hold("two")
+        await bench.put(["a", None])
+        bench.work.release("one")
+        await settled()
+        assert bench.done == []
+        bench.work.release("two")
+        await bench.work.drain()
+    assert sorted(bench.done) == [0, 1]
+
+
+async def test_holding_stops_a_lane_in_the_middle_of_a_turn() -> None:
+    async def handle(event: Event) -> None:
+        if event.number == 1:
+            bench.work.hold("now")
+
+    bench = Bench(handle)
+    async with bench.running():
+        await bench.put(["a"] * 5)
+        await bench.work.wait_quiet()
+        await settled()
+        assert bench.done == [0, 1]
+        bench.work.release("now")
+        await bench.work.drain()
+    assert bench.done == [0, 1, 2, 3, 4]
+
+
+async def test_what_the_sink_raises_ends_the_workers() -> None:
+    async def handle(event: Event) -> None:
+        raise KeyError(event.number)
+
+    bench = Bench(handle)
+    bench.stop_on = (KeyError,)
+    with pytest.raises(BaseExceptionGroup) as raised:
+        await bench.process(["a"])
+    assert raised.group_contains(KeyError)
+    assert bench.failures == [(0, 1, "KeyError"), (0, 2, "KeyError")]
