@@ -54,7 +54,9 @@ def _install() -> None:
         run("venv", "--clear", "--python", sys.executable, VENV)
     # Through requirements with hashes instead of `uv sync`, because that one fetches from the addresses in the
     # lock file, and a machine behind a mirror cannot reach them.
-    locked = run("export", "--frozen", "--no-emit-project", "--all-groups", stdout=subprocess.PIPE)
+    locked = run(
+        "export", "--frozen", "--no-emit-project", "--all-groups", "--all-extras", stdout=subprocess.PIPE
+    )
     requirements = ROOT / ".tools" / "requirements.txt"
     requirements.write_text(locked, encoding="utf-8")
     run("pip", "sync", "--python", PYTHON, "--require-hashes", requirements)
