@@ -69,6 +69,15 @@ class _OneLine(logging.Formatter):
         why = record.exc_info[1]
         return f"eventproc: {record.getMessage()} ({type(why).__name__}: {why})"
 
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the standard library's name
+        """Put before a record about one event which processor and event it is about; its fields say that."""
+        fields = vars(record)
+        if "processor" not in fields:
+            return super().formatMessage(record)
+        key = "" if fields["key"] is None else f" (key {fields['key']!r})"
+        event = f"{fields['stream']} {fields['segment']} event {fields['number']}{key}"
+        return f"eventproc: {fields['processor']}: {event}: {record.message}"
+
 
 class _Once(logging.Filter):
     """Lets one warning pass of each place that warns: who waits in front of a command was told the reason."""

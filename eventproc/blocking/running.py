@@ -20,6 +20,11 @@ class BlockingRunning:
         self._loop = loop
         self._running = running
 
+    @property
+    def in_flight(self) -> int:
+        """Calls of handlers that run now."""
+        return self._running.in_flight
+
     def status(self) -> list[ProcessorStatus]:
         """Return the status of each processor, in the order of their declaration."""
         return self._loop.call(self._running.status)

@@ -134,6 +134,11 @@ class Part:
             return ProcessorState.STARTING
         return ProcessorState.PAUSED if engine.membership.paused else ProcessorState.RUNNING
 
+    @property
+    def in_flight(self) -> int:
+        """Calls of the handler that run now."""
+        return 0 if self._engine is None else len(self._engine.work.running)
+
     async def status(self) -> ProcessorStatus:
         """Return what it does, and how far its group is. Raises NotFound when its group was deleted."""
         group = await self._db.read(lambda tx: describe_group(tx, self.options.group))
@@ -148,7 +153,7 @@ class Part:
             lag_bytes=group.bytes,
             lag_ms=group.age_ms,
             segments=0 if engine is None else len(engine.cells),
-            in_flight=0 if engine is None else len(engine.work.running),
+            in_flight=self.in_flight,
             waiting=0 if engine is None else engine.work.unfinished,
             finished=tally.finished,
             emitted=tally.emitted,
@@ -218,6 +223,11 @@ class Running:
             with anyio.move_on_after(IDLE_LOOK_MS / 1000):
                 await part.ended.wait()
             self.raise_failure()
+
+    @property
+    def in_flight(self) -> int:
+        """Calls of handlers that run now."""
+        return sum(part.in_flight for part in self._parts.values())
 
     async def stop(self, *, grace_ms: int = GRACE_MS) -> None:
         """Drain every processor; what still runs after the grace period is left to the end of the block."""

@@ -1,0 +1,172 @@
+"""`eventproc processor`: the processors that run on a directory, in whichever processes: look, pause, resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import attrs
+import click
+
+from eventproc.cli import session
+from eventproc.cli.live import blocker_text
+from eventproc.cli.settings import Noun, Settings, note, output_option, pass_settings
+from eventproc.cli.show import Row, show_one, show_rows
+from eventproc.groups import SegmentLag
+from eventproc.processors import Blocker, ProcessorDescription, ProcessorMember
+from eventproc.runtime import Eventproc
+from eventproc.store.model.ids import format_segment
+
+F = TypeVar("F", bound=Callable[..., object])
+
+COLUMNS: Final = (
+    "name",
+    "state",
+    "processes",
+    "lag_events",
+    "lag_bytes",
+    "lag_ms",
+    "progress_at_ms",
+    "blocker",
+)
+MEMBER_COLUMNS: Final = (
+    *("reader", "pid", "alive", "state", "segments", "failed_calls", "dead_letters", "skipped", "truncated"),
+    *("restarts", "last_error"),
+)
+SEGMENT_COLUMNS: Final = (
+    *(
+        "stream",
+        "segment",
+        "owner",
+        "number",
+        "lag_events",
+        "lag_bytes",
+        "lag_ms",
+        "progress_at_ms",
+        "waiting",
+    ),
+)
+
+
+@click.group(cls=Noun)
+def processor() -> None:
+    """List, describe, pause and resume event processors."""
+
+
+def group_argument(command: F) -> F:
+    """Decorator of commands about one processor: its group's full name, passed as `group`."""
+    return click.argument("group", metavar="SCOPE/GROUP")(command)
+
+
+@processor.command("list")
+@output_option()
+@pass_settings
+def list_(settings: Settings, output: str) -> None:
+    """List the processors, with how far they are."""
+    found = session.run(settings, lambda ep: ep.processors())
+    show_rows([_summary(each, output) for each in found], COLUMNS, output)
+
+
+@processor.command()
+@group_argument
+@output_option()
+@pass_settings
+def describe(settings: Settings, group: str, output: str) -> None:
+    """Show a processor: its lag, what holds it up, its processes, its segments and who has them."""
+
+    async def look(ep: Eventproc) -> tuple[ProcessorDescription, int]:
+        return await ep.processor(group), (await ep.dead_letters(group).count()).letters
+
+    found, letters = session.run(settings, look)
+    members = [_member(each, output) for each in found.members]
+    segments = [_segment(each) for each in found.group.segments]
+    summary = {**_summary(found, output), "dead_letters": letters}
+    if output != "table":
+        show_one({**summary, "members": members, "segments": segments}, output)
+        return
+    show_one(summary, output)
+    for rows, columns in ((members, MEMBER_COLUMNS), (segments, SEGMENT_COLUMNS)):
+        if rows:
+            click.echo()
+            show_rows(rows, columns, output)
+
+
+@processor.command()
+@group_argument
+@pass_settings
+def pause(settings: Settings, group: str) -> None:
+    """Let a processor begin nothing more, in all processes, until `resume`; what runs is finished."""
+    session.run(settings, lambda ep: ep.pause_processor(group))
+    note(settings, f"{group} is paused")
+
+
+@processor.command()
+@group_argument
+@pass_settings
+def resume(settings: Settings, group: str) -> None:
+    """Let a paused processor go on."""
+    session.run(settings, lambda ep: ep.resume_processor(group))
+    note(settings, f"{group} goes on")
+
+
+def _summary(found: ProcessorDescription, output: str) -> Row:
+    group = found.group
+    return {
+        "name": found.name,
+        "state": _state(found),
+        "paused": group.paused,
+        "processes": found.alive,
+        "streams": [each.name for each in group.streams],
+        "replaced": list(group.replaced),
+        "created_ms": group.created_ms,
+        "lag_events": group.events,
+        "lag_bytes": group.bytes,
+        "lag_ms": group.age_ms,
+        "progress_at_ms": found.last_progress_ms,
+        "blocker": _blocker(found.blocker, output),
+    }
+
+
+def _state(found: ProcessorDescription) -> str:
+    if found.group.replaced:
+        return "stream deleted"
+    if found.group.paused:
+        return "paused"
+    return "running" if found.alive else "stopped"
+
+
+def _member(member: ProcessorMember, output: str) -> Row:
+    row: dict[str, object] = {
+        "reader": member.reader,
+        "pid": member.pid,
+        "alive": member.alive,
+        "joined_at_ms": member.joined_ms,
+        "segments": member.segments,
+    }
+    if (said := member.status) is not None:
+        row |= attrs.asdict(said) | {"state": said.state.value, "blocker": _blocker(said.blocker, output)}
+    return row
+
+
+def _blocker(blocker: Blocker | None, output: str) -> object:
+    if blocker is None:
+        return None
+    return blocker_text(blocker) if output == "table" else attrs.asdict(blocker)
+
+
+def _segment(lag: SegmentLag) -> Row:
+    return {
+        "stream": lag.stream,
+        "segment": format_segment(lag.segment),
+        "owner": lag.owner,
+        "owner_epoch": lag.owner_epoch,
+        "offset": lag.offset,
+        "number": lag.number,
+        "lag_events": lag.events,
+        "lag_bytes": lag.bytes,
+        "lag_ms": lag.age_ms,
+        "sealed": lag.sealed,
+        "reached": lag.reached,
+        "waiting": [format_segment(each) for each in lag.waiting],
+        "progress_at_ms": lag.moved_ms,
+    }

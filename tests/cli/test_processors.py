@@ -1,0 +1,265 @@
+"""Apps run from the shell, by a process of their own; and what other shells see of their processors and do to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.shell import COMMAND, PATIENCE_S, environment
+from tests.cli.test_together import on_a_terminal
+
+SHOP = """
+import pathlib
+import anyio
+import eventproc
+
+app = eventproc.App()
+other = eventproc.App()
+strict = eventproc.App()
+empty = eventproc.App()
+lost = eventproc.App()
+number = 3
+
+@app.processor("shop/orders", group="mailer", retry=eventproc.RetryPolicy(attempts=2, wait_ms=1))
+async def mail(event):
+    if b"bad" in event.payload:
+        raise ValueError("no such address")
+    while b"gate" in event.payload and not pathlib.Path("gate").exists():
+        await anyio.sleep(0.005)
+
+@other.processor("shop/orders")
+def count(event):
+    print(event.payload.decode(), flush=True)
+
+@strict.processor("shop/orders", on_failure="stop", retry=eventproc.RetryPolicy(attempts=1))
+async def check(event):
+    raise ValueError("no such customer")
+
+@lost.processor("shop/none")
+async def find(event):
+    pass
+"""
+
+
+class Server:
+    """`eventproc run` as a process, in a folder with the module shop."""
+
+    def __init__(self, cli: Cli, folder: Path, *arguments: str) -> None:
+        (folder / "shop.py").write_text(SHOP)
+        self.process = subprocess.Popen(
+            [*COMMAND, "-C", str(cli.directory), "run", *arguments],
+            cwd=folder,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def hear(self) -> str:
+        assert self.process.stderr is not None
+        return self.process.stderr.readline()
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """Send a signal; return the exit code, and what else it said."""
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> tuple[int, str]:
+        _, said = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, said
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+Serve = Callable[..., Server]
+
+
+@pytest.fixture
+def serve(shop: Cli, tmp_path: Path) -> Serve:
+    return lambda *arguments: Server(shop, tmp_path, *arguments)
+
+
+def described(shop: Cli, wanted: Callable[[Any], bool], group: str = "shop/mailer") -> Any:
+    """Return the description of a processor as soon as it is as wanted."""
+    found = shop("processor", "describe", group, "-o", "json")
+    for _ in range(PATIENCE_S * 50):
+        if found.code == 0 and wanted(json.loads(found.out)):
+            return json.loads(found.out)
+        found = shop("processor", "describe", group, "-o", "json")
+    raise AssertionError(found)
+
+
+def test_a_server_runs_apps_until_a_signal_and_says_one_line(shop: Cli, serve: Serve) -> None:
+    with serve("shop:app", "shop:other") as server:
+        said = server.hear()
+        assert said.startswith("serving ")
+        assert said.endswith("running mail (shop/mailer), count (shop/count)\n")
+        found = described(shop, lambda found: found["lag_events"] == 0)
+        described(shop, lambda found: found["lag_events"] == 0, "shop/count")
+        assert (found["state"], found["processes"]) == ("running", 1)
+        assert [each["pid"] for each in found["members"]] == [server.process.pid]
+        assert {each["owner"] for each in found["segments"]} == {found["members"][0]["reader"]}
+        server.process.send_signal(signal.SIGTERM)
+        out, err = server.process.communicate(timeout=PATIENCE_S)
+        assert (server.process.returncode, err, out.count("customer-42")) == (0, "", 3)
+    found = shop("processor", "describe", "shop/mailer", "-o", "json").json()
+    assert (found["state"], found["members"], found["lag_events"]) == ("stopped", [], 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_handlers_that_run_finish(
+    shop: Cli, serve: Serve, tmp_path: Path, number: signal.Signals
+) -> None:
+    shop("write", "shop/orders", stdin=b"gate\n" * 3).ok()
+    with serve("shop:app") as server:
+        server.hear()
+        described(shop, lambda found: found["lag_events"] == 3)
+        server.process.send_signal(number)
+        assert server.hear().startswith("draining: 3 calls run, for 30 s at most")
+        (tmp_path / "gate").touch()
+        assert server.wait() == (0, "")
+    assert described(shop, lambda found: found["state"] == "stopped")["lag_events"] == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_outlasts_the_grace_period_is_cancelled_and_the_exit_code_says_so(
+    shop: Cli, serve: Serve, number: signal.Signals
+) -> None:
+    shop("write", "shop/orders", stdin=b"gate\n").ok()
+    with serve("shop:app", "--grace", "0.01") as server:
+        server.hear()
+        described(shop, lambda found: found["lag_events"] == 1)
+        code, said = server.end(number)
+        assert (code, "cancelled: 1 calls" in said) == (128 + number, True)
+    found = described(shop, lambda found: found["state"] == "stopped")
+    assert (found["lag_events"], found["members"]) == (1, [])
+
+
+def test_a_second_signal_stops_a_server_at_once(shop: Cli, serve: Serve) -> None:
+    shop("write", "shop/orders", stdin=b"gate\n").ok()
+    with serve("shop:app") as server:
+        server.hear()
+        described(shop, lambda found: found["lag_events"] == 1)
+        server.process.send_signal(signal.SIGINT)
+        assert server.hear().startswith("draining")
+        assert server.end() == (-signal.SIGTERM, "")
+    found = shop("processor", "describe", "shop/mailer", "-o", "json").json()
+    assert (found["state"], [each["alive"] for each in found["members"]]) == ("stopped", [False])
+    with serve("shop:app") as server:
+        server.hear()
+        assert described(shop, lambda found: found["processes"] == 1)["lag_events"] == 1
+
+
+def test_a_processor_that_fails_ends_its_server_with_one_line(shop: Cli, serve: Serve) -> None:
+    with serve("shop:strict", "shop:app") as server:
+        server.hear()
+        code, said = server.wait()
+    assert (code, said.count("\n")) == (1, 1)
+    assert said.startswith("eventproc: processor check stopped: shop/orders segment 0.")
+    assert "ValueError('no such customer')" in said
+
+
+@pytest.mark.parametrize(
+    "app, code, said",
+    [
+        ("shop", 2, "an app is named MODULE:NAME"),
+        ("nowhere:app", 3, "no module 'nowhere'"),
+        ("shop:nobody", 3, "module shop has no 'nobody'"),
+        ("shop:number", 2, "shop:number is no eventproc.App but of type int"),
+        ("shop:empty", 2, "shop:empty has no processors"),
+        ("shop:lost", 3, "no stream 'shop/none'"),
+        ("broken:app", 1, "importing broken failed: ModuleNotFoundError: No module named 'no_such_thing'"),
+        ("wrong:app", 1, "importing wrong failed: InvalidArgument: order 'backwards'"),
+    ],
+)
+def test_what_is_no_app_is_refused_in_one_line(
+    serve: Serve, tmp_path: Path, app: str, code: int, said: str
+) -> None:
+    (tmp_path / "broken.py").write_text("import no_such_thing\n")
+    wrong = "import eventproc\neventproc.App().add(print, 's/x', order='backwards')\n"
+    (tmp_path / "wrong.py").write_text(wrong)
+    with serve(app) as server:
+        found, line = server.wait()
+    assert (found, line.count("\n"), line.startswith("eventproc: ")) == (code, 1, True), line
+    assert said in line
+
+
+def test_without_an_app_and_without_hosting_there_is_nothing_to_do(shop: Cli) -> None:
+    shop("run", "--no-host").refused(2)
+
+
+def test_a_failing_event_is_named_in_the_log_and_becomes_a_dead_letter(shop: Cli, serve: Serve) -> None:
+    shop("write", "shop/orders", stdin=b"bad\n").ok()
+    with serve("shop:app") as server:
+        server.hear()
+        found = described(shop, lambda found: found["lag_events"] == 0 and found["dead_letters"] == 1)
+        code, said = server.end()
+    attempt, letter = said.splitlines()
+    assert attempt.startswith("eventproc: mail: shop/orders ")
+    assert attempt.endswith("attempt 1 failed: ValueError('no such address')")
+    assert letter.endswith("a dead letter after 2 attempts: ValueError('no such address')")
+    assert (code, found["blocker"]) == (0, None)
+
+
+def test_a_processor_is_paused_and_goes_on_while_its_server_runs(shop: Cli, serve: Serve) -> None:
+    with serve("shop:app") as server:
+        server.hear()
+        described(shop, lambda found: found["lag_events"] == 0)
+        assert shop("processor", "pause", "shop/mailer") == (0, "", "shop/mailer is paused\n")
+        shop("processor", "pause", "shop/mailer").ok()
+        described(shop, lambda found: found["members"][0].get("state") == "paused")
+        shop("write", "shop/orders", stdin=b"gate\n").ok()
+        assert [each["state"] for each in shop("processor", "list", "-o", "jsonl").rows()] == ["paused"]
+        assert shop("processor", "describe", "shop/mailer", "-o", "json").json()["lag_events"] == 1
+        shop("processor", "resume", "shop/mailer").ok()
+        found = described(shop, lambda found: found["blocker"] is not None)
+        assert (found["blocker"]["stream"], found["blocker"]["key"]) == ("shop/orders", None)
+        assert found["blocker"]["since_ms"] > found["created_ms"]
+        table = shop("processor", "describe", "shop/mailer").ok()
+        assert "blocker         shop/orders " in table
+        assert table.count(found["members"][0]["reader"]) == 3  # itself, and the owner of two segments
+
+
+@pytest.mark.parametrize("verb", ["describe", "pause", "resume"])
+def test_an_unknown_processor_is_not_found(shop: Cli, verb: str) -> None:
+    assert "shop/none" in shop("processor", verb, "shop/none").refused(3)
+
+
+def test_processors_are_listed_as_none_before_any_ran(shop: Cli) -> None:
+    assert shop("processor", "list", "-o", "json").json() == []
+
+
+def test_a_terminal_shows_the_processors_live(
+    shop: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "limited.py").write_text(
+        "import os, signal, shop\n"
+        "app = shop.app\n"
+        "from eventproc.cli import live\n"
+        "known = live.row\n"
+        "def row(status, rate):\n"
+        "    if status.finished == 3:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return known(status, rate)\n"
+        "live.row = row\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(os.environ, "COLUMNS", "160")
+    code, _, shown = on_a_terminal("-C", shop.directory, "run", "limited:app", stdout=False)
+    assert code == 0
+    for word in (b"serving", b"PROCESSOR", b"HELD UP BY", b"mail", b"running"):
+        assert word in shown
