@@ -78,6 +78,7 @@ class GroupMember(Membership):
         self._owned: Mapping[SegmentKey, Assigned] = MappingProxyType({})
         self._surplus: frozenset[SegmentKey] = frozenset()
         self._paused = False
+        self._gave_up = -1  # generation in which this reader last completed or released something
 
     @property
     def owned(self) -> Mapping[SegmentKey, Assigned]:
@@ -107,6 +108,11 @@ class GroupMember(Membership):
 
     async def refresh(self) -> None:
         """See `Membership.refresh`."""
+        while not await self._refresh():
+            pass
+
+    async def _refresh(self) -> bool:
+        """Follow the group; return False when what was read is older than what this reader gave up meanwhile."""
         view = await self._db.read(self._look)
         self._options = view.group.options
         if view.folded is not None:
@@ -116,13 +122,17 @@ class GroupMember(Membership):
         own = self._members.get(self.reader)
         if own is None or own.epoch != self.epoch:
             await self._join_again()
-            return
+            return True
         state = None if view.folded is None else view.folded.state
         dead = view.hung or dead_among(self._db, self.group, self._members, but=self.reader)
-        if dead or self._beat_due() or (state is not None and self._is_due(state)):
+        due = self._checkpoint_due(self.state) or (state is not None and self._is_due(state))
+        if dead or due or self._beat_due():
             state = await self._db.write(self._step)
         if state is not None:
+            if state.generation < self._gave_up:
+                return False
             self._follow(state)
+        return True
 
     async def wait_change(self, timeout_ms: int | None = None, *, beat: bool = True) -> None:
         """See `Membership.wait_change`. beat: keep the lease; whoever waits beside the reading does not."""
@@ -145,7 +155,6 @@ class GroupMember(Membership):
         wanted = {key: self._owned[key] for key in keys if key in self._owned}
         if wanted:
             await self._db.write(lambda tx: self._release(tx, wanted))
-            self._drop(wanted)
 
     def move(self, tx: Tx, moved: Mapping[SegmentKey, Progress]) -> None:
         """See `Membership.move`."""
@@ -159,8 +168,8 @@ class GroupMember(Membership):
         portion = state.open.get(key)
         if portion is None or (portion.owner, portion.owner_epoch) != (self.reader, holding.owner_epoch):
             raise fenced(holding)
-        change(tx, self.group, *self._passing(tx, state), completion(tx, self.group, state, key))
-        tx.after(lambda: self._drop([key]))
+        state = change(tx, self.group, *self._passing(tx, state), completion(tx, self.group, state, key))
+        tx.after(lambda: self._give_up([key], state))
 
     def publish(self, tx: Tx, status: str) -> None:
         """See `Membership.publish`."""
@@ -211,7 +220,7 @@ class GroupMember(Membership):
         return tuple(key for key in state.due_to(self.reader) if key not in self._owned)
 
     def _is_due(self, state: GroupState) -> bool:
-        return bool(self._fresh(state) or state.asked_of(self.reader)) or self._checkpoint_due(state)
+        return bool(self._fresh(state) or state.asked_of(self.reader))
 
     def _step(self, tx: Tx) -> GroupState:
         """Expire who is dead, say where this reader stands when it is asked, and take what is due to it."""
@@ -292,7 +301,8 @@ class GroupMember(Membership):
         ]
         if still:
             released = Released(self.reader, positions_of(tx, self.group, still))
-            change(tx, self.group, *self._passing(tx, state), released)
+            state = change(tx, self.group, *self._passing(tx, state), released)
+        tx.after(lambda: self._give_up(wanted, state))
 
     def _follow(self, state: GroupState) -> None:
         """Make `owned` what the state says; what came back in the same moment as it was lost is lost first."""
@@ -315,6 +325,11 @@ class GroupMember(Membership):
         self._generation = -1 if came_back or self._is_due(state) else state.generation
         if self._generation < 0:
             self._changes.notify(topic_of(self.group))
+
+    def _give_up(self, keys: Iterable[SegmentKey], state: GroupState) -> None:
+        """Drop what is not this reader's any more in `state`, whatever an older state says."""
+        self._gave_up = max(self._gave_up, state.generation)
+        self._drop(keys)
 
     def _drop(self, keys: Iterable[SegmentKey]) -> None:
         gone = set(keys)
