@@ -1,9 +1,9 @@
 """The demo's run: one stream's whole life, with writers, a handler and scales at the same time.
 
-A producer deals the rows out to several writers, all rows of a key to the same one. A reader of the whole
-stream feeds a handler that keeps the order of each key. When a quarter, a half and three quarters of the
-rows are dealt out the stream scales, while it is written and read. Then it is truncated to where the
-reader stands, sealed, read to its sealed end, and deleted.
+A producer deals the rows out to several writers, all rows of a key to the same one. A processor calls a
+handler for each, in the order of its key. When a quarter, a half and three quarters of the rows are dealt
+out the stream scales, while it is written and processed. Then it is truncated to where the processor
+stands, sealed, processed to its sealed end, and deleted.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from eventproc.cli.demo_ledger import ROW_HEADER, Ledger
 from eventproc.cli.demo_rows import CsvRows
 from eventproc.cli.signals import Ending
-from eventproc.processors import KeyedWorkers
+from eventproc.groups import delete_group, describe_group
+from eventproc.processors import App, RetryPolicy
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
 from eventproc.store.clock import SystemClock, new_id
+from eventproc.store.database import Tx
+from eventproc.store.model.cuts import NOT_REACHED, StreamCut
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.model.policies import ScalingPolicy
-from eventproc.streams import Stream, StreamReader
+from eventproc.streams import Stream
 
 WRITERS: Final = 4
 """Writers at the same time; with more, each send carries less."""
@@ -38,6 +41,9 @@ WORKERS: Final = 100
 
 CHUNK_ROWS_MAX: Final = 500
 """Rows dealt out between two scheduling points: about 2 ms."""
+
+SHOW_MS: Final = 100
+"""Pause between two looks at how far it is, for who watches."""
 
 _Rows = list[tuple[bytes, str, int]]
 """Rows as payload, key, and number in the file."""
@@ -79,7 +85,7 @@ async def run(
         await system.create_scope(scope)
         try:
             stream = await system.create_stream(f"{scope}/rows", scaling=ScalingPolicy.fixed(2))
-            return await ending.of(_Run(rows, ledger, stream, show).run())
+            return await ending.of(_Run(rows, ledger, system, stream, show).run())
         finally:
             with anyio.CancelScope(shield=True):
                 await _clear(system, scope)
@@ -96,11 +102,18 @@ class _Run:
     """One run; `_scaled` is set when no scale is under way."""
 
     def __init__(
-        self, rows: CsvRows, ledger: Ledger, stream: Stream, show: Callable[[int, str], None]
+        self,
+        rows: CsvRows,
+        ledger: Ledger,
+        system: Eventproc,
+        stream: Stream,
+        show: Callable[[int, str], None],
     ) -> None:
         self._rows = rows
         self._ledger = ledger
+        self._system = system
         self._stream = stream
+        self._group = f"{stream.name}-processed"
         self._show = show
         self._written = 0
         self._epochs = 1
@@ -108,13 +121,26 @@ class _Run:
         self._scaled.set()
 
     async def run(self) -> Report:
-        reader = self._stream.reader()
-        async with reader, anyio.create_task_group() as tasks:
-            tasks.start_soon(self._process, reader)
+        app = App()
+        app.add(
+            self._ledger.handle,
+            self._stream.name,
+            group=self._group,
+            order="key",
+            concurrency=WORKERS,
+            retry=RetryPolicy(attempts=1),
+            on_failure="stop",
+        )
+        async with self._system.run(app) as running, anyio.create_task_group() as tasks:
+            tasks.start_soon(running.wait)  # ends all of this when the handler fails
+            tasks.start_soon(self._tell)
             await self._write()
             self._epochs = (await self._stream.describe()).epoch + 1
-            await self._stream.truncate(reader.cut())
-            await self._stream.seal()  # ends the reader, once it has read everything
+            await self._stream.truncate(await self._system.db.read(self._processed))
+            await self._stream.seal()
+            await running.wait_idle()
+            tasks.cancel_scope.cancel()
+        await self._system.db.write(lambda tx: delete_group(tx, self._group))
         await self._stream.delete()
         return Report(
             written=self._written,
@@ -124,13 +150,20 @@ class _Run:
             epochs=self._epochs,
         )
 
-    async def _process(self, reader: StreamReader) -> None:
-        async with KeyedWorkers(self._ledger.handle, workers=WORKERS) as workers:
-            async for batch in reader.batches():
-                await workers.put((event.key, event) for event in batch)
-                self._show(
-                    self._ledger.processed, f"{self._written:,} written, {self._ledger.processed:,} processed"
-                )
+    def _processed(self, tx: Tx) -> StreamCut:
+        """Return the cut up to which everything is processed."""
+        offsets = {
+            each.segment: NOT_REACHED if each.waiting else each.offset
+            for each in describe_group(tx, self._group).segments
+            if each.reached
+        }
+        return StreamCut(self._stream.name, self._stream.stream_id, offsets)
+
+    async def _tell(self) -> None:
+        while True:
+            await anyio.sleep(SHOW_MS / 1000)
+            processed = self._ledger.processed
+            self._show(processed, f"{self._written:,} written, {processed:,} processed")
 
     async def _write(self) -> None:
         """Deal all rows out, and return when they are durable and no scale is under way."""

@@ -13,7 +13,6 @@ from eventproc.processors.describe import (
     pause_processor,
 )
 from eventproc.processors.errors import HandlerStuck, HandlerTimeout, NotOfProcessor, ProcessorFailed
-from eventproc.processors.keyed import KeyedWorkers
 from eventproc.processors.options import Directive, Failure, RetryPolicy
 from eventproc.processors.running import GRACE_MS, Running, run_app
 from eventproc.processors.status import ProcessorState, ProcessorStatus
@@ -29,7 +28,6 @@ __all__ = [
     "Failure",
     "HandlerStuck",
     "HandlerTimeout",
-    "KeyedWorkers",
     "NotOfProcessor",
     "ProcessorDescription",
     "ProcessorFailed",
