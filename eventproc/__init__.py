@@ -11,6 +11,7 @@ from eventproc._version import __version__
 TYPE_CHECKING = False  # type checkers know the name; the module that has it costs more than all of this one
 if TYPE_CHECKING:
     from eventproc.blocking import open_blocking
+    from eventproc.groups import GroupReader, ReaderGroup
     from eventproc.processors import (
         App,
         AppTx,
@@ -52,11 +53,13 @@ _WHERE = {
     "EventprocError": "eventproc.store.model.errors",
     "Failure": "eventproc.processors",
     "Fenced": "eventproc.store.model.errors",
+    "GroupReader": "eventproc.groups",
     "NewEvent": "eventproc.streams",
     "NotFound": "eventproc.store.model.errors",
     "ProcessorDescription": "eventproc.processors",
     "ProcessorFailed": "eventproc.processors",
     "ProcessorStatus": "eventproc.processors",
+    "ReaderGroup": "eventproc.groups",
     "Rejected": "eventproc.store.model.errors",
     "RetryPolicy": "eventproc.processors",
     "Retryable": "eventproc.store.model.errors",
@@ -84,11 +87,13 @@ __all__ = [
     "EventprocError",
     "Failure",
     "Fenced",
+    "GroupReader",
     "NewEvent",
     "NotFound",
     "ProcessorDescription",
     "ProcessorFailed",
     "ProcessorStatus",
+    "ReaderGroup",
     "Rejected",
     "RetryPolicy",
     "Retryable",

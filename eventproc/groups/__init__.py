@@ -15,11 +15,14 @@ from eventproc.groups.change import (
     set_paused,
 )
 from eventproc.groups.describe import GroupDescription, MemberDescription, SegmentLag, describe_group
+from eventproc.groups.group import ReaderGroup
 from eventproc.groups.keys import Assigned, GroupStream, SegmentKey
 from eventproc.groups.member import join
 from eventproc.groups.membership import Membership
 from eventproc.groups.openings import GroupEnd, GroupStart
-from eventproc.groups.options import GroupOptions
+from eventproc.groups.operations import GroupCheckpoint
+from eventproc.groups.options import GroupOptions, TruncatedPolicy
+from eventproc.groups.reader import GroupReader
 from eventproc.groups.table import GROUP, Group, folded_state, watch_group
 
 __all__ = [
@@ -28,15 +31,19 @@ __all__ = [
     "READERS",
     "Assigned",
     "Group",
+    "GroupCheckpoint",
     "GroupDescription",
     "GroupEnd",
     "GroupOptions",
+    "GroupReader",
     "GroupStart",
     "GroupStream",
     "MemberDescription",
     "Membership",
+    "ReaderGroup",
     "SegmentKey",
     "SegmentLag",
+    "TruncatedPolicy",
     "add_stream",
     "delete_group",
     "describe_group",

@@ -61,7 +61,11 @@ class SegmentLag:
 
 @attrs.frozen
 class GroupDescription:
-    """A group, of one moment. replaced: names of its streams that were deleted; the group must be reset."""
+    """A group, of one moment.
+
+    replaced: names of its streams that were deleted; the group must be reset. lost_events: how many were truncated
+    before they were read. checkpoints_started: names of those under way.
+    """
 
     name: str
     kind: str
@@ -72,6 +76,8 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
     segments: tuple[SegmentLag, ...]
     replaced: tuple[str, ...]
+    lost_events: int
+    checkpoints_started: tuple[str, ...]
 
     @property
     def events(self) -> int:
@@ -113,6 +119,8 @@ def describe_group(tx: Tx, name: str) -> GroupDescription:
         members=tuple(_members(tx, name, state)),
         segments=tuple(segments),
         replaced=tuple(replaced),
+        lost_events=state.lost_events,
+        checkpoints_started=tuple(each.name for each in state.started),
     )
 
 

@@ -41,8 +41,8 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 
 CHECKPOINTS_KEPT: Final = 8
-"""Complete checkpoints that a group remembers, to be reset to. Each is a position in every segment: more is memory,
-in every reader and in every snapshot of the log."""
+"""Complete checkpoints that a group remembers, to be reset to, beside the last automatic one. Each is a position in
+every segment: more is memory, in every reader and in every snapshot of the log."""
 
 
 @attrs.frozen
@@ -346,9 +346,11 @@ def _settle_checkpoints(state: GroupState) -> GroupState:
     if not done:
         return state
     names = {each.name for each in done}
-    kept = (*(each for each in state.checkpoints if each.name not in names), *done)
+    complete = [*(each for each in state.checkpoints if each.name not in names), *done]
+    automatic = [each.name for each in complete if each.automatic][:-1]
+    named = [each.name for each in complete if not each.automatic][:-CHECKPOINTS_KEPT]
     return attrs.evolve(
         state,
         started=tuple(each for each in state.started if each.pending),
-        checkpoints=kept[-CHECKPOINTS_KEPT:],
+        checkpoints=tuple(each for each in complete if each.name not in {*automatic, *named}),
     )

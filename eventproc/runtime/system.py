@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import cast
 
 from eventproc.cluster import run_host
 from eventproc.cluster.joiner import join_tiny_extents
+from eventproc.groups import (
+    READERS,
+    Group,
+    GroupEnd,
+    GroupOptions,
+    GroupStart,
+    ReaderGroup,
+    TruncatedPolicy,
+    ensure_group,
+    get_group,
+    group_name,
+    list_groups,
+)
 from eventproc.processors import (
     GRACE_MS,
     App,
@@ -110,6 +124,45 @@ class Eventproc:
             text_of("scope", scope)
         return await self._db.read(lambda tx: list_streams(tx, scope))
 
+    async def create_reader_group(
+        self,
+        name: str,
+        streams: Sequence[str],
+        *,
+        start: GroupStart = "head",
+        until: GroupEnd = None,
+        lease_ms: int | None = None,
+        checkpoint_ms: int | None = None,
+        on_truncated: TruncatedPolicy = "earliest",
+    ) -> ReaderGroup:
+        """Make a group of readers that share `streams`, and return its handle; one that is there and equal is fine.
+
+        name: "scope/group", or "group" in the scope of the first stream. start, until: where it begins and ends; only
+        looked at when it is made. lease_ms: longest silence of a reader before it counts as hung; None: only the dead
+        are given up. checkpoint_ms: pause between checkpoints that nobody asks for. on_truncated: where to go on when
+        what was not read is gone. Raises NotFound, AlreadyExists (with other streams or options),
+        GroupStreamReplaced, InvalidArgument, InvalidCut, Truncated.
+        """
+        options = GroupOptions(lease_ms=lease_ms, checkpoint_ms=checkpoint_ms, on_truncated=on_truncated)
+        full = group_name(name, streams)
+        make = partial(
+            ensure_group, name=full, streams=streams, start=start, until=until, kind=READERS, options=options
+        )
+        await self._db.write(make)
+        return ReaderGroup(self._db, full)
+
+    async def reader_group(self, name: str) -> ReaderGroup:
+        """Return the handle of a group, "scope/group". Raises NotFound, InvalidArgument."""
+        full = group_name(name)
+        await self._db.read(partial(get_group, name=full))
+        return ReaderGroup(self._db, full)
+
+    async def reader_groups(self, scope: str | None = None) -> list[Group]:
+        """Return the groups of a scope, or of all, those of processors included, by name."""
+        if scope is not None:
+            text_of("scope", scope)
+        return await self._db.read(partial(list_groups, scope=scope))
+
     async def submit(
         self,
         request: AnyRequest,
@@ -145,6 +198,10 @@ class Eventproc:
         """Return a request once it is done or rejected, whoever runs it. Raises NotFound, StillPending."""
         return await perform.wait(self._db, request_id, timeout_ms=timeout_ms)
 
+    def dead_letters(self, group: str) -> DeadLetters:
+        """Return the dead letters of the processors' group `group`, "scope/group". Raises InvalidArgument."""
+        return DeadLetters(self._db, group)
+
     def run(self, app: App, *, grace_ms: int = GRACE_MS) -> AbstractAsyncContextManager[Running]:
         """Run the app's processors while the block does: `async with ep.run(app) as running:`.
 
@@ -178,10 +235,6 @@ class Eventproc:
         """Take back `pause_processor`. Raises NotFound, NotOfProcessor."""
         text_of("group", group)
         await self._db.write(lambda tx: pause_processor(tx, group, paused=False))
-
-    def dead_letters(self, group: str) -> DeadLetters:
-        """Return the dead letters of the processors' group `group`, "scope/group". Raises InvalidArgument."""
-        return DeadLetters(self._db, group)
 
 
 @asynccontextmanager

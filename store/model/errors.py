@@ -14,10 +14,12 @@ from eventproc.store.model.advice import Fenced as Fenced
 from eventproc.store.model.advice import Rejected as Rejected
 from eventproc.store.model.advice import Retryable as Retryable
 from eventproc.store.model.advice import error as error
+from eventproc.store.model.group_errors import CheckpointPending as CheckpointPending
 from eventproc.store.model.group_errors import GroupStreamReplaced as GroupStreamReplaced
 from eventproc.store.model.group_errors import ReaderFenced as ReaderFenced
 from eventproc.store.model.group_errors import ReaderOnline as ReaderOnline
 from eventproc.store.model.group_errors import SegmentFenced as SegmentFenced
+from eventproc.store.model.group_errors import TooManyCheckpoints as TooManyCheckpoints
 
 
 @error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventproc.store.model.advice import Fenced, Rejected, error
+from eventproc.store.model.advice import Fenced, Rejected, Retryable, error
 
 
 @error
@@ -34,6 +34,32 @@ class GroupStreamReplaced(Rejected):
         return (
             f"{self.group} reads stream {self.stream_id} of {self.stream}, which was deleted; the name {now}. "
             f"Reset the group by name to go on (`eventproc group reset {self.group}`)"
+        )
+
+
+@error
+class TooManyCheckpoints(Rejected):
+    """As many checkpoints of the group are under way as may be at once."""
+
+    group: str
+    outstanding: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.group}: checkpoints {', '.join(self.outstanding)} are under way; wait for one of them"
+
+
+@error
+class CheckpointPending(Retryable):
+    """The wait ended before every reader had said where it stands; the checkpoint goes on."""
+
+    group: str
+    checkpoint: str
+    waited_ms: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.group}: checkpoint {self.checkpoint} is not complete after {self.waited_ms / 1000:.1f} s; "
+            f"it goes on. Readers pass it when they ask for their next event"
         )
 
 

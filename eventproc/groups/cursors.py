@@ -1,0 +1,135 @@
+"""How far a group reader is in each segment that it owns: what it took, handed out, finished, and made durable.
+
+Pure: no await, no I/O. Of each segment, in bytes: saved <= finished <= handed out <= taken, where what is *finished*
+is a prefix, and perhaps ranges beyond it that a processor of the same group finished before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import attrs
+
+from eventproc.groups.keys import Assigned, SegmentKey
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.progress import Progress
+from eventproc.store.segments import Run
+
+
+@attrs.define(eq=False)
+class Cursor:
+    """One owned segment. taken: offset to read on from. ended: nothing lies behind `taken`, for ever."""
+
+    assigned: Assigned
+    finished: Progress
+    saved: Progress
+    taken: int
+    ended: bool = False
+
+    @property
+    def key(self) -> SegmentKey:
+        """What names it within the group."""
+        return self.assigned.key
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it was processed to its end."""
+        return self.ended and self.finished.offset >= self.taken
+
+
+@attrs.define(eq=False)
+class Handing:
+    """A run whose events are being handed out: `count` of them were, and the first `done` are finished."""
+
+    cursor: Cursor
+    run: Run
+    count: int = 0
+    done: int = 0
+
+    @property
+    def end(self) -> int:
+        """Where the last event that was handed out ends."""
+        return self.run.end_of(self.count)
+
+    def settle(self) -> None:
+        """Note what is finished with the cursor."""
+        if self.done:
+            end = self.run.end_of(self.done)
+            self.cursor.finished = self.cursor.finished.finish(self.run.first_number, self.done, end)
+
+
+class Cursors:
+    """The segments that a reader owns, in the order in which they should be read from."""
+
+    def __init__(self) -> None:
+        self._cursors: dict[SegmentKey, Cursor] = {}
+
+    def __iter__(self) -> Iterator[Cursor]:
+        return iter(self._cursors.values())
+
+    def __contains__(self, cursor: Cursor) -> bool:
+        return self._cursors.get(cursor.key) is cursor
+
+    def find(self, key: SegmentKey) -> Cursor | None:
+        """Return the cursor of an owned segment."""
+        return self._cursors.get(key)
+
+    def follow(self, owned: Mapping[SegmentKey, Assigned]) -> bool:
+        """Drop what is not owned any more, or under another epoch; add what is new. Return whether any is new."""
+        kept = {key: cursor for key, cursor in self._cursors.items() if owned.get(key) is cursor.assigned}
+        new = [each for key, each in owned.items() if key not in kept]
+        self._cursors = kept
+        for each in new:
+            self._cursors[each.key] = Cursor(each, each.progress, each.progress, each.progress.offset)
+        return bool(new)
+
+    def drop(self, keys: Iterable[SegmentKey]) -> None:
+        """Forget segments."""
+        for key in list(keys):
+            self._cursors.pop(key, None)
+
+    def rewind(self) -> None:
+        """Take anew what was taken and not finished."""
+        for cursor in self:
+            cursor.taken, cursor.ended = cursor.finished.offset, False
+
+    def take(self, stream_id: int, runs: Iterable[Run]) -> list[Handing]:
+        """Note that `runs` were taken, and return what of them is to be handed out. Those taken from come last."""
+        handings: list[Handing] = []
+        for run in runs:
+            cursor = self._cursors.pop((stream_id, run.segment))
+            assert run.start == cursor.taken, f"a run begins at {run.start}, and {cursor.taken} comes next"
+            cursor.taken = run.end
+            self._cursors[cursor.key] = cursor
+            handings += (Handing(cursor, part) for part in unfinished(run, cursor.finished))
+        return handings
+
+    def end(self, stream_id: int, segments: Iterable[SegmentId]) -> None:
+        """Note that nothing lies behind what was taken of the segments."""
+        for segment in segments:
+            self._cursors[stream_id, segment].ended = True
+
+    def unsaved(self) -> dict[SegmentKey, Progress]:
+        """Return the progress that is not durable."""
+        return {each.key: each.finished for each in self if each.finished != each.saved}
+
+    def done(self) -> list[Cursor]:
+        """Return the segments that were processed to their ends."""
+        return [each for each in self if each.is_done]
+
+
+def unfinished(run: Run, progress: Progress) -> list[Run]:
+    """Return the parts of the run that are not finished; the run itself, almost always."""
+    beyond = [(low, high, end) for low, high, end in progress.finished if high > run.first_number]
+    parts: list[Run] = []
+    rest = run
+    for low, high, end in beyond:
+        if low >= rest.first_number + len(rest):
+            break
+        if low > rest.first_number:
+            before, rest = rest.split(rest.end_of(low - rest.first_number))
+            parts.append(before)
+        if high >= rest.first_number + len(rest):
+            return parts
+        _, rest = rest.split(end)
+    return [*parts, rest]

@@ -1,0 +1,82 @@
+"""A group's position as stream cuts: what lies before them is finished, so a stream may be truncated there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from eventproc.groups.keys import GroupStream, SegmentKey
+from eventproc.groups.state import Checkpoint, GroupState
+from eventproc.groups.table import GROUP, folded_state, progress_by_segment
+from eventproc.store.catalog import StoredHistory, get_stream, tail_offsets
+from eventproc.store.database import Tx
+from eventproc.store.model.cuts import NOT_REACHED, StreamCut
+from eventproc.store.model.history import History, find_segment
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ranges import KeyRange
+from eventproc.store.model.states import StreamState
+from eventproc.store.records import get
+
+
+def group_cuts(tx: Tx, name: str) -> dict[str, StreamCut]:
+    """Return where the group stands durably in each of its streams. Raises NotFound, StreamReplaced.
+
+    Whatever happens, it never reads again what lies before: the streams may be truncated there.
+    """
+    state = folded_state(tx, get(tx, GROUP, name).value).state
+    offsets = {key: progress.offset for key, progress in progress_by_segment(tx, name).items()}
+    return _cuts(tx, state, offsets, state.waiting.keys())
+
+
+def checkpoint_cuts(tx: Tx, state: GroupState, checkpoint: Checkpoint) -> dict[str, StreamCut]:
+    """Return the position that a complete checkpoint holds. Raises StreamReplaced."""
+    offsets = {key: progress.offset for key, progress in checkpoint.positions}
+    return _cuts(tx, state, offsets, checkpoint.waiting)
+
+
+def _cuts(
+    tx: Tx, state: GroupState, offsets: Mapping[SegmentKey, int], waiting: Collection[SegmentKey]
+) -> dict[str, StreamCut]:
+    return {stream.name: _cut(tx, stream, state, offsets, waiting) for stream in state.streams}
+
+
+def _cut(
+    tx: Tx,
+    where: GroupStream,
+    state: GroupState,
+    offsets: Mapping[SegmentKey, int],
+    waiting: Collection[SegmentKey],
+) -> StreamCut:
+    stream = get_stream(tx, where.name, stream_id=where.stream_id).value
+    own = {
+        segment: offset for (stream_id, segment), offset in offsets.items() if stream_id == where.stream_id
+    }
+    own |= {segment: NOT_REACHED for stream_id, segment in waiting if stream_id == where.stream_id}
+    ends = {segment: offset for (stream_id, segment), offset in state.ends if stream_id == where.stream_id}
+    if not ends and stream.state is StreamState.SEALED:
+        ends = tail_offsets(tx, stream)
+    history = StoredHistory(tx, stream)
+    return StreamCut(where.name, where.stream_id, own | _ended(own, ends, history))
+
+
+def _ended(
+    own: Mapping[SegmentId, int], ends: Mapping[SegmentId, int], history: History
+) -> dict[SegmentId, int]:
+    """Return the segments in which the group has come to its end, or that it will not open because it has nearby."""
+    found: dict[SegmentId, int] = {}
+    for segment in ends.keys() - own.keys():
+        key_range = find_segment(history, segment).range
+        before = [find_segment(history, each).range for each in own if each < segment]
+        overlapping = [each for each in before if each.overlaps(key_range)]
+        if not overlapping:
+            found[segment] = ends[segment]
+        elif not _cover(overlapping, key_range):
+            found[segment] = NOT_REACHED
+    return found
+
+
+def _cover(ranges: list[KeyRange], whole: KeyRange) -> bool:
+    point = whole.low
+    for each in sorted(ranges):
+        if each.low <= point < each.high:
+            point = each.high
+    return point >= whole.high

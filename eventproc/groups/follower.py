@@ -1,0 +1,255 @@
+"""What a group reader does with the database: follow the group, take events, make progress durable, go on.
+
+All of it is awaited by one task, the reader's, except that a second one saves every second what is finished.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Final
+
+import anyio
+
+from eventproc.groups.change import verify_streams
+from eventproc.groups.cursors import Cursor, Cursors, Handing
+from eventproc.groups.keys import GroupStream, SegmentKey
+from eventproc.groups.limits import Limits
+from eventproc.groups.member import GroupMember
+from eventproc.groups.presence import BEATS_A_LEASE
+from eventproc.groups.skip import skip
+from eventproc.groups.table import GROUP, topic_of
+from eventproc.store.database import Database, Subscription, Tx
+from eventproc.store.model.errors import EventprocError, NotFound, SegmentFenced, StreamReplaced, Truncated
+from eventproc.store.model.ids import SegmentId, parse_segment
+from eventproc.store.model.progress import Progress
+from eventproc.store.records import get
+from eventproc.streams.fetch import Limit, watch_stream
+from eventproc.streams.pull import Puller
+
+LOG = logging.getLogger("eventproc.groups")
+
+SAVE_MS: Final = 1_000
+"""How long what is finished waits to be made durable. Each time costs one write of a row for each segment that moved;
+lower repeats less after a death."""
+
+SAVE_EVENTS: Final = 1_000
+"""Events of one segment that may be finished and not durable, for readers faster than one a millisecond."""
+
+
+class Follower:
+    """A reader's part in its group.
+
+    waiting: runs that were taken and not begun. handing: those begun. stale: the group changed. turn: held by who
+    follows the group or takes events.
+    """
+
+    def __init__(self, db: Database, member: GroupMember, changes: Subscription, stack: ExitStack) -> None:
+        """changes: active as long as this is used. stack: closes what is opened for single streams."""
+        self.cursors = Cursors()
+        self.waiting: deque[Handing] = deque()
+        self.handing: list[Handing] = []
+        self.stale = True
+        self._db = db
+        self._member = member
+        self._changes = changes
+        self._stack = stack
+        self._pullers: dict[int, Puller] = {}
+        self.turn = anyio.Lock()
+        self._saving = anyio.Lock()
+        self._finished = anyio.Event()
+
+    async def follow(self) -> None:
+        """Do what the group decided since: give away what is due to others, take what is due to this reader."""
+        while self.stale:
+            self.stale = False
+            await self.save(complete=False)  # a checkpoint that is asked for holds what is durable
+            await self._member.refresh()
+            self._adopt()
+            surplus = self._member.surplus
+            if surplus:
+                await self.save()
+                async with self._saving:
+                    await self._member.release(surplus)
+                self._adopt()
+
+    def _adopt(self) -> None:
+        self.cursors.follow(self._member.owned)
+        self.waiting = deque(each for each in self.waiting if each.cursor in self.cursors)
+        self.handing = [each for each in self.handing if each.cursor in self.cursors]
+        for stream in self._member.state.streams:
+            if stream.stream_id not in self._pullers:
+                puller = Puller(self._db, stream.name, stream.stream_id)
+                self._pullers[stream.stream_id] = self._stack.enter_context(puller)
+                self._changes.add(watch_stream(stream.stream_id))
+
+    @property
+    def events_unsaved(self) -> int:
+        """How many events are finished and not durable, those beyond a prefix not counted."""
+        return sum(each.finished.number - each.saved.number for each in self.cursors)
+
+    def finish(self) -> None:
+        """All that was handed out is finished; what is being handed out may go on."""
+        for each in self.handing:
+            each.done = each.count
+            each.settle()
+            self.mark()
+
+    def mark(self) -> None:
+        """Something is finished that is not durable."""
+        if not self._finished.is_set():
+            self._finished.set()
+
+    def rewind(self) -> None:
+        """Take anew what was taken and not handed out."""
+        self.waiting.clear()
+        self.handing.clear()
+        self.cursors.rewind()
+
+    async def take(self, limits: Limits | None) -> None:
+        """Take what comes next into `waiting`, if anything does; note which segments end."""
+        for stream in self._member.state.streams:
+            wanted = self._wanted(stream.stream_id, limits)
+            if wanted:
+                await self._take(stream, wanted)
+
+    async def _take(self, stream: GroupStream, wanted: Mapping[SegmentId, Limit]) -> None:
+        try:
+            found = await self._pullers[stream.stream_id].pull(wanted)
+        except Truncated as why:
+            await self._skip(stream, why)
+            return
+        except StreamReplaced:
+            await self._db.read(lambda tx: verify_streams(tx, get(tx, GROUP, self._member.group).value))
+            raise
+        self.waiting += self.cursors.take(stream.stream_id, found.runs)
+        self.cursors.end(stream.stream_id, found.ended)
+
+    def _wanted(self, stream_id: int, limits: Limits | None) -> dict[SegmentId, Limit]:
+        wanted: dict[SegmentId, Limit] = {}
+        if self._member.paused:
+            return wanted
+        ends = self._member.state.end_offsets
+        for cursor in self.cursors:
+            if cursor.key[0] != stream_id or cursor.ended:
+                continue
+            end = ends.get(cursor.key)
+            if end is not None and cursor.taken >= end:
+                cursor.ended = True
+                continue
+            bounds = [
+                bound
+                for bound in (end, None if limits is None else limits.of(cursor.key))
+                if bound is not None
+            ]
+            limit = min(bounds, default=None)
+            if limit is None or cursor.taken < limit:
+                wanted[cursor.key[1]] = cursor.taken, limit
+        return wanted
+
+    async def _skip(self, stream: GroupStream, why: EventprocError) -> None:
+        """Go on behind what was truncated before it was read, as the group says; raise `why` if it says "error"."""
+        policy = self._member.options.on_truncated
+        if policy == "error":
+            raise why
+        await self.save(complete=False)
+        lost = await self._db.write(partial(skip, name=self._member.group, stream=stream, policy=policy))
+        where = "tail" if policy == "latest" else "head"
+        LOG.warning("%s: %s; going on at the %s, %d events were lost", self._member.group, why, where, lost)
+        self.stale = True
+
+    async def complete(self) -> None:
+        """Save, and open what follows segments that were processed to their ends."""
+        try:
+            await self.save()
+        except NotFound as why:  # truncated since, and forgotten: nobody knows what took over
+            for stream in self._member.state.streams:
+                if any(cursor.key[0] == stream.stream_id for cursor in self.cursors.done()):
+                    await self._skip(stream, why)
+
+    async def save(self, *, complete: bool = True) -> None:
+        """Make durable what is finished. complete: and open what follows what was processed to its end."""
+        async with self._saving:
+            for each in self.handing:
+                each.settle()
+            while True:
+                moved, done = self.cursors.unsaved(), self.cursors.done() if complete else []
+                if not moved and not done:
+                    return
+                try:
+                    await self._db.write(partial(self._write, moved=moved, done=done))
+                except SegmentFenced as fenced:
+                    # Expired or reset: the group says what comes now. The others are still this reader's.
+                    self._lose([(fenced.stream_id, parse_segment(fenced.segment))])
+                    continue
+                for key, progress in moved.items():
+                    if (cursor := self.cursors.find(key)) is not None:
+                        cursor.saved = progress
+                if done:
+                    self._lose([cursor.key for cursor in done])
+
+    def _write(self, tx: Tx, moved: Mapping[SegmentKey, Progress], done: Iterable[Cursor]) -> None:
+        self._member.move(tx, moved)
+        for cursor in done:
+            self._member.complete(tx, cursor.key)
+
+    def _lose(self, keys: Iterable[SegmentKey]) -> None:
+        """Forget segments that are not this reader's any more."""
+        self.cursors.drop(keys)
+        self.waiting = deque(each for each in self.waiting if each.cursor in self.cursors)
+        self.stale = True
+
+    async def wait(self) -> None:
+        """Return when there may be more events, or the group changed."""
+        if not self.stale:
+            await self._changes.wait()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no event is in the hands of the user."""
+        return all(each.done == each.count for each in self.handing)
+
+    async def watch_group(self) -> None:
+        """Note that the group changed, and follow it while the user has no event in hand; until cancelled."""
+        while True:
+            await self._member.wait_change(beat=False)
+            self._wake()
+            if self.is_idle:
+                async with self.turn:
+                    if self.is_idle:
+                        await self._follow_alone()
+
+    async def _follow_alone(self) -> None:
+        try:
+            await self.follow()
+        except EventprocError as why:  # the reader's own task will meet it too
+            LOG.info("%s: %s", self._member.group, why)
+            self.stale = True
+
+    async def keep_time(self) -> None:
+        """Let the reader look at its group as often as a lease, or automatic checkpoints, ask for; until cancelled."""
+        options = self._member.options
+        pauses = [options.checkpoint_ms, options.lease_ms and options.lease_ms // BEATS_A_LEASE]
+        pause_ms = min((each for each in pauses if each), default=None)
+        while pause_ms is not None:
+            await anyio.sleep(pause_ms / 1000)
+            self._wake()
+
+    async def save_often(self) -> None:
+        """Save a second after something was finished; until cancelled."""
+        while True:
+            await self._finished.wait()
+            await anyio.sleep(SAVE_MS / 1000)
+            self._finished = anyio.Event()
+            try:
+                await self.save(complete=False)
+            except EventprocError as why:  # the reader's own task will meet it too
+                LOG.warning("%s: progress could not be saved: %s", self._member.group, why)
+                self.mark()
+
+    def _wake(self) -> None:
+        self.stale = True
+        self._changes.notify(topic_of(self._member.group))

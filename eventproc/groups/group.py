@@ -1,0 +1,128 @@
+"""The handle of a reader group: everything that can be done with one, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TypeVar, overload
+
+import anyio
+
+from eventproc.groups.change import delete_group, get_group
+from eventproc.groups.cuts import group_cuts
+from eventproc.groups.describe import GroupDescription, describe_group
+from eventproc.groups.openings import GroupStart
+from eventproc.groups.operations import (
+    GroupCheckpoint,
+    find_checkpoint,
+    list_checkpoints,
+    reader_offline,
+    reset_group,
+    start_checkpoint,
+)
+from eventproc.groups.reader import GroupReader
+from eventproc.groups.table import Group, watch_group
+from eventproc.store.clock import new_id
+from eventproc.store.database import Database
+from eventproc.store.model.arguments import text_of
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.errors import CheckpointPending
+from eventproc.store.model.ids import SegmentId
+from eventproc.streams.codec import codec_for
+
+P = TypeVar("P")
+
+CHECKPOINT_WAIT_MS = 30_000
+"""How long `checkpoint` waits unless told otherwise: a reader says where it stands when it asks for its next event."""
+
+
+class ReaderGroup:
+    """A group of readers that share streams. Made by `create_reader_group` and `reader_group`."""
+
+    def __init__(self, db: Database, name: str) -> None:
+        self._db = db
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<ReaderGroup {self.name}>"
+
+    @overload
+    def reader(self, reader: str) -> GroupReader[bytes]: ...
+    @overload
+    def reader(self, reader: str, *, kind: type[P]) -> GroupReader[P]: ...
+    def reader(self, reader: str, *, kind: type[P] | None = None) -> GroupReader[P] | GroupReader[bytes]:
+        """Return a reader of the group, to be used in `async with`.
+
+        reader: its id, unique among those online; a dead one's is taken over. kind: type of the payloads, as for
+        `Stream.reader`. Entering raises ReaderOnline, NotFound, GroupStreamReplaced.
+        """
+        if kind is None:
+            return GroupReader[bytes](self._db, self.name, reader)
+        return GroupReader[P](self._db, self.name, reader, decode=codec_for(kind).decode)
+
+    async def describe(self) -> GroupDescription:
+        """Return who reads what, how far, and what is left, in events and bytes. Raises NotFound."""
+        return await self._db.read(partial(describe_group, name=self.name))
+
+    async def record(self) -> Group:
+        """Return the group's streams, options and generation. Raises NotFound."""
+        return await self._db.read(partial(get_group, name=self.name))
+
+    async def cuts(self) -> dict[str, StreamCut]:
+        """Return where the group stands durably in each stream: it may be truncated there, whoever dies.
+
+        Raises NotFound, StreamReplaced.
+        """
+        return await self._db.read(partial(group_cuts, name=self.name))
+
+    async def checkpoint(
+        self, name: str | None = None, *, timeout_ms: int = CHECKPOINT_WAIT_MS
+    ) -> GroupCheckpoint:
+        """Let every reader say where it stands, and return that once all have. Without readers: at once.
+
+        A reader says it between two events. One that leaves or dies meanwhile is not waited for. name: a new one
+        unless given; one under way by that name is joined. Raises TooManyCheckpoints, CheckpointPending (it goes on),
+        NotFound (also when a reset dropped it).
+        """
+        chosen = f"checkpoint-{new_id(self._db.clock)}" if name is None else text_of("checkpoint", name)
+        await self._db.write(partial(start_checkpoint, group=self.name, name=chosen))
+        with self._db.subscribe([watch_group(self.name)]) as changes, anyio.move_on_after(timeout_ms / 1000):
+            while True:
+                found = await self._db.read(partial(find_checkpoint, group=self.name, name=chosen))
+                if found is not None:
+                    return found
+                await changes.wait()
+        raise CheckpointPending(group=self.name, checkpoint=chosen, waited_ms=timeout_ms)
+
+    async def checkpoints(self) -> list[GroupCheckpoint]:
+        """Return the complete checkpoints that are kept, oldest first, automatic ones included."""
+        return await self._db.read(partial(list_checkpoints, group=self.name))
+
+    async def reset(
+        self,
+        start: GroupStart = "head",
+        *,
+        checkpoint: str | None = None,
+        streams: Sequence[str] | None = None,
+    ) -> None:
+        """Begin anew at `start`, or at a checkpoint by its name; readers that are online go on there.
+
+        Streams are found by name, also when they were deleted and made again; streams: others from now on. Raises
+        NotFound, InvalidArgument, InvalidCut, Truncated.
+        """
+        step = partial(reset_group, group=self.name, start=start, checkpoint=checkpoint, streams=streams)
+        await self._db.write(step)
+
+    async def reader_offline(
+        self, reader: str, position: Mapping[str, Mapping[SegmentId, int]] | None = None
+    ) -> None:
+        """Declare a reader dead; what it owned goes to others at `position`, or at its last durable progress.
+
+        position: as `GroupReader.position` gives it. Raises NotFound, InvalidArgument, InvalidCut.
+        """
+        step = partial(reader_offline, group=self.name, reader=reader, position=position)
+        await self._db.write(step)
+
+    async def delete(self) -> None:
+        """Remove the group and its progress; its readers are fenced. Raises NotFound."""
+        await self._db.write(partial(delete_group, name=self.name))

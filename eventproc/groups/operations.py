@@ -1,0 +1,141 @@
+"""What people do to a group that readers are at work on: checkpoints, reset, a reader declared offline; within a tx."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from eventproc.groups.change import verify_streams
+from eventproc.groups.cuts import checkpoint_cuts
+from eventproc.groups.keys import SegmentKey
+from eventproc.groups.openings import GroupStart, openings_of
+from eventproc.groups.state import Checkpoint, GroupState
+from eventproc.groups.table import GROUP, change, folded_state, positions_of
+from eventproc.groups.updates import CheckpointStarted, Left, Reset
+from eventproc.store.database import Tx
+from eventproc.store.model.arguments import int_of, refused, text_of
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.errors import InvalidCut, NotFound, TooManyCheckpoints
+from eventproc.store.model.ids import SegmentId, as_segment, format_segment
+from eventproc.store.model.progress import Progress
+from eventproc.store.records import get
+from eventproc.store.segments import is_event_border, number_at, segment_state
+
+CHECKPOINTS_OUTSTANDING_MAX: Final = 3
+"""Checkpoints under way at once, automatic ones not counted: more than one is a slow reader's sign, not a need."""
+
+CHECKPOINT_CHARS_MAX: Final = 255
+"""Characters of a checkpoint's name."""
+
+
+@attrs.frozen
+class GroupCheckpoint:
+    """A complete checkpoint: the position of all readers, as a cut of each stream, to reset to or to truncate at."""
+
+    name: str
+    at_ms: int
+    automatic: bool
+    cuts: Mapping[str, StreamCut]
+
+
+def start_checkpoint(tx: Tx, group: str, name: str) -> None:
+    """Ask every reader online where it stands; complete at once without any. One under way by that name is joined.
+
+    Raises NotFound, InvalidArgument, TooManyCheckpoints.
+    """
+    if not text_of("checkpoint", name) or len(name) > CHECKPOINT_CHARS_MAX:
+        raise refused("checkpoint", name, f"it must have 1 to {CHECKPOINT_CHARS_MAX} characters")
+    state = _state(tx, group)
+    if any(each.name == name for each in state.started):
+        return
+    outstanding = [each for each in state.started if not each.automatic]
+    if len(outstanding) >= CHECKPOINTS_OUTSTANDING_MAX:
+        raise TooManyCheckpoints(group=group, outstanding=tuple(each.name for each in outstanding))
+    change(tx, group, CheckpointStarted(name, tx.now_ms))
+
+
+def list_checkpoints(tx: Tx, group: str) -> list[GroupCheckpoint]:
+    """Return the complete checkpoints that are kept, oldest first. Raises NotFound, GroupStreamReplaced."""
+    verify_streams(tx, get(tx, GROUP, group).value)
+    state = _state(tx, group)
+    return [_described(tx, state, each) for each in state.checkpoints]
+
+
+def find_checkpoint(tx: Tx, group: str, name: str) -> GroupCheckpoint | None:
+    """Return a complete checkpoint; None while it is under way. Raises NotFound when it is neither."""
+    state = _state(tx, group)
+    if any(each.name == name for each in state.started):
+        return None
+    for each in state.checkpoints:
+        if each.name == name:
+            return _described(tx, state, each)
+    raise NotFound(kind=f"checkpoint of {group}", name=name)
+
+
+def _described(tx: Tx, state: GroupState, checkpoint: Checkpoint) -> GroupCheckpoint:
+    cuts = checkpoint_cuts(tx, state, checkpoint)
+    return GroupCheckpoint(checkpoint.name, checkpoint.at_ms, checkpoint.automatic, cuts)
+
+
+def reset_group(
+    tx: Tx,
+    group: str,
+    start: GroupStart = "head",
+    *,
+    checkpoint: str | None = None,
+    streams: Sequence[str] | None = None,
+) -> None:
+    """Let the group begin anew, at `start`, or where all readers stood at a checkpoint; readers go on there.
+
+    Streams are found by name, so that one that was deleted and made again is read from now on. streams: others than
+    before. Where the group ends is forgotten. Raises NotFound, InvalidArgument, InvalidCut, and as `ensure_group`.
+    """
+    record = get(tx, GROUP, group).value
+    names = [each.name for each in record.streams] if streams is None else list(streams)
+    if checkpoint is not None:
+        verify_streams(tx, record)
+        found = find_checkpoint(tx, group, checkpoint)
+        if found is None:
+            raise refused("checkpoint", checkpoint, "it is not complete")
+        start = {name: cut for name, cut in found.cuts.items() if name in names}
+    added = [each.name for each in record.streams if each.added]
+    change(tx, group, Reset(tuple(openings_of(tx, names, start, added=added))))
+
+
+def reader_offline(
+    tx: Tx, group: str, reader: str, position: Mapping[str, Mapping[SegmentId, int]] | None = None
+) -> None:
+    """Declare a reader dead: what it owned goes to others, and should it live, it is fenced and joins anew.
+
+    position: {stream: {segment: offset}}, what it finished according to the caller; a segment without one, and all of
+    them for None, go on where it made its progress durable last, which is its last checkpoint, or later. One that is
+    not online is fine. Raises NotFound, InvalidCut for an offset that is no event's border.
+    """
+    state = _state(tx, group)
+    if reader not in state.members:
+        return
+    positions = dict(positions_of(tx, group, state.owned_by(reader)))
+    stream_ids = {stream.name: stream.stream_id for stream in state.streams}
+    for name, offsets in (position or {}).items():
+        if name not in stream_ids:
+            raise refused("position", position, f"the group does not read {name}")
+        for each, offset in offsets.items():
+            key = stream_ids[name], as_segment(each)
+            if key not in positions:
+                raise refused("position", position, f"segment {format_segment(key[1])} is not {reader}'s")
+            positions[key] = _progress_at(tx, name, key, int_of("offset", offset, least=0))
+    change(tx, group, Left(reader, tuple(positions.items())))
+
+
+def _progress_at(tx: Tx, stream: str, key: SegmentKey, offset: int) -> Progress:
+    stream_id, segment = key
+    if segment_state(tx, stream_id, segment) is None or not is_event_border(tx, stream_id, segment, offset):
+        where = f"{format_segment(SegmentId(segment))}={offset}"
+        raise InvalidCut(stream=stream, cut=where, reason="no event begins or ends there")
+    return Progress(number_at(tx, stream_id, segment, offset), offset)
+
+
+def _state(tx: Tx, group: str) -> GroupState:
+    return folded_state(tx, get(tx, GROUP, group).value).state

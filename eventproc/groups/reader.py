@@ -1,0 +1,217 @@
+"""A reader of a group: events of the segments that are its own, one by one or in batches.
+
+Asking for the next event, or batch, finishes the previous one. What is finished becomes durable every second or 1000
+events, at `checkpoint()`, at the end of a segment, before a segment is given away, and on leaving; leaving by an
+exception does not finish what was handed out last. So after a death at most a second or 1000 events come again.
+
+Between two events the reader follows the group, if it changed: it gives away what is due to others, leaving what it
+took of that and has not handed out, and acquires what is due to itself. It does nothing of that while its user works
+on an event: what is in hand is never given away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import AsyncExitStack, ExitStack
+from types import TracebackType
+from typing import Generic
+
+import anyio
+from typing_extensions import TypeVar
+
+from eventproc.groups.follower import SAVE_EVENTS, Follower
+from eventproc.groups.keys import Assigned, SegmentKey
+from eventproc.groups.limits import Limits
+from eventproc.groups.member import GroupMember, join_member
+from eventproc.store.background import Background
+from eventproc.store.database import Database
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.errors import Closed
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments import Event
+from eventproc.streams.batch import Batch
+
+P = TypeVar("P", default=bytes)
+
+
+class GroupReader(Generic[P]):
+    """Reads events of a group; made by `ReaderGroup.reader`, used in `async with`, by one task at a time.
+
+    Entering joins the group; it raises ReaderOnline, NotFound and GroupStreamReplaced. Leaving gives all back.
+    """
+
+    def __init__(
+        self, db: Database, group: str, reader: str, *, decode: Callable[[bytes], P] | None = None
+    ) -> None:
+        """decode: from bytes to the payloads that the events carry."""
+        self._db = db
+        self._group = group
+        self.reader = reader
+        self._decode = decode
+        self._member: GroupMember | None = None
+        self._follower: Follower | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> GroupReader[P]:
+        async with AsyncExitStack() as stack:
+            member = await stack.enter_async_context(join_member(self._db, self._group, self.reader))
+            streams = stack.enter_context(ExitStack())
+            changes = stack.enter_context(self._db.subscribe())
+            follower = Follower(self._db, member, changes, streams)
+            tasks = await stack.enter_async_context(Background())
+            await follower.follow()
+            tasks.start_soon(follower.watch_group)
+            tasks.start_soon(follower.keep_time)
+            tasks.start_soon(follower.save_often)
+            self._member, self._follower = member, follower
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            if why is None:
+                follower.finish()
+            with anyio.CancelScope(shield=True):
+                await self._save_last(follower, why)
+        return await self._stack.__aexit__(kind, why, trace)
+
+    async def _save_last(self, follower: Follower, why: BaseException | None) -> None:
+        try:
+            await follower.save()
+        except Exception:
+            if why is None:
+                await self._stack.aclose()
+                raise
+
+    @property
+    def owned(self) -> tuple[Assigned, ...]:
+        """The segments that are this reader's at this moment."""
+        return tuple(cursor.assigned for cursor in self._open.cursors)
+
+    @property
+    def position(self) -> dict[str, dict[SegmentId, int]]:
+        """Where the reader stands, {stream: {segment: offset}}: what was handed out lies before it."""
+        follower = self._open
+        found: dict[str, dict[SegmentId, int]] = {}
+        for cursor in follower.cursors:
+            found.setdefault(cursor.assigned.stream, {})[cursor.key[1]] = cursor.finished.offset
+        for each in follower.handing:
+            found[each.cursor.assigned.stream][each.cursor.key[1]] = each.end
+        return found
+
+    async def checkpoint(self) -> None:
+        """Make durable that all that was handed out is finished, the last event included."""
+        follower = self._open
+        follower.finish()
+        await follower.save(complete=False)
+
+    def __aiter__(self) -> AsyncGenerator[Event[P], None]:
+        """Yield events, waiting for more; ends when all streams of the group are sealed and processed.
+
+        Leave a loop early within `contextlib.aclosing`, as with any async generator. Raises NotFound when the group
+        was deleted, GroupStreamReplaced when a stream was, ReaderFenced, and Truncated where the group says so.
+        """
+        return self._events(None)
+
+    def until(self, cut: StreamCut | Iterable[StreamCut]) -> AsyncGenerator[Event[P], None]:
+        """Yield this reader's events before `cut`, and end there; streams of the group without a cut are not read.
+
+        Raises as iterating does, and InvalidArgument, InvalidCut, StreamReplaced.
+        """
+        return self._events(cut)
+
+    async def batches(
+        self, *, until: StreamCut | Iterable[StreamCut] | None = None
+    ) -> AsyncGenerator[Batch[P], None]:
+        """Yield batches of events, as iterating or `until` does: the primitive, a few calls whatever its size."""
+        limits = await self._begin(until)
+        while await self._advance(limits):
+            follower = self._open
+            follower.handing = list(follower.waiting)
+            follower.waiting.clear()
+            for each in follower.handing:
+                each.count = len(each.run)
+            yield Batch([each.run for each in follower.handing], self._decode)
+            self._open.finish()
+
+    async def _events(self, until: StreamCut | Iterable[StreamCut] | None) -> AsyncGenerator[Event[P], None]:
+        limits = await self._begin(until)
+        while await self._advance(limits):
+            follower = self._open
+            handing = follower.waiting.popleft()
+            follower.handing = [handing]
+            saved = 0
+            for event in handing.run.events(self._decode):
+                handing.count += 1
+                yield event
+                handing.done = handing.count
+                follower.mark()
+                if follower.stale or handing.done - saved >= SAVE_EVENTS:
+                    saved = handing.done
+                    async with follower.turn:
+                        handing.settle()
+                        await (follower.follow() if follower.stale else follower.save(complete=False))
+                if not follower.handing:  # its segment was lost, or given away
+                    break
+            self._open.finish()
+
+    async def _begin(self, until: StreamCut | Iterable[StreamCut] | None) -> Limits | None:
+        """Finish what an earlier iteration handed out, and go on behind it."""
+        follower = self._open
+        async with follower.turn:
+            follower.finish()
+            follower.rewind()
+            await follower.follow()
+        assert self._member is not None, "an open reader is a member"
+        return None if until is None else Limits(self._db, self._member.state.streams, until)
+
+    async def _advance(self, limits: Limits | None) -> bool:
+        """Wait until something is taken and not handed out; return False when nothing will be, any more."""
+        while True:
+            await anyio.lowlevel.checkpoint()
+            follower = self._open
+            async with follower.turn:
+                found = await self._step(follower, limits)
+            if found is not None:
+                return found
+            if not follower.stale and not follower.cursors.done():
+                await follower.wait()
+
+    async def _step(self, follower: Follower, limits: Limits | None) -> bool | None:
+        """Return True when something is to be handed out, False at the end, None when there is nothing yet."""
+        await follower.follow()
+        if limits is not None:
+            await limits.ask(self._offsets())
+        if follower.waiting:
+            return True
+        if follower.cursors.done() or follower.events_unsaved >= SAVE_EVENTS:
+            await follower.complete()
+            return None
+        if self._is_done(limits):
+            return False
+        await follower.take(limits)
+        return True if follower.waiting else None
+
+    def _offsets(self) -> dict[SegmentKey, int]:
+        assert self._member is not None, "an open reader is a member"
+        offsets = {key: portion.progress.offset for key, portion in self._member.state.open.items()}
+        return offsets | {cursor.key: cursor.finished.offset for cursor in self._open.cursors}
+
+    def _is_done(self, limits: Limits | None) -> bool:
+        """Whether nothing is left for this reader: of the whole group, or before the limits."""
+        assert self._member is not None, "an open reader is a member"
+        state = self._member.state
+        if limits is None:
+            return not state.open and not state.waiting
+        offsets = self._offsets()
+        due = [key for key, portion in state.open.items() if portion.target == self.reader]
+        return all((limit := limits.of(key)) is not None and offsets[key] >= limit for key in due)
+
+    @property
+    def _open(self) -> Follower:
+        if self._follower is None:
+            raise Closed(what=f"reader {self.reader} of {self._group}")
+        return self._follower

@@ -1,0 +1,426 @@
+"""Readers of a group: what they deliver, what they finish, what comes again, and how they follow the group."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+
+import anyio
+import attrs
+import pytest
+
+from eventproc import ScalingPolicy, Stream
+from eventproc.groups import GroupReader, ReaderGroup, watch_group
+from eventproc.runtime import Eventproc
+from eventproc.store.model.errors import (
+    Closed,
+    GroupStreamReplaced,
+    InvalidArgument,
+    NotFound,
+    ReaderOnline,
+    StreamReplaced,
+    Truncated,
+)
+from eventproc.store.model.ids import SegmentId
+
+
+async def written(ep: Eventproc, count: int, *, segments: int = 1, name: str = "s/t") -> Stream:
+    stream = await ep.create_stream(name, scaling=ScalingPolicy.fixed(segments))
+    await write(stream, range(count))
+    return stream
+
+
+async def write(stream: Stream, numbers: range) -> None:
+    async with stream.writer() as writer:
+        await writer.write_many((b"%d" % number, str(number % 7)) for number in numbers)
+
+
+async def eventually(ep: Eventproc, condition: Callable[[], Awaitable[bool]]) -> None:
+    with anyio.fail_after(20), ep.db.subscribe([watch_group("s/g")]) as changes:
+        while not await condition():
+            await changes.wait(50)
+
+
+async def is_number(group: ReaderGroup, number: int) -> bool:
+    return (await group.describe()).segments[0].number == number
+
+
+async def read_until_tail(reader: GroupReader, stream: Stream) -> list[int]:
+    return [int(event.payload) async for event in reader.until(await stream.tail())]
+
+
+async def test_the_tour_of_the_readme_reads_up_to_a_cut(ep: Eventproc) -> None:
+    orders = await written(ep, 20, segments=2)
+    group = await ep.create_reader_group("billing", ["s/t"])
+    assert group.name == "s/billing"
+    async with group.reader("r1") as reader:
+        assert sorted(await read_until_tail(reader, orders)) == list(range(20))
+        await write(orders, range(20, 30))
+        assert sorted(await read_until_tail(reader, orders)) == list(range(20, 30))
+    assert (await group.describe()).events == 0
+    await group.delete()
+    with pytest.raises(NotFound):
+        await ep.reader_group("s/billing")
+
+
+async def test_asking_for_the_next_event_finishes_the_previous_one(ep: Eventproc) -> None:
+    stream = await written(ep, 5)
+    group = await ep.create_reader_group("g", ["s/t"])
+
+    async def fail_at_3() -> None:
+        async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
+            async for event in events:
+                if int(event.payload) == 3:
+                    raise ValueError("of the user")
+
+    with pytest.raises(ValueError, match="of the user"):
+        await fail_at_3()
+    async with group.reader("a") as reader:
+        assert await read_until_tail(reader, stream) == [3, 4]
+
+
+@pytest.mark.acceptance(
+    "E8", differs="there are no silent checkpoints: the group's cuts are read at any time"
+)
+async def test_leaving_cleanly_finishes_what_was_handed_out_last(ep: Eventproc) -> None:
+    stream = await written(ep, 5)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a") as reader:
+        async with aclosing(aiter(reader)) as events:
+            async for event in events:
+                if int(event.payload) == 3:
+                    break
+        assert (await group.cuts())["s/t"].offsets[SegmentId(0)] <= 3 * 9
+    assert (await group.cuts())["s/t"].offsets == {0: 4 * 9}
+    async with group.reader("a") as reader:
+        assert await read_until_tail(reader, stream) == [4]
+
+
+async def test_after_a_break_reading_goes_on_behind_the_last_event(ep: Eventproc) -> None:
+    stream = await written(ep, 6)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a") as reader:
+        async with aclosing(aiter(reader)) as events:
+            assert int((await anext(events)).payload) == 0
+        async with aclosing(reader.batches()) as batches:
+            assert [int(event.payload) for event in await anext(batches)] == [1, 2, 3, 4, 5]
+        assert reader.position == {"s/t": {0: 6 * 9}}
+        assert await read_until_tail(reader, stream) == []
+
+
+async def test_progress_is_durable_a_second_later_while_the_user_works(ep: Eventproc, form: str) -> None:
+    await written(ep, 3)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
+        await anext(events)
+        await anext(events)
+        await eventually(ep, lambda: is_number(group, 1))
+
+
+async def test_checkpoint_makes_durable_what_was_handed_out(ep: Eventproc) -> None:
+    await written(ep, 3)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
+        await anext(events)
+        await anext(events)
+        await reader.checkpoint()
+        assert (await group.describe()).segments[0].number == 2
+        assert int((await anext(events)).payload) == 2
+
+
+async def test_a_thousand_events_of_a_fast_reader_are_made_durable_at_once(ep: Eventproc) -> None:
+    await written(ep, 2500)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
+        for _ in range(2001):
+            await anext(events)
+        assert (await group.describe()).segments[0].number == 2000
+
+
+@pytest.mark.acceptance("E12")
+async def test_readers_share_and_each_event_is_delivered_once(ep: Eventproc) -> None:
+    stream = await written(ep, 100, segments=6)
+    group = await ep.create_reader_group("g", ["s/t"])
+    seen: list[int] = []
+
+    async def read(name: str) -> None:
+        async with group.reader(name) as reader:
+            await shared.wait()
+            async for event in reader:
+                seen.append(int(event.payload))  # noqa: PERF401 - each at once: others look
+
+    async def is_shared() -> bool:
+        return sorted(member.owned for member in (await group.describe()).members) == [2, 2, 2]
+
+    async def is_read() -> bool:
+        return len(seen) == 100
+
+    shared = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        for name in "a", "b", "c":
+            tasks.start_soon(read, name)
+        await eventually(ep, is_shared)
+        shared.set()
+        await eventually(ep, is_read)
+        found = await group.describe()
+        assert {member.owned for member in found.members} == {2}
+        assert found.events <= 100
+        await stream.seal()
+    assert sorted(seen) == list(range(100))
+    assert (await group.describe()).segments == ()
+
+
+@pytest.mark.acceptance("E11")
+async def test_reading_ends_when_all_streams_are_sealed_and_read_across_scales(ep: Eventproc) -> None:
+    stream = await written(ep, 20)
+    more = await written(ep, 10, name="s/more")
+    for segment in await stream.split(0):
+        await stream.split(segment)
+    await write(stream, range(20, 40))
+    await stream.merge(*[segment.id for segment in await stream.segments()][:3])
+    await write(stream, range(40, 60))
+    await stream.seal()
+    await more.seal()
+    group = await ep.create_reader_group("g", ["s/t", "s/more"])
+    async with group.reader("a") as reader:
+        events = [event async for event in reader]
+    assert len(events) == 70
+    by_key: dict[str | None, list[int]] = {}
+    for event in events:
+        by_key.setdefault(event.key, []).append(int(event.payload))
+    assert len(by_key) == 7
+    for key, numbers in by_key.items():
+        assert [n for n in range(60) if str(n % 7) == key] == [n for n in numbers if n >= 10] or sorted(
+            numbers
+        )
+    assert (await group.cuts())["s/t"] == await stream.tail()
+
+
+async def test_a_group_ends_where_it_was_told_to(ep: Eventproc) -> None:
+    stream = await written(ep, 10, segments=2)
+    end = await stream.tail()
+    await write(stream, range(10, 20))
+    await stream.split(0)
+    group = await ep.create_reader_group("g", ["s/t"], until=end)
+    async with group.reader("a") as reader:
+        assert sorted([int(event.payload) async for event in reader]) == list(range(10))
+    assert await group.cuts() == {"s/t": end}
+
+
+async def test_a_segment_that_is_due_to_another_is_given_away_between_two_events(ep: Eventproc) -> None:
+    await written(ep, 1000, segments=2)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a") as a, aclosing(aiter(a)) as events:
+        seen = [int((await anext(events)).payload) for _ in range(10)]
+        async with group.reader("b") as b:
+            assert b.owned == ()
+            seen.append(int((await anext(events)).payload))
+            with anyio.fail_after(10):
+                async with aclosing(aiter(b)) as others:
+                    while len(a.owned) == 2:
+                        await anyio.lowlevel.checkpoint()
+                        seen.append(int((await anext(events)).payload))
+                    theirs = int((await anext(others)).payload)
+            assert len(a.owned) == len(b.owned) == 1
+            assert theirs not in seen
+            assert len(set(seen)) == len(seen) < 100
+
+
+@pytest.mark.acceptance("E6", differs="the last durable progress, which each checkpoint makes")
+async def test_a_reader_declared_offline_without_a_position_goes_back_to_its_last_checkpoint(
+    ep: Eventproc,
+) -> None:
+    stream = await written(ep, 10)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
+        for _ in range(4):
+            await anext(events)
+        await reader.checkpoint()
+        for _ in range(3):
+            await anext(events)
+        position = reader.position
+        await group.reader_offline("a")
+        async with group.reader("b") as b:
+            assert await read_until_tail(b, stream) == list(range(4, 10))
+        await group.reset(await stream.head())
+        async with group.reader("b") as b, aclosing(aiter(b)) as others:
+            await anext(others)
+            await group.reader_offline("b", position)
+            assert (await group.cuts())["s/t"].offsets == position["s/t"]
+
+
+async def test_an_expired_reader_goes_on_as_a_new_member(ep: Eventproc) -> None:
+    stream = await written(ep, 3)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
+        assert int((await anext(events)).payload) == 0
+        await group.reader_offline("a")
+        with anyio.fail_after(10):
+            seen = [0]
+            while seen[-1] < 2:
+                seen.append(int((await anext(events)).payload))
+            assert set(seen) == {0, 1, 2}
+            await stream.seal()
+            assert {int(event.payload) async for event in events} <= {0, 1, 2}
+    assert (await group.describe()).segments == ()
+
+
+async def test_readers_learn_of_a_reset_and_go_on_there(ep: Eventproc) -> None:
+    stream = await written(ep, 5)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a") as reader:
+        assert await read_until_tail(reader, stream) == [0, 1, 2, 3, 4]
+        await group.reset("head")
+        assert await read_until_tail(reader, stream) == [0, 1, 2, 3, 4]
+        await group.reset("tail")
+        await write(stream, range(5, 7))
+        assert await read_until_tail(reader, stream) == [5, 6]
+
+
+@pytest.mark.acceptance(
+    "E9", differs="readers go on at the new place by themselves; nothing has to be made anew"
+)
+async def test_a_group_is_reset_to_a_checkpoint(ep: Eventproc) -> None:
+    stream = await written(ep, 10, segments=2)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a") as reader:
+        first = await read_until_tail(reader, stream)
+        saved = await group.checkpoint("first")
+        await write(stream, range(10, 15))
+        second = await read_until_tail(reader, stream)
+        await group.reset(checkpoint="first")
+        assert sorted(await read_until_tail(reader, stream)) == sorted(second)
+    assert sorted(first) == list(range(10))
+    assert [each.name for each in await group.checkpoints()] == ["first"]
+    await group.reset(saved.cuts)
+    assert await group.cuts() == saved.cuts
+
+
+async def test_a_checkpoint_is_passed_by_readers_between_two_events(ep: Eventproc) -> None:
+    await written(ep, 10)
+    group = await ep.create_reader_group("g", ["s/t"])
+    assert (await group.checkpoint("none online")).cuts["s/t"].offsets == {0: 0}
+    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
+        for _ in range(3):
+            await anext(events)
+        async with anyio.create_task_group() as tasks:
+
+            async def ask() -> None:
+                found = await group.checkpoint("c")
+                assert found.cuts["s/t"].offsets == {0: 3 * 9}
+
+            async def is_started() -> bool:
+                return bool((await group.describe()).checkpoints_started)
+
+            tasks.start_soon(ask)
+            await eventually(ep, is_started)
+            await anyio.wait_all_tasks_blocked()
+            await anext(events)
+
+
+async def test_checkpoints_come_of_their_own_accord_when_asked_to(ep: Eventproc) -> None:
+    stream = await written(ep, 3)
+    group = await ep.create_reader_group("g", ["s/t"], checkpoint_ms=100)
+
+    async def is_passed() -> bool:
+        return any(each.cuts["s/t"].offsets == {0: 27} for each in await group.checkpoints())
+
+    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
+        for _ in range(3):
+            await anext(events)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anext, events)
+            await eventually(ep, is_passed)
+            await write(stream, range(3, 4))
+    assert all(each.automatic for each in await group.checkpoints())
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("earliest", [5, 6, 7]), ("latest", [7])])
+async def test_what_was_truncated_unread_is_counted_and_skipped(
+    ep: Eventproc, policy: str, expected: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = await written(ep, 5)
+    cut = await stream.tail()
+    group = await ep.create_reader_group("g", ["s/t"], on_truncated=policy)  # type: ignore[arg-type]
+    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
+        assert int((await anext(events)).payload) == 0
+    await write(stream, range(5, 7))
+    await stream.truncate(cut)
+    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
+        seen: list[int] = []
+
+        async def read() -> None:
+            async for event in events:
+                seen.append(int(event.payload))
+                if seen == expected:
+                    return
+
+        async def is_lost() -> bool:
+            return (await group.describe()).lost_events > 0
+
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(read)
+                await eventually(ep, is_lost)
+                await write(stream, range(7, 8))
+    assert (await group.describe()).lost_events == (4 if policy == "earliest" else 6)
+    assert "events were lost" in caplog.text
+
+
+async def test_a_group_may_stop_at_what_was_truncated_unread(ep: Eventproc) -> None:
+    stream = await written(ep, 5)
+    group = await ep.create_reader_group("g", ["s/t"], on_truncated="error")
+    await stream.truncate(await stream.tail())
+    async with group.reader("a") as reader:
+        with pytest.raises(Truncated):
+            await anext(aiter(reader))
+
+
+async def test_a_stream_that_was_deleted_is_said_and_read_again_after_a_reset(ep: Eventproc) -> None:
+    stream = await written(ep, 3)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a") as reader:
+        assert len(await read_until_tail(reader, stream)) == 3
+        await stream.seal()
+        await stream.delete()
+        again = await written(ep, 2)
+        with pytest.raises(GroupStreamReplaced):
+            await anext(aiter(reader))
+        await group.reset()
+        assert await read_until_tail(reader, again) == [0, 1]
+
+
+@attrs.frozen
+class Order:
+    number: int
+
+
+async def test_payloads_may_have_a_type(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t")
+    async with stream.writer(Order) as writer:
+        await writer.write(Order(7))
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a", kind=Order) as reader:
+        assert [event.payload async for event in reader.until(await stream.tail())] == [Order(7)]
+
+
+async def test_what_cannot_be_is_refused_by_name(ep: Eventproc) -> None:
+    stream = await written(ep, 1)
+    other = await written(ep, 1, name="s/other")
+    group = await ep.create_reader_group("g", ["s/t"])
+    reader = group.reader("a")
+    with pytest.raises(Closed):
+        await reader.checkpoint()
+    async with reader:
+        with pytest.raises(ReaderOnline):
+            async with group.reader("a"):
+                pass
+        with pytest.raises(InvalidArgument):
+            await anext(reader.until(await other.tail()))
+        with pytest.raises(StreamReplaced):
+            await anext(reader.until(attrs.evolve(await stream.tail(), stream_id=999)))
+    with pytest.raises(InvalidArgument):
+        async with group.reader(""):
+            pass
+    with pytest.raises(InvalidArgument):
+        await ep.create_reader_group("h", ["s/t"], lease_ms=1)
