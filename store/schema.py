@@ -89,6 +89,64 @@ CREATE TABLE writer (
     PRIMARY KEY (stream_id, writer)
 ) WITHOUT ROWID;
 
+-- A transaction, and for a day what became of it. Unfinished ones lie together (finished = 0), by stream: seal and the
+-- timers look there. `version` grows by one with each change. `lease_ms` is NULL while it lasts as long as the
+-- process of `instance` lives; `lease_until_ms` and `execution_until_ms` are monotonic ms of the boot. `position` is its
+-- place in the order of commits, from the decision on. events, bytes, rows are known from the decision on: before,
+-- the last staged row says it. `prepared` counts how often it was prepared. `landed` is JSON: [segment, offset,
+-- first number, count] for each segment.
+CREATE TABLE txn (
+    finished INTEGER NOT NULL,
+    stream_id INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    state TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    created_ms INTEGER NOT NULL,
+    instance TEXT NOT NULL,
+    lease_ms INTEGER,
+    boot TEXT NOT NULL,
+    lease_until_ms INTEGER,
+    execution_until_ms INTEGER,
+    position INTEGER,
+    events INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL DEFAULT 0,
+    rows INTEGER NOT NULL DEFAULT 0,
+    prepared INTEGER NOT NULL DEFAULT 0,
+    landed TEXT,
+    reason TEXT,
+    finished_ms INTEGER,
+    PRIMARY KEY (finished, stream_id, id)
+) WITHOUT ROWID;
+-- The order of commits. What is only open is not in it, so that beginning one touches one b-tree.
+CREATE INDEX txn_position ON txn (stream_id, finished, position) WHERE position IS NOT NULL;
+
+-- Events of a transaction that nobody sees yet: `seq` counts its stagings, `part` tells the segments of one apart.
+-- `keyed` is 0 when no event has a key. `packed` is 1 where a commit has packed small rows. (writer, sequence) is
+-- the last identity in it. `total_*` are those of the transaction up to this row, so that staging touches no other.
+CREATE TABLE staged (
+    txn TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    keyed INTEGER NOT NULL,
+    packed INTEGER NOT NULL DEFAULT 0,
+    writer TEXT,
+    sequence INTEGER,
+    total_events INTEGER NOT NULL DEFAULT 0,
+    total_bytes INTEGER NOT NULL DEFAULT 0,
+    total_rows INTEGER NOT NULL DEFAULT 0,
+    place INTEGER,
+    place_offset INTEGER NOT NULL DEFAULT 0,
+    inline BLOB,
+    PRIMARY KEY (txn, seq, part)
+) WITHOUT ROWID;
+-- The reaper's proof, as for extents.
+CREATE INDEX staged_place ON staged (place) WHERE place IS NOT NULL;
+
 -- A request of a workflow: while pending it is the intent, afterwards the outcome. The deadline is
 -- (boot id, monotonic ms) and bounds only the time until `started`, the workflow's first transaction.
 CREATE TABLE request (

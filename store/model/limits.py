@@ -62,9 +62,51 @@ Higher: more events are in flight past a stuck one, and each durable step of pro
 (about 20 per range). Lower: one slow key stops its whole segment sooner.
 """
 
+LEASE_MS_MIN: Final = 1_000
+"""Shortest lease of a transaction. Pravega's is 10 s; shorter ones suit tests and quick failovers, and below a second
+the host's look at its timers, once a second, would be what decides."""
+
+LEASE_MS_MAX: Final = 600_000
+"""Longest lease of a transaction. Higher: one whose owner hangs keeps its bytes for longer."""
+
+EXECUTION_PER_LEASE_MAX: Final = 1_000
+"""Leases that one transaction may last in all, however often it is pinged."""
+
+EXECUTION_MS_MAX: Final = 24 * 3600 * 1000
+"""Longest time that a transaction with a lease stays open."""
+
+STAGED_CALL_BYTES_MAX: Final = GROUP_BYTES_MAX
+"""Framed bytes of one staging: what one database transaction takes."""
+
+ROUND_TRANSACTIONS: Final = 100
+"""Transactions of one stream that one step commits. Higher: longer holds of the lock; lower: more commits."""
+
+PREPARED_ROWS: Final = 5_000
+"""Index rows that one step of a commit moves. A transaction of more is packed into fewer first."""
+
+PREPARED_INLINE_BYTES: Final = 4 * 2**20
+"""Bytes inside index rows that one step of a commit moves: they are written again. More is packed first."""
+
+PREPARE_BYTES: Final = 8 * 2**20
+"""Bytes of events that one preparing step writes anew, give or take one staging."""
+
+PREPARE_ROWS: Final = 1_000
+"""Index rows that one preparing step replaces, give or take those of one staging."""
+
+PREPARATIONS_MAX: Final = 3
+"""Times that a commit is prepared again because a scale came between; then the stream's next scale waits for it."""
+
+TXN_MEMORY_MS: Final = 24 * 3600 * 1000
+"""How long it is known what became of a transaction. Longer keeps more rows; shorter leaves slower callers without
+an answer."""
+
+TXNS_LISTED_MAX: Final = 500
+"""Transactions that one listing returns."""
+
 assert EVENT_BYTES_MAX + EVENT_FRAME_BYTES <= GROUP_BYTES_MAX, "the largest event fits one transaction"
 assert EVENT_BYTES_MAX < 2**31, "the length in an event's frame is a signed 32-bit integer"
 assert HEADERS_BYTES_MAX < EVENT_BYTES_MAX, "headers accompany a payload, they do not replace it"
 assert HEADER_NAME_CHARS_MAX * HEADERS_COUNT_MAX < HEADERS_BYTES_MAX, "names leave room for values"
 assert SEGMENTS_MAX * KEY_RANGE_WIDTH_MIN < 1.0, "the key space can be cut into that many ranges"
 assert STREAM_NAME_CHARS_MAX <= SCOPE_NAME_CHARS_MAX
+assert LEASE_MS_MIN <= LEASE_MS_MAX <= EXECUTION_MS_MAX

@@ -1,0 +1,130 @@
+"""The rules of transactions: states, leases, what a ping answers. Pure.
+
+A transaction is open until its writer, its timer or the end of its stream decides; what was decided is final, and
+done later: committing becomes committed, aborting becomes aborted, never anything else. The self-loops are what lets
+a decision be repeated by somebody who does not know whether the first one was heard.
+Source: reference pravega.md 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from math import sqrt
+from types import MappingProxyType
+from typing import Final
+
+from eventproc.store.model.arguments import int_of
+from eventproc.store.model.errors import IllegalTransition
+from eventproc.store.model.limits import (
+    EXECUTION_MS_MAX,
+    EXECUTION_PER_LEASE_MAX,
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+)
+
+
+class TxnState(StrEnum):
+    """What may happen to a transaction now."""
+
+    OPEN = "open"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    ABORTING = "aborting"
+    ABORTED = "aborted"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing happens to it any more."""
+        return self in (TxnState.COMMITTED, TxnState.ABORTED)
+
+
+class TxnEvent(StrEnum):
+    """What happens to a transaction: the verb decides, the participle ends what was decided."""
+
+    COMMIT = "commit"
+    COMMITTED = "committed"
+    ABORT = "abort"
+    ABORTED = "aborted"
+
+
+class PingResult(StrEnum):
+    """What a ping is answered. Pravega's DISCONNECTED (no timer runs) has no meaning here: a lease lies with its
+    transaction, and whichever host comes next looks after it."""
+
+    OK = "ok"
+    LEASE_TOO_LARGE = "lease_too_large"
+    MAX_EXECUTION_TIME_EXCEEDED = "max_execution_time_exceeded"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+TXN_NEXT: Final[Mapping[TxnState, Mapping[TxnEvent, TxnState]]] = MappingProxyType(
+    {
+        TxnState.OPEN: MappingProxyType(
+            {TxnEvent.COMMIT: TxnState.COMMITTING, TxnEvent.ABORT: TxnState.ABORTING}
+        ),
+        TxnState.COMMITTING: MappingProxyType(
+            {TxnEvent.COMMIT: TxnState.COMMITTING, TxnEvent.COMMITTED: TxnState.COMMITTED}
+        ),
+        TxnState.COMMITTED: MappingProxyType({TxnEvent.COMMIT: TxnState.COMMITTED}),
+        TxnState.ABORTING: MappingProxyType(
+            {TxnEvent.ABORT: TxnState.ABORTING, TxnEvent.ABORTED: TxnState.ABORTED}
+        ),
+        TxnState.ABORTED: MappingProxyType({TxnEvent.ABORT: TxnState.ABORTED}),
+    }
+)
+"""All legal transitions of a transaction; what is absent is refused."""
+
+
+def advance_txn(state: TxnState, event: TxnEvent, *, name: str = "") -> TxnState:
+    """Return the state of a transaction after `event`; `name` is for the error's text. Raises IllegalTransition."""
+    try:
+        return TXN_NEXT[state][event]
+    except KeyError:
+        raise IllegalTransition(state=state.value, event=event.value, name=name) from None
+
+
+def check_lease(lease_ms: int | None) -> int | None:
+    """Return a lease that a transaction may begin with; None lasts while its process lives. Raises InvalidArgument."""
+    if lease_ms is None:
+        return None
+    return int_of("lease_ms", lease_ms, least=LEASE_MS_MIN, most=LEASE_MS_MAX, unit="ms")
+
+
+def execution_ms(lease_ms: int) -> int:
+    """Return how long a transaction that begins with this lease may stay open, however often it is pinged."""
+    return min(EXECUTION_PER_LEASE_MAX * lease_ms, EXECUTION_MS_MAX)
+
+
+def ping_interval_ms(lease_ms: int) -> int:
+    """Return how often its owner should ping: a tenth of a lease of 100 s, for short ones seldom enough to be cheap.
+
+    As Pravega's clients do: lease / max(1, sqrt(lease in seconds)).
+    """
+    return round(lease_ms / max(1.0, sqrt(lease_ms / 1000)))
+
+
+def judge_ping(
+    state: TxnState | None, *, lease_ms: int | None, now_ms: int, execution_until_ms: int | None
+) -> PingResult:
+    """Return the answer to a ping; only OK extends the lease.
+
+    state: None when nobody knows the transaction (any more). lease_ms: asked for, None while its process lives.
+    now_ms, execution_until_ms: monotonic, of one boot; the latter None when its time is not limited.
+    """
+    match state:
+        case None:
+            return PingResult.UNKNOWN
+        case TxnState.COMMITTING | TxnState.COMMITTED:
+            return PingResult.COMMITTED
+        case TxnState.ABORTING | TxnState.ABORTED:
+            return PingResult.ABORTED
+        case TxnState.OPEN:
+            pass
+    if lease_ms is not None and lease_ms > LEASE_MS_MAX:
+        return PingResult.LEASE_TOO_LARGE
+    if execution_until_ms is not None and now_ms + (lease_ms or 0) > execution_until_ms:
+        return PingResult.MAX_EXECUTION_TIME_EXCEEDED
+    return PingResult.OK

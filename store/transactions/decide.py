@@ -1,0 +1,197 @@
+"""Beginning, pinging and deciding transactions; each a function of a transaction of the database.
+
+What must be true: a decision is made once and never taken back; commits have one order per stream, that of their
+decisions; whoever is decided has a bell on its way to the host, in the same transaction.
+
+Bells. A stream with a decided transaction has a bell that no host has finished: so only the first of several rings.
+The bell of an abort names its transaction; that of a seal names none and means all of the stream that are aborting.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import attrs
+
+from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, get_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import StreamSealed
+from eventproc.store.model.states import StreamState
+from eventproc.store.model.transaction_errors import TransactionAborted
+from eventproc.store.model.transactions import (
+    PingResult,
+    TxnEvent,
+    TxnState,
+    advance_txn,
+    check_lease,
+    execution_ms,
+    judge_ping,
+)
+from eventproc.store.requests import post
+from eventproc.store.transactions.staging import settle_staging
+from eventproc.store.transactions.table import Txn, change_txn, find_txn, get_txn, insert_txn
+
+OPENED: Final = "transactions"
+"""Topic of new transactions, for the host's timers."""
+
+
+@attrs.frozen
+class Bell:
+    """What the events of `_system/commit` and `_system/abort` say: which stream, and perhaps which transaction."""
+
+    stream: str
+    stream_id: int
+    txn: str | None = None
+
+    def encode(self) -> bytes:
+        """Return the event's payload."""
+        return json.dumps([self.stream, self.stream_id, self.txn]).encode()
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Bell:
+        """Return what `encode` encoded."""
+        return cls(*json.loads(payload))
+
+
+def create_txn(
+    tx: Tx, stream: str, stream_id: int, txn_id: str, *, instance: str, lease_ms: int | None
+) -> Txn:
+    """Begin a transaction on the stream; one of that id that is there is returned as it is.
+
+    txn_id: of `new_id(clock)`, made by the caller, so that a repetition is no second one. instance: of the database
+    handle it belongs to. lease_ms: LEASE_MS_MIN to LEASE_MS_MAX; None: it lasts while that instance lives. Raises
+    InvalidArgument, NotFound, StreamReplaced, StreamSealed. Cost: three look-ups, one row.
+    """
+    check_lease(lease_ms)
+    if (found := find_txn(tx, stream_id, txn_id)) is not None:
+        return found
+    record = get_stream(tx, stream, stream_id=stream_id).value
+    if record.state in (StreamState.SEALING, StreamState.SEALED):
+        raise StreamSealed(stream=stream)
+    txn = Txn(
+        id=txn_id,
+        stream=stream,
+        stream_id=stream_id,
+        state=TxnState.OPEN,
+        version=0,
+        epoch=record.epoch,
+        created_ms=tx.now_ms,
+        instance=instance,
+        lease_ms=lease_ms,
+        boot_id=tx.clock.boot_id,
+        lease_until_ms=None if lease_ms is None else tx.monotonic_ms + lease_ms,
+        execution_until_ms=None if lease_ms is None else tx.monotonic_ms + execution_ms(lease_ms),
+    )
+    insert_txn(tx, txn)
+    tx.wake(OPENED)
+    return txn
+
+
+def ping(tx: Tx, stream_id: int, txn_id: str, *, instance: str, lease_ms: int | None = None) -> PingResult:
+    """Extend the lease of an open transaction, from now, and become its owner.
+
+    lease_ms: a new one; None: as long as before. OK always makes a new version, so that a timer set by an older one
+    does nothing. Raises InvalidArgument for a lease that is none, NotFound never: UNKNOWN says it.
+    """
+    found = find_txn(tx, stream_id, txn_id)
+    if found is None:
+        return PingResult.UNKNOWN
+    lease = found.lease_ms if lease_ms is None else lease_ms
+    same_boot = found.boot_id == tx.clock.boot_id
+    # Time of another boot says nothing here: until this one's host ends it, the lease counts from now.
+    until = found.execution_until_ms if same_boot else None
+    answer = judge_ping(found.state, lease_ms=lease, now_ms=tx.monotonic_ms, execution_until_ms=until)
+    if answer is not PingResult.OK:
+        return answer
+    check_lease(lease)
+    if until is None and lease is not None:
+        until = tx.monotonic_ms + execution_ms(lease)
+    change_txn(
+        tx,
+        found,
+        instance=instance,
+        lease_ms=lease,
+        boot_id=tx.clock.boot_id,
+        lease_until_ms=None if lease is None else tx.monotonic_ms + lease,
+        execution_until_ms=until,
+    )
+    return PingResult.OK
+
+
+def decide_commit(tx: Tx, stream_id: int, txn_id: str) -> Txn:
+    """Give an open transaction the next place in the order of commits and ring; return it as it is then.
+
+    A repeated decision changes nothing. Raises NotFound, TransactionAborted. Cost: four look-ups, one row, one index
+    entry, and one small append when it is the only decided one of its stream.
+    """
+    found = get_txn(tx, stream_id, txn_id)
+    if found.state in (TxnState.ABORTING, TxnState.ABORTED):
+        raise TransactionAborted(stream=found.stream, txn=txn_id, reason=found.reason or "")
+    state = advance_txn(found.state, TxnEvent.COMMIT, name=_name(found))
+    if found.state is not TxnState.OPEN:
+        return found
+    waiting = _last_position(tx, stream_id, finished=0)
+    if waiting is None:
+        ring_commit(tx, found.stream, stream_id)
+    last = waiting if waiting is not None else _last_position(tx, stream_id, finished=1)
+    return change_txn(tx, found, state=state, position=(last or 0) + 1)
+
+
+def decide_abort(tx: Tx, stream_id: int, txn_id: str, *, reason: str, version: int | None = None) -> Txn:
+    """Decide that nobody will ever see the transaction's events, and ring; return it as it is then.
+
+    reason: for people. version: by which this was decided, of a timer. A repeated decision changes nothing. Raises
+    NotFound, IllegalTransition (it was decided to commit), VersionConflict.
+    """
+    found = get_txn(tx, stream_id, txn_id)
+    state = advance_txn(found.state, TxnEvent.ABORT, name=_name(found))
+    if found.state is not TxnState.OPEN:
+        return found
+    after = change_txn(tx, found, expected=version, state=state, reason=reason)
+    post(tx, ABORT_STREAM, found.stream, Bell(found.stream, stream_id, txn_id).encode())
+    return after
+
+
+def abort_open(tx: Tx, stream: str, stream_id: int, *, reason: str) -> bool:
+    """Decide to abort every open transaction of the stream, and ring once for all; return whether there was any."""
+    settle_staging(tx)
+    after = advance_txn(TxnState.OPEN, TxnEvent.ABORT)
+    aborting = tx.execute(_ABORT_OPEN, (after.value, reason, stream_id, TxnState.OPEN.value)).fetchall()
+    if not aborting:
+        return False
+    for (txn_id,) in aborting:
+        tx.wake(("txn", txn_id))
+    post(tx, ABORT_STREAM, stream, Bell(stream, stream_id).encode())
+    return True
+
+
+# What `change_txn` does, for all at once: a stream may have ten thousand of them, and this is one step.
+_ABORT_OPEN: Final = """
+    UPDATE txn SET (state, version, reason, events, bytes, rows) = (
+        SELECT ?1, version + 1, ?2, coalesce(max(total_events), 0), coalesce(max(total_bytes), 0), coalesce(max(total_rows), 0)
+        FROM (SELECT total_events, total_bytes, total_rows FROM staged WHERE txn = txn.id ORDER BY seq DESC, part DESC LIMIT 1))
+    WHERE finished = 0 AND stream_id = ?3 AND state = ?4 RETURNING id
+"""
+
+
+def ring_commit(tx: Tx, stream: str, stream_id: int) -> None:
+    """Let the host look at the stream's decided transactions."""
+    post(tx, COMMIT_STREAM, stream, Bell(stream, stream_id).encode())
+
+
+def has_decided(tx: Tx, stream_id: int) -> bool:
+    """Return whether a transaction of the stream is decided and not committed yet. One look-up."""
+    return _last_position(tx, stream_id, finished=0) is not None
+
+
+def _last_position(tx: Tx, stream_id: int, *, finished: int) -> int | None:
+    row = tx.execute(
+        "SELECT max(position) FROM txn WHERE stream_id = ? AND finished = ? AND position IS NOT NULL",
+        (stream_id, finished),
+    ).fetchone()
+    return None if row[0] is None else int(row[0])
+
+
+def _name(txn: Txn) -> str:
+    return f"{txn.stream}: transaction {txn.id}"

@@ -1,0 +1,225 @@
+"""Staging: events of a transaction, written where nobody reads them.
+
+What must be true: a staging is whole or not at all; what is repeated by its identity changes nothing; it goes to
+segments that are active at that moment, so that along a key the stagings of one transaction follow the epochs.
+
+What the functions of one group commit stage for a transaction is written once, before the COMMIT: small ones inside
+their index row, which is then the only b-tree they touch; larger ones as one blob of that transaction, so that an
+abort frees its bytes whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import IllegalTransition, NotFound, SegmentSealed
+from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.transaction_errors import TransactionAborted
+from eventproc.store.model.transactions import TxnState
+from eventproc.store.segments import Encoded, Part, WriterSequence
+from eventproc.store.segments.append import INLINE_BYTES_MAX, insert_blob, pack_inline
+from eventproc.store.segments.block import join
+
+
+@attrs.frozen
+class Totals:
+    """What a transaction has staged: events, framed bytes, index rows."""
+
+    events: int = 0
+    size_bytes: int = 0
+    rows: int = 0
+
+
+@attrs.define(eq=False)
+class _Call:
+    """What one staging, or several of one writer in one group commit, adds."""
+
+    identity: WriterSequence | None
+    parts: dict[SegmentId, list[Encoded]] = attrs.field(factory=dict)
+
+    def joins(self, identity: WriterSequence | None) -> bool:
+        return (self.identity and self.identity.writer) == (identity and identity.writer)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(events.size_bytes for blocks in self.parts.values() for events in blocks)
+
+
+@attrs.define(eq=False)
+class _Open:
+    """A transaction as this group commit knows it. seq: of its last stored staging; totals: with what waits."""
+
+    stream_id: int
+    seq: int
+    stored: Totals
+    totals: Totals
+    last: WriterSequence | None
+    calls: list[_Call] = attrs.field(factory=list)
+
+
+def stage(
+    tx: Tx,
+    stream: str,
+    stream_id: int,
+    txn_id: str,
+    parts: Sequence[Part],
+    *,
+    identity: WriterSequence | None = None,
+) -> Totals:
+    """Add the parts to an open transaction, all or none; return what it has staged then.
+
+    parts: for segments active now, as for `append`. identity: the writer's `sequence`-th staging of this
+    transaction, counted from 1; one that was made before changes nothing. stream: name, for errors only. At most
+    STAGED_CALL_BYTES_MAX a call. Raises NotFound (no such transaction), TransactionAborted, IllegalTransition (it is
+    decided), SegmentSealed (route anew); then nothing changed. Cost: a look-up a segment, two a transaction and
+    commit, and one row a segment at its end.
+    """
+    group = tx.defer("staging", _GroupStaging)
+    found = group.find(tx, stream, stream_id, txn_id)
+    if identity is not None and _has_staged(tx, found, txn_id, identity):
+        return found.totals
+    for part in parts:
+        _verify_active(tx, stream, stream_id, part.segment)
+    tx.mark_changed()
+    if not found.calls or not found.calls[-1].joins(identity):
+        found.calls.append(_Call(identity))
+    call = found.calls[-1]
+    call.identity = identity
+    for part in parts:
+        call.parts.setdefault(part.segment, []).append(part.events)
+    found.totals = Totals(
+        found.totals.events + sum(part.events.count for part in parts),
+        found.totals.size_bytes + sum(part.events.size_bytes for part in parts),
+        found.stored.rows + sum(len(each.parts) for each in found.calls),
+    )
+    return found.totals
+
+
+def settle_staging(tx: Tx) -> None:
+    """Write what this group commit has staged so far, for who must see it with SQL, or decides."""
+    group = tx.defer("staging", _GroupStaging)
+    if group.open:
+        group.flush(tx)
+
+
+def staged_totals(tx: Tx, txn_id: str) -> Totals:
+    """Return what the transaction has staged, by its last row. One look-up."""
+    row = _last_row(tx, txn_id)
+    return Totals() if row is None else Totals(*row[3:])
+
+
+class _GroupStaging:
+    """What the functions of one group commit stage, by transaction, until it is written in one go."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, _Open] = {}
+
+    def find(self, tx: Tx, stream: str, stream_id: int, txn_id: str) -> _Open:
+        """Return what is known of an open transaction. Raises NotFound, TransactionAborted, IllegalTransition."""
+        if (found := self.open.get(txn_id)) is None:
+            _verify_open(tx, stream, stream_id, txn_id)
+            row = _last_row(tx, txn_id)
+            seq, writer, sequence, *totals = row or (0, None, None, 0, 0, 0)
+            last = None if writer is None or sequence is None else WriterSequence(writer, sequence)
+            stored = Totals(*totals)
+            found = self.open[txn_id] = _Open(stream_id, seq, stored, stored, last)
+        return found
+
+    def flush(self, tx: Tx) -> None:
+        """Write what was collected: one row a staging and segment, at most one blob a transaction."""
+        for txn_id, found in self.open.items():
+            if found.calls:
+                tx.executemany(_INSERT, _rows(tx, txn_id, found))
+        self.open.clear()
+
+
+_INSERT: Final = """
+    INSERT INTO staged (txn, seq, part, segment, length, count, keyed, writer, sequence,
+                        total_events, total_bytes, total_rows, place, place_offset, inline)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+_Row = tuple[
+    str, int, int, int, int, int, bool, str | None, int | None, int, int, int, int | None, int, bytes | None
+]
+
+
+def _rows(tx: Tx, txn_id: str, found: _Open) -> list[_Row]:
+    place: int | None = None
+    if sum(call.size_bytes for call in found.calls) > INLINE_BYTES_MAX:
+        blocks = [events for call in found.calls for each in call.parts.values() for events in each]
+        place = insert_blob(tx, found.stream_id, join(blocks))
+    rows: list[_Row] = []
+    events, size_bytes, count = found.stored.events, found.stored.size_bytes, found.stored.rows
+    place_offset = 0
+    for seq, call in enumerate(found.calls, start=found.seq + 1):
+        writer, sequence = (
+            (None, None) if call.identity is None else (call.identity.writer, call.identity.sequence)
+        )
+        for part, (segment, encoded) in enumerate(call.parts.items()):
+            length, own = sum(each.size_bytes for each in encoded), sum(each.count for each in encoded)
+            keyed = any(each.block.positions is not None for each in encoded)
+            inline = pack_inline(join(encoded)) if place is None else None
+            events, size_bytes, count = events + own, size_bytes + length, count + 1
+            rows.append(
+                (
+                    *(txn_id, seq, part, segment, length, own, keyed, writer, sequence),
+                    *(events, size_bytes, count, place, place_offset, inline),
+                )
+            )
+            place_offset += 0 if place is None else length
+    return rows
+
+
+def _last_row(tx: Tx, txn_id: str) -> tuple[int, str | None, int | None, int, int, int] | None:
+    found: tuple[int, str | None, int | None, int, int, int] | None = tx.execute(
+        "SELECT seq, writer, sequence, total_events, total_bytes, total_rows FROM staged WHERE txn = ?"
+        " ORDER BY seq DESC, part DESC LIMIT 1",
+        (txn_id,),
+    ).fetchone()
+    return found
+
+
+def _has_staged(tx: Tx, found: _Open, txn_id: str, identity: WriterSequence) -> bool:
+    """Return whether the identity's staging, or a later one of its writer, was made before."""
+    here = [call.identity for call in found.calls if call.identity is not None]
+    if any(other.writer == identity.writer and other.sequence >= identity.sequence for other in here):
+        return True
+    if found.seq == 0:
+        return False
+    if found.last is not None and found.last.writer == identity.writer:
+        return identity.sequence <= found.last.sequence
+    # Somebody else staged last, or without a name: rare enough for a look at all.
+    row = tx.execute(
+        "SELECT max(sequence) FROM staged WHERE txn = ? AND writer = ?", (txn_id, identity.writer)
+    ).fetchone()
+    return row[0] is not None and identity.sequence <= row[0]
+
+
+def _verify_open(tx: Tx, stream: str, stream_id: int, txn_id: str) -> None:
+    row = tx.execute(
+        "SELECT state, reason FROM txn WHERE finished IN (0, 1) AND stream_id = ? AND id = ?",
+        (stream_id, txn_id),
+    ).fetchone()
+    if row is None:
+        raise NotFound(kind="transaction", name=txn_id)
+    state = TxnState(row[0])
+    if state in (TxnState.ABORTING, TxnState.ABORTED):
+        raise TransactionAborted(stream=stream, txn=txn_id, reason=row[1] or "")
+    if state is not TxnState.OPEN:
+        name = f"{stream}: transaction {txn_id}"
+        raise IllegalTransition(state=state.value, event="write", name=name)
+
+
+def _verify_active(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> None:
+    row = tx.execute(
+        "SELECT sealed_length FROM segment WHERE stream_id = ? AND segment = ?", (stream_id, segment)
+    ).fetchone()
+    if row is None:
+        raise NotFound(kind="segment", name=f"{stream} {format_segment(segment)}")
+    if row[0] is not None:
+        raise SegmentSealed(stream=stream, segment=format_segment(segment))

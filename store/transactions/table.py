@@ -1,0 +1,178 @@
+"""The table `txn`: what a transaction is, found, listed, changed.
+
+Every change makes the version grow by one, so that whoever decided by what it saw (a timer) is told when it is stale.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+import attrs
+
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import NotFound, VersionConflict
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import TXNS_LISTED_MAX
+from eventproc.store.model.transactions import TxnState
+from eventproc.store.segments import Landed
+from eventproc.store.transactions.staging import Totals, settle_staging, staged_totals
+
+
+@attrs.frozen(kw_only=True)
+class Txn:
+    """A transaction of one stream.
+
+    stream: "scope/stream". epoch: the one in which it began. created_ms, finished_ms: wall clock. instance: who
+    began or pinged it last. lease_ms: None while it lasts as long as that process lives. lease_until_ms,
+    execution_until_ms: monotonic ms of the boot `boot_id`, None without a lease. position: its place in the order of
+    the stream's commits, from the decision on. events, size_bytes, rows: what is staged, framed bytes and index
+    rows. prepared: how often its commit was prepared. landed: where its events are, one entry a segment. reason: why
+    it was aborted.
+    """
+
+    id: str
+    stream: str
+    stream_id: int
+    state: TxnState
+    version: int
+    epoch: int
+    created_ms: int
+    instance: str
+    lease_ms: int | None
+    boot_id: str
+    lease_until_ms: int | None
+    execution_until_ms: int | None
+    position: int | None = None
+    events: int = 0
+    size_bytes: int = 0
+    rows: int = 0
+    prepared: int = 0
+    landed: tuple[Landed, ...] = ()
+    reason: str | None = None
+    finished_ms: int | None = None
+
+    def lease_left_ms(self, tx: Tx) -> int | None:
+        """Return how long its lease still lasts, at least 0; None while it lasts as long as its process lives."""
+        if self.lease_until_ms is None:
+            return None
+        return max(0, self.lease_until_ms - tx.monotonic_ms) if self.boot_id == tx.clock.boot_id else 0
+
+
+COLUMNS: Final = (
+    "id, stream, stream_id, state, version, epoch, created_ms, instance, lease_ms, boot, lease_until_ms,"
+    " execution_until_ms, position, events, bytes, rows, prepared, landed, reason, finished_ms"
+)
+
+_WHERE: Final = "WHERE finished IN (0, 1) AND stream_id = ? AND id = ?"
+
+
+def find_txn(tx: Tx, stream_id: int, txn_id: str) -> Txn | None:
+    """Return the transaction, None when it never was or is forgotten. Two look-ups, one more while it is open."""
+    settle_staging(tx)
+    row = tx.execute(f"SELECT {COLUMNS} FROM txn {_WHERE}", (stream_id, txn_id)).fetchone()
+    return None if row is None else _with_totals(tx, txn_of(row))
+
+
+def get_txn(tx: Tx, stream_id: int, txn_id: str) -> Txn:
+    """Return the transaction. Raises NotFound."""
+    if (found := find_txn(tx, stream_id, txn_id)) is None:
+        raise NotFound(kind="transaction", name=txn_id)
+    return found
+
+
+def list_open(tx: Tx, stream_id: int, *, limit: int = TXNS_LISTED_MAX) -> list[Txn]:
+    """Return the stream's unfinished transactions, the oldest first: open, committing and aborting."""
+    settle_staging(tx)
+    rows = tx.execute(
+        f"SELECT {COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? ORDER BY id LIMIT ?",
+        (stream_id, limit),
+    )
+    return [_with_totals(tx, txn_of(row)) for row in rows.fetchall()]
+
+
+def list_finished(tx: Tx, stream_id: int, *, limit: int = TXNS_LISTED_MAX) -> list[Txn]:
+    """Return the stream's transactions that were committed or aborted and are remembered, the newest first."""
+    rows = tx.execute(
+        f"SELECT {COLUMNS} FROM txn WHERE finished = 1 AND stream_id = ? ORDER BY id DESC LIMIT ?",
+        (stream_id, limit),
+    )
+    return [txn_of(row) for row in rows.fetchall()]
+
+
+def insert_txn(tx: Tx, txn: Txn) -> None:
+    """Write a new transaction."""
+    marks = ", ".join("?" * (COLUMNS.count(",") + 2))
+    tx.execute(f"INSERT INTO txn (finished, {COLUMNS}) VALUES ({marks})", (txn.state.is_final, *_row_of(txn)))
+
+
+def change_txn(tx: Tx, before: Txn, *, expected: int | None = None, **changes: Any) -> Txn:
+    """Write the transaction as it is after `changes`, one version further, and wake who waits for it.
+
+    expected: the version by which this was decided. Raises VersionConflict.
+    """
+    if expected is not None and expected != before.version:
+        raise VersionConflict(key=f"transaction {before.id}", expected=expected, actual=before.version)
+    after = attrs.evolve(before, version=before.version + 1, **changes)
+    where = (before.stream_id, before.id)
+    names = ", ".join(["finished", *COLUMNS.split(", ")])
+    marks = ", ".join("?" * len(names.split(", ")))
+    tx.execute(
+        f"UPDATE txn SET ({names}) = ({marks}) WHERE finished = 0 AND stream_id = ? AND id = ?",
+        (after.state.is_final, *_row_of(after), *where),
+    )
+    tx.wake(("txn", after.id))
+    return after
+
+
+def txn_of(row: tuple[Any, ...]) -> Txn:
+    """Return the transaction that a row of COLUMNS is."""
+    landed = () if row[17] is None else landed_of(json.loads(row[17]))
+    return Txn(
+        id=row[0],
+        stream=row[1],
+        stream_id=row[2],
+        state=TxnState(row[3]),
+        version=row[4],
+        epoch=row[5],
+        created_ms=row[6],
+        instance=row[7],
+        lease_ms=row[8],
+        boot_id=row[9],
+        lease_until_ms=row[10],
+        execution_until_ms=row[11],
+        position=row[12],
+        events=row[13],
+        size_bytes=row[14],
+        rows=row[15],
+        prepared=row[16],
+        landed=landed,
+        reason=row[18],
+        finished_ms=row[19],
+    )
+
+
+def landed_of(plain: Iterable[list[int]]) -> tuple[Landed, ...]:
+    """Return what a row says about where the events are."""
+    return tuple(
+        Landed(SegmentId(segment), offset, number, count) for segment, offset, number, count in plain
+    )
+
+
+def _row_of(txn: Txn) -> tuple[Any, ...]:
+    landed = [[each.segment, each.offset, each.number, each.count] for each in txn.landed]
+    return (
+        *(txn.id, txn.stream, txn.stream_id, txn.state.value, txn.version, txn.epoch, txn.created_ms),
+        *(txn.instance, txn.lease_ms, txn.boot_id, txn.lease_until_ms, txn.execution_until_ms, txn.position),
+        *(txn.events, txn.size_bytes, txn.rows, txn.prepared),
+        json.dumps(landed, separators=(",", ":")) if landed else None,
+        *(txn.reason, txn.finished_ms),
+    )
+
+
+def _with_totals(tx: Tx, txn: Txn) -> Txn:
+    if txn.state is not TxnState.OPEN:
+        return txn
+    totals: Totals = staged_totals(tx, txn.id)
+    return attrs.evolve(txn, events=totals.events, size_bytes=totals.size_bytes, rows=totals.rows)

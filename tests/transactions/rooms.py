@@ -1,0 +1,107 @@
+"""A stream of two segments, and clients of its transactions that say little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+import attrs
+
+from eventproc.store.catalog import SCOPE, Scope, Stream, insert_stream
+from eventproc.store.clock import new_id
+from eventproc.store.database import Database, Tx
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.policies import ScalingPolicy, StreamConfig
+from eventproc.store.model.routing import position
+from eventproc.store.records import create
+from eventproc.store.segments import EventBlock, Part, WriterSequence
+from eventproc.store.transactions import (
+    PingResult,
+    Totals,
+    Txn,
+    create_txn,
+    decide_abort,
+    decide_commit,
+    get_txn,
+    ping,
+    stage,
+)
+
+T = TypeVar("T")
+
+NAME: Final = "s/t"
+ZERO, ONE = SegmentId(0), SegmentId(1)
+LOW, HIGH = "N14228", "a"
+"""Keys of the segments ZERO and ONE, while there are two."""
+
+
+def part(segment: SegmentId, events: Sequence[tuple[bytes, str | None]]) -> Part:
+    """Return (payload, key) pairs as a writer hands them over."""
+    keys = [key for _, key in events]
+    keyed = any(key is not None for key in keys)
+    where = [float("nan") if key is None else position(key) for key in keys]
+    block = EventBlock([payload for payload, _ in events], keys if keyed else None, where if keyed else None)
+    return Part(segment, block.encode())
+
+
+@attrs.frozen
+class Room:
+    """One stream in a database."""
+
+    db: Database
+    stream: Stream
+
+    async def begin(self, *, lease_ms: int | None = 10_000, txn_id: str | None = None) -> str:
+        txn_id = txn_id or new_id(self.db.clock)
+        make = partial(
+            create_txn,
+            stream=NAME,
+            stream_id=self.stream.stream_id,
+            txn_id=txn_id,
+            instance=self.db.instance_id,
+            lease_ms=lease_ms,
+        )
+        return (await self.db.write(make)).id
+
+    def staging(
+        self, txn_id: str, *parts: Part, identity: WriterSequence | None = None
+    ) -> Callable[[Tx], Totals]:
+        return partial(
+            stage,
+            stream=NAME,
+            stream_id=self.stream.stream_id,
+            txn_id=txn_id,
+            parts=parts,
+            identity=identity,
+        )
+
+    async def stage(self, txn_id: str, *parts: Part, identity: WriterSequence | None = None) -> Totals:
+        return await self.db.write(self.staging(txn_id, *parts, identity=identity))
+
+    async def ping(self, txn_id: str, lease_ms: int | None = None, instance: str = "b") -> PingResult:
+        return await self.db.write(
+            lambda tx: ping(tx, self.stream.stream_id, txn_id, instance=instance, lease_ms=lease_ms)
+        )
+
+    async def commit(self, txn_id: str) -> Txn:
+        return await self.db.write(lambda tx: decide_commit(tx, self.stream.stream_id, txn_id))
+
+    async def abort(self, txn_id: str, *, version: int | None = None) -> Txn:
+        return await self.db.write(
+            lambda tx: decide_abort(tx, self.stream.stream_id, txn_id, reason="a test", version=version)
+        )
+
+    async def get(self, txn_id: str) -> Txn:
+        return await self.db.read(lambda tx: get_txn(tx, self.stream.stream_id, txn_id))
+
+    async def rows(self, sql: str, *parameters: str | int) -> list[tuple[object, ...]]:
+        return await self.db.read(lambda tx: tx.execute(sql, parameters).fetchall())
+
+
+async def open_room(db: Database, *, segments: int = 2) -> Room:
+    def make(tx: Tx) -> Stream:
+        create(tx, SCOPE, "s", Scope(name="s", created_ms=tx.now_ms))
+        return insert_stream(tx, NAME, StreamConfig(scaling=ScalingPolicy.fixed(segments)))
+
+    return Room(db, await db.write(make))
