@@ -1,0 +1,194 @@
+"""A group lived through from a seed: readers come, go, pause and die while the stream is written and scaled.
+
+What must hold: every event is delivered, in the order of its key, never before its predecessors; to exactly one reader
+where nobody dies; and every state of the group keeps its invariants, one owner a segment first of all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import aclosing
+from random import Random
+
+import anyio
+
+import eventproc
+from eventproc import Event, ReaderGroup, Stream
+from eventproc.groups import GROUP, GroupReader, folded_state, watch_group
+from eventproc.groups.presence import Present
+from eventproc.runtime import Eventproc
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import (
+    CheckpointPending,
+    Fenced,
+    InProgress,
+    InvalidArgument,
+    NotFound,
+    ReaderOnline,
+    ScaleRefused,
+)
+from eventproc.store.records import get
+from eventproc.testing import VirtualClock, check
+
+KEYS = 5
+READERS = 4
+
+
+class Mortal(GroupReader[bytes]):
+    """A reader that can die: then it saves nothing, says nothing, and is seen to be dead."""
+
+    async def die(self) -> None:
+        member, follower = self._member, self._follower
+        assert member is not None and follower is not None, "it is not alive"
+
+        async def nothing(*_: object, **__: object) -> None:
+            await anyio.lowlevel.checkpoint()
+
+        follower.save = nothing  # type: ignore[method-assign]
+        member.leave = nothing  # type: ignore[method-assign]
+        self._db.shared.get(Present).discard(member.group, member.reader, member.epoch)
+
+
+class Simulation:
+    """What outlives the readers: what was written, and what was delivered."""
+
+    def __init__(self, seed: int, *, deaths: bool, events: int = 150) -> None:
+        self.random = Random(seed)
+        self.deaths = deaths
+        self.events = events
+        self.written: Counter[str] = Counter()
+        self.delivered: Counter[tuple[str, int]] = Counter()
+        self.newest: dict[str, int] = {}
+        self.log: list[tuple[str, str, int]] = []
+
+    async def run(self) -> None:
+        clock = VirtualClock(self.random.randrange(2**32))
+        async with eventproc.open_memory(clock=clock) as ep:
+            await ep.create_scope("s")
+            stream = await ep.create_stream("s/t")
+            group = await ep.create_reader_group("g", ["s/t"])
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch, ep)
+                async with anyio.create_task_group() as readers:
+                    for number in range(READERS):
+                        readers.start_soon(self._live, ep, group, number)
+                    async with anyio.create_task_group() as actors:
+                        actors.start_soon(self._write, stream)
+                        actors.start_soon(self._scale, stream)
+                        actors.start_soon(self._ask, group)
+                    await stream.seal()
+                tasks.cancel_scope.cancel()
+            self._compare()
+            assert (await group.describe()).segments == ()
+            await check(ep.db)
+
+    def _compare(self) -> None:
+        expected = {(key, number) for key, count in self.written.items() for number in range(count)}
+        assert self.delivered.keys() == expected, f"{expected - self.delivered.keys()} were not delivered"
+        if not self.deaths:
+            again = [each for each, count in self.delivered.items() if count > 1]
+            assert not again, f"{again} were delivered more than once"
+
+    async def _watch(self, ep: Eventproc) -> None:
+        """Look at every state of the group that there is to see."""
+        with ep.db.subscribe([watch_group("s/g")]) as changes:
+            while True:
+                await changes.wait()
+                await ep.db.read(_check_state)
+
+    async def _live(self, ep: Eventproc, group: ReaderGroup, number: int) -> None:
+        """Be one reader after the other, until the stream has ended."""
+        while True:
+            await anyio.sleep(self.random.random() * 2)
+            # Ids are taken over from the dead, and sometimes wanted by two.
+            name = f"r{self.random.choice([number, number, 0])}"
+            try:
+                async with Mortal(ep.db, group.name, name) as reader:
+                    if await self._read(reader):
+                        return
+            except (ReaderOnline, Fenced):
+                continue
+
+    async def _read(self, reader: Mortal) -> bool:
+        """Read for a while; return whether the stream has ended."""
+        left = self.random.choice([1, 5, 20, 60, 1000])
+        dies = self.deaths and self.random.random() < 0.4
+        if self.random.random() < 0.5:
+            async with aclosing(aiter(reader)) as events:
+                async for event in events:
+                    await self._take(reader, [event])
+                    left -= 1
+                    if left <= 0:
+                        return await self._stop(reader, dies)
+        else:
+            async with aclosing(reader.batches()) as batches:
+                async for batch in batches:
+                    await self._take(reader, list(batch))
+                    left -= len(batch)
+                    if left <= 0:
+                        return await self._stop(reader, dies)
+        return True
+
+    async def _stop(self, reader: Mortal, dies: bool) -> bool:
+        if dies:
+            await reader.die()
+        return False
+
+    async def _take(self, reader: Mortal, events: list[Event]) -> None:
+        for event in events:
+            key, number = str(event.key), int(event.payload)
+            self.log.append((reader.reader, key, number))
+            newest = self.newest.get(key, -1)
+            assert number <= newest + 1, f"{key}: {number} came after {newest}"
+            assert self.deaths or number == newest + 1, f"{key}: {number} came again after {newest}"
+            self.newest[key] = max(newest, number)
+            self.delivered[key, number] += 1
+        match self.random.randrange(12):
+            case 0:
+                await anyio.sleep(self.random.random() * 3)
+            case 1:
+                await reader.checkpoint()
+            case _:
+                pass
+
+    async def _write(self, stream: Stream) -> None:
+        async with stream.writer() as writer:
+            left = self.events
+            while left > 0:
+                batch = []
+                for _ in range(self.random.randint(1, 9)):
+                    key = str(self.random.randrange(KEYS))
+                    batch.append((b"%d" % self.written[key], key))
+                    self.written[key] += 1
+                left -= len(batch)
+                await writer.write_many(batch)
+                await anyio.sleep(self.random.random() / 2)
+
+    async def _scale(self, stream: Stream) -> None:
+        for _ in range(self.random.randint(2, 8)):
+            await anyio.sleep(self.random.random() * 2)
+            ids = [segment.id for segment in await stream.segments()]
+            try:
+                if len(ids) > 1 and self.random.random() < 0.5:
+                    first = self.random.randrange(len(ids) - 1)
+                    await stream.merge(*ids[first : first + 2])
+                else:
+                    await stream.split(self.random.choice(ids), self.random.randint(2, 3))
+            except (ScaleRefused, NotFound, InvalidArgument, InProgress):
+                pass  # too narrow: refused, and nothing happened
+
+    async def _ask(self, group: ReaderGroup) -> None:
+        """Ask for checkpoints, and declare readers offline that are not."""
+        for _ in range(4):
+            await anyio.sleep(self.random.random() * 2)
+            try:
+                found = await group.checkpoint(timeout_ms=20_000)
+            except CheckpointPending:
+                continue
+            assert found.cuts["s/t"].stream == "s/t"
+            if self.deaths and self.random.random() < 0.5:
+                await group.reader_offline(f"r{self.random.randrange(READERS)}")
+
+
+def _check_state(tx: Tx) -> None:
+    folded_state(tx, get(tx, GROUP, "s/g").value).state.check()
