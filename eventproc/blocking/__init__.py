@@ -7,6 +7,7 @@ than there: readers take a batch a hand-over, and `post` fills a buffer before i
 
 from __future__ import annotations
 
+from eventproc.blocking.group import BlockingGroupReader, BlockingReaderGroup
 from eventproc.blocking.letters import BlockingDeadLetters
 from eventproc.blocking.reader import BlockingReader
 from eventproc.blocking.running import BlockingRunning
@@ -17,7 +18,9 @@ from eventproc.blocking.writer import BlockingWriter
 __all__ = [
     "BlockingDeadLetters",
     "BlockingEventproc",
+    "BlockingGroupReader",
     "BlockingReader",
+    "BlockingReaderGroup",
     "BlockingRunning",
     "BlockingStream",
     "BlockingWriter",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
 
+from eventproc.blocking.group import BlockingReaderGroup
 from eventproc.blocking.letters import BlockingDeadLetters
 from eventproc.blocking.loop import Loop, running_loop
 from eventproc.blocking.running import BlockingRunning, running_app
 from eventproc.blocking.stream import BlockingStream
+from eventproc.groups import Group, GroupEnd, GroupStart, TruncatedPolicy
 from eventproc.processors import GRACE_MS, App, ProcessorDescription
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
@@ -71,6 +73,40 @@ class BlockingEventproc:
     def streams(self, scope: str | None = None) -> list[StreamRecord]:
         """Return the streams of a scope, or of all, by name. Raises NotFound."""
         return self._loop.call(self._system.streams, scope)
+
+    def create_reader_group(
+        self,
+        name: str,
+        streams: Sequence[str],
+        *,
+        start: GroupStart = "head",
+        until: GroupEnd = None,
+        lease_ms: int | None = None,
+        checkpoint_ms: int | None = None,
+        on_truncated: TruncatedPolicy = "earliest",
+    ) -> BlockingReaderGroup:
+        """Make a group of readers that share `streams`. See `Eventproc.create_reader_group`."""
+        made = self._loop.call(
+            partial(
+                self._system.create_reader_group,
+                name,
+                streams,
+                start=start,
+                until=until,
+                lease_ms=lease_ms,
+                checkpoint_ms=checkpoint_ms,
+                on_truncated=on_truncated,
+            )
+        )
+        return BlockingReaderGroup(self._loop, made)
+
+    def reader_group(self, name: str) -> BlockingReaderGroup:
+        """Return the handle of a group, "scope/group". Raises NotFound, InvalidArgument."""
+        return BlockingReaderGroup(self._loop, self._loop.call(self._system.reader_group, name))
+
+    def reader_groups(self, scope: str | None = None) -> list[Group]:
+        """Return the groups of a scope, or of all, those of processors included, by name."""
+        return self._loop.call(self._system.reader_groups, scope)
 
     def submit(
         self,

@@ -53,9 +53,9 @@ class Handing:
 
     def settle(self) -> None:
         """Note what is finished with the cursor."""
-        if self.done:
-            end = self.run.end_of(self.done)
-            self.cursor.finished = self.cursor.finished.finish(self.run.first_number, self.done, end)
+        if done := self.done:  # read once: a thread beside the loop may go on counting
+            end = self.run.end_of(done)
+            self.cursor.finished = self.cursor.finished.finish(self.run.first_number, done, end)
 
 
 class Cursors:

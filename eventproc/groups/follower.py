@@ -103,6 +103,11 @@ class Follower:
         if not self._finished.is_set():
             self._finished.set()
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether what is finished will be saved without a further mark."""
+        return self._finished.is_set()
+
     def rewind(self) -> None:
         """Take anew what was taken and not handed out."""
         self.waiting.clear()

@@ -18,11 +18,14 @@ import eventproc
 from eventproc.blocking import (
     BlockingDeadLetters,
     BlockingEventproc,
+    BlockingGroupReader,
     BlockingReader,
+    BlockingReaderGroup,
     BlockingRunning,
     BlockingStream,
     BlockingWriter,
 )
+from eventproc.groups import GroupReader, ReaderGroup
 from eventproc.processors.letters import DeadLetters
 from eventproc.store.model.errors import (
     Closed,
@@ -56,6 +59,8 @@ def stream(ep: BlockingEventproc) -> BlockingStream:
         (BlockingStream, Stream),
         (BlockingWriter, EventWriter),
         (BlockingReader, StreamReader),
+        (BlockingReaderGroup, ReaderGroup),
+        (BlockingGroupReader, GroupReader),
         (BlockingDeadLetters, DeadLetters),
         (BlockingRunning, eventproc.Running),
     ],
