@@ -18,6 +18,7 @@ from eventproc.cli.shape import differences, expected_shape, shape_of
 from eventproc.cluster.beat import BeatFile
 from eventproc.cluster.host import BEAT_AGE_MS_MAX, CONTROLLER
 from eventproc.runtime import Eventproc
+from eventproc.spark.java import describe as describe_spark
 from eventproc.store.catalog import SYSTEM_MIGRATION
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Tx, instances
@@ -65,6 +66,7 @@ def look_outside(directory: str, report: Report) -> None:
     facts = report.facts
     facts["directory"] = str(path.resolve())
     facts["eventproc"] = __version__
+    facts["spark"] = describe_spark()
     mounts = Path("/proc/self/mountinfo")
     facts["file_system"] = type_of(path.resolve(), mounts.read_text()) if mounts.exists() else ""
     facts["database_bytes"] = _size(path / DATABASE)
