@@ -148,7 +148,12 @@ class Cell:
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be handed out: neither too many finished ranges nor too many bytes wait in it."""
+        """Whether more may be handed out: neither too many finished ranges nor too many bytes wait in it.
+
+        There is room when nothing is handed out, whatever was finished before: what closes the gaps must be read.
+        """
+        if not self._chunks:
+            return True
         if self.waiting_bytes >= WAITING_BYTES_MAX:
             return False
         most = len(self._prefix.finished) + sum(chunk.done.count(b"\0\1") + 1 for chunk in self._chunks)

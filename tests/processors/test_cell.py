@@ -141,6 +141,16 @@ def test_a_cell_has_no_room_while_its_ranges_are_full_and_gets_it_back_when_they
     assert cell.has_room
 
 
+def test_a_cell_that_begins_with_full_ranges_reads_what_lies_between_them() -> None:
+    ranges = tuple((2 * n + 1, 2 * n + 2, (2 * n + 2) * FRAME_BYTES) for n in range(FINISHED_RANGES_MAX))
+    cell = cell_at(Progress(0, 0, ranges))
+    assert cell.has_room
+    chunk = cell.add(run_of(cell, [b""]))
+    assert not cell.has_room
+    chunk.finish(0)
+    assert cell.has_room
+
+
 def test_a_cell_has_no_room_while_too_many_bytes_wait_behind_an_unfinished_event() -> None:
     cell = cell_at()
     payload = bytes(2**20)
