@@ -36,26 +36,31 @@ def checkpoint_cuts(tx: Tx, state: GroupState, checkpoint: Checkpoint) -> dict[s
 def _cuts(
     tx: Tx, state: GroupState, offsets: Mapping[SegmentKey, int], waiting: Collection[SegmentKey]
 ) -> dict[str, StreamCut]:
-    return {stream.name: _cut(tx, stream, state, offsets, waiting) for stream in state.streams}
+    return {stream.name: stream_cut(tx, stream, state, offsets, waiting) for stream in state.streams}
 
 
-def _cut(
+def stream_cut(
     tx: Tx,
     where: GroupStream,
     state: GroupState,
     offsets: Mapping[SegmentKey, int],
     waiting: Collection[SegmentKey],
 ) -> StreamCut:
+    """Return the cut at `offsets`, and at the end of the stream, or of the group, in what it has finished whole."""
     stream = get_stream(tx, where.name, stream_id=where.stream_id).value
     own = {
         segment: offset for (stream_id, segment), offset in offsets.items() if stream_id == where.stream_id
     }
     own |= {segment: NOT_REACHED for stream_id, segment in waiting if stream_id == where.stream_id}
-    ends = {segment: offset for (stream_id, segment), offset in state.ends if stream_id == where.stream_id}
+    ends = end_offsets(state, where.stream_id)
     if not ends and stream.state is StreamState.SEALED:
         ends = tail_offsets(tx, stream)
-    history = StoredHistory(tx, stream)
-    return StreamCut(where.name, where.stream_id, own | _ended(own, ends, history))
+    return StreamCut(where.name, where.stream_id, own | _ended(own, ends, StoredHistory(tx, stream)))
+
+
+def end_offsets(state: GroupState, stream_id: int) -> dict[SegmentId, int]:
+    """Return where the group ends in a stream; empty when it does not."""
+    return {segment: offset for (each, segment), offset in state.ends if each == stream_id}
 
 
 def _ended(

@@ -6,18 +6,19 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
+from eventproc.groups.cuts import end_offsets, stream_cut
 from eventproc.groups.keys import GroupStream, SegmentKey
 from eventproc.groups.state import GroupState
 from eventproc.groups.table import GROUP, folded_state, progress_by_segment
 from eventproc.store.catalog import StoredHistory, Stream, find_stream, head_offsets
 from eventproc.store.database import Tx
-from eventproc.store.model.cuts import NOT_REACHED, StreamCut, divide
+from eventproc.store.model.cuts import StreamCut, divide
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.history import find_segment
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get
-from eventproc.store.segments import read, segment_state
+from eventproc.store.segments import number_at, read, segment_state
 
 
 @attrs.frozen
@@ -108,7 +109,7 @@ def describe_group(tx: Tx, name: str) -> GroupDescription:
         if found is None or found.value.stream_id != each.stream_id:
             replaced.append(each.name)
         else:
-            segments.extend(_of_stream(tx, found.value, state, finished, moved))
+            segments.extend(_of_stream(tx, each, found.value, state, finished, moved))
     return GroupDescription(
         name=name,
         kind=group.kind,
@@ -139,20 +140,19 @@ def _moved(tx: Tx, name: str) -> dict[SegmentKey, int | None]:
 
 def _of_stream(
     tx: Tx,
+    where: GroupStream,
     stream: Stream,
     state: GroupState,
     finished: Mapping[SegmentKey, Progress],
     moved: Mapping[SegmentKey, int | None],
 ) -> Iterator[SegmentLag]:
     stream_id = stream.stream_id
-    known: set[SegmentId] = set()
     for key in sorted(state.open.keys() | state.waiting.keys()):
         if key[0] != stream_id:
             continue
-        known.add(key[1])
         portion = state.open.get(key)
         progress = finished.get(key, Progress())
-        lag = _lag(tx, stream, key[1], progress)
+        lag = _lag(tx, stream, key[1], progress, state.end_offsets.get(key))
         yield attrs.evolve(
             lag,
             owner=None if portion is None else portion.owner,
@@ -161,11 +161,12 @@ def _of_stream(
             waiting=tuple(sorted(state.waiting.get(key, ()))),
             moved_ms=moved.get(key),
         )
-    for segment in _beyond(tx, stream, state, finished, known):
-        yield attrs.evolve(_lag(tx, stream, segment, Progress()), reached=False)
+    for segment in _beyond(tx, where, stream, state, finished):
+        end = state.end_offsets.get((stream_id, segment))
+        yield attrs.evolve(_lag(tx, stream, segment, Progress(), end), reached=False)
 
 
-def _lag(tx: Tx, stream: Stream, segment: SegmentId, progress: Progress) -> SegmentLag:
+def _lag(tx: Tx, stream: Stream, segment: SegmentId, progress: Progress, end: int | None) -> SegmentLag:
     found = segment_state(tx, stream.stream_id, segment)
     events = size_bytes = 0
     offset, number, sealed = progress.offset, progress.number, True
@@ -173,7 +174,10 @@ def _lag(tx: Tx, stream: Stream, segment: SegmentId, progress: Progress) -> Segm
         sealed = found.sealed
         offset, number = max(offset, found.head), max(number, found.head_number)
         beyond = sum(high - max(low, number) for low, high, _ in progress.finished if high > number)
-        events, size_bytes = found.tail_number - number - beyond, found.tail - offset
+        tail, tail_number = found.tail, found.tail_number
+        if end is not None and end < tail:
+            tail, tail_number = end, number_at(tx, stream.stream_id, segment, end)
+        events, size_bytes = max(tail_number - number - beyond, 0), max(tail - offset, 0)
     return SegmentLag(
         stream=stream.name,
         stream_id=stream.stream_id,
@@ -203,31 +207,35 @@ def _age_ms(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | No
 
 def _beyond(
     tx: Tx,
+    where: GroupStream,
     stream: Stream,
     state: GroupState,
     finished: Mapping[SegmentKey, Progress],
-    known: set[SegmentId],
 ) -> Iterator[SegmentId]:
     """Yield the segments that the group will come to, and has not entered in its state yet."""
-    if not known or any(stream_id == stream.stream_id for (stream_id, _), _ in state.ends):
-        return
-    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)).fetchall()
-    others = [SegmentId(number) for (number,) in rows if number not in known]
-    if not others:
-        return
     history = StoredHistory(tx, stream)
-    offsets = {
-        segment: finished[key].offset if (key := (stream.stream_id, segment)) in finished else NOT_REACHED
-        for segment in known
-    }
+    offsets = {key: progress.offset for key, progress in finished.items()}
+    ends = end_offsets(state, stream.stream_id)
+    ended: set[SegmentId] = set()
     try:
-        where = divide(StreamCut(stream.name, stream.stream_id, offsets), history)
-    except InvalidCut:  # truncated beyond some of what the group has: the head is where it goes on
-        where = divide(StreamCut(stream.name, stream.stream_id, head_offsets(tx, stream)), history)
-    for segment in sorted(others):
-        try:
-            found = find_segment(history, segment)
-        except NotFound:  # behind the oldest epoch kept; the reaper has not come to its row yet
+        cut = stream_cut(tx, where, state, offsets, state.waiting.keys())
+        position = divide(cut, history)
+        ended = {segment for segment, offset in cut.offsets.items() if offset >= 0}
+    except (
+        InvalidCut,
+        NotFound,
+    ):  # truncated beyond some of what the group has: the head is where it goes on
+        position = divide(StreamCut(stream.name, stream.stream_id, head_offsets(tx, stream)), history)
+    end = divide(StreamCut(stream.name, stream.stream_id, ends), history) if ends else None
+    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)).fetchall()
+    for (number,) in sorted(rows):
+        key = stream.stream_id, SegmentId(number)
+        if key in state.open or key in state.waiting or number in ended:
             continue
-        if not where.is_behind(found):
-            yield segment
+        try:
+            segment = find_segment(history, key[1])
+        except NotFound:  # it lies before the oldest epoch kept
+            continue
+        wanted = end is None or end.is_behind(segment) or ends.get(segment.id, 0) > 0
+        if wanted and not position.is_behind(segment):
+            yield segment.id

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AsyncExitStack, ExitStack
 from types import TracebackType
-from typing import Generic
+from typing import Generic, Self
 
 import anyio
 from typing_extensions import TypeVar
@@ -52,7 +52,7 @@ class GroupReader(Generic[P]):
         self._follower: Follower | None = None
         self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> GroupReader[P]:
+    async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             member = await stack.enter_async_context(join_member(self._db, self._group, self.reader))
             streams = stack.enter_context(ExitStack())
@@ -101,6 +101,12 @@ class GroupReader(Generic[P]):
         for each in follower.handing:
             found[each.cursor.assigned.stream][each.cursor.key[1]] = each.end
         return found
+
+    @property
+    def stream(self) -> str | None:
+        """The full name of the stream that the event in hand is of; None without one, and for a batch."""
+        handing = self._open.handing
+        return handing[0].cursor.assigned.stream if len(handing) == 1 else None
 
     async def checkpoint(self) -> None:
         """Make durable that all that was handed out is finished, the last event included."""
