@@ -10,7 +10,7 @@ made durable and never passes an unfinished event (invariant 6). Source: archite
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from heapq import merge
@@ -162,8 +162,8 @@ class Cell:
     def snapshot(self) -> Progress:
         """Return what is finished and may be durable: FINISHED_RANGES_MAX ranges at most.
 
-        Where there are more, those remain that are durable already, and the lowest of the others: the rest is told
-        when they have grown together. O(events handed out behind the first unfinished one), in C, and O(ranges).
+        Where there are more, what is durable remains, and the lowest of the rest is added, see `_fewest`: the others
+        are told when they have grown together. O(events handed out behind the first unfinished one), in C, and O(ranges).
         """
         number, offset = self._prefix.number, self._prefix.offset
         ranges: list[FinishedRange] = []
@@ -187,12 +187,16 @@ class Cell:
 
 
 def _fewest(ranges: list[FinishedRange], durable: Progress) -> list[FinishedRange]:
-    """Return at most FINISHED_RANGES_MAX of the ranges, among them those that hold durable ones."""
-    spare = len(ranges) - FINISHED_RANGES_MAX
-    if spare <= 0:
+    """Return at most FINISHED_RANGES_MAX ranges: as many of the lowest as may be, and of the others what is durable.
+
+    So whatever is added lies below all that is left out. An event is handled after those of its key before it: it is
+    never durable without them, and what is handled again after a crash is the rest of each key, in order.
+    """
+    if len(ranges) <= FINISHED_RANGES_MAX:
         return ranges
-    lows = [low for low, _, _ in ranges]
-    kept = {bisect_right(lows, low) - 1 for low, _, _ in durable.finished}
-    others = [index for index in range(len(ranges)) if index not in kept]
-    left_out = set(others[len(others) - spare :])
-    return [each for index, each in enumerate(ranges) if index not in left_out]
+    lows = [low for low, _, _ in durable.finished]
+    for count in range(FINISHED_RANGES_MAX, -1, -1):
+        known = durable.finished[bisect_left(lows, ranges[count][0]) :]
+        if count + len(known) <= FINISHED_RANGES_MAX:
+            return [*ranges[:count], *known]
+    raise AssertionError(f"{len(durable.finished)} ranges are durable, and {FINISHED_RANGES_MAX} may be")

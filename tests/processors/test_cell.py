@@ -119,6 +119,31 @@ def test_durable_progress_has_few_ranges_keeps_what_it_had_and_passes_nothing_un
             cell.durable = now
 
 
+@given(st.integers(0, 2**32))
+def test_no_event_is_durable_without_those_of_its_key_before_it(seed: int) -> None:
+    random = Random(seed)
+    keys = random.choice([7, 50, 400])
+    count = 5 * FINISHED_RANGES_MAX
+    cell = cell_at()
+    chunk = cell.add(run_of(cell, [b""] * count))
+    by_key: list[list[int]] = [[] for _ in range(keys)]
+    for number in range(count):
+        by_key[random.randrange(keys)].append(number)
+    left = [list(reversed(numbers)) for numbers in by_key if numbers]
+    if 0 in by_key[0]:
+        left = left[1:]  # one key is stuck
+    while left:
+        at = min(random.randrange(len(left)), random.randrange(len(left)))
+        chunk.finish(left[at].pop())
+        if not left[at]:
+            left.pop(at)
+        if random.random() < 0.02:
+            cell.durable = now = cell.snapshot()
+            for numbers in by_key:
+                told = [now.is_finished(number) for number in numbers]
+                assert told == sorted(told, reverse=True), f"of {numbers}, {told} are durable"
+
+
 def test_one_unfinished_event_holds_the_prefix_and_not_what_lies_beyond() -> None:
     cell = cell_at()
     chunk = cell.add(run_of(cell, [b"."] * 5))
