@@ -150,13 +150,15 @@ class GroupReader(Generic[P]):
             handing = follower.waiting.popleft()
             follower.handing = [handing]
             saved = 0
-            for event in handing.run.events(self._decode):
-                handing.count += 1
+            follower.mark()
+            for count, event in enumerate(handing.run.events(self._decode), start=1):
+                handing.count = count
                 yield event
-                handing.done = handing.count
-                follower.mark()
-                if follower.stale or handing.done - saved >= SAVE_EVENTS:
-                    saved = handing.done
+                handing.done = count
+                if not follower.is_marked:
+                    follower.mark()
+                if follower.stale or count - saved >= SAVE_EVENTS:
+                    saved = count
                     async with follower.turn:
                         handing.settle()
                         await (follower.follow() if follower.stale else follower.save(complete=False))
@@ -195,7 +197,8 @@ class GroupReader(Generic[P]):
             return True
         if follower.cursors.done() or follower.events_unsaved >= SAVE_EVENTS:
             await follower.complete()
-            return None
+            if follower.stale:
+                return None
         if self._is_done(limits):
             return False
         await follower.take(limits)

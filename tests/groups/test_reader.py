@@ -137,6 +137,15 @@ async def test_a_thousand_events_of_a_fast_reader_are_made_durable_at_once(ep: E
         assert (await group.describe()).segments[0].number == 2000
 
 
+async def test_batches_of_any_size_are_read_up_to_a_cut(ep: Eventproc) -> None:
+    stream = await written(ep, 5000, segments=3)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a") as reader:
+        batches = [batch async for batch in reader.batches(until=await stream.tail())]
+    assert sorted(int(event.payload) for batch in batches for event in batch) == list(range(5000))
+    assert (await group.describe()).events == 0
+
+
 @pytest.mark.acceptance("E12")
 async def test_readers_share_and_each_event_is_delivered_once(ep: Eventproc) -> None:
     stream = await written(ep, 100, segments=6)
