@@ -10,8 +10,11 @@ from eventproc.store.catalog import Stream, current_epoch, insert_epoch
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch, next_epoch
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import PREPARATIONS_MAX
 from eventproc.store.model.ranges import KeyRange
+from eventproc.store.model.transaction_errors import CommitsPending
 from eventproc.store.segments import create_segments, last_time, seal_segments
+from eventproc.store.transactions import decided, settle_staging
 
 
 def plan_epoch(
@@ -41,8 +44,13 @@ def open_epoch(tx: Tx, stream: Stream, epoch: Epoch, *, seal: Collection[Segment
     Successors are made and predecessors sealed in this one transaction, so that no writer ever meets a
     seal without a successor, and no reader a successor without its predecessors' end. The epoch begins after
     the last event of what it seals, and its segments' events after that: then times never fall along a key,
-    whatever the clock does, and a cut at a time skips nothing.
+    whatever the clock does, and a cut at a time skips nothing. Raises CommitsPending, before it changes anything,
+    when a commit was prepared so often for an epoch that then ended that this one has to wait for it.
     """
+    settle_staging(tx)  # so that along a key what is staged follows the epochs
+    following = decided(tx, stream.stream_id, limit=1)
+    if following and following[0].prepared >= PREPARATIONS_MAX:
+        raise CommitsPending(stream=stream.name, stream_id=stream.stream_id, event="a scale")
     seal_segments(tx, stream.stream_id, seal, sealed_epoch=epoch.number)
     ended_ms = max(last_time(tx, stream.stream_id, segment) for segment in seal)
     epoch = attrs.evolve(epoch, created_ms=max(epoch.created_ms, ended_ms + 1))

@@ -58,7 +58,7 @@ def check(tx: Tx, request: DeleteScope) -> bool:
 
 
 def apply(tx: Tx, request: DeleteScope, request_id: str) -> bool:
-    """Run one step; return whether it was the last."""
+    """Run one step; return whether it was the last. Raises CommitsPending, as the seal of a stream does."""
     scope = get_scope(tx, request.scope)
     deleting = advance_scope(scope.value.state, ScopeEvent.DELETE, name=request.scope)
     if scope.value.state is not ScopeState.DELETING:
@@ -68,6 +68,7 @@ def apply(tx: Tx, request: DeleteScope, request_id: str) -> bool:
         delete(tx, SCOPE, scope)
         return True
     stream = get_stream(tx, names[0]).value
-    seal.apply(tx, SealStream(stream.name, stream.stream_id), request_id)
+    if not seal.apply(tx, SealStream(stream.name, stream.stream_id), request_id):
+        return False
     delete_workflow.apply(tx, DeleteStream(stream.name, stream.stream_id), request_id)
     return False

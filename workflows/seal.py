@@ -1,18 +1,27 @@
-"""Seal a stream: all active segments end where they are, in one transaction.
+"""Seal a stream: all active segments end where they are.
 
-Semantics: pravega.md 3.6. Sealing a sealed stream is what was asked for.
+Semantics: pravega.md 3.6. Sealing a sealed stream is what was asked for. Open transactions are aborted; those that are
+decided finish first: then the first step leaves the stream in SEALING, where nothing else begins, and the last one
+waits for them. With none it is one transaction.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import attrs
 
 from eventproc.store.catalog import STREAM, current_epoch, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.states import StreamEvent, StreamState, advance
+from eventproc.store.model.transaction_errors import CommitsPending
 from eventproc.store.records import replace
 from eventproc.store.segments import seal_segments
+from eventproc.store.transactions import abort_open, has_decided
 from eventproc.workflows.requests import SealStream
+
+REASON: Final = "its stream is sealed"
+"""Why open transactions end."""
 
 
 def check(tx: Tx, request: SealStream) -> bool:
@@ -22,11 +31,18 @@ def check(tx: Tx, request: SealStream) -> bool:
 
 
 def apply(tx: Tx, request: SealStream, request_id: str) -> bool:
-    """Seal the stream. One step."""
+    """Do one step; return whether it was the last. Raises CommitsPending, with nothing changed."""
     before = get_stream(tx, request.stream, stream_id=request.stream_id)
     if before.value.state is StreamState.SEALED:
         return True
     sealing = advance(before.value.state, StreamEvent.SEAL, name=request.stream)
+    if has_decided(tx, request.stream_id):
+        if before.value.state is StreamState.SEALING:
+            raise CommitsPending(stream=request.stream, stream_id=request.stream_id, event="its seal")
+        abort_open(tx, request.stream, request.stream_id, reason=REASON)
+        replace(tx, STREAM, before, attrs.evolve(before.value, state=sealing))
+        return False
+    abort_open(tx, request.stream, request.stream_id, reason=REASON)
     seal_segments(tx, request.stream_id, current_epoch(tx, before.value).ids, sealed_epoch=None)
     sealed = advance(sealing, StreamEvent.SEALED, name=request.stream)
     replace(tx, STREAM, before, attrs.evolve(before.value, state=sealed))

@@ -1,8 +1,8 @@
 """Sweeps: bounded passes of the host that finish what others left, each step a transaction.
 
 They free the bytes of truncated and deleted streams, drop the history behind a stream's head, join tiny
-extents, truncate the internal streams behind their group, and forget old outcomes and silent writers.
-Whoever dies between two steps leaves a state from which any host goes on.
+extents, truncate the internal streams behind their group, and forget old outcomes, finished transactions and
+silent writers. Whoever dies between two steps leaves a state from which any host goes on.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from eventproc.store.progress import get_progress
 from eventproc.store.records import delete_all, keys, replace
 from eventproc.store.requests import forget_outcomes
 from eventproc.store.segments import forget_writers, free_step, truncate_segments
+from eventproc.store.transactions import forget_txns
 
 EPOCHS_A_STEP: Final = 256
 """Epoch records dropped in one step."""
@@ -58,10 +59,11 @@ def reap(tx: Tx, owner: Owner) -> bool:
 
 
 def forget(tx: Tx, owner: Owner) -> bool:
-    """Forget old outcomes and silent writers. Return whether there may be more."""
+    """Forget old outcomes, silent writers and finished transactions. Return whether there may be more."""
     owner.check(tx)
     forget_writers(tx)
-    return forget_outcomes(tx)
+    more = forget_txns(tx)
+    return forget_outcomes(tx) or more
 
 
 def truncate_internal(tx: Tx, owner: Owner, stream: SystemStream) -> None:

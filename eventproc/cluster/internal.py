@@ -13,12 +13,13 @@ from typing import Final
 import anyio
 import attrs
 
+from eventproc.cluster.commits import ABORTS_AT_ONCE, run_abort, run_commit
 from eventproc.cluster.hosted import HostedMember
 from eventproc.cluster.requests import REQUESTS_AT_ONCE, run_request
 from eventproc.processors.engine import Engine
 from eventproc.processors.handler import make_handler
 from eventproc.processors.options import Options, Order
-from eventproc.store.catalog import REQUEST_STREAM, SystemStream
+from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, REQUEST_STREAM, SystemStream
 from eventproc.store.database import Database
 from eventproc.store.ownership import Owner
 from eventproc.store.segments import Event
@@ -37,8 +38,12 @@ class Internal:
     handler: Callable[[Database, Owner, Event], Awaitable[None]]
 
 
-INTERNAL: Final = (Internal(REQUEST_STREAM, Order.KEY, REQUESTS_AT_ONCE, run_request),)
-"""Every internal processor. What rings `_system/commit` (serial) and `_system/abort` (concurrent) adds its line."""
+INTERNAL: Final = (
+    Internal(REQUEST_STREAM, Order.KEY, REQUESTS_AT_ONCE, run_request),
+    Internal(COMMIT_STREAM, Order.SEGMENT, 1, run_commit),
+    Internal(ABORT_STREAM, Order.NONE, ABORTS_AT_ONCE, run_abort),
+)
+"""Every internal processor."""
 
 
 async def serve_internal(db: Database, owner: Owner) -> None:

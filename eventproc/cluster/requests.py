@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from eventproc.processors.again import again
 from eventproc.store.catalog import REQUEST_STREAM
-from eventproc.store.database import Database
+from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import DatabaseStopped, Fenced
+from eventproc.store.model.transaction_errors import CommitsPending
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef
 from eventproc.store.segments import FRAME_BYTES, Event
+from eventproc.store.transactions import has_decided, watch_commits
 from eventproc.workflows.run import give_up, step
 
 LOG = logging.getLogger("eventproc.host")
@@ -20,6 +23,9 @@ LOG = logging.getLogger("eventproc.host")
 REQUESTS_AT_ONCE: Final = 100
 """Requests in flight, of as many streams. They share commits, so that more raises throughput until one
 commit holds all that wait; each costs a task."""
+
+COMMITS_LOOK_MS: Final = 1_000
+"""Pause between two looks of a request that waits for commits, should the wake-up of the one it waits for be missed."""
 
 
 async def run_request(db: Database, owner: Owner, event: Event) -> None:
@@ -31,7 +37,7 @@ async def run_request(db: Database, owner: Owner, event: Event) -> None:
     end_offset = event.offset + FRAME_BYTES + len(event.payload)
     ref = EventRef(REQUEST_STREAM.name, REQUEST_STREAM.stream_id, event.segment, event.number, end_offset)
     what = f"request {request_id}"
-    run = partial(db.write, partial(step, request_id=request_id, event=ref, owner=owner))
+    run = partial(_step, db, partial(step, request_id=request_id, event=ref, owner=owner))
     try:
         while not await again(run, what, LOG):
             pass
@@ -42,3 +48,14 @@ async def run_request(db: Database, owner: Owner, event: Event) -> None:
         LOG.exception("%s failed", what)
         end = partial(give_up, request_id=request_id, event=ref, owner=owner, reason=repr(error))
         await again(partial(db.write, end), what, LOG)
+
+
+async def _step(db: Database, run: Callable[[Tx], bool]) -> bool:
+    """Run one step; one that has to wait for commits is no error, and no last one."""
+    try:
+        return await db.write(run)
+    except CommitsPending as why:
+        with db.subscribe([watch_commits(why.stream_id)]) as changes:
+            if await db.read(partial(has_decided, stream_id=why.stream_id)):
+                await changes.wait(COMMITS_LOOK_MS)
+        return False

@@ -15,14 +15,14 @@ from eventproc.store.model.cuts import StreamCut, verify_cut
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.states import StreamState
-from eventproc.store.progress import get_progress
 from eventproc.store.records import get, keys
 from eventproc.store.replicated import list_logs
-from eventproc.store.segments import SegmentState, read, segment_state
+from eventproc.store.segments import SegmentState, segment_state
+from eventproc.testing.bells import unfinished_events
 from eventproc.testing.extents import blob_violations, extent_violations
 from eventproc.testing.groups import group_violations
 from eventproc.testing.logs import log_violations
-from eventproc.workflows.sweep import REQUEST_GROUP
+from eventproc.testing.transactions import txn_violations
 
 
 async def check(db: Database) -> None:
@@ -49,6 +49,7 @@ def violations(tx: Tx) -> list[str]:
     found.extend(blob_violations(tx))
     found.extend(_of_requests(tx))
     found.extend(group_violations(tx))
+    found.extend(txn_violations(tx))
     return found
 
 
@@ -96,6 +97,8 @@ def _of_head(stream: Stream, history: StoredHistory, states: dict[SegmentId, Seg
 def _of_leftovers(tx: Tx, known: set[int]) -> Iterator[str]:
     """Rows of streams that are gone: only the reaper may still know of them."""
     reaped = dict(tx.execute("SELECT stream_id, deleted FROM reap").fetchall())
+    # Blobs of an aborting transaction do not need their stream.
+    reaped.update(tx.execute("SELECT DISTINCT stream_id, 1 FROM txn WHERE state = 'aborting'").fetchall())
     for table in ("segment", "extent", "blob", "writer"):
         for (stream_id,) in tx.execute(f"SELECT DISTINCT stream_id FROM {table}").fetchall():
             if stream_id not in known and not reaped.get(stream_id):
@@ -119,21 +122,7 @@ def _of_requests(tx: Tx) -> Iterator[str]:
     for row in tx.execute("SELECT id, finished_ms FROM request WHERE status != 'pending'").fetchall():
         if row[1] is None:
             yield f"request {row[0]} has an outcome and no time of it"
-    unfinished = set(_unfinished_events(tx))
+    unfinished = set(unfinished_events(tx, REQUEST_STREAM))
     for request_id, target, kind in pending:
         if request_id not in unfinished:
             yield f"{kind} of {target}: request {request_id} is pending and no event will run it"
-
-
-def _unfinished_events(tx: Tx) -> Iterator[str]:
-    stream_id = REQUEST_STREAM.stream_id
-    for (number,) in tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream_id,)).fetchall():
-        segment = SegmentId(number)
-        progress = get_progress(tx, REQUEST_GROUP, stream_id, segment)
-        progress.check()
-        found = read(tx, stream_id, {segment: (progress.offset, None)}, bytes_max=2**30)
-        for run in found.runs:
-            for event in run.events():
-                assert event.number >= progress.number, f"event {event.number} lies at {progress.offset}"
-                if not progress.is_finished(event.number):
-                    yield event.payload.decode()

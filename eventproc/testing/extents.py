@@ -55,9 +55,13 @@ def extent_violations(
 
 
 def blob_violations(tx: Tx) -> Iterator[str]:
-    """Yield blobs that no extent refers to, places without a blob, and extents that share bytes."""
+    """Yield blobs that nothing refers to, places without a blob, and extents and staged rows that share bytes."""
     used: dict[int, list[tuple[int, int, int]]] = {}
-    rows = tx.execute("SELECT place, place_offset, length, stream_id FROM extent WHERE place IS NOT NULL")
+    rows = tx.execute(
+        "SELECT place, place_offset, length, stream_id FROM extent WHERE place IS NOT NULL"
+        " UNION ALL SELECT s.place, s.place_offset, s.length, t.stream_id FROM staged s"
+        " JOIN txn t ON t.id = s.txn AND t.finished = 0 WHERE s.place IS NOT NULL"
+    )
     for place, offset, length, stream_id in rows.fetchall():
         used.setdefault(place, []).append((offset, offset + length, stream_id))
     for blob, stream_id, ends, size in tx.execute(

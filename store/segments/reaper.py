@@ -2,7 +2,7 @@
 
 Each function is one bounded step, a transaction of its own; a reaper that dies between two of them left
 a state from which any other goes on, because what is left to do is written in the table `reap`. A blob
-is freed in the transaction that proves that no extent refers to it.
+is freed in the transaction that proves that no extent, and nothing that is staged, refers to it.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _free_truncated(tx: Tx, stream_id: int) -> bool:
         tx.execute(
             "UPDATE segment SET freed = ? WHERE stream_id = ? AND segment = ?", (head, stream_id, segment)
         )
-    _free_blobs(tx, places)
+    free_blobs(tx, places)
     return not segments
 
 
@@ -138,7 +138,7 @@ def _free_deleted(tx: Tx, stream_id: int) -> bool:
     if rows:
         places: set[int] = set()
         _free_extents(tx, stream_id, rows, places)
-        _free_blobs(tx, places)
+        free_blobs(tx, places)
         return False
     # Only of the system's own: a group of a user keeps its rows, as it says that its stream was deleted.
     tx.execute(
@@ -187,11 +187,13 @@ def _free_extents(
     return freed
 
 
-def _free_blobs(tx: Tx, places: Iterable[int]) -> None:
-    """Delete those blobs that nothing refers to any more."""
+def free_blobs(tx: Tx, places: Iterable[int]) -> None:
+    """Delete those blobs that nothing refers to any more: no extent, no staged row."""
     for place in places:
         tx.execute(
-            "DELETE FROM blob WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM extent WHERE place = ?1)", (place,)
+            "DELETE FROM blob WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM extent WHERE place = ?1)"
+            " AND NOT EXISTS (SELECT 1 FROM staged WHERE place = ?1)",
+            (place,),
         )
 
 

@@ -14,31 +14,45 @@ from eventproc.store.transactions.decide import (
     ping,
     ring_commit,
 )
+from eventproc.store.transactions.dropping import drop_some, forget_txns, next_aborting
+from eventproc.store.transactions.landing import Round, decided, land_round
+from eventproc.store.transactions.preparing import Plan, begin_preparing, plan, replace_rows
 from eventproc.store.transactions.staging import Totals, settle_staging, stage
 from eventproc.store.transactions.table import Txn, find_txn, get_txn, list_finished, list_open
-from eventproc.store.transactions.waiting import Endings, watch_txn
+from eventproc.store.transactions.waiting import Endings, watch_commits, watch_txn
 
 __all__ = [
     "OPENED",
     "Bell",
     "Endings",
     "PingResult",
+    "Plan",
+    "Round",
     "Totals",
     "Txn",
     "TxnState",
     "abort_open",
+    "begin_preparing",
     "create_txn",
     "decide_abort",
     "decide_commit",
+    "decided",
+    "drop_some",
     "find_txn",
+    "forget_txns",
     "get_txn",
     "has_decided",
+    "land_round",
     "list_finished",
     "list_open",
+    "next_aborting",
     "ping",
     "ping_interval_ms",
+    "plan",
+    "replace_rows",
     "ring_commit",
     "settle_staging",
     "stage",
+    "watch_commits",
     "watch_txn",
 ]

@@ -169,8 +169,10 @@ def abort_open(tx: Tx, stream: str, stream_id: int, *, reason: str) -> bool:
 # What `change_txn` does, for all at once: a stream may have ten thousand of them, and this is one step.
 _ABORT_OPEN: Final = """
     UPDATE txn SET (state, version, reason, events, bytes, rows) = (
-        SELECT ?1, version + 1, ?2, coalesce(max(total_events), 0), coalesce(max(total_bytes), 0), coalesce(max(total_rows), 0)
-        FROM (SELECT total_events, total_bytes, total_rows FROM staged WHERE txn = txn.id ORDER BY seq DESC, part DESC LIMIT 1))
+        SELECT ?1, version + 1, ?2,
+            coalesce(max(total_events), 0), coalesce(max(total_bytes), 0), coalesce(max(total_rows), 0)
+        FROM (SELECT total_events, total_bytes, total_rows FROM staged WHERE txn = txn.id
+              ORDER BY seq DESC, part DESC LIMIT 1))
     WHERE finished = 0 AND stream_id = ?3 AND state = ?4 RETURNING id
 """
 

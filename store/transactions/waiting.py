@@ -51,3 +51,8 @@ def watch_txn(stream_id: int, txn_id: str) -> Watch:
         return None if found is None else found.version
 
     return Watch(("txn", txn_id), probe)
+
+
+def watch_commits(stream_id: int) -> Watch:
+    """Return what to subscribe to in order to learn of the stream's commits that this process makes, as the host."""
+    return Watch(("commits", stream_id), lambda tx: None)

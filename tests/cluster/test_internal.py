@@ -78,7 +78,7 @@ async def test_a_processor_takes_its_place_with_one_line_and_goes_on_where_the_l
         await db.write(finish)
 
     line = Internal(COMMIT_STREAM, Order.SEGMENT, 2, settle)
-    monkeypatch.setattr(internal, "INTERNAL", (*INTERNAL, line))
+    monkeypatch.setattr(internal, "INTERNAL", (INTERNAL[0], line))
     await ring(db, [f"s/{number % 7}" for number in range(300)])
     for each in reached.values():
         async with anyio.create_task_group() as tasks:

@@ -1,0 +1,91 @@
+"""The handlers of the commit stream and of the abort stream."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+import anyio
+
+from eventproc.processors.again import again
+from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, SystemStream
+from eventproc.store.database import Database, Tx
+from eventproc.store.model.errors import DatabaseStopped, Fenced
+from eventproc.store.ownership import Owner
+from eventproc.store.progress import EventRef, finish_event
+from eventproc.store.requests import post
+from eventproc.store.segments import FRAME_BYTES, Event
+from eventproc.store.transactions import Bell, Txn
+from eventproc.workflows import abort, commit
+
+LOG = logging.getLogger("eventproc.host")
+
+ABORTS_AT_ONCE: Final = 20
+"""Aborts in flight. Their steps share commits; each costs a task."""
+
+FAILED_PAUSE_MS: Final = 1_000
+"""Pause after a commit or an abort that raised what it never should, before the next one: a lasting failure is not
+met in a busy loop."""
+
+
+async def run_commit(db: Database, owner: Owner, event: Event) -> None:
+    """Commit the decided transactions of the stream that the bell names. Raises OwnerFenced, DatabaseStopped."""
+    await _run(db, owner, event, COMMIT_STREAM, _commit)
+
+
+async def run_abort(db: Database, owner: Owner, event: Event) -> None:
+    """Abort the transactions that the bell names. Raises OwnerFenced, DatabaseStopped."""
+    await _run(db, owner, event, ABORT_STREAM, _abort)
+
+
+_Act = Callable[[Database, Owner, Bell, EventRef], Awaitable[None]]
+
+
+async def _run(db: Database, owner: Owner, event: Event, stream: SystemStream, act: _Act) -> None:
+    end_offset = event.offset + FRAME_BYTES + len(event.payload)
+    ref = EventRef(stream.name, stream.stream_id, event.segment, event.number, end_offset)
+    bell = Bell.decode(event.payload)
+    try:
+        await act(db, owner, bell, ref)
+    except (Fenced, DatabaseStopped):
+        raise
+    except Exception:
+        # It must not stop the others, nor be forgotten: its bell goes to the end of the queue.
+        LOG.exception("%s: a bell of %s failed, and comes again", stream.name, bell.stream)
+        await again(partial(db.write, partial(_ring_again, stream, bell, ref, owner)), "ringing again", LOG)
+        await anyio.sleep(FAILED_PAUSE_MS / 1000)
+
+
+async def _commit(db: Database, owner: Owner, bell: Bell, ref: EventRef) -> None:
+    what = f"the commit of {bell.stream}"
+    run = partial(db.write, partial(commit.run_round, bell=bell, event=ref, owner=owner))
+    while (done := await again(run, what, LOG)).unprepared is not None:
+        await _prepare(db, owner, done.unprepared, pack=done.pack)
+
+
+async def _prepare(db: Database, owner: Owner, txn: Txn, *, pack: bool) -> None:
+    """Split and pack what the transaction has staged, for the epoch of each step."""
+    what = f"the preparation of transaction {txn.id}"
+    begin = partial(db.write, partial(commit.begin_preparation, txn=txn, owner=owner))
+    txn = await again(begin, what, LOG)
+    next_seq: int | None = 0
+    while next_seq is not None:
+        planned = await db.read(partial(commit.plan_step, txn=txn, first_seq=next_seq, pack=pack))
+        if planned.replaced or planned.moved:
+            take = partial(commit.take_step, txn=txn, planned=planned, owner=owner)
+            await again(partial(db.write, take, size_bytes=planned.size_bytes), what, LOG)
+        next_seq = planned.next_seq
+
+
+async def _abort(db: Database, owner: Owner, bell: Bell, ref: EventRef) -> None:
+    run = partial(db.write, partial(abort.run_step, bell=bell, event=ref, owner=owner))
+    while not await again(run, f"an abort of {bell.stream}", LOG):
+        pass
+
+
+def _ring_again(stream: SystemStream, bell: Bell, ref: EventRef, owner: Owner, tx: Tx) -> None:
+    owner.check(tx)
+    post(tx, stream, bell.stream, bell.encode())
+    finish_event(tx, ref)

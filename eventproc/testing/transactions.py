@@ -1,0 +1,78 @@
+"""Checks of transactions: what is decided will be done, and what is done is whole and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, find_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.states import StreamState
+from eventproc.store.model.transactions import TxnState
+from eventproc.store.transactions import Bell, Txn
+from eventproc.store.transactions.table import COLUMNS, txn_of
+from eventproc.testing.bells import unfinished_events
+
+
+def txn_violations(tx: Tx) -> Iterator[str]:
+    """Yield what is wrong with transactions and what they have staged."""
+    txns = [txn_of(row) for row in tx.execute(f"SELECT {COLUMNS} FROM txn").fetchall()]
+    yield from _of_rows(tx, txns)
+    yield from _of_bells(tx, txns)
+    for stream_id in {txn.stream_id for txn in txns}:
+        yield from _of_order([txn for txn in txns if txn.stream_id == stream_id])
+
+
+def _of_rows(tx: Tx, txns: list[Txn]) -> Iterator[str]:
+    finished = dict(tx.execute("SELECT id, finished FROM txn").fetchall())
+    unfinished = {txn.id: txn for txn in txns if not txn.state.is_final}
+    for txn in txns:
+        if bool(finished[txn.id]) != txn.state.is_final or (txn.finished_ms is None) == txn.state.is_final:
+            yield f"transaction {txn.id} lies with the finished, or not, and is {txn.state.value}"
+        stream = find_stream(tx, txn.stream)
+        ended = stream is None or stream.value.stream_id != txn.stream_id
+        ended = ended or (stream is not None and stream.value.state is StreamState.SEALED)
+        if txn.state in (TxnState.OPEN, TxnState.COMMITTING) and ended:
+            yield f"transaction {txn.id} is {txn.state.value}, and its stream is sealed, or gone"
+    found: dict[str, tuple[int, int]] = {}
+    for txn_id, events, size_bytes in tx.execute(
+        "SELECT txn, sum(count), sum(length) FROM staged GROUP BY txn"
+    ).fetchall():
+        found[txn_id] = events, size_bytes
+        if txn_id not in unfinished:
+            yield f"staged: rows of transaction {txn_id}, which is finished or unknown"
+    for txn in unfinished.values():
+        if txn.state is TxnState.COMMITTING and found.get(txn.id, (0, 0)) != (txn.events, txn.size_bytes):
+            yield f"transaction {txn.id} has {found.get(txn.id)} staged, its row says {txn.events, txn.size_bytes}"
+
+
+def _of_bells(tx: Tx, txns: list[Txn]) -> Iterator[str]:
+    commits = {Bell.decode(text.encode()) for text in unfinished_events(tx, COMMIT_STREAM)}
+    aborts = {Bell.decode(text.encode()) for text in unfinished_events(tx, ABORT_STREAM)}
+    for txn in txns:
+        all_of, one = Bell(txn.stream, txn.stream_id), Bell(txn.stream, txn.stream_id, txn.id)
+        if txn.state is TxnState.COMMITTING and all_of not in commits:
+            yield f"transaction {txn.id} is decided, and no bell of {txn.stream} will be heard"
+        if txn.state is TxnState.ABORTING and not {all_of, one} & aborts:
+            yield f"transaction {txn.id} is aborting, and no bell will be heard"
+
+
+def _of_order(txns: list[Txn]) -> Iterator[str]:
+    """Yield commits of one stream that do not lie in the order of their positions."""
+    decided = sorted(
+        ((txn.position, txn) for txn in txns if txn.position is not None), key=lambda each: each[0]
+    )
+    if any(before[0] == after[0] for before, after in pairwise(decided)):
+        yield f"two transactions of {txns[0].stream} have one position"
+    ends: dict[int, int] = {}
+    pending = False
+    for _, txn in decided:
+        pending = pending or txn.state is TxnState.COMMITTING
+        if pending and txn.state is TxnState.COMMITTED:
+            yield f"transaction {txn.id} was committed before one that was decided earlier"
+        for landed in txn.landed:
+            if landed.number < ends.get(landed.segment, 0):
+                yield f"transaction {txn.id} lies before one that was decided earlier"
+            ends[landed.segment] = landed.number + landed.count
+        if txn.landed and sum(landed.count for landed in txn.landed) != txn.events:
+            yield f"transaction {txn.id} landed in part"

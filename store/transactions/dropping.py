@@ -1,0 +1,98 @@
+"""Dropping what nobody will see: the staged rows and blobs of aborted transactions, and, after a day, what is
+remembered of finished ones. Each in bounded steps."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from eventproc.store.clock import id_floor
+from eventproc.store.database import Tx
+from eventproc.store.model.limits import TXN_MEMORY_MS
+from eventproc.store.model.transactions import TxnEvent, TxnState, advance_txn
+from eventproc.store.segments.reaper import STEP_BLOBS_MAX, STEP_EXTENTS_MAX, free_blobs
+from eventproc.store.transactions.staging import settle_staging
+from eventproc.store.transactions.table import COLUMNS, Txn, change_txn, txn_of
+from eventproc.store.transactions.waiting import Endings
+
+FORGET_A_STEP: Final = 1_000
+"""Finished transactions forgotten in one step: some milliseconds under the write lock."""
+
+FORGET_STREAMS: Final = 256
+"""Streams looked at in one step of forgetting."""
+
+
+def drop_some(tx: Tx, txn: Txn) -> bool:
+    """Drop some of what an aborting transaction has staged, and its bytes; return whether it is aborted now.
+
+    At most STEP_EXTENTS_MAX rows and STEP_BLOBS_MAX blobs.
+    """
+    settle_staging(tx)
+    rows = tx.execute(
+        "SELECT seq, part, place FROM staged WHERE txn = ? ORDER BY seq, part LIMIT ?",
+        (txn.id, STEP_EXTENTS_MAX + 1),
+    ).fetchall()
+    places: set[int] = set()
+    dropped: list[tuple[str, int, int]] = []
+    for seq, part, place in rows[:STEP_EXTENTS_MAX]:
+        if place is not None and place not in places:
+            if len(places) == STEP_BLOBS_MAX:
+                break
+            places.add(place)
+        dropped.append((txn.id, seq, part))
+    tx.executemany("DELETE FROM staged WHERE txn = ? AND seq = ? AND part = ?", dropped)
+    free_blobs(tx, sorted(places))
+    if len(dropped) < len(rows):
+        return False
+    state = advance_txn(txn.state, TxnEvent.ABORTED, name=txn.id)
+    after = change_txn(tx, txn, state=state, finished_ms=tx.now_ms)
+    tx.after(partial(tx.shared.get(Endings).deliver, after))
+    return True
+
+
+def next_aborting(tx: Tx, stream_id: int) -> Txn | None:
+    """Return a transaction of the stream that is aborting, if there is one. It looks through the unfinished ones."""
+    row = tx.execute(
+        f"SELECT {COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? AND state = ? LIMIT 1",
+        (stream_id, TxnState.ABORTING.value),
+    ).fetchone()
+    return None if row is None else txn_of(row)
+
+
+def forget_txns(tx: Tx) -> bool:
+    """Forget transactions that ended more than TXN_MEMORY_MS ago, some of them; return whether there may be more.
+
+    Each call looks at the next FORGET_STREAMS streams, going round: an index by time would cost every commit a b-tree.
+    """
+    turn = tx.shared.get(_Turn)
+    before, stream_id, left = tx.now_ms - TXN_MEMORY_MS, turn.after, FORGET_A_STEP
+    for _ in range(FORGET_STREAMS):
+        row = tx.execute(
+            "SELECT min(stream_id) FROM txn WHERE finished = 1 AND stream_id > ?", (stream_id,)
+        ).fetchone()
+        if row[0] is None:
+            tx.after(partial(turn.go_on, _Turn.FIRST))
+            return False
+        gone = tx.execute(
+            "DELETE FROM txn WHERE finished = 1 AND stream_id = ?1 AND id IN (SELECT id FROM txn"
+            " WHERE finished = 1 AND stream_id = ?1 AND id < ?2 AND finished_ms < ?3 ORDER BY id LIMIT ?4)",
+            (row[0], id_floor(before), before, left),
+        ).rowcount
+        left -= gone
+        if not left:
+            break
+        stream_id = row[0]
+    tx.after(partial(turn.go_on, stream_id))
+    return True
+
+
+class _Turn:
+    """After which stream the next look begins; lost with the process, which then begins anew."""
+
+    FIRST: Final = -1
+
+    def __init__(self) -> None:
+        self.after = self.FIRST
+
+    def go_on(self, after: int) -> None:
+        self.after = after

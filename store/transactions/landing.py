@@ -1,0 +1,211 @@
+"""Landing: staged rows become extents at the tails of active segments, whole transactions, in the order of commits.
+
+No bytes of blobs are copied. A row whose segment is not active any more cannot land as it is, nor can a
+transaction of very many rows: those are prepared first (`preparing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from typing import Final
+
+import attrs
+
+from eventproc.store.database import Tx
+from eventproc.store.model.epochs import Epoch
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import PREPARED_INLINE_BYTES, PREPARED_ROWS, ROUND_TRANSACTIONS
+from eventproc.store.model.transactions import TxnEvent, advance_txn
+from eventproc.store.segments import Landed, Recent, Run, TinyExtents, settle
+from eventproc.store.segments.append import find_tail
+from eventproc.store.segments.read import Blobs, Extent, decode
+from eventproc.store.transactions.staging import settle_staging
+from eventproc.store.transactions.table import COLUMNS, Txn, change_txn, txn_of
+from eventproc.store.transactions.waiting import Endings
+
+
+@attrs.frozen
+class StagedRow:
+    """A row of `staged`."""
+
+    seq: int
+    part: int
+    segment: SegmentId
+    length: int
+    count: int
+    keyed: bool
+    packed: bool
+    place: int | None
+    place_offset: int
+    inline: bytes | None
+
+
+@attrs.frozen
+class Round:
+    """What one round did. landed: the transactions that were committed. unprepared: the next, which has to be
+    prepared first, if that is why it ended; pack: its rows are too many. more: something decided is left."""
+
+    landed: tuple[Txn, ...] = ()
+    unprepared: Txn | None = None
+    pack: bool = False
+    more: bool = False
+
+
+STAGED_COLUMNS: Final = "seq, part, segment, length, count, keyed, packed, place, place_offset, inline"
+
+
+def decided(tx: Tx, stream_id: int, *, limit: int) -> list[Txn]:
+    """Return the stream's decided, uncommitted transactions, in the order of commits."""
+    settle_staging(tx)
+    rows = tx.execute(
+        f"SELECT {COLUMNS} FROM txn WHERE stream_id = ? AND finished = 0 AND position IS NOT NULL"
+        " ORDER BY position LIMIT ?",
+        (stream_id, limit),
+    )
+    return [txn_of(row) for row in rows.fetchall()]
+
+
+def keyless_segment(epoch: Epoch, txn_id: str) -> SegmentId:
+    """Return the active segment that takes a transaction's events without a key, where theirs was sealed."""
+    return epoch.ids[int(txn_id[-8:], 16) % len(epoch.ids)]
+
+
+def land_round(tx: Tx, stream: str, stream_id: int, epoch: Epoch) -> Round:
+    """Commit the next decided transactions, as many as one step may: whole ones, in order.
+
+    epoch: the stream's current one, of this transaction. At most ROUND_TRANSACTIONS, and PREPARED_ROWS index rows
+    unless the first has more, all packed. Cost: a look-up a segment; an insert a row; a row a transaction.
+    """
+    waiting = decided(tx, stream_id, limit=ROUND_TRANSACTIONS + 1)
+    landing = _Landing(tx, stream, stream_id)
+    landed: list[Txn] = []
+    for txn in waiting[:ROUND_TRANSACTIONS]:
+        rows = _ready(tx, txn, epoch)
+        if isinstance(rows, bool):
+            return Round(landing.finish(landed), txn, pack=rows, more=True)
+        if landed and not landing.has_room(rows):
+            break
+        landed.append(attrs.evolve(txn, landed=landing.add(rows)))
+    return Round(landing.finish(landed), more=len(landed) < len(waiting))
+
+
+def _ready(tx: Tx, txn: Txn, epoch: Epoch) -> list[StagedRow] | bool:
+    """Return the transaction's rows, in written order, if they can land; else whether they have to be packed."""
+    rows: list[StagedRow] = []
+    inline_bytes, unpacked = 0, False
+    cursor = tx.execute(f"SELECT {STAGED_COLUMNS} FROM staged WHERE txn = ? ORDER BY seq, part", (txn.id,))
+    try:
+        for columns in cursor:
+            row = StagedRow(*columns)
+            if row.segment not in epoch.by_id:
+                if row.keyed:
+                    return txn.rows > PREPARED_ROWS
+                row = attrs.evolve(row, segment=keyless_segment(epoch, txn.id))
+            rows.append(row)
+            inline_bytes += len(row.inline or b"")
+            unpacked = unpacked or not row.packed
+            if unpacked and (len(rows) > PREPARED_ROWS or inline_bytes > PREPARED_INLINE_BYTES):
+                return True
+    finally:
+        cursor.close()
+    return rows
+
+
+@attrs.define
+class _Tail:
+    offset: int
+    number: int
+    time: int
+
+
+class _Landing:
+    """Rows on their way to the tails; nothing is written before `finish`."""
+
+    def __init__(self, tx: Tx, stream: str, stream_id: int) -> None:
+        settle(tx, stream_id)
+        self._tx = tx
+        self._stream = stream
+        self._stream_id = stream_id
+        self._tails: dict[SegmentId, _Tail] = {}
+        self._extents: list[tuple[SegmentId, Extent]] = []
+        self._inline_bytes = 0
+
+    def has_room(self, rows: Collection[StagedRow]) -> bool:
+        """Return whether these rows may land with those before them."""
+        inline_bytes = self._inline_bytes + sum(len(row.inline or b"") for row in rows)
+        return len(self._extents) + len(rows) <= PREPARED_ROWS and inline_bytes <= PREPARED_INLINE_BYTES
+
+    def add(self, rows: Collection[StagedRow]) -> tuple[Landed, ...]:
+        """Give the rows of one transaction their places; return them, one a segment."""
+        landed: dict[SegmentId, Landed] = {}
+        for row in rows:
+            tail = self._tail(row.segment)
+            tail.time = max(self._tx.now_ms, tail.time)
+            before = landed.get(row.segment)
+            count = row.count + (0 if before is None else before.count)
+            first = before or Landed(row.segment, tail.offset, tail.number, 0)
+            landed[row.segment] = attrs.evolve(first, count=count)
+            extent = Extent(
+                start=tail.offset,
+                length=row.length,
+                first_number=tail.number,
+                count=row.count,
+                first_time=tail.time,
+                place=row.place,
+                place_offset=row.place_offset,
+                inline=row.inline,
+            )
+            self._extents.append((row.segment, extent))
+            self._inline_bytes += len(row.inline or b"")
+            tail.offset += row.length
+            tail.number += row.count
+        return tuple(landed[segment] for segment in sorted(landed))
+
+    def finish(self, txns: Collection[Txn]) -> tuple[Txn, ...]:
+        """Write everything: extents instead of staged rows, and the states; return the transactions as they end."""
+        tx = self._tx
+        tx.executemany(_INSERT_EXTENT, (self._row(segment, extent) for segment, extent in self._extents))
+        tx.executemany("DELETE FROM staged WHERE txn = ?", [(txn.id,) for txn in txns])
+        ended: list[Txn] = []
+        for txn in txns:
+            state = advance_txn(txn.state, TxnEvent.COMMITTED, name=txn.id)
+            ended.append(change_txn(tx, txn, state=state, finished_ms=tx.now_ms))
+            tx.after(partial(tx.shared.get(Endings).deliver, ended[-1]))
+        if txns:
+            tx.wake(("commits", self._stream_id))
+        if self._extents:
+            self._tell()
+        return tuple(ended)
+
+    def _tail(self, segment: SegmentId) -> _Tail:
+        if (tail := self._tails.get(segment)) is None:
+            found = find_tail(self._tx, self._stream, self._stream_id, segment)
+            tail = self._tails[segment] = _Tail(found.offset, found.number, found.time)
+        return tail
+
+    def _row(self, segment: SegmentId, extent: Extent) -> tuple[int | bytes | None, ...]:
+        time = extent.first_time
+        return (
+            *(self._stream_id, segment, extent.start, extent.length, extent.first_number, extent.count),
+            *(time, time, extent.place, extent.place_offset, extent.inline),
+        )
+
+    def _tell(self) -> None:
+        """Wake readers, hand them small events without a read, and note runs of tiny extents."""
+        tx, tiny, recent = self._tx, self._tx.shared.get(TinyExtents), Recent.of(self._tx)
+        tx.wake(("stream", self._stream_id))
+        inline = [(segment, extent) for segment, extent in self._extents if extent.place is None]
+        for segment, extent in inline:
+            tx.after(partial(tiny.note, self._stream_id, segment, extent.start))
+        if len(inline) == len(self._extents) and recent.wanted(self._stream_id):
+            blobs = Blobs(tx)
+            runs: list[Run] = [decode(blobs, segment, extent) for segment, extent in inline]
+            tx.after(partial(recent.add, self._stream_id, runs))
+
+
+_INSERT_EXTENT: Final = """
+    INSERT INTO extent (stream_id, segment, start, length, first_number, count, first_time, last_time,
+                        place, place_offset, inline)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""

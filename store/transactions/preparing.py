@@ -1,0 +1,231 @@
+"""Preparing a transaction for its commit: rows of sealed segments are split for the active ones, small rows packed.
+
+In bounded steps of two halves: `plan` reads, and does the work, outside of the write lock; `replace_rows` writes what
+was planned. Nobody else changes the rows in between: the transaction is decided, and the host is fenced.
+
+Order. Stagings go to active segments, so along a key the rows of sealed segments come before all others: what is
+made of them may stand where the first of them stood. A plan that packs takes every small row of its window, in
+order. So, read by (seq, part), each key's events stay in written order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import attrs
+
+from eventproc.store.database import SqlValue, Tx
+from eventproc.store.model.epochs import Epoch
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import PREPARE_BYTES, PREPARE_ROWS
+from eventproc.store.model.transactions import TxnState
+from eventproc.store.segments.append import INLINE_BYTES_MAX, insert_blob, pack_inline, unpack_inline
+from eventproc.store.segments.block import Columns
+from eventproc.store.segments.concatenate import concatenate
+from eventproc.store.segments.read import load_blob
+from eventproc.store.segments.reaper import free_blobs
+from eventproc.store.transactions.columns import cut, pick
+from eventproc.store.transactions.landing import STAGED_COLUMNS, StagedRow, keyless_segment
+from eventproc.store.transactions.table import Txn, change_txn, find_txn
+
+
+@attrs.frozen
+class _Piece:
+    """A new row: where it stands, its segment, and the events of it."""
+
+    seq: int
+    part: int
+    segment: SegmentId
+    events: tuple[tuple[Columns, int], ...]
+    keyed: bool
+    packed: bool
+
+    @property
+    def count(self) -> int:
+        return sum(count for _, count in self.events)
+
+    @property
+    def length(self) -> int:
+        return sum(len(columns.data) for columns, _ in self.events)
+
+
+@attrs.frozen
+class Plan:
+    """What one step replaces. next_seq: where the next one goes on, None when nothing is left to look at."""
+
+    replaced: tuple[StagedRow, ...]
+    moved: tuple[tuple[StagedRow, SegmentId], ...]
+    pieces: tuple[_Piece, ...]
+    columns: Columns | None
+    next_seq: int | None
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much the step writes."""
+        return 0 if self.columns is None else len(self.columns.data)
+
+
+def plan(tx: Tx, txn: Txn, epoch: Epoch, *, first_seq: int, pack: bool) -> Plan:
+    """Return what to replace of the stagings from `first_seq` on, so that it can land in `epoch`.
+
+    pack: small rows become few. For a reading transaction: about PREPARE_BYTES are loaded, and split at 1 us an event.
+    """
+    work, seen, next_seq = _window(tx, txn.id, epoch, first_seq, pack)
+    splitter = _Splitter(tx, epoch, txn.id)
+    moved: list[tuple[StagedRow, SegmentId]] = []
+    replaced: list[StagedRow] = []
+    pieces: list[_Piece] = []
+    if pack and work:
+        replaced = work
+        first = work[0].seq
+        pieces = _pieces(
+            ((row, splitter.split(row)) for row in work), seq=first, part=seen[first] + 1, packed=True
+        )
+    else:
+        for row in work:
+            split = splitter.split(row)
+            if len(split) == 1:
+                moved.append((row, next(iter(split))))
+                continue
+            own = _pieces([(row, split)], seq=row.seq, part=seen[row.seq] + 1, packed=row.packed)
+            seen[row.seq] += len(own)
+            pieces += own
+            replaced.append(row)
+    parts = [each for piece in pieces for each in piece.events]
+    columns = concatenate(parts, times=b"")._replace(times=None) if parts else None
+    return Plan(tuple(replaced), tuple(moved), tuple(pieces), columns, next_seq)
+
+
+def begin_preparing(tx: Tx, txn: Txn) -> Txn:
+    """Count one more round of preparing."""
+    return change_txn(tx, txn, prepared=txn.prepared + 1)
+
+
+def replace_rows(tx: Tx, txn: Txn, planned: Plan) -> None:
+    """Write what was planned, unless the transaction is committed meanwhile. One step."""
+    found = find_txn(tx, txn.stream_id, txn.id)
+    if found is None or found.state is not TxnState.COMMITTING:
+        return
+    tx.executemany(
+        "UPDATE staged SET segment = ? WHERE txn = ? AND seq = ? AND part = ?",
+        [(segment, txn.id, row.seq, row.part) for row, segment in planned.moved],
+    )
+    tx.executemany(
+        "DELETE FROM staged WHERE txn = ? AND seq = ? AND part = ?",
+        [(txn.id, row.seq, row.part) for row in planned.replaced],
+    )
+    if planned.columns is not None:
+        rows = list(_new_rows(tx, txn, planned, planned.columns))
+        tx.executemany(_INSERT, rows)
+    free_blobs(tx, sorted({row.place for row in planned.replaced if row.place is not None}))
+
+
+def _new_rows(tx: Tx, txn: Txn, planned: Plan, columns: Columns) -> Iterator[tuple[SqlValue, ...]]:
+    inline = len(columns.data) <= INLINE_BYTES_MAX
+    place = None if inline else insert_blob(tx, txn.stream_id, columns)
+    place_offset, first = 0, 0
+    for piece in planned.pieces:
+        own = pack_inline(cut(columns, first, first + piece.count)) if inline else None
+        yield (
+            *(txn.id, piece.seq, piece.part, piece.segment, piece.length, piece.count, piece.keyed),
+            *(piece.packed, place, place_offset, own),
+        )
+        first += piece.count
+        place_offset += 0 if inline else piece.length
+
+
+_INSERT: Final = """
+    INSERT INTO staged (txn, seq, part, segment, length, count, keyed, packed, place, place_offset, inline)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+def _window(
+    tx: Tx, txn_id: str, epoch: Epoch, first_seq: int, pack: bool
+) -> tuple[list[StagedRow], dict[int, int], int | None]:
+    """Return the rows to work on, the last part of each of their stagings, and the staging to go on with."""
+    work: list[StagedRow] = []
+    last_part: dict[int, int] = {}
+    size_bytes = 0
+    cursor = tx.execute(
+        f"SELECT {STAGED_COLUMNS} FROM staged WHERE txn = ? AND seq >= ? ORDER BY seq, part",
+        (txn_id, first_seq),
+    )
+    try:
+        for columns in cursor:
+            row = StagedRow(*columns)
+            full = size_bytes >= PREPARE_BYTES or len(work) >= PREPARE_ROWS
+            if full and row.seq not in last_part:  # stagings are taken whole
+                return work, last_part, row.seq
+            last_part[row.seq] = row.part
+            if row.segment not in epoch.by_id or (pack and not row.packed):
+                work.append(row)
+                size_bytes += row.length
+    finally:
+        cursor.close()
+    return work, last_part, None
+
+
+_Split = dict[SegmentId, tuple[Columns, int]]
+"""A row's events by the segment they go to, in their order, with their number."""
+
+
+def _pieces(rows: Iterable[tuple[StagedRow, _Split]], *, seq: int, part: int, packed: bool) -> list[_Piece]:
+    """Return new rows, one a segment, with the events of `rows` in their order, from `part` of staging `seq` on."""
+    events: dict[SegmentId, list[tuple[Columns, int]]] = {}
+    keyed: set[SegmentId] = set()
+    for row, split in rows:
+        for segment, own in split.items():
+            events.setdefault(segment, []).append(own)
+            if row.keyed:
+                keyed.add(segment)
+    return [
+        _Piece(seq, part + index, segment, tuple(events[segment]), segment in keyed, packed)
+        for index, segment in enumerate(sorted(events))
+    ]
+
+
+class _Splitter:
+    """Loads rows, each blob once, and tells which of their events go to which active segment."""
+
+    def __init__(self, tx: Tx, epoch: Epoch, txn_id: str) -> None:
+        self._tx = tx
+        self._epoch = epoch
+        self._lows = [segment.range.low for segment in epoch.segments]
+        self._ids = epoch.ids
+        self._keyless = keyless_segment(epoch, txn_id)
+        self._blobs: dict[int, Columns] = {}
+
+    def split(self, row: StagedRow) -> _Split:
+        """Return the row's events by the segment they go to. About 1 us an event, if it is more than one segment."""
+        columns = self._columns(row)
+        route = self._route(row, columns)
+        if len(targets := set(route)) == 1:
+            return {targets.pop(): (columns, row.count)}
+        chosen: dict[SegmentId, list[int]] = {}
+        for index, segment in enumerate(route):
+            chosen.setdefault(segment, []).append(index)
+        return {segment: (pick(columns, own), len(own)) for segment, own in chosen.items()}
+
+    def _columns(self, row: StagedRow) -> Columns:
+        if row.inline is not None:
+            return unpack_inline(row.inline)
+        assert row.place is not None, f"the row at {row.seq}, {row.part} has neither a place nor columns"
+        if (found := self._blobs.get(row.place)) is None:
+            found = self._blobs[row.place] = load_blob(self._tx, row.place)
+        ends = memoryview(found.ends).cast("I")
+        first = bisect_right(ends, row.place_offset)
+        return cut(found, first, first + row.count)
+
+    def _route(self, row: StagedRow, columns: Columns) -> list[SegmentId]:
+        if row.segment in self._epoch.by_id:
+            return [row.segment] * row.count
+        if columns.positions is None:
+            return [self._keyless] * row.count
+        ids, lows, keyless = self._ids, self._lows, self._keyless
+        return [
+            ids[bisect_right(lows, where) - 1] if where == where else keyless  # NaN: no key
+            for where in memoryview(columns.positions).cast("d")
+        ]

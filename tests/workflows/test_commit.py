@@ -1,0 +1,177 @@
+"""Commits: whole, in the order of decisions, in rounds, and routed by the epoch of the moment they are seen in."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventproc.store.model.ids import SegmentId, segment_id
+from eventproc.store.model.transactions import TxnState
+from tests.transactions.hosting import by_key, commit, events_of, make_room, merge, serve, split, write
+from tests.transactions.rooms import HIGH, LOW, ONE, ZERO, Room
+from tests.workflows.lives import Life
+
+KEYS = ("a", "N14228", "customer-42", "🚀key", "日本語", "k1", "k2", "k3")
+
+
+@pytest.fixture
+async def room(life: Life) -> Room:
+    return await make_room(life)
+
+
+async def blobs(room: Room) -> list[tuple[object, ...]]:
+    return await room.rows("SELECT id FROM blob WHERE stream_id = ?", room.stream.stream_id)
+
+
+async def test_a_commit_moves_rows_and_no_bytes(life: Life, room: Room) -> None:
+    txn_id = await room.begin()
+    await write(room, txn_id, [(b"x" * 3000, LOW), (b"y" * 3000, HIGH)])
+    await write(room, txn_id, [(b"small", HIGH)])
+    before = await blobs(room)
+    assert await events_of(room) == {ZERO: [], ONE: []}
+    (done,) = await commit(life, room, txn_id)
+    assert await blobs(room) == before != []
+    assert [(each.segment, each.offset, each.number, each.count) for each in done.landed] == [
+        (ZERO, 0, 0, 1),
+        (ONE, 0, 0, 2),
+    ]
+    assert by_key(await events_of(room)) == {LOW: [b"x" * 3000], HIGH: [b"y" * 3000, b"small"]}
+    assert await room.rows("SELECT * FROM staged") == []
+    await life.check()
+
+
+async def test_an_empty_transaction_is_committed_and_leaves_nothing(life: Life, room: Room) -> None:
+    (done,) = await commit(life, room, await room.begin())
+    assert (done.state, done.landed, done.version) == (TxnState.COMMITTED, (), 2)
+    assert await events_of(room) == {ZERO: [], ONE: []}
+    await life.check()
+
+
+@pytest.mark.acceptance("C1", differs="one order over all epochs, which is the order of decisions")
+async def test_commits_appear_in_the_order_of_their_decisions_whatever_their_age(
+    life: Life, room: Room
+) -> None:
+    ids = [await room.begin() for _ in range(6)]
+    for number, txn_id in enumerate(ids):
+        await write(room, txn_id, [(b"%d" % number, HIGH)])
+        if number == 2:
+            await split(life, ONE, 0.75)
+    order = [4, 1, 5, 0]
+    done = await commit(life, room, *[ids[number] for number in order])
+    assert [txn.position for txn in done] == [1, 2, 3, 4]
+    assert by_key(await events_of(room)) == {HIGH: [b"%d" % number for number in order]}
+    assert [(await room.get(ids[number])).state for number in (2, 3)] == [TxnState.OPEN] * 2
+    await life.check()
+
+
+@pytest.mark.acceptance("C2")
+async def test_a_round_commits_a_hundred_and_the_next_ones_the_rest(life: Life, room: Room) -> None:
+    ids = [await room.begin() for _ in range(250)]
+    for number, txn_id in enumerate(ids):
+        await write(room, txn_id, [(b"%d" % number, HIGH)])
+        await room.commit(txn_id)
+    before = life.faults.commits
+    done = await serve(life, room, ids)
+    assert life.faults.commits - before <= 5  # the claim, three rounds, and perhaps a progress of the engine
+    assert by_key(await events_of(room))[HIGH] == [b"%d" % number for number in range(250)]
+    assert [txn.position for txn in done] == list(range(1, 251))
+    bells = await room.rows("SELECT sum(count) FROM extent WHERE stream_id = 2")
+    assert bells == [(3,)]
+    await life.check()
+
+
+@pytest.mark.acceptance(
+    "C5", differs="there is no committing record: what an earlier host left is next in order"
+)
+async def test_what_an_earlier_host_left_decided_is_committed_first(life: Life, room: Room) -> None:
+    first, second = await room.begin(), await room.begin()
+    await write(room, first, [(b"1", HIGH)])
+    await write(room, second, [(b"2", HIGH)])
+    await room.commit(first)
+    await life.claim()
+    await room.commit(second)
+    await serve(life, room, [second])
+    assert (await room.get(first)).state is TxnState.COMMITTED
+    assert by_key(await events_of(room)) == {HIGH: [b"1", b"2"]}
+
+
+async def test_a_scale_between_staging_and_commit_splits_only_what_it_touched(life: Life, room: Room) -> None:
+    txn_id = await room.begin()
+    events = [(b"%s %d" % (key.encode(), number) + b"." * 500, key) for number in range(20) for key in KEYS]
+    await write(room, txn_id, events)
+    await write(room, txn_id, [(b"no key", None), (b"none", None)])
+    untouched = await room.rows("SELECT seq, part, place, place_offset FROM staged WHERE segment = 1")
+    await split(life, ZERO, 0.25)
+    await write(room, txn_id, [(b"late", key) for key in KEYS])
+    (done,) = await commit(life, room, txn_id)
+    assert done.prepared == 1
+    found = await events_of(room)
+    wanted = {key: [payload for payload, own in events if own == key] + [b"late"] for key in KEYS}
+    seen = by_key(found)
+    assert sorted(seen.pop(None)) == [b"no key", b"none"]
+    assert seen == wanted
+    assert found[ZERO] == []
+    assert {each.segment for each in done.landed} <= {ONE, segment_id(2, 1), segment_id(3, 1)}
+    places = await room.rows("SELECT place, place_offset FROM extent WHERE stream_id = 4 AND segment = 1")
+    assert [row[2:] for row in untouched] == places[:1]
+    await life.check()
+
+
+async def test_a_merge_between_staging_and_commit_moves_rows_as_they_are(life: Life, room: Room) -> None:
+    await split(life, ZERO, 0.25)
+    txn_id = await room.begin()
+    await write(room, txn_id, [(b"%s" % key.encode() * 400, key) for key in KEYS])
+    before = await blobs(room)
+    await merge(life, segment_id(2, 1), segment_id(3, 1))
+    (done,) = await commit(life, room, txn_id)
+    assert await blobs(room) == before
+    assert [each.segment for each in done.landed] == [ONE, segment_id(4, 2)]
+    assert by_key(await events_of(room)) == {key: [b"%s" % key.encode() * 400] for key in KEYS}
+    await life.check()
+
+
+async def test_many_small_stagings_are_packed_before_they_land(
+    life: Life, room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name, value in (
+        ("landing", "PREPARED_ROWS", 10),
+        ("preparing", "PREPARE_ROWS", 16),
+    ):
+        monkeypatch.setattr(f"eventproc.store.transactions.{module}.{name}", value)
+    txn_id = await room.begin()
+    events = [(b"%d" % number, KEYS[number % len(KEYS)]) for number in range(60)]
+    for event in events:
+        await write(room, txn_id, [event])
+    await split(life, ZERO, 0.25)
+    (done,) = await commit(life, room, txn_id)
+    assert done.rows == 60
+    rows = await room.rows("SELECT count(*), sum(count) FROM extent WHERE stream_id = 4")
+    assert rows == [(4 * 3, 60)]
+    wanted = {key: [payload for payload, own in events if own == key] for key in KEYS}
+    assert by_key(await events_of(room)) == wanted
+    await life.check()
+
+
+async def test_events_keep_their_headers_times_and_keys_through_a_split(life: Life, room: Room) -> None:
+    txn_id = await room.begin()
+    await write(room, txn_id, [(b"", ""), (b"\0" * 3000, "🚀key"), (b"x", None), (b"y", "N14228")])
+    await split(life, ZERO, 0.25)
+    await split(life, ONE, 0.75)
+    await commit(life, room, txn_id)
+    assert by_key(await events_of(room)) == {
+        "": [b""],
+        "🚀key": [b"\0" * 3000],
+        None: [b"x"],
+        "N14228": [b"y"],
+    }
+    await life.check()
+
+
+async def test_segments_of_a_round_are_those_of_the_moment(life: Life, room: Room) -> None:
+    ids = [await room.begin() for _ in range(3)]
+    for txn_id in ids:
+        await write(room, txn_id, [(b"x", LOW)])
+        await room.commit(txn_id)
+    await split(life, ZERO, 0.25)
+    done = await serve(life, room, ids)
+    assert {each.segment for txn in done for each in txn.landed} == {SegmentId(segment_id(2, 1))}
+    await life.check()

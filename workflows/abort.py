@@ -1,0 +1,25 @@
+"""Abort: what a transaction has staged is dropped, in bounded steps, and its bytes are freed.
+
+Run from `_system/abort`: an event names one transaction, or a stream, all of whose aborting ones are meant. It needs
+nothing of the stream, which may be sealed or deleted meanwhile.
+"""
+
+from __future__ import annotations
+
+from eventproc.store.database import Tx
+from eventproc.store.model.transactions import TxnState
+from eventproc.store.ownership import Owner
+from eventproc.store.progress import EventRef, finish_event
+from eventproc.store.transactions import Bell, drop_some, find_txn, next_aborting
+
+
+def run_step(tx: Tx, bell: Bell, event: EventRef, owner: Owner) -> bool:
+    """Drop some of it; return whether the event is finished. Raises OwnerFenced, with nothing changed."""
+    owner.check(tx)
+    txn = next_aborting(tx, bell.stream_id) if bell.txn is None else find_txn(tx, bell.stream_id, bell.txn)
+    if txn is not None and txn.state is TxnState.ABORTING:
+        dropped = drop_some(tx, txn)
+        if not dropped or bell.txn is None:
+            return False
+    finish_event(tx, event)
+    return True

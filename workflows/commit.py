@@ -1,0 +1,63 @@
+"""Commit: the decided transactions of a stream become visible, in the order of their decisions, in rounds.
+
+Run from `_system/commit`, whose events are bells. A round is one transaction, and it finishes its bell; what it
+cannot move as it is, is prepared before, in bounded transactions that nobody notices. Whatever dies in between: the
+bell is still there, and a second run looks at every row anew (docs/design/transactions.md).
+"""
+
+from __future__ import annotations
+
+from eventproc.store.catalog import current_epoch, get_stream
+from eventproc.store.database import Tx
+from eventproc.store.ownership import Owner
+from eventproc.store.progress import EventRef, finish_event
+from eventproc.store.transactions import (
+    Bell,
+    Plan,
+    Round,
+    Txn,
+    begin_preparing,
+    has_decided,
+    land_round,
+    plan,
+    replace_rows,
+    ring_commit,
+)
+
+
+def run_round(tx: Tx, bell: Bell, event: EventRef, owner: Owner) -> Round:
+    """Commit what can be committed of the stream's decided transactions, in one step.
+
+    Its bell is finished, and another rung if something is left, unless the next transaction has to be prepared: then
+    the caller does that and comes again. Raises OwnerFenced, with nothing changed.
+    """
+    owner.check(tx)
+    if not has_decided(tx, bell.stream_id):
+        finish_event(tx, event)  # delivered again, or an earlier bell's round took them
+        return Round()
+    # A stream with a decided transaction is neither sealed nor deleted: seal waits for it.
+    stream = get_stream(tx, bell.stream, stream_id=bell.stream_id).value
+    done = land_round(tx, bell.stream, bell.stream_id, current_epoch(tx, stream))
+    if done.unprepared is None:
+        if done.more:
+            ring_commit(tx, bell.stream, bell.stream_id)
+        finish_event(tx, event)
+    return done
+
+
+def begin_preparation(tx: Tx, txn: Txn, owner: Owner) -> Txn:
+    """Count a preparation; after PREPARATIONS_MAX the stream's next scale waits. Raises OwnerFenced."""
+    owner.check(tx)
+    return begin_preparing(tx, txn)
+
+
+def plan_step(tx: Tx, txn: Txn, *, first_seq: int, pack: bool) -> Plan:
+    """Return the next step of a preparation: in a read, so that the work is done outside of the write lock."""
+    stream = get_stream(tx, txn.stream, stream_id=txn.stream_id).value
+    return plan(tx, txn, current_epoch(tx, stream), first_seq=first_seq, pack=pack)
+
+
+def take_step(tx: Tx, txn: Txn, planned: Plan, owner: Owner) -> None:
+    """Write a planned step. If a scale came after the plan, the round finds that out. Raises OwnerFenced."""
+    owner.check(tx)
+    replace_rows(tx, txn, planned)
