@@ -72,7 +72,7 @@ class _OneLine(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the standard library's name
         """Put before a record about one event which processor and event it is about; its fields say that."""
         fields = vars(record)
-        if "processor" not in fields:
+        if not {"processor", "stream", "segment", "number", "key"} <= fields.keys():
             return super().formatMessage(record)
         key = "" if fields["key"] is None else f" (key {fields['key']!r})"
         event = f"{fields['stream']} {fields['segment']} event {fields['number']}{key}"
