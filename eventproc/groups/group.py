@@ -81,8 +81,8 @@ class ReaderGroup:
         """Let every reader say where it stands, and return that once all have. Without readers: at once.
 
         A reader says it between two events. One that leaves or dies meanwhile is not waited for. name: a new one
-        unless given; one under way by that name is joined. Raises TooManyCheckpoints, CheckpointPending (it goes on),
-        NotFound (also when a reset dropped it).
+        unless given; one by that name, under way or kept, is that one. Raises TooManyCheckpoints, NotFound (also when
+        a reset dropped it), CheckpointPending (it goes on).
         """
         chosen = f"checkpoint-{new_id(self._db.clock)}" if name is None else text_of("checkpoint", name)
         await self._db.write(partial(start_checkpoint, group=self.name, name=chosen))

@@ -41,14 +41,15 @@ class GroupCheckpoint:
 
 
 def start_checkpoint(tx: Tx, group: str, name: str) -> None:
-    """Ask every reader online where it stands; complete at once without any. One under way by that name is joined.
+    """Ask every reader online where it stands; complete at once without any.
 
-    Raises NotFound, InvalidArgument, TooManyCheckpoints.
+    One by that name that is under way, or complete and kept, is that one: nothing happens. Raises NotFound,
+    InvalidArgument, TooManyCheckpoints.
     """
     if not text_of("checkpoint", name) or len(name) > CHECKPOINT_CHARS_MAX:
         raise refused("checkpoint", name, f"it must have 1 to {CHECKPOINT_CHARS_MAX} characters")
     state = _state(tx, group)
-    if any(each.name == name for each in state.started):
+    if any(each.name == name for each in (*state.started, *state.checkpoints)):
         return
     outstanding = [each for each in state.started if not each.automatic]
     if len(outstanding) >= CHECKPOINTS_OUTSTANDING_MAX:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
+from functools import partial
 
 import anyio
 import attrs
@@ -11,14 +12,17 @@ import pytest
 
 from eventproc import ScalingPolicy, Stream
 from eventproc.groups import GroupReader, ReaderGroup, watch_group
+from eventproc.groups.operations import CHECKPOINTS_OUTSTANDING_MAX
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import (
+    CheckpointPending,
     Closed,
     GroupStreamReplaced,
     InvalidArgument,
     NotFound,
     ReaderOnline,
     StreamReplaced,
+    TooManyCheckpoints,
     Truncated,
 )
 from eventproc.store.model.ids import SegmentId
@@ -79,9 +83,6 @@ async def test_asking_for_the_next_event_finishes_the_previous_one(ep: Eventproc
         assert await read_until_tail(reader, stream) == [3, 4]
 
 
-@pytest.mark.acceptance(
-    "E8", differs="there are no silent checkpoints: the group's cuts are read at any time"
-)
 async def test_leaving_cleanly_finishes_what_was_handed_out_last(ep: Eventproc) -> None:
     stream = await written(ep, 5)
     group = await ep.create_reader_group("g", ["s/t"])
@@ -205,6 +206,7 @@ async def test_reading_ends_when_all_streams_are_sealed_and_read_across_scales(e
     assert (await group.cuts())["s/t"] == await stream.tail()
 
 
+@pytest.mark.acceptance("E11")
 async def test_a_group_ends_where_it_was_told_to(ep: Eventproc) -> None:
     stream = await written(ep, 10, segments=2)
     end = await stream.tail()
@@ -327,6 +329,66 @@ async def test_a_checkpoint_is_passed_by_readers_between_two_events(ep: Eventpro
             await eventually(ep, is_started)
             await anyio.wait_all_tasks_blocked()
             await anext(events)
+
+
+@pytest.mark.acceptance(
+    "E8", differs="nothing is silent: where the group stands is read at any time, without its readers"
+)
+async def test_where_a_group_stands_is_read_beside_a_checkpoint_under_way(ep: Eventproc) -> None:
+    await written(ep, 10)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
+        for _ in range(4):
+            await anext(events)
+        await reader.checkpoint()
+        await anext(events)
+        with pytest.raises(CheckpointPending):
+            await group.checkpoint("c", timeout_ms=50)
+        assert (await group.cuts())["s/t"].offsets == {0: 4 * 9}
+        await anext(events)
+        assert (await group.checkpoint("c")).cuts["s/t"].offsets == {0: 5 * 9}
+        assert (await group.describe()).checkpoints_started == ()
+
+
+@pytest.mark.acceptance("E7")
+async def test_so_many_checkpoints_may_be_under_way_and_no_more(ep: Eventproc) -> None:
+    await written(ep, 2)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
+        await anext(events)
+        for number in range(CHECKPOINTS_OUTSTANDING_MAX):
+            for _ in range(2):  # by the same name it is the same
+                with pytest.raises(CheckpointPending):
+                    await group.checkpoint(f"c{number}", timeout_ms=20)
+        with pytest.raises(TooManyCheckpoints):
+            await group.checkpoint("one more")
+        await group.reset()
+        with pytest.raises(NotFound):
+            await group.reset(checkpoint="c0")
+
+
+@pytest.mark.acceptance(
+    "E3", differs="no timers: what is due is given and taken at once, whoever has most or least"
+)
+async def test_what_is_due_changes_hands_without_waiting_for_a_time(form: str, ep: Eventproc) -> None:
+    await written(ep, 60, segments=6)
+    group = await ep.create_reader_group("g", ["s/t"])
+    began = anyio.current_time()
+    async with AsyncExitStack() as stack:
+        readers: list[GroupReader] = []
+        for name in "a", "b", "c":
+            readers.append(await stack.enter_async_context(group.reader(name)))
+            if form == "file":
+                await eventually(ep, partial(are_shared, readers))
+            else:  # in memory, whatever does not wait for a time is done when everybody waits
+                await anyio.wait_all_tasks_blocked()
+                assert await are_shared(readers)
+    if form == "memory on trio":
+        assert anyio.current_time() == began, "time passed, in which nothing happened"
+
+
+async def are_shared(readers: list[GroupReader]) -> bool:
+    return [len(each.owned) for each in readers] == [6 // len(readers)] * len(readers)
 
 
 async def test_checkpoints_come_of_their_own_accord_when_asked_to(ep: Eventproc) -> None:

@@ -63,9 +63,47 @@ REQUIRED: Final = {
         "a request meant for an old incarnation does not touch the stream made anew",
     ),
     "B19": ("testWorkflowCompletionTimeout", "a wait that runs out says so; the work completes later"),
+    "E1": (
+        "testSegmentMerge, testSegmentSplit",
+        "a successor is read only after all its predecessors; the parts of a split at once",
+    ),
+    "E2": (
+        "testReleaseWhenReadersAdded",
+        "six segments: 6, then 3 and 3, then 2, 2 and 2; after that nothing moves",
+    ),
+    "E3": ("testReleaseAndAcquireTimes", "when a segment that is due to another is given and taken"),
+    "E4": ("testAcquireRace", "of two readers that want one segment exactly one gets it"),
+    "E5": (
+        "testCheckpointContainsAllShards and two of checkpoints and assignment",
+        "a checkpoint holds a position for every segment; nothing changes hands past one that a reader owes",
+    ),
+    "E6": (
+        "testRemoveReaderWithNullPosition",
+        "a reader taken offline without a position goes back to its last checkpoint",
+    ),
+    "E7": (
+        "testCheckpointNoReaders, testOutstandingCheckpoint",
+        "without readers a checkpoint completes at once; so many may be under way and no more",
+    ),
+    "E8": (
+        "five of EventStreamReaderTest",
+        "positions taken silently and checkpoints, in any order, do not disturb each other",
+    ),
+    "E9": (
+        "laggingResetReaderGroup, resetRGToLastCheckpoint",
+        "readers that lag learn of a reset; a group goes back to its last checkpoint",
+    ),
     "E10": (
         "testCompaction, testCompactWithTruncation, testReturnValue and two of fetching while it is truncated",
         "a snapshot stands for what was before it; truncated members go on; the generator's last result counts",
+    ),
+    "E11": (
+        "testPositionsContainSealedSegments, testEndOfStream, testReachEnd",
+        "positions hold sealed segments too; a sealed stream, or an end cut, ends the reading",
+    ),
+    "E12": (
+        "readerGroupSegmentDistribution, getUnreadBytes",
+        "how many segments each reader has, and how much is not read yet",
     ),
 }
 
