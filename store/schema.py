@@ -80,6 +80,34 @@ CREATE TABLE blob (
     data BLOB NOT NULL
 );
 
+-- Arrow files in the long-term store: a run of events [start, start + length) of one segment. `path` is relative to
+-- the folder; `bytes` and `checksum` (CRC-32) are those of the file.
+CREATE TABLE chunk (
+    id INTEGER PRIMARY KEY,
+    stream_id INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    start INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    first_number INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    path TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
+);
+CREATE INDEX chunk_range ON chunk (stream_id, segment, start);
+CREATE UNIQUE INDEX chunk_path ON chunk (path);
+
+-- What somebody outside the database reads, and must find until `until_ms` (wall). `plan` says what was planned;
+-- `ranges` is JSON: lists, each to be read in order, of [segment, start, end].
+CREATE TABLE hold (
+    stream_id INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    plan TEXT NOT NULL,
+    ranges TEXT NOT NULL,
+    until_ms INTEGER NOT NULL,
+    PRIMARY KEY (stream_id, name)
+) WITHOUT ROWID;
+
 -- The last sequence of a named writer on a stream, and when that was.
 CREATE TABLE writer (
     stream_id INTEGER NOT NULL,
@@ -211,11 +239,13 @@ CREATE TABLE owner (
     owner_epoch INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- Streams with bytes that nobody can read any more: truncated (deleted = 0) or deleted (deleted = 1).
+-- Streams with bytes that nobody can read any more: truncated (deleted = 0) or deleted (deleted = 1). `not_before_ms`
+-- (wall): all that is left is held; look again then.
 CREATE TABLE reap (
     stream_id INTEGER PRIMARY KEY,
     name TEXT NOT NULL,
-    deleted INTEGER NOT NULL
+    deleted INTEGER NOT NULL,
+    not_before_ms INTEGER NOT NULL DEFAULT 0
 );
 """
 

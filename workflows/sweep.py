@@ -42,9 +42,12 @@ REQUEST_GROUP: Final = REQUEST_STREAM.name
 
 
 def reap(tx: Tx, owner: Owner) -> bool:
-    """Free some of what the oldest entry of `reap` names. Return whether there is more to do."""
+    """Free some of what the oldest entry of `reap` that is due names. Return whether there is more to do."""
     owner.check(tx)
-    row = tx.execute("SELECT stream_id, deleted, name FROM reap ORDER BY stream_id LIMIT 1").fetchone()
+    row = tx.execute(
+        "SELECT stream_id, deleted, name FROM reap WHERE not_before_ms <= ? ORDER BY stream_id LIMIT 1",
+        (tx.now_ms,),
+    ).fetchone()
     if row is None:
         return False
     stream_id, deleted, name = row
@@ -55,7 +58,9 @@ def reap(tx: Tx, owner: Owner) -> bool:
         finished = _forget_history(tx, stream_id, current)
     if finished:
         tx.execute("DELETE FROM reap WHERE stream_id = ? AND deleted = ?", (stream_id, deleted))
-    return not finished or tx.execute("SELECT 1 FROM reap LIMIT 1").fetchone() is not None
+    return (
+        tx.execute("SELECT 1 FROM reap WHERE not_before_ms <= ? LIMIT 1", (tx.now_ms,)).fetchone() is not None
+    )
 
 
 def forget(tx: Tx, owner: Owner) -> bool:

@@ -8,6 +8,7 @@ from typing import Final
 
 import anyio
 
+from eventproc.cluster.chunk_sweep import sweep_chunks, walk_chunks
 from eventproc.cluster.internal import INTERNAL
 from eventproc.store.database import Database, Tx, Watch
 from eventproc.store.model.errors import Retryable
@@ -19,9 +20,13 @@ LOG = logging.getLogger("eventproc.host")
 SWEEP_MS: Final = 30_000
 """Pause between two sweeps that nobody asked for. What they find waits no longer than this."""
 
+WALK_MS: Final = 3_600_000
+"""Pause between two walks through the long-term store, for files that a crash left without a row."""
+
 
 async def sweep(db: Database, owner: Owner) -> None:
     """Sweep until cancelled. Raises OwnerFenced, DatabaseStopped."""
+    walk_at_ms = 0
     with db.subscribe([Watch("reap", _waiting)]) as changes:
         while True:
             try:
@@ -31,7 +36,11 @@ async def sweep(db: Database, owner: Owner) -> None:
                     await anyio.lowlevel.checkpoint()
                 for each in INTERNAL:
                     await db.write(partial(truncate_internal, owner=owner, stream=each.stream))
-            except Retryable as why:
+                await sweep_chunks(db, owner)
+                if db.clock.monotonic_ms() >= walk_at_ms:
+                    await walk_chunks(db, owner)
+                    walk_at_ms = db.clock.monotonic_ms() + WALK_MS
+            except (Retryable, OSError) as why:
                 LOG.warning("a sweep will be tried again: %s", why)
             await changes.wait(SWEEP_MS)
 

@@ -103,7 +103,7 @@ def request_reaping(tx: Tx, stream: str, stream_id: int, *, deleted: bool) -> No
     """Leave word that the stream has bytes nobody can read; wakes the reaper."""
     tx.execute(
         "INSERT INTO reap (stream_id, name, deleted) VALUES (?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET deleted = max(deleted, excluded.deleted)",
+        " ON CONFLICT DO UPDATE SET deleted = max(deleted, excluded.deleted), not_before_ms = 0",
         (stream_id, stream, deleted),
     )
     tx.wake("reap")

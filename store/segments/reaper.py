@@ -16,6 +16,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.append import insert_blob, settle, unpack_inline
 from eventproc.store.segments.block import Columns
 from eventproc.store.segments.concatenate import concatenate
+from eventproc.store.segments.holds import held_from, wait_for_holds
 from eventproc.store.segments.read import Extent, extents, segment_state
 
 STEP_EXTENTS_MAX: Final = 256
@@ -42,7 +43,10 @@ WRITERS_A_STEP: Final = 1000
 
 
 def free_step(tx: Tx, stream_id: int, *, deleted: bool) -> bool:
-    """Free some bytes of the stream that nobody can read. Return whether none are left."""
+    """Free some bytes of the stream that nobody can read. Return whether none are left.
+
+    What is held stays; when nothing else is left, the stream's turn comes again later.
+    """
     tx.flush_deferred()
     finished = _free_deleted(tx, stream_id) if deleted else _free_truncated(tx, stream_id)
     tx.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
@@ -105,29 +109,37 @@ def join_step(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | 
 
 
 def _free_truncated(tx: Tx, stream_id: int) -> bool:
+    held = held_from(tx, stream_id)
     segments = tx.execute(
-        "SELECT segment, head FROM segment INDEXED BY segment_to_free WHERE stream_id = ? AND freed < head"
+        "SELECT segment, head, freed FROM segment INDEXED BY segment_to_free WHERE stream_id = ? AND freed < head"
         " ORDER BY segment LIMIT ?",
-        (stream_id, STEP_SEGMENTS_MAX),
+        (stream_id, STEP_SEGMENTS_MAX + len(held)),
     ).fetchall()
     places: set[int] = set()
     extents_left = STEP_EXTENTS_MAX
-    for segment, head in segments:
+    waiting = bool(segments)
+    for segment, head, freed in segments:
+        bound = min(head, held.get(segment, head))
+        if bound <= freed:
+            continue
+        waiting = False
         rows = tx.execute(
             "SELECT segment, start, place FROM extent WHERE stream_id = ?1 AND segment = ?2 AND start < ?3"
             " AND start + length <= ?3 ORDER BY start LIMIT ?4",
-            (stream_id, segment, head, extents_left + 1),
+            (stream_id, segment, bound, extents_left + 1),
         ).fetchall()
         if rows:
             _keep_tail(tx, stream_id, segment)
-        freed = _free_extents(tx, stream_id, rows[:extents_left], places)
-        if freed < len(rows):
+        count = _free_extents(tx, stream_id, rows[:extents_left], places)
+        if count < len(rows):
             break
-        extents_left -= freed
+        extents_left -= count
         tx.execute(
-            "UPDATE segment SET freed = ? WHERE stream_id = ? AND segment = ?", (head, stream_id, segment)
+            "UPDATE segment SET freed = ? WHERE stream_id = ? AND segment = ?", (bound, stream_id, segment)
         )
     free_blobs(tx, places)
+    if waiting:
+        wait_for_holds(tx, stream_id)
     return not segments
 
 

@@ -1,0 +1,271 @@
+"""What is in a chunk file: events as Arrow columns, written from the columns of blobs and read back by offset.
+
+Imports pyarrow and numpy, the extra `spark`: nothing else of the store may import this module when it is loaded.
+A blob's columns become Arrow's without a loop per event, headers excepted. Format: docs/design/chunk-files.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from eventproc.store.segments.block import FRAME_BYTES, NO_TIME, Columns
+
+STAMP: Final = pa.timestamp("ms", tz="UTC")
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("payload", pa.binary()),
+        pa.field("key", pa.string()),
+        pa.field("timestamp", STAMP),
+        pa.field("event_time", STAMP),
+        pa.field("headers", pa.map_(pa.string(), pa.string())),
+    ]
+)
+"""Columns of every chunk file."""
+
+BATCH_EVENTS_MAX: Final = 32_768
+"""Events in one record batch: Spark takes a batch at a time through its pipe, and holds it in memory."""
+
+BATCH_BYTES: Final = 4 * 2**20
+"""Bytes of events that make a record batch, give or take one extent: small extents are put together."""
+
+
+@attrs.frozen
+class Stretch:
+    """Events [first, last) of the columns of a blob, of which the first frame begins at byte `at` of its data.
+
+    count: events of the whole blob. time: append time of all of them, where the blob has no times.
+    """
+
+    columns: Columns
+    count: int
+    first: int
+    last: int
+    at: int
+    time: int
+
+
+def to_arrow(stretch: Stretch) -> pa.RecordBatch:
+    """Return the events as Arrow columns; about 0.1 us each, 5 with headers."""
+    columns, count = stretch.columns, stretch.last - stretch.first
+    own = slice(stretch.first, stretch.last)
+    times = np.full(count, stretch.time, np.int64) if columns.times is None else _int64(columns.times)[own]
+    return pa.RecordBatch.from_arrays(
+        [
+            _payloads(stretch),
+            pa.nulls(count, pa.string()) if columns.keys is None else _keys(columns.keys, stretch),
+            pa.array(times).cast(STAMP),
+            pa.nulls(count, STAMP)
+            if columns.event_times is None
+            else _stamps(_int64(columns.event_times)[own]),
+            _headers(columns.headers, stretch),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def _payloads(stretch: Stretch) -> pa.Array:
+    """Leave out the frames' heads: as values that alternate with the payloads, then take every second one."""
+    ends = np.frombuffer(stretch.columns.ends, np.uint32)[stretch.first : stretch.last].astype(np.int32)
+    count = len(ends)
+    borders = np.empty(2 * count + 1, np.int32)
+    borders[0] = stretch.at
+    borders[2::2] = ends
+    borders[1::2] = borders[:-1:2] + FRAME_BYTES
+    buffers = [None, pa.py_buffer(borders), pa.py_buffer(stretch.columns.data)]
+    alternating = pa.Array.from_buffers(pa.binary(), 2 * count, buffers)
+    return alternating.take(pa.array(np.arange(1, 2 * count, 2, dtype=np.int32)))
+
+
+def _keys(column: bytes, stretch: Stretch) -> pa.Array:
+    """Return keys of a stored key column; its layout is that of `decode_keys`."""
+    first, last = stretch.first, stretch.last
+    ends = np.frombuffer(column, np.uint32, stretch.count, 1).astype(np.int32)
+    offsets = np.empty(last - first + 1, np.int32)
+    offsets[0] = ends[first - 1] if first else 0
+    offsets[1:] = ends[first:last]
+    present_at = 1 + 4 * stretch.count
+    validity = None
+    if column[0]:
+        present = np.frombuffer(column, np.uint8, stretch.count, present_at)[first:last]
+        validity = pa.py_buffer(np.packbits(present, bitorder="little"))
+    text = pa.py_buffer(column).slice(present_at + (stretch.count if column[0] else 0))
+    return pa.Array.from_buffers(pa.string(), last - first, [validity, pa.py_buffer(offsets), text])
+
+
+def _stamps(times_ms: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
+    missing = times_ms == NO_TIME
+    return pa.array(times_ms, mask=missing).cast(STAMP)
+
+
+def _headers(column: bytes | None, stretch: Stretch) -> pa.Array:
+    kind = SCHEMA.field("headers").type
+    if column is None:
+        return pa.nulls(stretch.last - stretch.first, kind)
+    rows = json.loads(column)[stretch.first : stretch.last]
+    return pa.array([None if row is None else list(row.items()) for row in rows], kind)
+
+
+def _int64(column: bytes) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.frombuffer(column, np.int64)
+
+
+class ChunkWriter:
+    """Writes one chunk file; `finish` makes it whole, `abandon` takes it away.
+
+    count: events so far. size_bytes, checksum: of the file, once it is finished.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        self.size_bytes = 0
+        self.checksum = 0
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("wb", buffering=0)
+        self._writer = pa.ipc.new_file(pa.PythonFile(self, mode="w"), SCHEMA)
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+
+    closed = False
+    """For pyarrow, which takes this object for a file."""
+
+    def write(self, data: bytes | memoryview) -> int:
+        """For pyarrow: write, and count what was written in."""
+        view = memoryview(data)
+        self.checksum = zlib.crc32(view, self.checksum)
+        self.size_bytes += view.nbytes
+        while view.nbytes:
+            view = view[self._file.write(view) :]
+        return len(data)
+
+    def flush(self) -> None:
+        """For pyarrow: nothing is kept back."""
+
+    def close(self) -> None:
+        """For pyarrow, which closes what it wrote to: the file is synced first."""
+
+    def add(self, stretch: Stretch) -> None:
+        """Append events. Raises OSError."""
+        batch = to_arrow(stretch)
+        self.count += batch.num_rows
+        self._waiting.append(batch)
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_bytes >= BATCH_BYTES:
+            self._write_waiting()
+
+    def finish(self, *, sync: bool) -> None:
+        """Write the rest, and close. sync: make it survive a loss of power. Raises OSError."""
+        self._write_waiting()
+        self._writer.close()
+        if sync:
+            os.fsync(self._file.fileno())
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Close, and unlink the file."""
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+    def _write_waiting(self) -> None:
+        if self._waiting:
+            table = pa.Table.from_batches(self._waiting).combine_chunks()
+            self._waiting, self._waiting_bytes = [], 0
+            self._writer.write_table(table, max_chunksize=BATCH_EVENTS_MAX)
+
+
+@attrs.frozen
+class Rows:
+    """Consecutive events out of a chunk file: columns as of SCHEMA, mapped, and where the first of them lies."""
+
+    batch: pa.RecordBatch
+    offset: int
+    number: int
+
+    def offsets(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Return the offset of each event."""
+        return self.offset + _relative(self.batch)[:-1]
+
+    def numbers(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Return the number of each event."""
+        return np.arange(self.number, self.number + self.batch.num_rows, dtype=np.int64)
+
+
+class ChunkReader:
+    """Reads one chunk file, mapped into memory; used in `with`. Raises OSError, and pa.ArrowInvalid when damaged."""
+
+    def __init__(self, path: Path) -> None:
+        self._map = pa.memory_map(str(path))
+        self._file = pa.ipc.open_file(self._map)
+
+    def __enter__(self) -> ChunkReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Batches that were handed out keep the mapping, not this object.
+        self._map.close()
+
+    def rows(self, *, offset: int, number: int, start: int, end: int) -> Iterator[Rows]:
+        """Yield the events that lie in [start, end), event borders, in order.
+
+        offset, number: of the file's first event. Reads nothing of record batches that lie outside.
+        """
+        for index in range(self._file.num_record_batches):
+            if offset >= end:
+                return
+            batch = self._file.get_batch(index)
+            following = offset + _length(batch)
+            if following > start:
+                first, last = 0, batch.num_rows
+                if offset < start or following > end:
+                    borders = offset + _relative(batch)
+                    first = int(np.searchsorted(borders, max(start, offset)))
+                    last = int(np.searchsorted(borders, min(end, following)))
+                    begin = int(borders[first])
+                else:
+                    begin = offset
+                yield Rows(batch.slice(first, last - first), begin, number + first)
+            offset, number = following, number + batch.num_rows
+
+    def border_after(self, *, offset: int, target: int) -> int:
+        """Return the first event border at or after `target`; offset: of the file's first event."""
+        for index in range(self._file.num_record_batches):
+            batch = self._file.get_batch(index)
+            following = offset + _length(batch)
+            if following >= target:
+                borders = offset + _relative(batch)
+                return int(borders[int(np.searchsorted(borders, target))])
+            offset = following
+        return offset
+
+
+def _relative(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the borders of the events, counted from the first one's."""
+    ends = _payload_ends(batch).astype(np.int64)
+    ends -= ends[0]
+    ends += np.arange(0, FRAME_BYTES * len(ends), FRAME_BYTES, dtype=np.int64)
+    return ends
+
+
+def _length(batch: pa.RecordBatch) -> int:
+    ends = _payload_ends(batch)
+    frames = FRAME_BYTES * (len(ends) - 1)
+    return int(ends[-1]) - int(ends[0]) + frames
+
+
+def _payload_ends(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    payloads = batch.column(0)
+    _, ends, _ = payloads.buffers()
+    return np.frombuffer(ends, np.int32, batch.num_rows + 1, 4 * payloads.offset)

@@ -1,0 +1,109 @@
+"""Holds: ranges of a stream that somebody outside the database reads, kept readable until a deadline.
+
+Truncation moves the head past them all the same; the reaper frees nothing at or behind a segment's first held
+byte, and keeps the chunk files that overlap them. Why it is made so: docs/design/chunk-files.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import attrs
+
+from eventproc.store.database import Tx
+from eventproc.store.model.ids import SegmentId
+
+HOLD_MS: Final = 3_600_000
+"""How long a hold lasts unless renewed, wall ms. Longer keeps bytes for queries that died; shorter gives a
+driver less time to come back, and a job without anybody to renew less time to finish."""
+
+RENEW_MS: Final = HOLD_MS // 3
+"""Pause between two renewals: two may fail."""
+
+LOOK_AGAIN_MS: Final = 30_000
+"""When the reaper looks again at a stream of which all that is left is held: its deadlines may move both ways."""
+
+
+@attrs.frozen
+class HeldRange:
+    """Events [start, end) of a segment, bytes, at event borders."""
+
+    segment: SegmentId
+    start: int
+    end: int
+
+
+Ranges = Sequence[Sequence[HeldRange]]
+"""Ranges that are held together: lists of which each is to be read in order."""
+
+
+def place_hold(tx: Tx, stream_id: int, name: str, *, plan: str, ranges: Ranges, until_ms: int) -> None:
+    """Hold the ranges under `name` until `until_ms`, instead of what that name held. One row."""
+    rows = [[[each.segment, each.start, each.end] for each in group] for group in ranges]
+    tx.execute(
+        "INSERT INTO hold (stream_id, name, plan, ranges, until_ms) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
+        " SET plan = excluded.plan, ranges = excluded.ranges, until_ms = excluded.until_ms",
+        (stream_id, name, plan, json.dumps(rows), until_ms),
+    )
+
+
+def find_plan(tx: Tx, stream_id: int, plan: str) -> list[list[HeldRange]] | None:
+    """Return the ranges that were held for `plan`, whoever held them, if that is still known."""
+    row = tx.execute(
+        "SELECT ranges FROM hold WHERE stream_id = ? AND plan = ? LIMIT 1", (stream_id, plan)
+    ).fetchone()
+    return None if row is None else _ranges(row[0])
+
+
+def renew_holds(tx: Tx, holds: Iterable[tuple[int, str]], *, until_ms: int) -> None:
+    """Move the deadlines of holds, (stream id, name), that are still there."""
+    tx.executemany(
+        "UPDATE hold SET until_ms = ? WHERE stream_id = ? AND name = ?",
+        [(until_ms, stream_id, name) for stream_id, name in holds],
+    )
+
+
+def release_holds(tx: Tx, holds: Iterable[tuple[int, str]]) -> None:
+    """End holds, (stream id, name); those that are not there are fine. What they kept from the reaper is its own."""
+    for stream_id, name in holds:
+        done = tx.execute("DELETE FROM hold WHERE stream_id = ? AND name = ?", (stream_id, name))
+        if done.rowcount:
+            tx.execute("UPDATE reap SET not_before_ms = 0 WHERE stream_id = ?", (stream_id,))
+            tx.wake("reap")
+
+
+def held_ranges(tx: Tx, stream_id: int) -> list[HeldRange]:
+    """Return what live holds of the stream hold. One look-up, a row for each hold."""
+    rows = tx.execute(
+        "SELECT ranges FROM hold WHERE stream_id = ? AND until_ms > ?", (stream_id, tx.now_ms)
+    ).fetchall()
+    return [each for (text,) in rows for group in _ranges(text) for each in group]
+
+
+def held_from(tx: Tx, stream_id: int) -> dict[SegmentId, int]:
+    """Return the first held byte of each segment of which live holds of the stream hold something."""
+    first: dict[SegmentId, int] = {}
+    for each in held_ranges(tx, stream_id):
+        first[each.segment] = min(each.start, first.get(each.segment, each.start))
+    return first
+
+
+def wait_for_holds(tx: Tx, stream_id: int) -> None:
+    """Let the reaper look at other streams for LOOK_AGAIN_MS: all that it could free of this one is held."""
+    tx.execute(
+        "UPDATE reap SET not_before_ms = ? WHERE stream_id = ?", (tx.now_ms + LOOK_AGAIN_MS, stream_id)
+    )
+
+
+def forget_holds(tx: Tx) -> None:
+    """Drop the holds whose deadline passed. A scan: holds are as many as running queries, times two."""
+    tx.execute("DELETE FROM hold WHERE until_ms <= ?", (tx.now_ms,))
+
+
+def _ranges(text: str) -> list[list[HeldRange]]:
+    return [
+        [HeldRange(SegmentId(segment), start, end) for segment, start, end in group]
+        for group in json.loads(text)
+    ]

@@ -1,0 +1,320 @@
+"""Chunk files: what is exported is what is read; names, rows, holds and unlinking hang together."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.database import Database, Tx, open_memory_database
+from eventproc.store.model.errors import Truncated
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments import delete_segments, free_step, truncate_segments
+from eventproc.store.segments.chunk_file import ChunkReader
+from eventproc.store.segments.chunks import (
+    ChunkFile,
+    Piece,
+    drop_unused,
+    pieces_of,
+    put_aside,
+    register_chunks,
+)
+from eventproc.store.segments.export import Export
+from eventproc.store.segments.holds import HOLD_MS, HeldRange, find_plan, place_hold, release_holds
+from eventproc.store.segments.reaper import join_step
+from tests.segments.events import (
+    ONE,
+    STREAM,
+    STREAM_ID,
+    TWO,
+    Written,
+    appending,
+    make_segments,
+    part,
+    payloads,
+    read_runs,
+    rows,
+    state_of,
+)
+
+T = TypeVar("T")
+
+EVENTS = st.builds(
+    Written,
+    payload=st.binary(max_size=40) | st.integers(1000, 3000).map(lambda size: b"x" * size),
+    key=st.none() | st.sampled_from(["", "k", "schlüssel", "鍵"]),
+    event_time=st.none() | st.sampled_from([0, 1_700_000_000_000, -(2**62)]),
+    headers=st.none() | st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
+)
+
+
+async def export(
+    db: Database, folder: Path, ranges: Sequence[HeldRange], *, nonce: str = "n"
+) -> list[tuple[Path, ChunkFile]]:
+    """Export ranges without registering them."""
+
+    def read(fn: Callable[[Tx], T]) -> T:
+        return anyio.from_thread.run(db.read, fn)
+
+    def run() -> list[tuple[Path, ChunkFile]]:
+        job = Export(folder=folder, stream=STREAM, stream_id=STREAM_ID, nonce=nonce, sync=False)
+        return [each for some in job.run(read, ranges) for each in some]
+
+    return await anyio.to_thread.run_sync(run)
+
+
+async def export_and_register(db: Database, folder: Path, ranges: Sequence[HeldRange]) -> list[ChunkFile]:
+    written = await export(db, folder, ranges)
+    await db.write(partial(register_chunks, folder=folder, written=written))
+    return [chunk for _, chunk in written]
+
+
+def read_chunk(folder: Path, chunk: ChunkFile, start: int, end: int) -> list[dict[str, object]]:
+    """Return the events of a chunk in [start, end), with what follows from their places."""
+    found: list[dict[str, object]] = []
+    with ChunkReader(folder / chunk.path) as reader:
+        for part_ in reader.rows(offset=chunk.start, number=chunk.first_number, start=start, end=end):
+            places = zip(part_.offsets().tolist(), part_.numbers().tolist(), strict=True)
+            table = pa.Table.from_batches([part_.batch])
+            for name in ("timestamp", "event_time"):  # as Python's datetime they would end with the year 9999
+                table = table.set_column(
+                    table.schema.get_field_index(name), name, table[name].cast(pa.int64())
+                )
+            for row, (offset, number) in zip(table.to_pylist(), places, strict=True):
+                headers = dict(row["headers"] or {})
+                found.append({**row, "headers": headers, "offset": offset, "number": number})
+    return found
+
+
+async def expected(db: Database, segment: SegmentId, start: int, end: int) -> list[dict[str, object]]:
+    runs = await db.read(partial(read_runs, segment=segment, offset=start, limit=end))
+    return [
+        {
+            "payload": event.payload,
+            "key": event.key,
+            "timestamp": event.timestamp,
+            "event_time": event.event_time,
+            "headers": dict(event.headers),
+            "offset": event.offset,
+            "number": event.number,
+        }
+        for run in runs
+        for event in run.events()
+    ]
+
+
+@given(
+    appends=st.lists(
+        st.tuples(st.lists(EVENTS, min_size=1, max_size=4), st.lists(EVENTS, max_size=2)), max_size=8
+    ),
+    bounds=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+    joined=st.booleans(),
+)
+@settings(deadline=None)
+def test_a_chunk_holds_what_a_reader_reads_between_any_two_events(
+    tmp_path_factory: pytest.TempPathFactory,
+    appends: list[tuple[list[Written], list[Written]]],
+    bounds: tuple[float, float],
+    joined: bool,
+) -> None:
+    anyio.run(_compare, tmp_path_factory.mktemp("chunks"), appends, bounds, joined, backend="trio")
+
+
+async def _compare(
+    folder: Path,
+    appends: list[tuple[list[Written], list[Written]]],
+    bounds: tuple[float, float],
+    joined: bool,
+) -> None:
+    async with open_memory_database(migrations=[SYSTEM_MIGRATION]) as db:
+        await make_segments(db)
+        for one, two in appends:
+            await db.write(appending(*[part(*each) for each in ((ONE, one), (TWO, two)) if each[1]]))
+        if joined:
+            await db.write(partial(join_step, stream_id=STREAM_ID, segment=ONE, offset=0))
+        events = [event for one, _ in appends for event in one]
+        borders = [sum(event.size_bytes for event in events[:count]) for count in range(len(events) + 1)]
+        start, end = sorted(borders[round(bound * len(events))] for bound in bounds)
+        tail = (await state_of(db, TWO)).tail
+        ranges = [
+            each for each in (HeldRange(ONE, start, end), HeldRange(TWO, 0, tail)) if each.start < each.end
+        ]
+        chunks = await export_and_register(db, folder, ranges)
+        assert [HeldRange(chunk.segment, chunk.start, chunk.end) for chunk in chunks] == ranges
+        for chunk in chunks:
+            found = read_chunk(folder, chunk, chunk.start, chunk.end)
+            assert found == await expected(db, chunk.segment, chunk.start, chunk.end)
+            assert (folder / chunk.path).stat().st_size == chunk.bytes
+            assert zlib.crc32((folder / chunk.path).read_bytes()) == chunk.checksum
+
+
+async def _ten(db: Database) -> list[int]:
+    """Write ten events of two bytes, each an append; return their borders."""
+    await make_segments(db)
+    for index in range(10):
+        await db.write(appending(payloads(f"{index:02}")))
+    return [10 * index for index in range(11)]
+
+
+async def test_part_of_a_chunk_is_read_by_offset(db: Database, tmp_path: Path) -> None:
+    borders = await _ten(db)
+    (chunk,) = await export_and_register(db, tmp_path, [HeldRange(ONE, 20, 90)])
+    for first, start in enumerate(borders[2:10], 2):
+        for last, end in enumerate(borders[first:10], first):
+            found = read_chunk(tmp_path, chunk, start, end)
+            assert [(row["payload"], row["number"]) for row in found] == [
+                (f"{index:02}".encode(), index) for index in range(first, last)
+            ]
+
+
+async def test_a_range_lies_in_chunks_where_there_are_some_and_in_extents_elsewhere(
+    db: Database, tmp_path: Path
+) -> None:
+    await _ten(db)
+    (chunk,) = await export_and_register(db, tmp_path, [HeldRange(ONE, 20, 50)])
+    found = await db.read(partial(pieces_of, stream_id=STREAM_ID, held=HeldRange(ONE, 10, 80)))
+    assert found == [Piece(10, 20), Piece(20, 50, chunk), Piece(50, 80)]
+
+
+async def test_who_comes_second_with_a_range_leaves_the_first_one_s_file(
+    db: Database, tmp_path: Path
+) -> None:
+    await _ten(db)
+    ours = await export(db, tmp_path, [HeldRange(ONE, 0, 50)], nonce="a")
+    theirs = await export(db, tmp_path, [HeldRange(ONE, 0, 50)], nonce="b")
+    await db.write(partial(register_chunks, folder=tmp_path, written=theirs))
+    before = (tmp_path / theirs[0][1].path).stat().st_ino
+    await db.write(partial(register_chunks, folder=tmp_path, written=ours))
+    assert await rows(db, "chunk") == 1
+    assert (tmp_path / theirs[0][1].path).stat().st_ino == before
+    assert ours[0][0].exists()
+
+
+async def test_a_registration_that_is_run_again_finds_its_file_in_place(db: Database, tmp_path: Path) -> None:
+    await _ten(db)
+    written = await export(db, tmp_path, [HeldRange(ONE, 0, 50)])
+
+    def fails(tx: Tx) -> None:
+        register_chunks(tx, tmp_path, written)
+        raise Truncated(stream=STREAM, segment="0.0", offset=0, head=0)
+
+    with pytest.raises(Truncated):
+        await db.write(fails)
+    assert await rows(db, "chunk") == 0
+    await db.write(partial(register_chunks, folder=tmp_path, written=written))
+    assert len(read_chunk(tmp_path, written[0][1], 0, 50)) == 5
+
+
+async def _truncate(db: Database, offset: int) -> None:
+    """Move the head there, and free all that can be freed now."""
+    await db.write(
+        lambda tx: truncate_segments(tx, STREAM, STREAM_ID, {ONE: offset}, passed=()),
+    )
+    for _ in range(3):
+        await db.write(partial(free_step, stream_id=STREAM_ID, deleted=False))
+
+
+async def test_truncation_moves_the_head_at_once_and_frees_nothing_that_is_held(
+    db: Database, tmp_path: Path
+) -> None:
+    await _ten(db)
+    await _hold(db, HeldRange(ONE, 30, 60))
+    await _truncate(db, 80)
+    assert (await state_of(db)).head == 80
+    (chunk,) = await export_and_register(db, tmp_path, [HeldRange(ONE, 30, 60)])
+    assert len(read_chunk(tmp_path, chunk, 30, 60)) == 3
+    lost = await db.read(partial(pieces_of, stream_id=STREAM_ID, held=HeldRange(ONE, 20, 60)))
+    assert lost == [Piece(20, 30, lost=True), Piece(30, 60, chunk)]
+
+
+async def test_what_was_held_is_freed_once_it_is_released(db: Database) -> None:
+    await _ten(db)
+    await _hold(db, HeldRange(ONE, 30, 60))
+    await _truncate(db, 80)
+    waits = await db.read(
+        lambda tx: tx.execute("SELECT not_before_ms > ? FROM reap", (tx.now_ms,)).fetchone()
+    )
+    assert waits == (1,)
+    await db.write(lambda tx: release_holds(tx, [(STREAM_ID, "h")]))
+    due = await db.read(lambda tx: tx.execute("SELECT not_before_ms FROM reap").fetchone())
+    assert due == (0,)
+    await _truncate(db, 80)
+    assert await db.read(
+        lambda tx: tx.execute("SELECT min(start) FROM extent WHERE segment = ?", (ONE,)).fetchone()
+    ) == (80,)
+
+
+async def test_a_hold_past_its_deadline_holds_nothing(db: Database) -> None:
+    await _ten(db)
+    await _hold(db, HeldRange(ONE, 0, 60), until_ms=0)
+    await _truncate(db, 80)
+    assert await rows(db, "extent") == 2
+
+
+async def test_a_plan_is_found_again_by_whoever_plans_the_same(db: Database) -> None:
+    await _ten(db)
+    await _hold(db, HeldRange(ONE, 30, 60))
+    assert await db.read(partial(find_plan, stream_id=STREAM_ID, plan="p")) == [[HeldRange(ONE, 30, 60)]]
+    assert await db.read(partial(find_plan, stream_id=STREAM_ID, plan="q")) is None
+
+
+async def test_a_chunk_loses_its_row_first_and_its_file_after(db: Database, tmp_path: Path) -> None:
+    await _ten(db)
+    await _hold(db, HeldRange(ONE, 0, 50))
+    (chunk,) = await export_and_register(db, tmp_path, [HeldRange(ONE, 0, 50)])
+    assert await db.write(partial(drop_unused, after=0)) == (None, [])
+    await db.write(lambda tx: release_holds(tx, [(STREAM_ID, "h")]))
+    assert await db.write(partial(drop_unused, after=0)) == (None, [chunk.path])
+    assert (tmp_path / chunk.path).exists()
+    (aside,) = await db.write(partial(put_aside, folder=tmp_path, paths=[chunk.path]))
+    assert not (tmp_path / chunk.path).exists()
+    assert aside.exists()
+
+
+async def test_a_file_that_was_exported_again_meanwhile_is_not_put_aside(
+    db: Database, tmp_path: Path
+) -> None:
+    await _ten(db)
+    (chunk,) = await export_and_register(db, tmp_path, [HeldRange(ONE, 0, 50)])
+    _, paths = await db.write(partial(drop_unused, after=0))
+    await export_and_register(db, tmp_path, [HeldRange(ONE, 0, 50)])
+    assert await db.write(partial(put_aside, folder=tmp_path, paths=paths)) == []
+    assert len(read_chunk(tmp_path, chunk, 0, 50)) == 5
+
+
+async def test_exporting_from_a_deleted_stream_fails_and_leaves_nothing(db: Database, tmp_path: Path) -> None:
+    await _ten(db)
+    await _hold(db, HeldRange(ONE, 0, 50))
+    await db.write(lambda tx: delete_segments(tx, STREAM, STREAM_ID))
+    await db.write(partial(free_step, stream_id=STREAM_ID, deleted=True))
+    folder = tmp_path / "chunks"
+    with pytest.raises(Truncated):
+        await export(db, folder, [HeldRange(ONE, 0, 50)])
+    assert _files(folder) == []
+
+
+def _files(folder: Path) -> list[Path]:
+    return [each for each in folder.rglob("*") if each.is_file()]
+
+
+async def _hold(db: Database, held: HeldRange, *, until_ms: int | None = None) -> None:
+    def place(tx: Tx) -> None:
+        deadline = tx.now_ms + HOLD_MS if until_ms is None else until_ms
+        place_hold(tx, STREAM_ID, "h", plan="p", ranges=[[held]], until_ms=deadline)
+        tx.execute(
+            "INSERT INTO reap (stream_id, name, deleted) VALUES (?, ?, 0) ON CONFLICT DO NOTHING",
+            (STREAM_ID, STREAM),
+        )
+
+    await db.write(place)
