@@ -250,7 +250,7 @@ def test_a_stopped_process_that_wakes_after_it_was_expired_moves_nothing_and_emi
         progress = durable(arena)
         sleeper.resume()
         sleeper.say("go")
-        heard(sleeper, "log eventproc.groups", "idle")
+        heard(sleeper, "log eventproc.groups")
         assert sleeper.finish() == heir.finish() == 0
     assert durable(arena) == progress
     check_outputs(arena, FEW)
