@@ -11,6 +11,7 @@ on an event: what is in hand is never given away.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AsyncExitStack, ExitStack
 from types import TracebackType
@@ -30,6 +31,8 @@ from eventproc.store.model.errors import Closed
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
 from eventproc.streams.batch import Batch
+
+LOG = logging.getLogger("eventproc.groups")
 
 P = TypeVar("P", default=bytes)
 
@@ -64,27 +67,30 @@ class GroupReader(Generic[P]):
             tasks.start_soon(follower.keep_time)
             tasks.start_soon(follower.save_often)
             self._member, self._follower = member, follower
+            stack.push_async_exit(self._save_last)
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        follower, self._follower = self._follower, None
-        if follower is not None:
-            if why is None:
-                follower.finish()
-            with anyio.CancelScope(shield=True):
-                await self._save_last(follower, why)
         return await self._stack.__aexit__(kind, why, trace)
 
-    async def _save_last(self, follower: Follower, why: BaseException | None) -> None:
-        try:
-            await follower.save()
-        except Exception:
-            if why is None:
-                await self._stack.aclose()
-                raise
+    async def _save_last(
+        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Make durable what is finished, on leaving; what was handed out last is, unless by an exception."""
+        follower = self._open
+        self._follower = None
+        if why is None:
+            follower.finish()
+        with anyio.CancelScope(shield=True):
+            try:
+                await follower.save()
+            except Exception as failed:
+                if why is None:
+                    raise
+                LOG.warning("%s: progress could not be saved on leaving: %s", self._group, failed)
 
     @property
     def owned(self) -> tuple[Assigned, ...]:
