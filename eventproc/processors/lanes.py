@@ -43,12 +43,12 @@ class Lane:
         """Number of the next call of the first event, from 1; the batch that failed with it counts."""
         return self.attempt + 1 + bool(self.alone)
 
-    def pop(self) -> None:
+    def pop(self) -> Item:
         """Take out the first event, which is finished or dropped."""
-        self.items.popleft()
-        self.attempt = self.first_ms = 0
-        if self.alone:
-            self.alone -= 1
+        if self.attempt or self.alone:
+            self.attempt = self.first_ms = 0
+            self.alone = max(self.alone - 1, 0)
+        return self.items.popleft()
 
 
 class Lanes:

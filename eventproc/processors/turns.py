@@ -32,16 +32,23 @@ class Failed:
     counts: Sequence[int] = (1,)
 
 
-async def run_events(work: Work, slot: Slot, lane: Lane) -> Failed | None:
-    """Call an async handler for one event after the other."""
-    handler, now_ms, items = work.handler, work.now_ms, lane.items
+async def run_events(work: Work, slot: Slot, lanes: list[Lane]) -> Failed | None:
+    """Call an async handler for one event after the other, of one lane after the other; `lanes` has the present one.
+
+    This is what an event costs: a turn of many lanes shares what surrounds it.
+    """
+    handler, now_ms, lane = work.handler, work.now_ms, lanes[0]
     call, plain = handler.call, handler.decode is None and not handler.takes_context
     for _ in range(EVENTS_A_TURN):
-        if not items and lane.key is None:
-            items.extend(work.lanes.take_free(1))
-        if not items or work.holding:
+        if work.holding:
             break
-        item = items[0]
+        if not lane.items:
+            work.lanes.give_back(lanes.pop())
+            if not work.lanes:
+                break
+            lane = work.lanes.take()
+            lanes.append(lane)
+        item = lane.items[0]
         if item[1].cell.closing:
             work.drop_closed(lane)
             continue

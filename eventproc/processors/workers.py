@@ -73,7 +73,7 @@ class Workers:
             return await run_batch(self._work, slot, lanes)
         if self._work.handler.is_sync:
             return await run_on_thread(self._work, slot, lanes[0])
-        return await run_events(self._work, slot, lanes[0])
+        return await run_events(self._work, slot, lanes)
 
     def _bring_back(self, lanes: Sequence[Lane], failed: Failed | None, slot: Slot) -> None:
         counts = failed.counts if failed is not None else ()
