@@ -6,11 +6,42 @@ nothing of the stream, which may be sealed or deleted meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import attrs
+
 from eventproc.store.database import Tx
+from eventproc.store.model.errors import IllegalTransition, NotFound, VersionConflict
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef, finish_event
-from eventproc.store.transactions import Bell, drop_some, find_txn, next_aborting
+from eventproc.store.transactions import Bell, decide_abort, drop_some, find_txn, next_aborting
+
+
+@attrs.frozen
+class Timer:
+    """What a timer remembers: the transaction, the version that it saw, and why it will abort it."""
+
+    stream_id: int
+    txn: str
+    version: int
+    reason: str
+
+
+def time_out(tx: Tx, timers: Iterable[Timer], owner: Owner) -> int:
+    """Decide to abort, each by the version its timer saw; return how many were. A stale timer does nothing.
+
+    Raises OwnerFenced, with nothing changed.
+    """
+    owner.check(tx)
+    aborted = 0
+    for timer in timers:
+        try:
+            decide_abort(tx, timer.stream_id, timer.txn, reason=timer.reason, version=timer.version)
+        except (VersionConflict, IllegalTransition, NotFound):
+            continue  # somebody pinged it, decided it, or it is long over
+        aborted += 1
+    return aborted
 
 
 def run_step(tx: Tx, bell: Bell, event: EventRef, owner: Owner) -> bool:

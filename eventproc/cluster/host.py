@@ -26,6 +26,7 @@ import anyio
 from eventproc.cluster.beat import BeatFile
 from eventproc.cluster.internal import serve_internal
 from eventproc.cluster.sweeper import sweep
+from eventproc.cluster.timeouts import watch_leases
 from eventproc.store.database import Database
 from eventproc.store.database.locks import TryLock
 from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
@@ -127,6 +128,7 @@ async def _serve(db: Database, keep_alive: Callable[[Owner], Coroutine[Any, Any,
                 tasks.start_soon(keep_alive, owner)
             tasks.start_soon(serve_internal, db, owner)
             tasks.start_soon(sweep, db, owner)
+            tasks.start_soon(watch_leases, db, owner)
     except* Exception:
         await _verify_owner(db, owner)
         raise

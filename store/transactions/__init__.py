@@ -18,13 +18,22 @@ from eventproc.store.transactions.dropping import drop_some, forget_txns, next_a
 from eventproc.store.transactions.landing import Round, decided, land_round
 from eventproc.store.transactions.preparing import Plan, begin_preparing, plan, replace_rows
 from eventproc.store.transactions.staging import Totals, settle_staging, stage
-from eventproc.store.transactions.table import Txn, find_txn, get_txn, list_finished, list_open
+from eventproc.store.transactions.table import (
+    OpenLease,
+    Txn,
+    find_txn,
+    get_txn,
+    list_finished,
+    list_open,
+    open_leases,
+)
 from eventproc.store.transactions.waiting import Endings, watch_commits, watch_txn
 
 __all__ = [
     "OPENED",
     "Bell",
     "Endings",
+    "OpenLease",
     "PingResult",
     "Plan",
     "Round",
@@ -46,6 +55,7 @@ __all__ = [
     "list_finished",
     "list_open",
     "next_aborting",
+    "open_leases",
     "ping",
     "ping_interval_ms",
     "plan",

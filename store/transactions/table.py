@@ -101,6 +101,28 @@ def list_finished(tx: Tx, stream_id: int, *, limit: int = TXNS_LISTED_MAX) -> li
     return [txn_of(row) for row in rows.fetchall()]
 
 
+@attrs.frozen
+class OpenLease:
+    """What a timer needs of an open transaction: until_ms is monotonic, of the boot; None: while `instance` lives."""
+
+    stream_id: int
+    txn: str
+    version: int
+    instance: str
+    boot_id: str
+    until_ms: int | None
+
+
+def open_leases(tx: Tx, *, limit: int = -1) -> list[OpenLease]:
+    """Return the leases of all open transactions, of all streams. It reads every unfinished one."""
+    rows = tx.execute(
+        "SELECT stream_id, id, version, instance, boot, lease_until_ms FROM txn"
+        " WHERE finished = 0 AND state = ? LIMIT ?",
+        (TxnState.OPEN.value, limit),
+    )
+    return [OpenLease(*row) for row in rows.fetchall()]
+
+
 def insert_txn(tx: Tx, txn: Txn) -> None:
     """Write a new transaction."""
     marks = ", ".join("?" * (COLUMNS.count(",") + 2))

@@ -1,0 +1,164 @@
+"""Leases: who does not ping in time is aborted, who does is not, whoever is the host."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import anyio
+import pytest
+import trio.testing
+
+from eventproc.cluster.host import run_host
+from eventproc.cluster.timeouts import LEASE_ENDED, PROCESS_DIED, arm
+from eventproc.cluster.wheel import TimerWheel
+from eventproc.store.database import Database
+from eventproc.store.model.limits import TXN_MEMORY_MS
+from eventproc.store.model.transactions import PingResult, TxnState
+from eventproc.store.transactions import OpenLease, find_txn, open_leases, watch_txn
+from eventproc.workflows.abort import Timer, time_out
+from eventproc.workflows.sweep import forget
+from tests.transactions.hosting import make_room, serve
+from tests.transactions.rooms import LOW, ZERO, Room, part
+from tests.workflows.lives import Life, open_life
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    """Time passes: on trio's virtual clock alone."""
+    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+
+
+@pytest.fixture
+async def life() -> AsyncIterator[Life]:
+    async with open_life() as life:
+        yield life
+
+
+@pytest.fixture
+async def room(life: Life) -> Room:
+    return await make_room(life)
+
+
+@asynccontextmanager
+async def hosting(db: Database) -> AsyncIterator[None]:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run_host, db)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def ended(room: Room, txn_id: str) -> TxnState:
+    """Return how the transaction ended, as soon as it did."""
+    stream_id = room.stream.stream_id
+    with room.db.subscribe([watch_txn(stream_id, txn_id)]) as changes:
+        while True:
+            found = await room.db.read(partial(find_txn, stream_id=stream_id, txn_id=txn_id))
+            assert found is not None
+            if found.state.is_final:
+                return found.state
+            await changes.wait()
+
+
+@pytest.mark.acceptance("C10", differs="the lease lies with the transaction, so there is no DISCONNECTED")
+async def test_a_lease_that_ends_aborts_its_transaction_and_frees_its_bytes(life: Life, room: Room) -> None:
+    async with hosting(life.db):
+        began_ms = life.clock.monotonic_ms()
+        txn_id = await room.begin(lease_ms=5_000)
+        await room.stage(txn_id, part(ZERO, [(b"x" * 3000, LOW)]))
+        assert await ended(room, txn_id) is TxnState.ABORTED
+        assert 5_000 <= life.clock.monotonic_ms() - began_ms < 5_500
+    assert (await room.get(txn_id)).reason == LEASE_ENDED
+    assert await room.rows("SELECT id FROM blob WHERE stream_id = 4") == []
+    await life.check()
+
+
+async def test_who_pings_in_time_goes_on_until_its_execution_time_is_over(life: Life, room: Room) -> None:
+    async with hosting(life.db):
+        txn_id = await room.begin(lease_ms=1_000)
+        for _ in range(999 * 2):
+            await anyio.sleep(0.5)
+            assert await room.ping(txn_id) is PingResult.OK
+        await anyio.sleep(0.6)
+        assert await room.ping(txn_id) is PingResult.MAX_EXECUTION_TIME_EXCEEDED
+        assert (await room.get(txn_id)).state is TxnState.OPEN
+        assert await ended(room, txn_id) is TxnState.ABORTED
+        assert await room.ping(txn_id) is PingResult.ABORTED
+
+
+async def test_a_lease_without_an_end_outlives_every_clock_while_its_process_lives(
+    life: Life, room: Room
+) -> None:
+    async with hosting(life.db):
+        txn_id = await room.begin(lease_ms=None)
+        await anyio.sleep(20 * 60)  # twice the longest lease there is
+        assert (await room.get(txn_id)).state is TxnState.OPEN
+
+
+@pytest.mark.acceptance(
+    "C7", differs="there is no index of hosts: the table says what is open, the bells what is decided"
+)
+async def test_what_was_open_committing_or_aborting_when_the_host_died_is_brought_to_its_end(
+    life: Life, room: Room
+) -> None:
+    ids = [await room.begin(lease_ms=2_000) for _ in range(3)]
+    for txn_id in ids:
+        await room.stage(txn_id, part(ZERO, [(b"x", LOW)]))
+    await room.commit(ids[1])
+    await room.abort(ids[2])
+    async with hosting(life.db):
+        states = [await ended(room, txn_id) for txn_id in ids]
+    assert states == [TxnState.ABORTED, TxnState.COMMITTED, TxnState.ABORTED]
+    await life.check()
+
+
+async def test_a_stale_timer_does_nothing(life: Life, room: Room) -> None:
+    txn_id = await room.begin()
+    other = await room.begin()
+    (seen,) = [each for each in await life.db.read(open_leases) if each.txn == txn_id]
+    await room.ping(txn_id)
+    await room.commit(other)
+    timers = [Timer(seen.stream_id, txn_id, seen.version, "late") for txn_id in (txn_id, other, "unknown")]
+    owner = await life.claim()
+    assert await life.db.write(partial(time_out, timers=timers, owner=owner)) == 0
+    assert (await room.get(txn_id)).state is TxnState.OPEN
+    assert (await room.get(other)).state is TxnState.COMMITTING
+
+
+def test_timers_follow_deadline_boot_and_life() -> None:
+    leases = [
+        OpenLease(4, "later", 0, "alive", "this", 9_000),
+        OpenLease(4, "soon", 3, "dead", "this", 1_000),
+        OpenLease(4, "of another boot", 0, "alive", "other", 9_000_000),
+        OpenLease(4, "while it lives", 0, "alive", "this", None),
+        OpenLease(5, "of the dead", 7, "dead", "this", None),
+    ]
+    wheel: TimerWheel[tuple[int, str], Timer] = TimerWheel(0)
+    arm(wheel, leases, "this", 0, lambda instance: instance == "alive")
+    due = {timer.txn: (timer.version, timer.reason) for _, timer in wheel.take_due(1_000)}
+    assert due == {
+        "soon": (3, LEASE_ENDED),
+        "of another boot": (0, LEASE_ENDED),
+        "of the dead": (7, PROCESS_DIED),
+    }
+    arm(wheel, leases[:1], "this", 1_000, lambda instance: True)
+    assert [timer.txn for _, timer in wheel.take_due(10_000)] == ["later"]
+
+
+@pytest.mark.acceptance("C12", differs="a row each, forgotten a day after its end; there are no batches")
+async def test_what_ended_is_known_for_a_day_and_then_forgotten(life: Life, room: Room) -> None:
+    committed, aborted, kept = [await room.begin(lease_ms=None) for _ in range(3)]
+    await room.commit(committed)
+    await room.abort(aborted)
+    await serve(life, room, [committed, aborted])
+    owner = await life.claim()
+    life.clock.advance(TXN_MEMORY_MS - 60_000)
+    while await life.db.write(partial(forget, owner=owner)):
+        pass
+    assert [(await room.get(each)).state.value for each in (committed, aborted)] == ["committed", "aborted"]
+    life.clock.advance(120_000)
+    while await life.db.write(partial(forget, owner=owner)):
+        pass
+    assert await room.rows("SELECT id FROM txn") == [(kept,)]
+    assert await room.ping(committed) is PingResult.UNKNOWN
