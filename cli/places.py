@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from eventproc.groups import GroupStart
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidArgument, InvalidCut
 from eventproc.store.model.ids import SegmentId, parse_segment
@@ -28,6 +29,31 @@ def parse_place(text: str, stream: str) -> Start:
         return StreamCut.parse(text, stream)
     except InvalidCut as why:
         raise InvalidArgument(what="cut", value=text, reason=why.reason) from None
+
+
+def parse_group_start(texts: Sequence[str], streams: Mapping[str, int]) -> GroupStart:
+    """Return where a group begins in `streams`, {name: stream id}: head, tail or a time, or cuts, at most one each."""
+    if len(texts) == 1 and "=" not in texts[0]:
+        return parse_place(texts[0], next(iter(streams)))
+    return parse_cuts(texts, streams)
+
+
+def parse_cuts(texts: Sequence[str], streams: Mapping[str, int]) -> dict[str, StreamCut]:
+    """Return the cuts that `texts` spell, by the streams whose ids they begin with. Raises InvalidArgument."""
+    by_id = {str(stream_id): name for name, stream_id in streams.items()}
+    found: dict[str, StreamCut] = {}
+    for text in texts:
+        # One of another stream goes to the first, which refuses it and says why.
+        name = by_id.get(text.partition(":")[0], next(iter(streams)))
+        cut = parse_place(text, name)
+        if not isinstance(cut, StreamCut):
+            raise InvalidArgument(
+                what="cut", value=text, reason="here it must be a cut, as `stream cut` prints it"
+            )
+        if name in found:
+            raise InvalidArgument(what="cut", value=text, reason=f"there is one of {name} already")
+        found[name] = cut
+    return found
 
 
 def parse_time(text: str) -> int:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import sys
-from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from functools import partial
 from itertools import islice
@@ -15,18 +12,15 @@ import attrs
 import click
 
 from eventproc.cli import session
+from eventproc.cli.group_read import WantedOfGroup, read_group
 from eventproc.cli.places import parse_place, parse_segments
+from eventproc.cli.printer import Printer
 from eventproc.cli.progress import progress
-from eventproc.cli.settings import Command, Settings, output_option, pass_settings, stream_argument
-from eventproc.cli.show import iso_time
+from eventproc.cli.settings import Command, Settings, output_option, pass_settings
 from eventproc.runtime import Eventproc
-from eventproc.store.model.ids import SegmentId, format_segment
-from eventproc.store.segments import Event
+from eventproc.store.model.ids import SegmentId
 
 ENDLESS: Final = 2**63 - 1
-
-LINES_MAX: Final = 1000
-"""Events printed at once; a batch of small events is hundreds of times larger as text than as bytes."""
 
 
 @attrs.frozen
@@ -42,12 +36,13 @@ class Wanted:
 
 
 @click.command(cls=Command)
-@stream_argument
+@click.argument("name", metavar="[SCOPE/STREAM]", required=False)
+@click.option("--group", metavar="SCOPE/GROUP", help="Read as a group, beside its other readers.")
+@click.option("--reader", metavar="ID", help="With --group: who is reading; a new one unless given.")
 @click.option(
     "--from",
     "place",
-    default="head",
-    show_default=True,
+    show_default="head",
     metavar="PLACE",
     help="head, tail, a cut from `stream cut`, or a time (ISO 8601, or ms).",
 )
@@ -60,23 +55,40 @@ class Wanted:
 @pass_settings
 def read(
     settings: Settings,
-    name: str,
-    place: str,
+    name: str | None,
+    group: str | None,
+    reader: str | None,
+    place: str | None,
     event_max: int | None,
     follow: bool,
     segments: tuple[str, ...],
     output: str,
 ) -> None:
-    """Print the events of a stream, those of a key in their order.
+    """Print the events of a stream, those of a key in their order; or those of a group.
 
     Without --follow it ends at the stream's present tail. A JSON line has scope, stream, segment, offset,
     number, key, timestamp, event_time, headers, and payload, or payload_base64 when it is not UTF-8.
+
+    With --group the group's other readers do not get what is printed here: an event is finished once it is printed,
+    and is not read again. Use --max to take some: what a pipe had in it when its reader left was printed.
     """
     if follow and output == "json":
         raise click.UsageError("--follow has no end, which a JSON array needs: use --output jsonl")
-    wanted = Wanted(
-        name, place, event_max or ENDLESS, follow, parse_segments(segments) if segments else None, output
-    )
+    event_max = event_max or ENDLESS
+    if group is not None:
+        if name is not None or place is not None or segments:
+            raise click.UsageError(
+                "a group says what is read, and where from: --group is all there is to say"
+            )
+        wanted_of_group = WantedOfGroup(group, reader, event_max, follow, output)
+        session.run(settings, partial(read_group, settings=settings, wanted=wanted_of_group))
+        return
+    if name is None or reader is not None:
+        raise click.UsageError(
+            "say what to read: SCOPE/STREAM, or --group SCOPE/GROUP, perhaps as --reader ID"
+        )
+    chosen = parse_segments(segments) if segments else None
+    wanted = Wanted(name, place or "head", event_max, follow, chosen, output)
     session.run(settings, partial(_read, settings=settings, wanted=wanted))
 
 
@@ -90,7 +102,7 @@ async def _read(ep: Eventproc, *, settings: Settings, wanted: Wanted) -> None:
     bar.quiet = quiet
     total = None if quiet or start != "head" else (await stream.describe()).events
     printed = 0
-    printer = _Printer(wanted.name, wanted.output)
+    printer = Printer(wanted.output)
     with progress(bar, f"reading {wanted.name}", total) as advance:
         async with (
             stream.reader(start, segments=wanted.segments) as reader,
@@ -98,82 +110,8 @@ async def _read(ep: Eventproc, *, settings: Settings, wanted: Wanted) -> None:
         ):
             async for batch in batches:
                 events = islice(batch, wanted.event_max - printed)
-                printed += printer.print(events)
+                printed += printer.print(wanted.name, events)
                 advance(printed, f"{printed:,} read")
                 if printed >= wanted.event_max:
                     break
         printer.close()
-
-
-class _Printer:
-    """Prints events in one of the three forms, a batch at a time."""
-
-    def __init__(self, name: str, output: str) -> None:
-        scope, _, stream = name.partition("/")
-        self._names = {"scope": scope, "stream": stream}
-        self._output = output
-        self._first = True
-        self._segments: dict[SegmentId, str] = {}
-        self._form: Callable[[Event], str] = _line_for_people if output == "table" else self._object
-        self._encode = json.JSONEncoder(ensure_ascii=False).encode
-
-    def print(self, events: Iterable[Event]) -> int:
-        """Print the events, and return their number."""
-        rest, count = iter(events), 0
-        while found := self._print_some(islice(rest, LINES_MAX)):
-            count += found
-        return count
-
-    def _print_some(self, events: Iterable[Event]) -> int:
-        lines = [self._form(event) for event in events]
-        if self._output == "json" and lines:
-            # One array over all batches, valid as soon as it is closed.
-            _put(("[\n" if self._first else ",\n") + ",\n".join(lines))
-        elif lines:
-            _put("\n".join(lines) + "\n")
-        self._first = self._first and not lines
-        return len(lines)
-
-    def close(self) -> None:
-        """End what was begun."""
-        if self._output == "json":
-            _put("[]\n" if self._first else "\n]\n")
-
-    def _object(self, event: Event) -> str:
-        segment = self._segments.get(event.segment)
-        if segment is None:
-            segment = self._segments[event.segment] = format_segment(event.segment)
-        row = {
-            **self._names,
-            "segment": segment,
-            "offset": event.offset,
-            "number": event.number,
-            "key": event.key,
-            "timestamp": event.timestamp,
-            "event_time": event.event_time,
-            "headers": dict(event.headers),
-        }
-        try:
-            row["payload"] = event.payload.decode()
-        except UnicodeDecodeError:
-            row["payload_base64"] = base64.b64encode(event.payload).decode()
-        return self._encode(row)
-
-
-def _line_for_people(event: Event) -> str:
-    """One line whatever is in the event: what a terminal would obey is escaped."""
-    try:
-        payload = event.payload.decode()
-    except UnicodeDecodeError:
-        payload = f"base64:{base64.b64encode(event.payload).decode()}"
-    key = "-" if event.key is None else event.key
-    cells = [iso_time(event.timestamp), f"{format_segment(event.segment)}@{event.offset}", key, payload]
-    return "  ".join(cell if cell.isprintable() else repr(cell)[1:-1] for cell in cells)
-
-
-def _put(text: str) -> None:
-    # Bytes, whatever the locale; half of a surrogate pair, in a header, becomes its JSON escape.
-    stdout, rest = sys.stdout.buffer, memoryview(text.encode("utf-8", "backslashreplace"))
-    while rest:  # an unbuffered one (PYTHONUNBUFFERED) may take less than all
-        rest = rest[stdout.write(rest) :]
-    stdout.flush()

@@ -48,8 +48,13 @@ def text(row: Row, name: str) -> str:
     if name.endswith("_at_ms") or name in ("created_ms", "finished_ms", "timestamp"):
         return iso_time(int(str(value)))
     if isinstance(value, (list, tuple)):
-        return " ".join(map(str, value)) or "-"
-    return str(value)
+        return printable(" ".join(map(str, value))) or "-"
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Return the text in one line, what a terminal would obey being escaped."""
+    return text if text.isprintable() else repr(text)[1:-1]
 
 
 def iso_time(time_ms: int) -> str:

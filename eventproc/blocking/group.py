@@ -85,6 +85,11 @@ class BlockingGroupReader(Generic[P]):
 
         return self._loop.call(position)
 
+    @property
+    def stream(self) -> str | None:
+        """The full name of the stream that the event in hand is of; None without one, and for a batch."""
+        return self._reader.stream
+
     def checkpoint(self) -> None:
         """Make durable that all that was handed out is finished, the last event included."""
         self._loop.call(self._reader.checkpoint)

@@ -22,6 +22,7 @@ from eventproc.groups.membership import Membership
 from eventproc.groups.openings import GroupEnd, GroupStart
 from eventproc.groups.operations import GroupCheckpoint
 from eventproc.groups.options import GroupOptions, TruncatedPolicy
+from eventproc.groups.preview import ResetPreview, preview_reset
 from eventproc.groups.reader import GroupReader
 from eventproc.groups.table import GROUP, Group, folded_state, watch_group
 
@@ -41,6 +42,7 @@ __all__ = [
     "MemberDescription",
     "Membership",
     "ReaderGroup",
+    "ResetPreview",
     "SegmentKey",
     "SegmentLag",
     "TruncatedPolicy",
@@ -54,6 +56,7 @@ __all__ = [
     "group_name",
     "join",
     "list_groups",
+    "preview_reset",
     "set_paused",
     "watch_group",
 ]

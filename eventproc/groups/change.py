@@ -61,7 +61,7 @@ def ensure_group(
     deleted since, NotFound, InvalidArgument, InvalidCut (also when `until` lies before `start`), and as `frontier_at`.
     """
     name = str(StreamName.parse(name))
-    names = _stream_names(streams)
+    names = stream_names(streams)
     if (found := find(tx, GROUP, name)) is not None:
         _verify_equal(found.value, names, kind, options)
         verify_streams(tx, found.value)
@@ -86,7 +86,8 @@ def ensure_group(
     tx.wake(topic_of(name))
 
 
-def _stream_names(streams: Sequence[str]) -> list[str]:
+def stream_names(streams: Sequence[str]) -> list[str]:
+    """Return the names of a group's streams. Raises InvalidArgument: not one, one twice, or no name."""
     names = [
         str(StreamName.parse(each)) for each in items_of("streams", streams, "a sequence of names is needed")
     ]

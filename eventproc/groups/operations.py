@@ -7,13 +7,13 @@ from typing import Final
 
 import attrs
 
-from eventproc.groups.change import verify_streams
+from eventproc.groups.change import stream_names, verify_streams
 from eventproc.groups.cuts import checkpoint_cuts
 from eventproc.groups.keys import SegmentKey
 from eventproc.groups.openings import GroupStart, openings_of
 from eventproc.groups.state import Checkpoint, GroupState
 from eventproc.groups.table import GROUP, change, folded_state, positions_of
-from eventproc.groups.updates import CheckpointStarted, Left, Reset
+from eventproc.groups.updates import CheckpointStarted, Left, Opening, Reset
 from eventproc.store.database import Tx
 from eventproc.store.model.arguments import int_of, refused, text_of
 from eventproc.store.model.cuts import StreamCut
@@ -93,8 +93,21 @@ def reset_group(
     Streams are found by name, so that one that was deleted and made again is read from now on. streams: others than
     before. Where the group ends is forgotten. Raises NotFound, InvalidArgument, InvalidCut, and as `ensure_group`.
     """
+    openings = reset_openings(tx, group, start, checkpoint=checkpoint, streams=streams)
+    change(tx, group, Reset(tuple(openings)))
+
+
+def reset_openings(
+    tx: Tx,
+    group: str,
+    start: GroupStart,
+    *,
+    checkpoint: str | None,
+    streams: Sequence[str] | None,
+) -> list[Opening]:
+    """Return where `reset_group` lets the group begin; changes nothing. Raises the same."""
     record = get(tx, GROUP, group).value
-    names = [each.name for each in record.streams] if streams is None else list(streams)
+    names = [each.name for each in record.streams] if streams is None else stream_names(streams)
     if checkpoint is not None:
         verify_streams(tx, record)
         found = find_checkpoint(tx, group, checkpoint)
@@ -102,7 +115,7 @@ def reset_group(
             raise refused("checkpoint", checkpoint, "it is not complete")
         start = {name: cut for name, cut in found.cuts.items() if name in names}
     added = [each.name for each in record.streams if each.added]
-    change(tx, group, Reset(tuple(openings_of(tx, names, start, added=added))))
+    return openings_of(tx, names, start, added=added)
 
 
 def reader_offline(

@@ -214,6 +214,16 @@ def test_a_group_is_reset_to_a_checkpoint_while_it_is_read(
     assert [each.name for each in group.checkpoints()] == ["first"]
 
 
+def test_the_stream_of_each_event_is_known(ep: BlockingEventproc, stream: BlockingStream) -> None:
+    other = ep.create_stream("shop/more")
+    write(stream, 2)
+    write(other, 1, first=2)
+    with ep.create_reader_group("both", ["shop/orders", "shop/more"]).reader("r1") as reader:
+        assert reader.stream is None
+        found = {event.payload: reader.stream for event in reader.until([stream.tail(), other.tail()])}
+    assert found == {b"0": "shop/orders", b"1": "shop/orders", b"2": "shop/more"}
+
+
 @attrs.frozen
 class Order:
     number: int

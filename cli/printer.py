@@ -1,0 +1,95 @@
+"""Events on standard output, in one of three forms: a JSON object a line, one JSON array, or a line for people."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+from eventproc.cli.show import iso_time, printable
+from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.segments import Event
+
+LINES_MAX: Final = 1000
+"""Events printed at once; a batch of small events is hundreds of times larger as text than as bytes."""
+
+
+class Printer:
+    """Prints events, as many as it is given at once. What `print` returned from was handed to whoever reads."""
+
+    def __init__(self, output: str, *, name_streams: bool = False) -> None:
+        """name_streams: whether people are told of each event which stream it is of; JSON always says it."""
+        self._output = output
+        self._name_streams = name_streams
+        self._first = True
+        self._segments: dict[SegmentId, str] = {}
+        self._encode = json.JSONEncoder(ensure_ascii=False).encode
+
+    def print(self, stream: str, events: Iterable[Event]) -> int:
+        """Print events of a stream, and return their number."""
+        rest, count = iter(events), 0
+        while found := self._print_some(stream, islice(rest, LINES_MAX)):
+            count += found
+        return count
+
+    def _print_some(self, stream: str, events: Iterable[Event]) -> int:
+        form = self._line_for_people if self._output == "table" else self._object
+        lines = [form(stream, event) for event in events]
+        if self._output == "json" and lines:
+            # One array over all batches, valid as soon as it is closed.
+            _put(("[\n" if self._first else ",\n") + ",\n".join(lines))
+        elif lines:
+            _put("\n".join(lines) + "\n")
+        self._first = self._first and not lines
+        return len(lines)
+
+    def close(self) -> None:
+        """End what was begun."""
+        if self._output == "json":
+            _put("[]\n" if self._first else "\n]\n")
+
+    def _object(self, stream: str, event: Event) -> str:
+        segment = self._segments.get(event.segment)
+        if segment is None:
+            segment = self._segments[event.segment] = format_segment(event.segment)
+        scope, _, name = stream.partition("/")
+        row = {
+            "scope": scope,
+            "stream": name,
+            "segment": segment,
+            "offset": event.offset,
+            "number": event.number,
+            "key": event.key,
+            "timestamp": event.timestamp,
+            "event_time": event.event_time,
+            "headers": dict(event.headers),
+        }
+        try:
+            row["payload"] = event.payload.decode()
+        except UnicodeDecodeError:
+            row["payload_base64"] = base64.b64encode(event.payload).decode()
+        return self._encode(row)
+
+    def _line_for_people(self, stream: str, event: Event) -> str:
+        """One line whatever is in the event: what a terminal would obey is escaped."""
+        try:
+            payload = event.payload.decode()
+        except UnicodeDecodeError:
+            payload = f"base64:{base64.b64encode(event.payload).decode()}"
+        key = "-" if event.key is None else event.key
+        where = f"{format_segment(event.segment)}@{event.offset}"
+        if self._name_streams:
+            where = f"{stream} {where}"
+        cells = [iso_time(event.timestamp), where, key, payload]
+        return "  ".join(map(printable, cells))
+
+
+def _put(text: str) -> None:
+    # Bytes, whatever the locale; half of a surrogate pair, in a header, becomes its JSON escape.
+    stdout, rest = sys.stdout.buffer, memoryview(text.encode("utf-8", "backslashreplace"))
+    while rest:  # an unbuffered one (PYTHONUNBUFFERED) may take less than all
+        rest = rest[stdout.write(rest) :]
+    stdout.flush()

@@ -1,0 +1,100 @@
+"""What a reset of a group would do, before it is done: a read that changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from eventproc.groups.cuts import group_cuts
+from eventproc.groups.describe import describe_group
+from eventproc.groups.openings import GroupStart
+from eventproc.groups.operations import reset_openings
+from eventproc.groups.updates import Opening
+from eventproc.store.catalog import StoredHistory, Stream, get_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.cuts import NOT_REACHED, StreamCut, divide
+from eventproc.store.model.errors import NotFound
+from eventproc.store.model.history import find_segment
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments import number_at, segment_state
+
+
+@attrs.frozen
+class ResetPreview:
+    """A stream before and after a reset: where the group stands in it, and how much is left to read from there.
+
+    What was before is None for a stream that the group does not read now, or that was deleted since.
+    """
+
+    stream: str
+    cut_before: StreamCut | None
+    cut_after: StreamCut
+    events_before: int | None
+    events_after: int
+    bytes_before: int | None
+    bytes_after: int
+
+
+def preview_reset(
+    tx: Tx,
+    group: str,
+    start: GroupStart = "head",
+    *,
+    checkpoint: str | None = None,
+    streams: Sequence[str] | None = None,
+) -> list[ResetPreview]:
+    """Return what `ReaderGroup.reset` would do now with the same arguments. Raises what it would be refused for.
+
+    Costs a few look-ups for each segment of the streams.
+    """
+    openings = reset_openings(tx, group, start, checkpoint=checkpoint, streams=streams)
+    described = describe_group(tx, group)
+    before = {} if described.replaced else group_cuts(tx, group)
+    previews: list[ResetPreview] = []
+    for opening in openings:
+        name = opening.stream.name
+        stream = get_stream(tx, name, stream_id=opening.stream.stream_id).value
+        cut = _cut_of(opening)
+        events, size_bytes = _left_at(tx, stream, cut)
+        left = [each for each in described.segments if each.stream == name]
+        known = name in before
+        previews.append(
+            ResetPreview(
+                stream=name,
+                cut_before=before.get(name),
+                cut_after=cut,
+                events_before=sum(each.events for each in left) if known else None,
+                events_after=events,
+                bytes_before=sum(each.bytes for each in left) if known else None,
+                bytes_after=size_bytes,
+            )
+        )
+    return previews
+
+
+def _cut_of(opening: Opening) -> StreamCut:
+    offsets = {segment: progress.offset for segment, progress in opening.held}
+    waiting = {segment: NOT_REACHED for segment, _ in opening.waiting}
+    return StreamCut(opening.stream.name, opening.stream.stream_id, offsets | waiting)
+
+
+def _left_at(tx: Tx, stream: Stream, cut: StreamCut) -> tuple[int, int]:
+    """Return the events and bytes that lie behind a cut, to the tail."""
+    history = StoredHistory(tx, stream)
+    where = divide(cut, history)
+    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)).fetchall()
+    events = size_bytes = 0
+    for segment in (SegmentId(number) for (number,) in rows):
+        state = segment_state(tx, stream.stream_id, segment)
+        assert state is not None, f"segment {segment} is there and is not"
+        try:
+            found = find_segment(history, segment)
+        except NotFound:  # behind the oldest epoch kept; the reaper has not come to its row yet
+            continue
+        if where.is_behind(found):
+            continue
+        offset = max(cut.offsets.get(segment, 0), state.head)
+        events += state.tail_number - number_at(tx, stream.stream_id, segment, offset)
+        size_bytes += state.tail - offset
+    return events, size_bytes
