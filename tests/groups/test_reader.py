@@ -2,55 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing
-from functools import partial
+from contextlib import aclosing
 
 import anyio
 import attrs
 import pytest
 
-from eventproc import ScalingPolicy, Stream
-from eventproc.groups import GroupReader, ReaderGroup, watch_group
-from eventproc.groups.operations import CHECKPOINTS_OUTSTANDING_MAX
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import (
-    CheckpointPending,
     Closed,
-    GroupStreamReplaced,
     InvalidArgument,
     NotFound,
     ReaderOnline,
     StreamReplaced,
-    TooManyCheckpoints,
-    Truncated,
 )
 from eventproc.store.model.ids import SegmentId
-
-
-async def written(ep: Eventproc, count: int, *, segments: int = 1, name: str = "s/t") -> Stream:
-    stream = await ep.create_stream(name, scaling=ScalingPolicy.fixed(segments))
-    await write(stream, range(count))
-    return stream
-
-
-async def write(stream: Stream, numbers: range) -> None:
-    async with stream.writer() as writer:
-        await writer.write_many((b"%d" % number, str(number % 7)) for number in numbers)
-
-
-async def eventually(ep: Eventproc, condition: Callable[[], Awaitable[bool]]) -> None:
-    with anyio.fail_after(20), ep.db.subscribe([watch_group("s/g")]) as changes:
-        while not await condition():
-            await changes.wait(50)
-
-
-async def is_number(group: ReaderGroup, number: int) -> bool:
-    return (await group.describe()).segments[0].number == number
-
-
-async def read_until_tail(reader: GroupReader, stream: Stream) -> list[int]:
-    return [int(event.payload) async for event in reader.until(await stream.tail())]
+from tests.groups.reading import eventually, is_number, read_until_tail, write, written
 
 
 async def test_the_tour_of_the_readme_reads_up_to_a_cut(ep: Eventproc) -> None:
@@ -237,230 +204,6 @@ async def test_a_segment_that_is_due_to_another_is_given_away_between_two_events
             assert len(a.owned) == len(b.owned) == 1
             assert theirs not in seen
             assert len(set(seen)) == len(seen) < 100
-
-
-@pytest.mark.acceptance("E6", differs="the last durable progress, which each checkpoint makes")
-async def test_a_reader_declared_offline_without_a_position_goes_back_to_its_last_checkpoint(
-    ep: Eventproc,
-) -> None:
-    stream = await written(ep, 10)
-    group = await ep.create_reader_group("g", ["s/t"])
-    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
-        for _ in range(4):
-            await anext(events)
-        await reader.checkpoint()
-        for _ in range(3):
-            await anext(events)
-        position = reader.position
-        await group.reader_offline("a")
-        async with group.reader("b") as b:
-            assert await read_until_tail(b, stream) == list(range(4, 10))
-        await group.reset(await stream.head())
-        async with group.reader("b") as b, aclosing(aiter(b)) as others:
-            await anext(others)
-            await group.reader_offline("b", position)
-            assert (await group.cuts())["s/t"].offsets == position["s/t"]
-
-
-async def test_an_expired_reader_goes_on_as_a_new_member(ep: Eventproc) -> None:
-    stream = await written(ep, 3)
-    group = await ep.create_reader_group("g", ["s/t"])
-    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
-        assert int((await anext(events)).payload) == 0
-        await group.reader_offline("a")
-        with anyio.fail_after(10):
-            seen = [0]
-            while seen[-1] < 2:
-                seen.append(int((await anext(events)).payload))
-            assert set(seen) == {0, 1, 2}
-            await stream.seal()
-            assert {int(event.payload) async for event in events} <= {0, 1, 2}
-    assert (await group.describe()).segments == ()
-
-
-async def test_readers_learn_of_a_reset_and_go_on_there(ep: Eventproc) -> None:
-    stream = await written(ep, 5)
-    group = await ep.create_reader_group("g", ["s/t"])
-    async with group.reader("a") as reader:
-        assert await read_until_tail(reader, stream) == [0, 1, 2, 3, 4]
-        await group.reset("head")
-        assert await read_until_tail(reader, stream) == [0, 1, 2, 3, 4]
-        await group.reset("tail")
-        await write(stream, range(5, 7))
-        assert await read_until_tail(reader, stream) == [5, 6]
-
-
-@pytest.mark.acceptance(
-    "E9", differs="readers go on at the new place by themselves; nothing has to be made anew"
-)
-async def test_a_group_is_reset_to_a_checkpoint(ep: Eventproc) -> None:
-    stream = await written(ep, 10, segments=2)
-    group = await ep.create_reader_group("g", ["s/t"])
-    async with group.reader("a") as reader:
-        first = await read_until_tail(reader, stream)
-        saved = await group.checkpoint("first")
-        await write(stream, range(10, 15))
-        second = await read_until_tail(reader, stream)
-        await group.reset(checkpoint="first")
-        assert sorted(await read_until_tail(reader, stream)) == sorted(second)
-    assert sorted(first) == list(range(10))
-    assert [each.name for each in await group.checkpoints()] == ["first"]
-    await group.reset(saved.cuts)
-    assert await group.cuts() == saved.cuts
-
-
-async def test_a_checkpoint_is_passed_by_readers_between_two_events(ep: Eventproc) -> None:
-    await written(ep, 10)
-    group = await ep.create_reader_group("g", ["s/t"])
-    assert (await group.checkpoint("none online")).cuts["s/t"].offsets == {0: 0}
-    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
-        for _ in range(3):
-            await anext(events)
-        async with anyio.create_task_group() as tasks:
-
-            async def ask() -> None:
-                found = await group.checkpoint("c")
-                assert found.cuts["s/t"].offsets == {0: 3 * 9}
-
-            async def is_started() -> bool:
-                return bool((await group.describe()).checkpoints_started)
-
-            tasks.start_soon(ask)
-            await eventually(ep, is_started)
-            await anyio.wait_all_tasks_blocked()
-            await anext(events)
-
-
-@pytest.mark.acceptance(
-    "E8", differs="nothing is silent: where the group stands is read at any time, without its readers"
-)
-async def test_where_a_group_stands_is_read_beside_a_checkpoint_under_way(ep: Eventproc) -> None:
-    await written(ep, 10)
-    group = await ep.create_reader_group("g", ["s/t"])
-    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
-        for _ in range(4):
-            await anext(events)
-        await reader.checkpoint()
-        await anext(events)
-        with pytest.raises(CheckpointPending):
-            await group.checkpoint("c", timeout_ms=50)
-        assert (await group.cuts())["s/t"].offsets == {0: 4 * 9}
-        await anext(events)
-        assert (await group.checkpoint("c")).cuts["s/t"].offsets == {0: 5 * 9}
-        assert (await group.describe()).checkpoints_started == ()
-
-
-@pytest.mark.acceptance("E7")
-async def test_so_many_checkpoints_may_be_under_way_and_no_more(ep: Eventproc) -> None:
-    await written(ep, 2)
-    group = await ep.create_reader_group("g", ["s/t"])
-    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
-        await anext(events)
-        for number in range(CHECKPOINTS_OUTSTANDING_MAX):
-            for _ in range(2):  # by the same name it is the same
-                with pytest.raises(CheckpointPending):
-                    await group.checkpoint(f"c{number}", timeout_ms=20)
-        with pytest.raises(TooManyCheckpoints):
-            await group.checkpoint("one more")
-        await group.reset()
-        with pytest.raises(NotFound):
-            await group.reset(checkpoint="c0")
-
-
-@pytest.mark.acceptance(
-    "E3", differs="no timers: what is due is given and taken at once, whoever has most or least"
-)
-async def test_what_is_due_changes_hands_without_waiting_for_a_time(form: str, ep: Eventproc) -> None:
-    await written(ep, 60, segments=6)
-    group = await ep.create_reader_group("g", ["s/t"])
-    began = anyio.current_time()
-    async with AsyncExitStack() as stack:
-        readers: list[GroupReader] = []
-        for name in "a", "b", "c":
-            readers.append(await stack.enter_async_context(group.reader(name)))
-            if form == "file":
-                await eventually(ep, partial(are_shared, readers))
-            else:  # in memory, whatever does not wait for a time is done when everybody waits
-                await anyio.wait_all_tasks_blocked()
-                assert await are_shared(readers)
-    if form == "memory on trio":
-        assert anyio.current_time() == began, "time passed, in which nothing happened"
-
-
-async def are_shared(readers: list[GroupReader]) -> bool:
-    return [len(each.owned) for each in readers] == [6 // len(readers)] * len(readers)
-
-
-async def test_checkpoints_come_of_their_own_accord_when_asked_to(ep: Eventproc) -> None:
-    stream = await written(ep, 3)
-    group = await ep.create_reader_group("g", ["s/t"], checkpoint_ms=100)
-
-    async def is_passed() -> bool:
-        return any(each.cuts["s/t"].offsets == {0: 27} for each in await group.checkpoints())
-
-    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
-        for _ in range(3):
-            await anext(events)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(anext, events)
-            await eventually(ep, is_passed)
-            await write(stream, range(3, 4))
-    assert all(each.automatic for each in await group.checkpoints())
-
-
-@pytest.mark.parametrize(("policy", "expected"), [("earliest", [5, 6, 7]), ("latest", [7])])
-async def test_what_was_truncated_unread_is_counted_and_skipped(
-    ep: Eventproc, policy: str, expected: list[int], caplog: pytest.LogCaptureFixture
-) -> None:
-    stream = await written(ep, 5)
-    cut = await stream.tail()
-    group = await ep.create_reader_group("g", ["s/t"], on_truncated=policy)  # type: ignore[arg-type]
-    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
-        assert int((await anext(events)).payload) == 0
-    await write(stream, range(5, 7))
-    await stream.truncate(cut)
-    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
-        seen: list[int] = []
-
-        async def read() -> None:
-            async for event in events:
-                seen.append(int(event.payload))
-                if seen == expected:
-                    return
-
-        async def is_lost() -> bool:
-            return (await group.describe()).lost_events > 0
-
-        with anyio.fail_after(10):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(read)
-                await eventually(ep, is_lost)
-                await write(stream, range(7, 8))
-    assert (await group.describe()).lost_events == (4 if policy == "earliest" else 6)
-    assert "events were lost" in caplog.text
-
-
-async def test_a_group_may_stop_at_what_was_truncated_unread(ep: Eventproc) -> None:
-    stream = await written(ep, 5)
-    group = await ep.create_reader_group("g", ["s/t"], on_truncated="error")
-    await stream.truncate(await stream.tail())
-    async with group.reader("a") as reader:
-        with pytest.raises(Truncated):
-            await anext(aiter(reader))
-
-
-async def test_a_stream_that_was_deleted_is_said_and_read_again_after_a_reset(ep: Eventproc) -> None:
-    stream = await written(ep, 3)
-    group = await ep.create_reader_group("g", ["s/t"])
-    async with group.reader("a") as reader:
-        assert len(await read_until_tail(reader, stream)) == 3
-        await stream.seal()
-        await stream.delete()
-        again = await written(ep, 2)
-        with pytest.raises(GroupStreamReplaced):
-            await anext(aiter(reader))
-        await group.reset()
-        assert await read_until_tail(reader, again) == [0, 1]
 
 
 @attrs.frozen
