@@ -34,6 +34,8 @@ async def mail(event):
         raise ValueError("no such address")
     while b"gate" in event.payload and not pathlib.Path("gate").exists():
         await anyio.sleep(0.005)
+    with open("handled", "ab") as handled:
+        handled.write(event.payload + b"\\n")
 
 @other.processor("shop/orders")
 def count(event):
@@ -132,6 +134,13 @@ def test_a_signal_lets_handlers_that_run_finish(
         (tmp_path / "gate").touch()
         assert server.wait() == (0, "")
     assert described(shop, lambda found: found["state"] == "stopped")["lag_events"] == 0
+    shop("write", "shop/orders", stdin=b"after\n").ok()
+    with serve("shop:app") as server:
+        server.hear()
+        described(shop, lambda found: found["lag_events"] == 0)
+        assert server.end() == (0, "")
+    lines = (tmp_path / "handled").read_bytes().splitlines()
+    assert (lines.count(b"gate"), lines[-1]) == (3, b"after"), "what had finished was handled again"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
