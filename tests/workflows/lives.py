@@ -130,6 +130,7 @@ def summary(tx: Tx) -> dict[str, object]:
     for table, columns in {
         "segment": "stream_id, segment, head, head_number, sealed_length, sealed_epoch",
         "reap": "stream_id, deleted",
+        "txn": "stream_id, position, state, version, epoch, events, bytes, rows, prepared, landed, reason",
         "request": "target, kind, status",
     }.items():
         rows = tx.execute(f"SELECT {columns} FROM {table} ORDER BY {columns}").fetchall()
@@ -138,6 +139,7 @@ def summary(tx: Tx) -> dict[str, object]:
         "SELECT stream_id, segment, sum(length), sum(count) FROM extent WHERE stream_id > 3 GROUP BY 1, 2"
     ).fetchall()
     found["extents"] = rows
+    found["staged"] = tx.execute("SELECT segment, sum(length), sum(count) FROM staged GROUP BY 1").fetchall()
     found["blobs"] = tx.execute(
         "SELECT stream_id, count(*) FROM blob WHERE stream_id > 3 GROUP BY 1"
     ).fetchall()

@@ -1,0 +1,208 @@
+"""Aborts: bytes are freed in bounded steps, with or without the stream; seal and its like end what is open."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import anyio
+import pytest
+
+from eventproc.cluster.internal import serve_internal
+from eventproc.store.catalog import find_stream
+from eventproc.store.model.errors import IllegalTransition, StreamSealed
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import PREPARATIONS_MAX
+from eventproc.store.model.ranges import KeyRange
+from eventproc.store.model.states import StreamState
+from eventproc.store.model.transaction_errors import CommitsPending, TransactionAborted
+from eventproc.store.model.transactions import TxnState
+from eventproc.store.requests import RequestStatus
+from eventproc.store.segments import readable
+from eventproc.store.transactions import begin_preparing, list_open
+from eventproc.workflows import scale, seal
+from eventproc.workflows.requests import DeleteScope, DeleteStream, ScaleStream, SealStream, TruncateStream
+from tests.transactions.hosting import by_key, events_of, make_room, serve, split, write
+from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, Room, part
+from tests.workflows.lives import Life
+
+
+@pytest.fixture
+async def room(life: Life) -> Room:
+    return await make_room(life)
+
+
+async def test_an_abort_frees_all_bytes_in_bounded_steps(life: Life, room: Room) -> None:
+    txn_id = await room.begin()
+    for _ in range(20):
+        await room.stage(txn_id, part(ZERO, [(b"x" * 3000, LOW)]), part(ONE, [(b"y", HIGH)]))
+    for _ in range(10):
+        await room.stage(txn_id, part(ZERO, [(b"small", LOW)]))
+    await room.abort(txn_id)
+    before = life.faults.commits
+    (done,) = await serve(life, room, [txn_id])
+    assert done.state is TxnState.ABORTED
+    assert life.faults.commits - before >= 4  # eight blobs a step
+    assert (done.events, done.rows) == (50, 50)
+    assert await room.rows("SELECT id FROM blob WHERE stream_id = 4") == []
+    assert await room.rows("SELECT * FROM staged") == []
+    assert await events_of(room) == {ZERO: [], ONE: []}
+    await life.check()
+
+
+@pytest.mark.acceptance(
+    "B12", differs="the seal waits in its place for what is decided; aborted ones need nothing of the stream"
+)
+async def test_a_seal_aborts_what_is_open_and_waits_for_what_is_decided(life: Life, room: Room) -> None:
+    ids = [await room.begin() for _ in range(6)]
+    for number, txn_id in enumerate(ids):
+        await write(room, txn_id, [(b"%d" % number, HIGH)])
+    await split(life, ONE, 0.75)
+    for number in (3, 1):
+        await room.commit(ids[number])
+    submitted = await life.ep.submit(SealStream(NAME, room.stream.stream_id))
+    done = await serve(life, room, ids)
+    ended = await life.perform(SealStream(NAME, room.stream.stream_id))
+    assert ended.status is RequestStatus.DONE
+    assert (await life.ep.request(submitted.id)).status is RequestStatus.DONE
+    assert [txn.state.value for txn in done] == [
+        *("aborted", "committed", "aborted", "committed", "aborted", "aborted")
+    ]
+    assert (await life.record(NAME)).value.state is StreamState.SEALED
+    assert by_key(await events_of(room)) == {HIGH: [b"3", b"1"]}
+    with pytest.raises(StreamSealed):
+        await room.begin()
+    with pytest.raises(TransactionAborted, match="sealed"):
+        await room.commit(ids[0])
+    await life.check()
+
+
+@pytest.mark.acceptance(
+    "C11", differs="a decided transaction keeps its stream from being sealed, so no segment is missing"
+)
+async def test_what_is_decided_is_committed_while_its_stream_is_being_sealed(life: Life, room: Room) -> None:
+    txn_id = await room.begin()
+    await write(room, txn_id, [(b"x", HIGH)])
+    await room.commit(txn_id)
+    request = SealStream(NAME, room.stream.stream_id)
+    assert not await life.db.write(partial(seal.apply, request=request, request_id="r"))
+    assert (await life.record(NAME)).value.state is StreamState.SEALING
+    with pytest.raises(CommitsPending):
+        await life.db.write(partial(seal.apply, request=request, request_id="r"))
+    with pytest.raises(StreamSealed):
+        await room.begin()
+    with pytest.raises(IllegalTransition):
+        await room.abort(txn_id)
+    await serve(life, room, [txn_id])
+    assert by_key(await events_of(room)) == {HIGH: [b"x"]}
+    assert await life.db.write(partial(seal.apply, request=request, request_id="r"))
+    assert (await life.record(NAME)).value.state is StreamState.SEALED
+    await life.check()
+
+
+async def test_a_seal_with_nothing_decided_is_one_step(life: Life, room: Room) -> None:
+    open_ones = [await room.begin() for _ in range(3)]
+    request = SealStream(NAME, room.stream.stream_id)
+    assert await life.db.write(partial(seal.apply, request=request, request_id="r"))
+    assert [(await room.get(each)).state for each in open_ones] == [TxnState.ABORTING] * 3
+    assert await room.rows("SELECT sum(count) FROM extent WHERE stream_id = 3") == [(1,)]
+    await life.check()
+
+
+@pytest.mark.acceptance(
+    "B14",
+    differs="what goes with a stream here are its transactions and their bytes; there are no marks, tags or buckets",
+)
+async def test_a_deleted_stream_takes_its_transactions_bytes_along(life: Life, room: Room) -> None:
+    txn_id = await room.begin()
+    for _ in range(20):
+        await room.stage(txn_id, part(ZERO, [(b"x" * 3000, LOW)]))
+    stream_id = room.stream.stream_id
+    request = SealStream(NAME, stream_id)
+    assert await life.db.write(partial(seal.apply, request=request, request_id="r"))
+    await life.done(DeleteStream(NAME, stream_id))
+    await life.check()
+    await serve(life, room, [txn_id])
+    await life.run()
+    await life.check()
+    for table in ("blob", "extent", "segment"):
+        assert await room.rows(f"SELECT * FROM {table} WHERE stream_id = ?", stream_id) == []
+    assert await room.rows("SELECT * FROM staged") == []
+    assert (await room.get(txn_id)).state is TxnState.ABORTED
+
+
+async def test_a_scope_is_deleted_with_its_transactions(life: Life, room: Room) -> None:
+    decided, open_one = await room.begin(), await room.begin()
+    await write(room, decided, [(b"x" * 3000, HIGH)])
+    await write(room, open_one, [(b"x" * 3000, HIGH)])
+    await room.commit(decided)
+    ended = await life.perform(DeleteScope("s"))
+    assert ended.status is RequestStatus.DONE, ended.error
+    assert await life.db.read(lambda tx: find_stream(tx, NAME)) is None
+    await serve(life, room, [decided, open_one])
+    await life.run()
+    assert await room.rows("SELECT * FROM blob WHERE stream_id = 4") == []
+    await life.check()
+
+
+async def test_a_truncation_leaves_what_is_staged_alone(life: Life, room: Room) -> None:
+    first, second = await room.begin(), await room.begin()
+    for txn_id in (first, second):
+        await write(room, txn_id, [(b"x" * 3000, LOW), (b"y" * 3000, HIGH)])
+    await room.commit(first)
+    await serve(life, room, [first])
+    stream = await life.ep.stream(NAME)
+    await life.done(TruncateStream(NAME, 4, dict((await stream.tail()).offsets)))
+    await life.check()
+    await room.commit(second)
+    await serve(life, room, [second])
+    assert await life.db.read(lambda tx: readable(tx, 4)) == (2, 6016)
+    await life.check()
+
+
+async def test_a_stream_with_a_steady_flow_of_commits_is_scaled_at_once(life: Life, room: Room) -> None:
+    committed: list[str] = []
+    scaled = anyio.Event()
+
+    async def keep_committing() -> None:
+        while not scaled.is_set() or len(committed) < 50:
+            txn_id = await room.begin()
+            await write(room, txn_id, [(b"%d" % len(committed), HIGH), (b"%d" % len(committed), LOW)])
+            await room.commit(txn_id)
+            committed.append(txn_id)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve_internal, life.db, await life.claim())
+        async with anyio.create_task_group() as clients:
+            clients.start_soon(keep_committing)
+            while len(committed) < 10:
+                await anyio.lowlevel.checkpoint()
+            at = len(committed)
+            request = ScaleStream(NAME, 4, (SegmentId(0),), (KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)))
+            submitted = await life.ep.submit(request)
+            await life.ep.wait_request(submitted.id)
+            assert len(committed) - at < 40
+            scaled.set()
+        tasks.cancel_scope.cancel()
+    await serve(life, room, committed)
+    wanted = [b"%d" % number for number in range(len(committed))]
+    assert by_key(await events_of(room)) == {HIGH: wanted, LOW: wanted}
+    await life.check()
+
+
+async def test_a_commit_that_was_prepared_three_times_goes_before_the_next_scale(
+    life: Life, room: Room
+) -> None:
+    txn_id = await room.begin()
+    await write(room, txn_id, [(b"x", LOW)])
+    await room.commit(txn_id)
+    for _ in range(PREPARATIONS_MAX):
+        (found,) = await life.db.read(lambda tx: list_open(tx, 4))
+        await life.db.write(partial(begin_preparing, txn=found))
+    request = ScaleStream(NAME, 4, (SegmentId(0),), (KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)))
+    with pytest.raises(CommitsPending):
+        await life.db.write(partial(scale.apply, request=request, request_id="r"))
+    ended = await life.perform(request)
+    assert ended.status is RequestStatus.DONE
+    found = await room.get(txn_id)
+    assert (found.state, [each.segment for each in found.landed]) == (TxnState.COMMITTED, [ZERO])
+    await life.check()

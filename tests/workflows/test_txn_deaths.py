@@ -1,0 +1,125 @@
+"""Every workflow of transactions killed before and after each of its commits, and run again: the same end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import pytest
+
+from eventproc.store.model.errors import NotFound
+from eventproc.store.model.transactions import TxnState
+from eventproc.store.requests import RequestStatus
+from eventproc.workflows.requests import SealStream
+from tests.transactions.hosting import by_key, events_of, find_room, make_room, serve, split, write
+from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, part
+from tests.workflows.lives import Act, Life, die_everywhere, open_life, summary
+
+KEYS: Final = (LOW, HIGH, "customer-42", "k1", "k2")
+FIRST, SECOND, THIRD = (f"01900000-0000-7000-8000-00000000000{number}" for number in (1, 2, 3))
+
+
+async def _prepare(life: Life) -> None:
+    """Stage: two to be committed, the first touched by a scale and in need of packing, and one to be aborted."""
+    room = await make_room(life)
+    for txn_id in (FIRST, SECOND, THIRD):
+        await room.begin(txn_id=txn_id)
+    for number in range(12):
+        await write(room, FIRST, [(b"%d" % number + b"." * 900, key) for key in KEYS], identity=number + 1)
+    await write(room, SECOND, [(b"second", key) for key in KEYS])
+    for _ in range(12):
+        await room.stage(THIRD, part(ZERO, [(b"x" * 3000, LOW)]), part(ONE, [(b"y", HIGH)]))
+    await split(life, ONE, 0.75)
+    await write(room, FIRST, [(b"last", key) for key in KEYS], identity=13)
+    await life.check()
+
+
+async def _client(life: Life) -> None:
+    """Repeat everything a client does who does not know what was heard: nothing of it is done twice."""
+    room = await find_room(life)
+    for txn_id in (FIRST, SECOND, THIRD):
+        await room.begin(txn_id=txn_id)
+    if (await room.get(FIRST)).state is TxnState.OPEN:
+        await write(room, FIRST, [(b"last", key) for key in KEYS], identity=13)
+
+
+async def _commit(life: Life) -> None:
+    await _client(life)
+    room = await find_room(life)
+    for txn_id in (SECOND, FIRST):
+        await room.commit(txn_id)
+    done = await serve(life, room, [FIRST, SECOND])
+    assert [txn.state for txn in done] == [TxnState.COMMITTED] * 2
+    found = by_key(await events_of(room))
+    wanted = [b"second", *(b"%d" % number + b"." * 900 for number in range(12)), b"last"]
+    assert found == dict.fromkeys(KEYS, wanted)
+
+
+async def _abort(life: Life) -> None:
+    await _client(life)
+    room = await find_room(life)
+    await room.abort(THIRD)
+    (done,) = await serve(life, room, [THIRD])
+    assert done.state is TxnState.ABORTED
+    assert await room.rows("SELECT * FROM staged WHERE txn = ?", THIRD) == []
+
+
+async def _seal(life: Life) -> None:
+    room = await find_room(life)
+    try:
+        for txn_id in (FIRST, SECOND):
+            await room.commit(txn_id)
+    except NotFound:
+        raise AssertionError("what is decided is remembered") from None
+    ended = await life.perform(SealStream(NAME, room.stream.stream_id), request_id=_request_of(life))
+    assert ended.status is RequestStatus.DONE, ended.error
+    done = await serve(life, room, [FIRST, SECOND, THIRD])
+    assert [txn.state.value for txn in done] == ["committed", "committed", "aborted"]
+
+
+_REQUESTS: dict[int, str] = {}
+
+
+def _request_of(life: Life) -> str:
+    return _REQUESTS.setdefault(id(life.db), life.new_id())
+
+
+WORKFLOWS: Final[Mapping[str, tuple[Act, int]]] = MappingProxyType(
+    {"commit": (_commit, 10), "abort": (_abort, 4), "seal": (_seal, 12)}
+)
+"""{what: (clients and host, fewest commits that they make)}"""
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let packing begin early, in small steps, so that there are some to die between."""
+    monkeypatch.setattr("eventproc.store.transactions.landing.PREPARED_ROWS", 8)
+    monkeypatch.setattr("eventproc.store.transactions.preparing.PREPARE_ROWS", 10)
+
+
+@pytest.mark.acceptance("C8", differs="beginning is one transaction of the database: there is no part of it")
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("what", WORKFLOWS)
+async def test_a_transactions_workflow_ends_the_same_after_a_death_at_any_commit(
+    what: str, when: str
+) -> None:
+    main, commits_min = WORKFLOWS[what]
+    async with open_life() as life:
+        await _prepare(life)
+        await main(life)
+        expected = await life.db.read(summary)
+
+    async def verify(life: Life) -> None:
+        found = await life.db.read(summary)
+        assert _without_preparations(found) == _without_preparations(expected)
+
+    assert await die_everywhere(when, main, prepare=_prepare, verify=verify) >= commits_min
+
+
+def _without_preparations(found: dict[str, object]) -> dict[str, object]:
+    """A preparation that is begun anew after a death is counted again, which is a version too."""
+    rows = found["txn"]
+    assert isinstance(rows, list)
+    kept = [row[:3] + row[4:8] + row[9:] for row in rows]
+    return {**found, "txn": kept, "request": sorted(map(str, found["request"]))}  # type: ignore[call-overload]
