@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from eventproc.cli.main import run
-from tests.cli.shell import Result
+from tests.cli.groups import EVENTS, GROUP, numbers
+from tests.cli.shell import Result, started
 
 
 class Cli:
@@ -57,3 +61,23 @@ def shop(cli: Cli) -> Cli:
     """A directory with the stream shop/orders, see `stock`."""
     stock(cli)
     return cli
+
+
+@pytest.fixture
+def billing(shop: Cli) -> Cli:
+    """A directory with the stream shop/orders, see `stock`, and the group shop/billing that has read nothing."""
+    shop("group", "create", "billing", "--stream", "shop/orders").ok()
+    return shop
+
+
+@pytest.fixture
+def as_reader(billing: Cli) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that reads as "r1" and waits for more, having read all."""
+    with started("-C", billing.directory, "read", "--group", GROUP, "--reader", "r1", "--follow") as reader:
+        try:
+            assert reader.stdout is not None
+            for number in range(EVENTS):
+                assert numbers([json.loads(reader.stdout.readline())]) == [number]
+            yield reader
+        finally:
+            reader.kill()
