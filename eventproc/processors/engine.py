@@ -74,6 +74,7 @@ class Engine:
             moved=self._wake_short,
         )
         self._asking = anyio.Lock()  # a membership is used by one task at a time
+        self._ask_at = COMMIT_EVENTS
         self._in_round = anyio.Lock()
         self._restart = anyio.Event()
         self._stopping = False
@@ -174,7 +175,8 @@ class Engine:
         if emitted:
             self._committer.outbox.emitted.append((chunk.cell, event.number, emitted))
             self._committer.ask()
-        elif tally.finished - tally.committed >= COMMIT_EVENTS:
+        elif tally.finished >= self._ask_at:
+            self._ask_at = tally.finished + COMMIT_EVENTS
             self._committer.ask()
         if self.options.on_commit is not None:
             self._committer.outbox.handled.append((chunk.cell, event))

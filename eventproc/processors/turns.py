@@ -53,13 +53,13 @@ async def run_events(work: Work, slot: Slot, lanes: list[Lane]) -> Failed | None
             work.drop_closed(lane)
             continue
         slot.items, slot.since_ms, slot.first_ms = (item,), now_ms(), lane.first_ms
-        slot.attempt = lane.next_attempt
+        slot.attempt = attempt = lane.next_attempt if lane.attempt or lane.alone else 1
         try:
             if plain:
                 await call(item[0])  # type: ignore[misc]
                 emitted: Sequence[Emission] = ()
             else:
-                context = work.context(item, lane.next_attempt)
+                context = work.context(item, attempt)
                 await handler.on_loop(handler.decoded(item[0]), context)
                 emitted = () if context is None else context.emitted
         except Exception as error:
