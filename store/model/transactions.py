@@ -99,11 +99,11 @@ def execution_ms(lease_ms: int) -> int:
 
 
 def ping_interval_ms(lease_ms: int) -> int:
-    """Return how often its owner should ping: a tenth of a lease of 100 s, for short ones seldom enough to be cheap.
+    """Return how often its owner should ping: twice in a short lease, ten times in one of 100 s.
 
-    As Pravega's clients do: lease / max(1, sqrt(lease in seconds)).
+    As Pravega's clients do, lease / sqrt(lease in seconds), but for those that are shorter than theirs can be.
     """
-    return round(lease_ms / max(1.0, sqrt(lease_ms / 1000)))
+    return round(lease_ms / max(2.0, sqrt(lease_ms / 1000)))
 
 
 def judge_ping(

@@ -58,11 +58,41 @@ REQUIRED: Final = {
         "testScaleRange",
         "a range split in two: the ends are exactly the parent's, the middle is shared",
     ),
+    "B12": (
+        "sealStreamTest, sealStreamFailing, sealStreamWithTxnTest",
+        "open transactions are aborted, decided ones committed while the stream is being sealed; then it is sealed",
+    ),
     "B13": (
         "deleteStreamTest, testDeleteStreamReplay",
         "a request meant for an old incarnation does not touch the stream made anew",
     ),
+    "B14": ("testDeleteAssociatedStream", "what belongs to a deleted stream goes with it"),
     "B19": ("testWorkflowCompletionTimeout", "a wait that runs out says so; the work completes later"),
+    "C1": ("txnOrderTest", "commits are taken in their order; open ones are passed over"),
+    "C2": ("txnCommitBatchLimitTest", "a hundred a round, in order"),
+    "C5": (
+        "testTransactionOutstandingCommit",
+        "a commit that was begun is finished first, the next event takes the rest",
+    ),
+    "C6": (
+        "commitAbortTests, idempotentOperationsTests",
+        "a decision repeated is fine, the opposite one is refused",
+    ),
+    "C7": ("failOverTests", "open, committing and aborting transactions of a dead host come to their end"),
+    "C8": ("partialTxnCreationTest", "a beginning that died half way leaves nothing that stays"),
+    "C9": ("testPingOwnershipTransfer", "a timer set before another's ping does nothing"),
+    "C10": (
+        "testTimeout, testPingLeaseTooLarge, testPingMaxExecutionTimeExceeded, testUnknownTxnPingSuccess and others",
+        "a lease ends in an abort, a stale timer in nothing; every answer of a ping",
+    ),
+    "C11": (
+        "testCommitEventForSealingStream, testCommitFailureOnNoSuchSegment",
+        "commits go on while the stream is being sealed",
+    ),
+    "C12": (
+        "testListCompletedTransactions, testGarbageCollection",
+        "what ended is known for a while, and then forgotten",
+    ),
     "E1": (
         "testSegmentMerge, testSegmentSplit",
         "a successor is read only after all its predecessors; the parts of a split at once",

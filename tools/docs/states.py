@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import TypeVar
 
-from eventproc.store.model import states
+from eventproc.store.model import states, transactions
 
 S = TypeVar("S", bound=Enum)
 E = TypeVar("E", bound=Enum)
@@ -14,8 +14,9 @@ E = TypeVar("E", bound=Enum)
 HEAD = """\
 # States
 
-Made from the tables in `store/model/states.py` by `make docs`; edit those. What has no arrow is refused with
-`IllegalTransition` and changes nothing. An arrow from a state to itself is the second run of a workflow that died.
+Made from the tables in `store/model/states.py` and `transactions.py` by `make docs`; edit those. What has no arrow is
+refused and changes nothing. An arrow from a state to itself is a second run: of a workflow that died, or of a client
+that does not know whether it was heard.
 """
 
 
@@ -25,6 +26,7 @@ def render() -> str:
         HEAD,
         *_section("A stream", states.NEXT, first=states.StreamState.CREATING),
         *_section("A scope", states.SCOPE_NEXT, first=states.ScopeState.ACTIVE),
+        *_section("A transaction", transactions.TXN_NEXT, first=transactions.TxnState.OPEN),
     ]
     return "\n".join(sections)
 

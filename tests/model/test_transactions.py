@@ -1,0 +1,90 @@
+"""Transactions' states: every pair is a transition or a refusal. Leases: what a ping is answered, at the borders."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventproc.store.model.errors import IllegalTransition, InvalidArgument
+from eventproc.store.model.limits import EXECUTION_MS_MAX, LEASE_MS_MAX, LEASE_MS_MIN
+from eventproc.store.model.transactions import (
+    TXN_NEXT,
+    PingResult,
+    TxnEvent,
+    TxnState,
+    advance_txn,
+    check_lease,
+    execution_ms,
+    judge_ping,
+    ping_interval_ms,
+)
+
+E, S = TxnEvent, TxnState
+LEGAL = {
+    (S.OPEN, E.COMMIT): S.COMMITTING,
+    (S.OPEN, E.ABORT): S.ABORTING,
+    (S.COMMITTING, E.COMMIT): S.COMMITTING,
+    (S.COMMITTING, E.COMMITTED): S.COMMITTED,
+    (S.COMMITTED, E.COMMIT): S.COMMITTED,
+    (S.ABORTING, E.ABORT): S.ABORTING,
+    (S.ABORTING, E.ABORTED): S.ABORTED,
+    (S.ABORTED, E.ABORT): S.ABORTED,
+}
+
+
+@pytest.mark.parametrize("state", TxnState)
+@pytest.mark.parametrize("event", TxnEvent)
+def test_each_event_in_each_state_is_legal_or_refused(state: TxnState, event: TxnEvent) -> None:
+    if (state, event) in LEGAL:
+        assert advance_txn(state, event) is LEGAL[state, event]
+        return
+    with pytest.raises(IllegalTransition) as refusal:
+        advance_txn(state, event, name="s/t: transaction 1")
+    assert (refusal.value.state, refusal.value.event) == (state.value, event.value)
+
+
+def test_every_state_has_its_row_and_final_ones_lead_nowhere_else() -> None:
+    assert set(TXN_NEXT) == set(TxnState)
+    for state in TxnState:
+        assert state.is_final == (set(TXN_NEXT[state].values()) == {state})
+
+
+@pytest.mark.parametrize("lease_ms", [LEASE_MS_MIN, LEASE_MS_MAX, None])
+def test_a_lease_within_its_limits_is_kept(lease_ms: int | None) -> None:
+    assert check_lease(lease_ms) == lease_ms
+
+
+@pytest.mark.parametrize("lease_ms", [LEASE_MS_MIN - 1, LEASE_MS_MAX + 1, 0, -5, 1.5, True, "10"])
+def test_a_lease_outside_its_limits_is_refused(lease_ms: int) -> None:
+    with pytest.raises(InvalidArgument):
+        check_lease(lease_ms)
+
+
+def test_execution_time_is_a_thousand_leases_and_at_most_a_day() -> None:
+    assert execution_ms(2_000) == 2_000_000
+    assert execution_ms(86_400) == EXECUTION_MS_MAX == execution_ms(LEASE_MS_MAX)
+
+
+def test_short_leases_are_pinged_more_often_in_proportion() -> None:
+    assert [ping_interval_ms(lease) for lease in (1_000, 4_000, 100_000)] == [500, 2_000, 10_000]
+
+
+@pytest.mark.parametrize(
+    ("state", "lease_ms", "until_ms", "answer"),
+    [
+        (None, 1_000, 10**6, PingResult.UNKNOWN),
+        (S.COMMITTING, 10**9, 0, PingResult.COMMITTED),
+        (S.COMMITTED, 1_000, 10**6, PingResult.COMMITTED),
+        (S.ABORTING, 10**9, 0, PingResult.ABORTED),
+        (S.ABORTED, 1_000, 10**6, PingResult.ABORTED),
+        (S.OPEN, LEASE_MS_MAX + 1, 0, PingResult.LEASE_TOO_LARGE),
+        (S.OPEN, LEASE_MS_MAX, None, PingResult.OK),
+        (S.OPEN, 1_000, 5_999, PingResult.MAX_EXECUTION_TIME_EXCEEDED),
+        (S.OPEN, 1_000, 6_000, PingResult.OK),
+        (S.OPEN, None, None, PingResult.OK),
+        (S.OPEN, None, 5_000, PingResult.OK),
+    ],
+)
+def test_a_ping_is_answered_by_state_then_lease_then_time(
+    state: TxnState | None, lease_ms: int | None, until_ms: int | None, answer: PingResult
+) -> None:
+    assert judge_ping(state, lease_ms=lease_ms, now_ms=5_000, execution_until_ms=until_ms) is answer
