@@ -140,14 +140,17 @@ class GroupMember(Membership):
         until_ms = None if timeout_ms is None else clock.monotonic_ms() + timeout_ms
         while True:
             left_ms = None if until_ms is None else until_ms - clock.monotonic_ms()
-            pause_ms = left_ms
+            pauses = [left_ms]
             if self._db.path is not None:  # in memory nobody dies without being seen to
-                pause_ms = POLL_MS if left_ms is None else min(POLL_MS, left_ms)
+                pauses.append(POLL_MS)
+            if beat and self._options.lease_ms is not None:
+                pauses.append(self._options.lease_ms // BEATS_A_LEASE)
+            pause_ms = min((each for each in pauses if each is not None), default=None)
             changed = await self._changes.wait(pause_ms)
             expired = left_ms is not None and left_ms <= (pause_ms or 0)
-            if beat and self._beat_due():
-                await self._db.write(self._beat)
-            if changed or expired or dead_among(self._db, self.group, self._members, but=self.reader):
+            # A refresh gives a sign of life, and looks for those who give none.
+            due = beat and self._beat_due()
+            if changed or expired or due or dead_among(self._db, self.group, self._members, but=self.reader):
                 return
 
     async def release(self, keys: Collection[SegmentKey]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import eventproc
 from eventproc.runtime import Eventproc
-from eventproc.testing import check
+from eventproc.testing import VirtualClock, check
 from tests.support.stores import anyio_backend, form
 
 __all__ = ["anyio_backend", "form"]
@@ -18,7 +18,10 @@ __all__ = ["anyio_backend", "form"]
 @pytest.fixture
 async def ep(form: str, tmp_path: Path) -> AsyncIterator[Eventproc]:
     """An open system with a scope "s"."""
-    opening = eventproc.open(tmp_path / "store") if form == "file" else eventproc.open_memory()
+    if form == "file":
+        opening = eventproc.open(tmp_path / "store")
+    else:
+        opening = eventproc.open_memory(clock=VirtualClock())
     async with opening as ep:
         await ep.create_scope("s")
         yield ep

@@ -11,6 +11,7 @@ import pytest
 import eventproc
 from eventproc import ScalingPolicy
 from eventproc.groups import (
+    GroupOptions,
     GroupStart,
     add_stream,
     delete_group,
@@ -363,3 +364,24 @@ async def test_a_member_that_ended_without_a_word_is_taken_over_from(ep: Eventpr
         assert stream.stream_id == key[0]
         with pytest.raises(SegmentFenced):
             await ep.db.write(lambda tx: dead.move(tx, {key: Progress(2, 18)}))
+
+
+async def test_a_member_that_gives_no_sign_of_life_for_a_lease_is_expired_by_the_others(
+    ep: Eventproc,
+) -> None:
+    await ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
+    options = GroupOptions(lease_ms=1_000)
+    await ep.db.write(partial(ensure_group, name=GROUP_NAME, streams=["s/t"], options=options))
+    async with join(ep.db, GROUP_NAME, "a") as a, join(ep.db, GROUP_NAME, "hung") as hung:
+        await settle([a, hung])
+        (key,) = hung.owned
+        with anyio.fail_after(20):
+            while len(a.owned) < 2:
+                await a.wait_change()
+                await a.refresh()
+        assert (await state_now(ep.db)).members.keys() == {"a"}
+        with pytest.raises(SegmentFenced):
+            await ep.db.write(lambda tx: hung.move(tx, {key: Progress(1, 9)}))
+        await hung.refresh()
+        await settle([a, hung])
+        assert shares([a, hung]) == [1, 1]
