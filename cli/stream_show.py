@@ -14,7 +14,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.model.epochs import Epoch, Segment
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.names import check_scope_name
-from eventproc.streams.stream import SegmentDescription, StreamDescription
+from eventproc.streams import SegmentDescription, StreamDescription
 
 SEGMENT_COLUMNS: Final = ("segment", "low", "high", "state", "head", "tail", "events")
 EPOCH_COLUMNS: Final = ("epoch", "created_ms", "splits", "merges", "segments")

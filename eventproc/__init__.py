@@ -36,8 +36,17 @@ if TYPE_CHECKING:
         Retryable,
     )
     from eventproc.store.model.policies import ScalingPolicy
+    from eventproc.store.model.transactions import PingResult, TxnState
     from eventproc.store.segments import Event
-    from eventproc.streams import Batch, EventWriter, NewEvent, Stream, StreamReader
+    from eventproc.streams import (
+        Batch,
+        EventWriter,
+        NewEvent,
+        Stream,
+        StreamReader,
+        Transaction,
+        TransactionDescription,
+    )
 
 _WHERE = {
     "App": "eventproc.processors",
@@ -56,6 +65,7 @@ _WHERE = {
     "GroupReader": "eventproc.groups",
     "NewEvent": "eventproc.streams",
     "NotFound": "eventproc.store.model.errors",
+    "PingResult": "eventproc.store.model.transactions",
     "ProcessorDescription": "eventproc.processors",
     "ProcessorFailed": "eventproc.processors",
     "ProcessorStatus": "eventproc.processors",
@@ -68,6 +78,9 @@ _WHERE = {
     "Stream": "eventproc.streams",
     "StreamCut": "eventproc.store.model.cuts",
     "StreamReader": "eventproc.streams",
+    "Transaction": "eventproc.streams",
+    "TransactionDescription": "eventproc.streams",
+    "TxnState": "eventproc.store.model.transactions",
     "open": "eventproc.runtime",
     "open_blocking": "eventproc.blocking",
     "open_memory": "eventproc.runtime",
@@ -90,6 +103,7 @@ __all__ = [
     "GroupReader",
     "NewEvent",
     "NotFound",
+    "PingResult",
     "ProcessorDescription",
     "ProcessorFailed",
     "ProcessorStatus",
@@ -102,6 +116,9 @@ __all__ = [
     "Stream",
     "StreamCut",
     "StreamReader",
+    "Transaction",
+    "TransactionDescription",
+    "TxnState",
     "__version__",
     "open",
     "open_blocking",

@@ -1,11 +1,14 @@
-"""Streams as users see them: handle, writer, reader."""
+"""Streams as users see them: handle, writer, transaction, reader."""
 
 from __future__ import annotations
 
 from eventproc.streams.batch import Batch
+from eventproc.streams.description import SegmentDescription, StreamDescription
 from eventproc.streams.reader import StreamReader
 from eventproc.streams.send import NewEvent
-from eventproc.streams.stream import SegmentDescription, Stream, StreamDescription
+from eventproc.streams.stream import Stream
+from eventproc.streams.transaction import Transaction
+from eventproc.streams.txn_description import TransactionDescription
 from eventproc.streams.writer import EventWriter
 
 __all__ = [
@@ -16,4 +19,6 @@ __all__ = [
     "Stream",
     "StreamDescription",
     "StreamReader",
+    "Transaction",
+    "TransactionDescription",
 ]

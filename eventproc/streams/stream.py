@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Literal, TypeAlias, TypeVar, overload
-
-import attrs
 
 from eventproc.store.catalog import StoredHistory, current_epoch, get_stream
 from eventproc.store.catalog import Stream as StreamRecord
@@ -14,15 +13,15 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.model.arguments import int_of, refused, text_of
 from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.epochs import Epoch, merge_ranges, split_ranges
-from eventproc.store.model.errors import InvalidCut
+from eventproc.store.model.errors import EventprocError, InvalidCut
 from eventproc.store.model.frontier import Frontier
-from eventproc.store.model.history import find_segment
 from eventproc.store.model.ids import SegmentId, as_segment, as_segments
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_scaling
 from eventproc.store.model.ranges import KeyRange, as_key_ranges
-from eventproc.store.model.states import StreamState
-from eventproc.store.segments import readable, segment_state
+from eventproc.store.model.transactions import check_lease
+from eventproc.store.transactions import list_finished, list_open
 from eventproc.streams.codec import codec_for
+from eventproc.streams.description import SegmentDescription, StreamDescription, describe_stream
 from eventproc.streams.perform import WAIT_MS, perform
 from eventproc.streams.positions import (
     frontier_at,
@@ -32,6 +31,9 @@ from eventproc.streams.positions import (
     time_cut,
 )
 from eventproc.streams.reader import StreamReader
+from eventproc.streams.staging import Unseen
+from eventproc.streams.transaction import LEASE_MS, Transaction
+from eventproc.streams.txn_description import TransactionDescription, describe_txn
 from eventproc.streams.writer import EventWriter
 from eventproc.workflows.requests import DeleteStream, ScaleStream, SealStream, TruncateStream, UpdateStream
 
@@ -45,37 +47,6 @@ SegmentName: TypeAlias = int | str
 
 RangeName: TypeAlias = KeyRange | tuple[float, float] | str
 """How callers name a key range: by [low, high) as a pair, or as text such as "0.25-0.5"."""
-
-
-@attrs.frozen
-class SegmentDescription:
-    """A segment as `describe` shows it. [head, tail) is readable, in bytes and in event numbers."""
-
-    id: SegmentId
-    low: float
-    high: float
-    sealed: bool
-    head: int
-    tail: int
-    head_number: int
-    tail_number: int
-
-
-@attrs.frozen
-class StreamDescription:
-    """A stream as `describe` shows it; everything of one moment."""
-
-    name: str
-    stream_id: int
-    state: StreamState
-    config: StreamConfig
-    created_ms: int
-    epoch: int
-    segments: tuple[SegmentDescription, ...]
-    head: StreamCut
-    tail: StreamCut
-    events: int
-    size_bytes: int
 
 
 class Stream:
@@ -143,9 +114,74 @@ class Stream:
             self._db, self.name, self.stream_id, where, chosen=chosen is not None, decode=decode
         )
 
+    @overload
+    def transaction(self, *, lease_ms: int | None = LEASE_MS) -> Transaction[bytes]: ...
+    @overload
+    def transaction(self, kind: type[P], *, lease_ms: int | None = LEASE_MS) -> Transaction[P]: ...
+    def transaction(
+        self, kind: type[P] | None = None, *, lease_ms: int | None = LEASE_MS
+    ) -> Transaction[P] | Transaction[bytes]:
+        """Return a new transaction, to be used in `async with`: leaving commits, an exception aborts.
+
+        kind: type of the payloads, as for `writer`. lease_ms: how long it outlives its last ping, LEASE_MS_MIN to
+        LEASE_MS_MAX; the block pings by itself. None: as long as this process lives. Raises InvalidArgument; entering
+        raises NotFound, StreamReplaced, StreamSealed.
+        """
+        check_lease(lease_ms)
+        if kind is None:
+            return Transaction(self._db, self.name, self.stream_id, codec_for(bytes), lease_ms=lease_ms)
+        return Transaction(self._db, self.name, self.stream_id, codec_for(kind), lease_ms=lease_ms)
+
+    @overload
+    async def begin(self, *, lease_ms: int | None = LEASE_MS) -> Transaction[bytes]: ...
+    @overload
+    async def begin(self, kind: type[P], *, lease_ms: int | None = LEASE_MS) -> Transaction[P]: ...
+    async def begin(
+        self, kind: type[P] | None = None, *, lease_ms: int | None = LEASE_MS
+    ) -> Transaction[P] | Transaction[bytes]:
+        """Begin a transaction without a block: its owner pings within the lease, and commits or aborts.
+
+        It is durable when this returns: another process may go on with it by its id. See `transaction`.
+        """
+        if kind is None:
+            return await self.transaction(lease_ms=lease_ms).begin()
+        return await self.transaction(kind, lease_ms=lease_ms).begin()
+
+    @overload
+    def transaction_of(self, txn_id: str) -> Transaction[bytes]: ...
+    @overload
+    def transaction_of(self, txn_id: str, kind: type[P]) -> Transaction[P]: ...
+    def transaction_of(self, txn_id: str, kind: type[P] | None = None) -> Transaction[P] | Transaction[bytes]:
+        """Return the transaction of that id, which this or another process began; its own methods raise NotFound.
+
+        What its beginner did not stage is not in it. In a block this process becomes its owner.
+        """
+        text_of("transaction id", txn_id)
+        if kind is None:
+            return Transaction(
+                self._db, self.name, self.stream_id, codec_for(bytes), lease_ms=None, txn_id=txn_id
+            )
+        return Transaction(self._db, self.name, self.stream_id, codec_for(kind), lease_ms=None, txn_id=txn_id)
+
+    async def transactions(self, *, finished: bool = False) -> list[TransactionDescription]:
+        """Return what is under way: open, being committed, being aborted; the oldest first, at most 500.
+
+        finished: those that ended within a day instead, the newest first.
+        """
+        for each in list(self._db.shared.get(Unseen).of(self.stream_id)):
+            with suppress(EventprocError):  # its own calls tell it
+                await each.begin()
+
+        def read(tx: Tx) -> list[TransactionDescription]:
+            self._record(tx)
+            found = (list_finished if finished else list_open)(tx, self.stream_id)
+            return [describe_txn(tx, txn, self._db.path) for txn in found]
+
+        return await self._db.read(read)
+
     async def describe(self) -> StreamDescription:
         """Return the stream's state, segments, ends and sizes."""
-        return await self._db.read(self._describe)
+        return await self._db.read(lambda tx: describe_stream(tx, self._record(tx)))
 
     async def epochs(self) -> list[Epoch]:
         """Return the epochs that are kept, the oldest first."""
@@ -266,41 +302,6 @@ class Stream:
 
     def _record(self, tx: Tx) -> StreamRecord:
         return get_stream(tx, self.name, stream_id=self.stream_id).value
-
-    def _describe(self, tx: Tx) -> StreamDescription:
-        stream = self._record(tx)
-        history = StoredHistory(tx, stream)
-        segments = []
-        for identifier in history.epoch(stream.epoch).ids:
-            key_range = find_segment(history, identifier).range
-            state = segment_state(tx, stream.stream_id, identifier)
-            assert state is not None, f"active segment {identifier} of {stream.name} has no row"
-            segments.append(
-                SegmentDescription(
-                    id=identifier,
-                    low=key_range.low,
-                    high=key_range.high,
-                    sealed=state.sealed,
-                    head=state.head,
-                    tail=state.tail,
-                    head_number=state.head_number,
-                    tail_number=state.tail_number,
-                )
-            )
-        events, size_bytes = readable(tx, stream.stream_id)
-        return StreamDescription(
-            name=stream.name,
-            stream_id=stream.stream_id,
-            state=stream.state,
-            config=stream.config,
-            created_ms=stream.created_ms,
-            epoch=stream.epoch,
-            segments=tuple(segments),
-            head=head_cut(tx, stream),
-            tail=tail_cut(tx, stream),
-            events=events,
-            size_bytes=size_bytes,
-        )
 
 
 def _as_start(start: Start, *, ends_only: bool) -> Start:

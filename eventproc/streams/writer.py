@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar
 
 import anyio
 
@@ -33,19 +33,11 @@ from eventproc.store.model.errors import (
     WriterFailed,
     WriterFenced,
 )
-from eventproc.store.model.limits import EVENT_BYTES_MAX
-from eventproc.store.model.routing import check_key
-from eventproc.store.segments import FRAME_BYTES, Landed, Part, WriterSequence, append
-from eventproc.streams.check import (
-    as_new_event,
-    check_event_time,
-    check_events,
-    check_headers,
-    check_sequence,
-    check_size,
-)
+from eventproc.store.segments import Landed, Part, WriterSequence, append
+from eventproc.streams.check import as_new_event, check_events, check_sequence
 from eventproc.streams.codec import Codec
 from eventproc.streams.lanes import Lanes
+from eventproc.streams.put import put
 from eventproc.streams.routes import find_route
 from eventproc.streams.send import NewEvent, Send
 
@@ -220,7 +212,7 @@ class EventWriter(Generic[P]):
         lanes, size_bytes, count = self._new_lanes(), 0, 0
         for count, event in enumerate(events, 1):
             new = as_new_event(event)
-            size_bytes += self._put(lanes, new.payload, new.key, new.event_time, new.headers)
+            size_bytes += put(lanes, self._encode(new.payload), new.key, new.event_time, new.headers)
             if size_bytes > BUFFER_BYTES_MAX:
                 reason = f"one sequence takes at most {BUFFER_BYTES_MAX} bytes"
                 raise InvalidArgument(what="events", value=f"{count} or more", reason=reason)
@@ -247,36 +239,9 @@ class EventWriter(Generic[P]):
         """Put an event into the next send; nothing of it when it is refused."""
         if self._failure is not None or not self._open:
             self._verify_open()
-        size = self._put(self._lanes, payload, key, event_time, headers)
+        size = put(self._lanes, self._encode(payload), key, event_time, headers)
         self._waiting_bytes += size
         self._since_yield += size
-
-    def _put(
-        self,
-        lanes: Lanes,
-        payload: P,
-        key: str | None,
-        event_time: int | None,
-        headers: Mapping[str, str] | None,
-    ) -> int:
-        """Put an event into its lane; return its size in the segment."""
-        data = self._encode(payload)
-        size = len(data) + FRAME_BYTES
-        if size > EVENT_BYTES_MAX:
-            check_size(data)
-        if headers is not None:
-            headers = check_headers(headers)
-        if event_time is not None:
-            check_event_time(event_time)
-        try:
-            lane = lanes.find(key) or lanes.open(key)
-        except TypeError:  # no hash: it cannot even be looked up
-            lane = lanes.open(check_key(cast("str", key)))
-        lane.payloads.append(data)
-        lane.keys.append(key)
-        if event_time is not None or headers or lane.has_extra:
-            lane.add_extra(event_time, headers or None)
-        return size
 
     def _verify_open(self) -> None:
         if self._failure is not None:

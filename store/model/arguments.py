@@ -48,6 +48,8 @@ def int_of(what: str, value: object, *, least: int = -INT_MAX, most: int = INT_M
 
     A bool is none, nor a float. Raises InvalidArgument. unit: what it counts, for the error.
     """
+    if type(value) is int and least <= value <= most:  # nearly always; asking for a protocol is dear
+        return value
     if not isinstance(value, bool) and isinstance(value, SupportsIndex) and least <= index(value) <= most:
         return index(value)
     reason = f"it must be an int of {unit}" if unit else "it must be an int"

@@ -14,7 +14,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import InvalidArgument, InvalidCut
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.ranges import KeyRange
-from eventproc.streams import EventWriter, NewEvent, Stream, StreamReader
+from eventproc.streams import EventWriter, NewEvent, Stream, StreamReader, Transaction
 from eventproc.workflows.requests import (
     CreateStream,
     DeleteScope,
@@ -33,6 +33,7 @@ class World:
     stream: Any
     writer: Any
     reader: Any
+    txn: Any
 
 
 @pytest.fixture
@@ -41,7 +42,10 @@ async def world() -> AsyncIterator[World]:
         await ep.create_scope("s")
         stream = await ep.create_stream("s/t")
         async with stream.writer(name="n") as writer, stream.reader() as reader:
-            yield World(ep, stream, writer, reader)
+            txn = await stream.begin(lease_ms=None)
+            yield World(ep, stream, writer, reader, txn)
+            assert [each.id for each in await stream.transactions()] == [txn.id]
+            assert (await txn.status()).events == 0
             assert writer.events_written == 0
         assert [each.name for each in await ep.streams()] == ["s/t"]
         assert (await stream.describe()).epoch == 0
@@ -113,6 +117,21 @@ DOORS: dict[str, tuple[Callable[[World, Any], Any], list[Any]]] = {
     "reader": (lambda w, x: w.stream.reader(x), [None, 1.5, "end", b"tail", True, [], {}, 2**70, THING]),
     "reader, kind": (lambda w, x: w.stream.reader(kind=x), [5, "str", [], b"", THING]),
     "reader, segments": (lambda w, x: w.stream.reader(segments=x), [5, "0.0", THING, ["x"], [1.5], [None]]),
+    "transaction": (lambda w, x: w.stream.transaction(x), [5, "str", [], b"", THING]),
+    "transaction, lease": (
+        lambda w, x: w.stream.transaction(lease_ms=x),
+        [*[x for x in NO_INT if x is not None], 0],
+    ),
+    "begin": (lambda w, x: w.stream.begin(x), [5, "str", [], b"", THING]),
+    "transaction_of": (lambda w, x: w.stream.transaction_of(x), NO_TEXT),
+    "transaction_of, kind": (lambda w, x: w.stream.transaction_of("x", x), [5, "str", [], b"", THING]),
+    "commit": (lambda w, x: w.txn.commit(timeout_ms=x), [*NO_INT, -1]),
+    "ping": (lambda w, x: w.txn.ping(lease_ms=x), ["x", 1.5, True, float("nan"), [1], 0, THING]),
+    "write, to a transaction": (lambda w, x: w.txn.write(x), [5, None, "text", [b""], THING]),
+    "write_many, to a transaction": (
+        lambda w, x: w.txn.write_many(x),
+        [5, None, b"ab", [5], [(b"",)], [(b"", 5)]],
+    ),
     "cut_at": (lambda w, x: w.stream.cut_at(x), NO_INT),
     "update": (lambda w, x: w.stream.update(scaling=x), [2, None, "2", [], THING]),
     "update, timeout": (
@@ -223,6 +242,7 @@ def test_every_door_of_the_table_is_one_that_people_have() -> None:
     named = {door.partition(",")[0] for door in DOORS}
     without_arguments = {
         "aclose",
+        "abort",
         "cut",
         "delete",
         "describe",
@@ -231,7 +251,9 @@ def test_every_door_of_the_table_is_one_that_people_have() -> None:
         "head",
         "scopes",
         "segments",
+        "status",
+        "transactions",
     }
-    for kind in (Eventproc, Stream, EventWriter, StreamReader):
+    for kind in (Eventproc, Stream, EventWriter, StreamReader, Transaction):
         methods = {name for name in vars(kind) if name[0] != "_" and callable(getattr(kind, name))}
         assert methods - named - {"tail", *without_arguments} == set()

@@ -1,0 +1,212 @@
+"""What a transaction's writer has not staged yet, and how it gets there: in batches, in order, each once.
+
+A batch is what fills while the one before it is written. It is staged in a transaction of the database under a
+sequence of its own, and leaves the queue by the effect of that transaction: whoever was cancelled meanwhile, or does
+not know what became of it, sends it again, and changes nothing. A batch that meets a sealed segment was not staged;
+all that waits is routed again by the epoch that replaced it, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import anyio
+import attrs
+
+from eventproc.store.database import Database, Tx
+from eventproc.store.model.epochs import Epoch
+from eventproc.store.model.errors import NotFound, SegmentSealed
+from eventproc.store.segments import FRAME_BYTES, Part, WriterSequence
+from eventproc.store.transactions import create_txn, stage
+from eventproc.streams.lanes import Lane, Lanes
+from eventproc.streams.put import put
+from eventproc.streams.routes import find_route
+
+STAGE_BYTES: Final = 2**20
+"""Bytes of one batch, unless a single event is larger. Higher: longer holds of the lock of all writers, and more
+memory; lower: more of them for a large transaction, and more index rows for its commit."""
+
+_IDENTITY_BYTES: Final = 8
+
+Last = Callable[[Tx], object]
+"""What is done in the transaction of the last batch."""
+
+
+@attrs.define(eq=False)
+class _Batch:
+    lanes: Sequence[Lane]
+    size_bytes: int
+    sequence: int
+
+
+class Staging:
+    """The way of one transaction's events into the database. Any number of tasks; on the event loop only."""
+
+    def __init__(
+        self, db: Database, stream: str, stream_id: int, txn_id: str, *, lease_ms: int | None, begun: bool
+    ) -> None:
+        """begun: the transaction is in the database; else it is put there with the first batch, or by `send`."""
+        self.begun = begun
+        self.lease_ms = lease_ms
+        self._db = db
+        self._stream = stream
+        self._stream_id = stream_id
+        self._txn_id = txn_id
+        self._writer = db.clock.random_bytes(_IDENTITY_BYTES).hex()
+        self._sequence = 0
+        self._batches: deque[_Batch] = deque()
+        self._waiting_bytes = 0  # of events that are in no batch yet
+        self._one_at_a_time = anyio.Lock()
+        self._epoch: Epoch | None = None
+        self._lanes: Lanes
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is known where events go; see `open`."""
+        return self._epoch is not None
+
+    @property
+    def batches(self) -> int:
+        """How many full batches wait."""
+        return len(self._batches)
+
+    @property
+    def waits(self) -> bool:
+        """Whether something was put that is not staged, as far as is known."""
+        return bool(self._batches) or self._waiting_bytes > 0
+
+    async def open(self) -> None:
+        """Learn where events go. Raises NotFound, StreamReplaced, StreamSealed."""
+        if self._epoch is None:
+            self._use(await self._db.read(self._look))
+
+    async def begin(self) -> None:
+        """Put the transaction into the database, and learn where events go; once. Raises as `open`."""
+
+        def make(tx: Tx) -> Epoch:
+            self._create(tx)
+            tx.after(partial(self._settled, None))
+            return self._look(tx)
+
+        async with self._one_at_a_time:
+            if not self.begun:
+                epoch = await self._db.write(make)
+                if self._epoch is None:
+                    self._use(epoch)
+
+    def put(
+        self, data: bytes, key: str | None, event_time: int | None, headers: Mapping[str, str] | None
+    ) -> bool:
+        """Take an event; return whether another batch is full. Raises InvalidArgument, and has not taken it then."""
+        closed = bool(self._waiting_bytes) and self._waiting_bytes + len(data) + FRAME_BYTES > STAGE_BYTES
+        if closed:
+            self._close_batch()
+        self._waiting_bytes += put(self._lanes, data, key, event_time, headers)
+        if self._waiting_bytes < STAGE_BYTES:
+            return closed
+        self._close_batch()
+        return True
+
+    async def send_one(self) -> None:
+        """Stage the first full batch, if there is one."""
+        async with self._one_at_a_time:
+            if self._batches:
+                await self._write(self._batches[0], None)
+
+    async def send(self, last: Last | None = None) -> None:
+        """Stage all that was put, and do `last` in the transaction of the last batch, or in one of its own.
+
+        Raises what `stage`, `create_txn` and `last` raise; what was not staged then still waits.
+        """
+        async with self._one_at_a_time:
+            if self._waiting_bytes:
+                self._close_batch()
+            end = self._sequence
+            while self._batches and self._batches[0].sequence < end:
+                await self._write(self._batches[0], None)
+            batch = self._batches[0] if self._batches and self._batches[0].sequence == end else None
+            if batch is not None or last is not None or not self.begun:
+                await self._write(batch, last)
+
+    async def drop(self, last: Last) -> None:
+        """Forget what was not staged, and do `last` in a transaction."""
+        async with self._one_at_a_time:
+            self._batches.clear()
+            self._waiting_bytes = 0
+            if self._epoch is not None:
+                self._lanes.take()
+            await self._write(None, last)
+
+    async def _write(self, batch: _Batch | None, last: Last | None) -> None:
+        while True:
+            parts = () if batch is None else self._lanes.parts(batch.lanes)
+            size_bytes = 0 if batch is None else batch.size_bytes
+            try:
+                await self._db.write(partial(self._stage, batch, parts, last), size_bytes=size_bytes)
+                return
+            except SegmentSealed:
+                await self._follow()
+            except NotFound as error:
+                if error.kind != "segment":
+                    raise
+                await self._follow()
+
+    def _stage(self, batch: _Batch | None, parts: Sequence[Part], last: Last | None, tx: Tx) -> None:
+        if not self.begun:
+            self._create(tx)
+        if batch is not None:
+            identity = WriterSequence(self._writer, batch.sequence)
+            stage(tx, self._stream, self._stream_id, self._txn_id, parts, identity=identity)
+        if last is not None:
+            last(tx)
+        tx.after(partial(self._settled, batch))
+
+    def _create(self, tx: Tx) -> None:
+        # Repeated, it is the same transaction still: the id is the caller's.
+        instance = self._db.instance_id
+        create_txn(tx, self._stream, self._stream_id, self._txn_id, instance=instance, lease_ms=self.lease_ms)
+
+    def _settled(self, batch: _Batch | None) -> None:
+        """Note that the transaction, and this batch of it, is durable."""
+        self.begun = True
+        if batch is not None and self._batches and self._batches[0] is batch:
+            self._batches.popleft()
+
+    def _close_batch(self) -> None:
+        self._sequence += 1
+        self._batches.append(_Batch(self._lanes.take(), self._waiting_bytes, self._sequence))
+        self._waiting_bytes = 0
+
+    async def _follow(self) -> None:
+        """Route all that waits by the epoch that is current now."""
+        epoch = await self._db.read(self._look)
+        assert self._epoch is not None, "a batch was routed"
+        if epoch.number == self._epoch.number:
+            raise NotFound(kind="segment", name=f"{self._stream}, of epoch {epoch.number}")
+        waiting = self._lanes.take()
+        self._use(epoch)
+        for batch in self._batches:
+            self._lanes.pour(batch.lanes)
+            batch.lanes = self._lanes.take()
+        self._lanes.pour(waiting)
+
+    def _use(self, epoch: Epoch) -> None:
+        self._epoch = epoch
+        self._lanes = Lanes(epoch, int.from_bytes(self._db.clock.random_bytes(4), "big"))
+
+    def _look(self, tx: Tx) -> Epoch:
+        return find_route(tx, self._stream, self._stream_id, None)[0]
+
+
+class Unseen:
+    """Transactions of this opening that may not be in the database yet: those of blocks that run, by stream."""
+
+    def __init__(self) -> None:
+        self._by_stream: dict[int, set[Staging]] = {}
+
+    def of(self, stream_id: int) -> set[Staging]:
+        """Return those of a stream, to be looked at and changed."""
+        return self._by_stream.setdefault(stream_id, set())

@@ -1,0 +1,382 @@
+"""A transaction of one stream: events that become visible together, or never.
+
+In a block what is written waits here and is staged in batches behind the writer's back; a transaction that is short
+and small costs its writer one commit of the database, that which decides it. One that takes longer than UNSEEN_MS is
+put down, so that others see it, and pinged while its block runs.
+
+What must be true: nothing is visible before the commit, and everything after it; an event is staged once, whatever
+was cancelled, and in the order of writing along its key; leaving a block leaves nothing open.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Final, Generic, TypeVar
+
+import anyio
+
+from eventproc.store.background import Background
+from eventproc.store.clock import new_id
+from eventproc.store.database import Database
+from eventproc.store.model.arguments import int_of
+from eventproc.store.model.errors import (
+    Closed,
+    EventprocError,
+    IllegalTransition,
+    NotFound,
+    Retryable,
+    StreamSealed,
+)
+from eventproc.store.model.limits import LEASE_MS_MIN
+from eventproc.store.model.transaction_errors import TransactionAborted
+from eventproc.store.segments import Landed
+from eventproc.store.transactions import PingResult, ping_interval_ms
+from eventproc.streams.check import as_new_event, check_events
+from eventproc.streams.codec import Codec
+from eventproc.streams.perform import PATIENCE_MS_MAX, WAIT_MS
+from eventproc.streams.send import NewEvent
+from eventproc.streams.staging import Staging, Unseen
+from eventproc.streams.txn_description import TransactionDescription
+from eventproc.streams.txn_fate import Fate
+
+LOG = logging.getLogger(__name__)
+
+P = TypeVar("P")
+
+LEASE_MS: Final = 30_000
+"""Lease of a transaction unless told otherwise. Higher: what a hung process left open stays for longer; lower: a
+process that is slow for a moment loses its transaction."""
+
+PINGS_PER_LEASE_MIN: Final = 3
+"""How often a block pings within a lease at least, so that one ping may fail."""
+
+AHEAD_BATCHES: Final = 2
+"""Batches that may wait in a block before its writes do: one is staged while the next one fills."""
+
+YIELD_BYTES: Final = 64 * 1024
+"""Bytes written between two scheduling points, as in a writer."""
+
+UNSEEN_MS: Final = 100
+"""How long a block may go on before others see its transaction. Higher: it is listed later; lower: transactions that
+are about to end cost one more commit."""
+
+ABORT_WAIT_MS: Final = 5_000
+"""How long the end of a block tries to abort. After that its lease, or its process's death, does it."""
+
+
+class Transaction(Generic[P]):
+    """A transaction of one stream; made by `Stream.transaction`, `begin` and `transaction_of`.
+
+    In `async with`, leaving the block commits and returns when all is visible, and an exception aborts, a
+    cancellation too; a block that decided itself is left as it is. Several tasks may write at once.
+
+    The events are in memory until a batch is full, UNSEEN_MS passed, or `flush`, `commit`, `status` or `ping` is
+    called. While the block runs it pings, at most a third of the lease after the last time; beyond the longest
+    execution time (1000 leases, a day) it is aborted all the same. Without a block its owner pings.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        stream: str,
+        stream_id: int,
+        codec: Codec[P],
+        *,
+        lease_ms: int | None,
+        txn_id: str | None = None,
+    ) -> None:
+        """txn_id: of one that somebody began; lease_ms is then that one's."""
+        self.id = new_id(db.clock) if txn_id is None else txn_id
+        self.stream = stream
+        self._encode = codec.encode
+        self._fate = Fate(db, stream, stream_id, self.id)
+        self._staging = Staging(db, stream, stream_id, self.id, lease_ms=lease_ms, begun=txn_id is not None)
+        self._given = txn_id is not None
+        self._unseen = db.shared.get(Unseen).of(stream_id)
+        self._tasks: Background | None = None
+        self._ready = False  # to take events: nothing is to be looked at first
+        self._draining = False
+        self._closing = False
+        self._settled = False  # decided by a call of this handle
+        self._left = False
+        self._since_yield = 0
+        self._failure: EventprocError | None = None  # of a task in the background, for the next call
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self.id} of {self.stream}>"
+
+    async def __aenter__(self) -> Transaction[P]:
+        self._fate.verify_open("entering")
+        if self._tasks is not None or self._left:
+            state = "entered already; begin another one"
+            raise IllegalTransition(name=self._fate.name, event="entering", state=state)
+        if self._given:
+            self._verify_answer(await self.ping())
+        await self._staging.open()
+        self._tasks = Background()
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._attend)
+        self._unseen.add(self._staging)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._tasks is not None, "the block was entered"
+        try:
+            if why is None and not self._settled:
+                await self.commit()
+        finally:
+            tasks, self._tasks = self._tasks, None
+            self._ready, self._left = False, True
+            self._unseen.discard(self._staging)
+            try:
+                # What ends the block is not theirs to swallow: nobody shall go on as if this were committed.
+                await tasks.__aexit__(None, None, None)
+            finally:
+                if self._fate.decided is None:
+                    await self._abort_at_the_end()
+
+    @property
+    def landed(self) -> tuple[Landed, ...]:
+        """Where its events are, one entry a segment: the first one's offset and number, and how many.
+
+        Known when `commit` has waited, or a `status` has seen that it is committed; empty before.
+        """
+        return () if self._fate.decided is None else self._fate.decided.landed
+
+    async def begin(self) -> Transaction[P]:
+        """Put it into the database now, and return it; a block does so by itself. Repeated, it changes nothing.
+
+        Raises NotFound, StreamReplaced, StreamSealed, InvalidArgument (of the lease), DiskFull, LockHeld.
+        """
+        await self._staging.begin()
+        return self
+
+    async def write(
+        self,
+        payload: P,
+        *,
+        key: str | None = None,
+        event_time: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add one event; see `EventWriter.write` for what it may be. Waits only while batches are ahead of it.
+
+        Raises InvalidArgument, TransactionAborted, TransactionDecided, TransactionNotFound, and what kept an earlier
+        batch from being staged (DiskFull, LockHeld): then this event was not added, and nothing that was is lost.
+        About 0.8 us.
+        """
+        if not self._ready:
+            await self._get_ready()
+        if self._put(payload, key, event_time, headers):
+            await self._make_room()
+        elif self._since_yield >= YIELD_BYTES:
+            self._since_yield = 0
+            await anyio.lowlevel.checkpoint()
+
+    async def write_many(self, events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> int:
+        """Add events, in order; return their number. Any iterable, of any length: a few batches are in memory.
+
+        events: `NewEvent`s, or pairs of payload and key. Raises as `write`; what came before is added.
+        """
+        check_events(events)
+        await anyio.lowlevel.checkpoint()
+        count = 0
+        for event in events:
+            if not self._ready:
+                await self._get_ready()
+            new = as_new_event(event)
+            if self._put(new.payload, new.key, new.event_time, new.headers):
+                await self._make_room()
+            count += 1
+        return count
+
+    async def flush(self) -> None:
+        """Return when all that was written is staged, durably: another process may go on by the id.
+
+        Raises as `write`.
+        """
+        self._verify_begun()
+        self._failure = None  # what failed is tried again
+        with self._fate.explained("write"):
+            await self._staging.send()
+
+    async def commit(self, *, wait: bool = True, timeout_ms: int = WAIT_MS) -> None:
+        """Decide that all that was written becomes visible, and return when it is. Repeated, it waits again.
+
+        wait: False returns when it is decided, durably; it then becomes visible whoever dies. timeout_ms: how long to
+        wait for that; after it TransactionPending. Raises TransactionAborted, TransactionNotFound, StreamSealed, and
+        DiskFull and LockHeld, which leave it open, to be tried again. It is a host that makes it visible: see `open`.
+        """
+        timeout_ms = int_of("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
+        self._verify_begun()
+        if not wait:
+            await self._decide()
+            return
+        with self._fate.watched() as wait_ended:
+            await self._decide()
+            await wait_ended(timeout_ms)
+
+    async def abort(self) -> None:
+        """Decide that nobody will ever see its events, durably. Repeated, it changes nothing.
+
+        Raises TransactionDecided (it is committed), TransactionNotFound, DiskFull, LockHeld.
+        """
+        self._verify_begun()
+        self._ready = False
+        with self._fate.explained("abort"):
+            await self._staging.drop(self._fate.abort)
+        self._settled = True
+
+    async def ping(self, *, lease_ms: int | None = None) -> PingResult:
+        """Extend its lease, from now, and be its owner; return whether that was possible.
+
+        lease_ms: a new lease, from now on; None: as long as before. Raises InvalidArgument, DiskFull, LockHeld.
+        """
+        if lease_ms is not None:  # too large is an answer
+            lease_ms = int_of("lease_ms", lease_ms, least=LEASE_MS_MIN, unit="ms")
+        self._verify_begun()
+        await self._staging.begin()
+        answer, txn = await self._fate.ping(lease_ms)
+        if answer is PingResult.OK and txn is not None:
+            self._staging.lease_ms = txn.lease_ms
+        else:
+            self._ready = False
+        return answer
+
+    async def status(self) -> TransactionDescription:
+        """Stage what was written, and return what the database knows. Raises TransactionNotFound."""
+        self._verify_begun()
+        try:
+            if self._fate.decided is None:
+                await self.flush()
+        except EventprocError:  # it is aborted, or the disk is full: what there is can still be said
+            if not self._staging.begun:
+                raise
+        self._ready = False
+        return await self._fate.look()
+
+    # --- deciding -------------------------------------------------------------------------------
+
+    async def _decide(self) -> None:
+        """Commit, unless that was done."""
+        if self._fate.decided is None or self._staging.waits:
+            self._failure, self._closing, self._ready = None, True, False  # what failed is tried again
+            try:
+                with self._fate.explained("commit"):
+                    await self._staging.send(self._fate.commit)
+            finally:
+                self._closing = False
+        else:
+            await anyio.lowlevel.checkpoint()
+        self._fate.verify_commit()
+        self._settled = True
+
+    async def _abort_at_the_end(self) -> None:
+        """Abort what nobody decided, within ABORT_WAIT_MS, whatever the block ended by."""
+        with anyio.move_on_after(ABORT_WAIT_MS / 1000, shield=True) as scope:
+            try:
+                await self.abort()
+            except (TransactionAborted, NotFound, StreamSealed):
+                pass  # there is nothing to be aborted
+            except EventprocError as error:
+                LOG.warning("%s was not aborted: %s", self._fate.name, error)
+        if scope.cancelled_caught:
+            LOG.warning(
+                "%s was not aborted within %s ms; its lease, or the end of this process, does it",
+                self._fate.name,
+                ABORT_WAIT_MS,
+            )
+
+    # --- writing --------------------------------------------------------------------------------
+
+    async def _get_ready(self) -> None:
+        """Return when events can be taken. Raises why they cannot."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        self._verify_begun()
+        self._fate.verify_open("write")
+        if self._closing or self._left:
+            raise Closed(what=self._fate.name)
+        with self._fate.explained("write"):
+            await self._staging.open()
+        self._ready = True
+
+    def _put(
+        self, payload: P, key: str | None, event_time: int | None, headers: Mapping[str, str] | None
+    ) -> bool:
+        data = self._encode(payload)
+        self._since_yield += len(data)
+        return self._staging.put(data, key, event_time, headers)
+
+    async def _make_room(self) -> None:
+        """Let full batches be staged; wait while too many are not."""
+        self._since_yield = 0
+        behind = self._tasks is not None
+        if self._tasks is not None and not self._draining:
+            self._draining = True
+            self._tasks.start_soon(self._drain)
+        await anyio.lowlevel.checkpoint()
+        with self._fate.explained("write"):
+            while self._staging.batches > (AHEAD_BATCHES if behind else 0):
+                await self._staging.send_one()
+
+    async def _drain(self) -> None:
+        """Stage full batches behind the writer's back."""
+        try:
+            with self._fate.explained("write"):
+                while self._staging.batches:
+                    await self._staging.send_one()
+        except EventprocError as error:
+            self._fail(error)
+        finally:
+            self._draining = False
+
+    def _fail(self, error: EventprocError) -> None:
+        self._failure, self._ready = error, False
+
+    # --- staying alive --------------------------------------------------------------------------
+
+    async def _attend(self) -> None:
+        """Put the transaction down when it turns out to be no short one; then ping while it is open."""
+        await anyio.sleep(UNSEEN_MS / 1000)
+        try:
+            await self._flush_again()
+            while (lease_ms := self._staging.lease_ms) is not None and self._fate.decided is None:
+                pause_ms = min(ping_interval_ms(lease_ms), lease_ms // PINGS_PER_LEASE_MIN)
+                await anyio.sleep(pause_ms / 1000)
+                await self._ping_again()
+        except EventprocError as error:
+            self._fail(error)
+
+    async def _flush_again(self) -> None:
+        try:
+            await self.flush()
+        except Retryable as error:
+            self._fail(error)
+
+    async def _ping_again(self) -> None:
+        """Ping. Raises TransactionAborted, TransactionDecided, TransactionNotFound when that is of no use any more."""
+        try:
+            answer = await self.ping()
+        except Retryable as error:
+            LOG.info("%s was not pinged: %s", self._fate.name, error)
+            return
+        if answer is PingResult.MAX_EXECUTION_TIME_EXCEEDED:
+            LOG.warning("%s is as old as it may get; it is aborted when its lease ends", self._fate.name)
+            await anyio.sleep_forever()
+        self._verify_answer(answer)
+
+    def _verify_answer(self, answer: PingResult) -> None:
+        if answer is PingResult.UNKNOWN:
+            raise self._fate.not_found()
+        self._fate.verify_open("write")
+
+    def _verify_begun(self) -> None:
+        if self._tasks is None and not self._staging.begun and not self._left:
+            state = "not begun; enter it with `async with`, or take `await stream.begin()`"
+            raise IllegalTransition(name=self._fate.name, event="this", state=state)

@@ -1,0 +1,155 @@
+"""What becomes of a transaction: deciding, waiting for the end, pings, and refusals that name it and say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Final, NoReturn
+
+from eventproc.store.database import Database, Subscription, Tx
+from eventproc.store.model.errors import IllegalTransition, NotFound
+from eventproc.store.model.transaction_errors import (
+    TransactionAborted,
+    TransactionDecided,
+    TransactionNotFound,
+    TransactionPending,
+)
+from eventproc.store.transactions import (
+    Endings,
+    PingResult,
+    Txn,
+    TxnState,
+    decide_abort,
+    decide_commit,
+    find_txn,
+    get_txn,
+    ping,
+    watch_txn,
+)
+from eventproc.streams.perform import PATIENCE_MS_MAX
+from eventproc.streams.txn_description import TransactionDescription, describe_txn
+
+LOOK_MS: Final = 20
+"""How long to wait for word of a commit before looking. One that this process makes is told without a look."""
+
+BY_OWNER: Final = "by its owner"
+"""Reason of an abort that somebody asked for."""
+
+_ABORT: Final = frozenset({TxnState.ABORTING, TxnState.ABORTED})
+
+
+class Fate:
+    """One transaction as its handle knows it. decided: as it was when it was seen to be open no more, else None."""
+
+    def __init__(self, db: Database, stream: str, stream_id: int, txn_id: str) -> None:
+        self.decided: Txn | None = None
+        self._db = db
+        self._stream = stream
+        self._stream_id = stream_id
+        self._txn_id = txn_id
+
+    @property
+    def name(self) -> str:
+        """The transaction, as a message names it."""
+        return f"{self._stream}: transaction {self._txn_id}"
+
+    def commit(self, tx: Tx) -> None:
+        """Decide to commit. Raises as `decide_commit`."""
+        self._note_later(tx, decide_commit(tx, self._stream_id, self._txn_id))
+
+    def abort(self, tx: Tx) -> None:
+        """Decide to abort. Raises as `decide_abort`."""
+        self._note_later(tx, decide_abort(tx, self._stream_id, self._txn_id, reason=BY_OWNER))
+
+    async def ping(self, lease_ms: int | None = None) -> tuple[PingResult, Txn | None]:
+        """Ping; return the answer, and the transaction as it is then."""
+
+        def renew(tx: Tx) -> tuple[PingResult, Txn | None]:
+            answer = ping(tx, self._stream_id, self._txn_id, instance=self._db.instance_id, lease_ms=lease_ms)
+            return answer, find_txn(tx, self._stream_id, self._txn_id)
+
+        answer, txn = await self._db.write(renew)
+        if txn is not None:
+            self._note(txn)
+        return answer, txn
+
+    async def look(self) -> TransactionDescription:
+        """Return what the database knows. Raises TransactionNotFound."""
+
+        def look(tx: Tx) -> tuple[Txn, TransactionDescription]:
+            txn = get_txn(tx, self._stream_id, self._txn_id)
+            return txn, describe_txn(tx, txn, self._db.path)
+
+        with self.explained("status"):
+            txn, described = await self._db.read(look)
+        self._note(txn)
+        return described
+
+    @contextmanager
+    def watched(self) -> Iterator[Callable[[int], Awaitable[None]]]:
+        """Give what waits until the transaction, once it is decided in the block, is visible."""
+        endings, watch = self._db.shared.get(Endings), watch_txn(self._stream_id, self._txn_id)
+        with endings.expecting(self._txn_id), self._db.subscribe([watch]) as changes:
+            yield partial(self._wait_ended, endings, changes)
+
+    async def _wait_ended(self, endings: Endings, changes: Subscription, timeout_ms: int) -> None:
+        deadline_ms, pause_ms = self._db.clock.monotonic_ms() + timeout_ms, LOOK_MS
+        # The first change is our own decision. It may hide one that another process made, hence a look soon after.
+        await changes.wait(0)
+        ended = endings.find(self._txn_id) or self.decided
+        while ended is None or not ended.state.is_final:
+            left_ms = max(deadline_ms - self._db.clock.monotonic_ms(), 0)
+            await changes.wait(min(left_ms, pause_ms))
+            pause_ms = PATIENCE_MS_MAX
+            if (ended := endings.find(self._txn_id)) is None:
+                with self.explained("commit"):
+                    ended = await self._db.read(lambda tx: get_txn(tx, self._stream_id, self._txn_id))
+            if not left_ms and not ended.state.is_final:
+                raise TransactionPending(stream=self._stream, txn=self._txn_id, waited_ms=timeout_ms)
+        self.decided = ended
+
+    def refuse(self, event: str) -> NoReturn:
+        """Raise why `event` is not possible any more."""
+        assert self.decided is not None, "an open transaction refuses nothing"
+        if self.decided.state in _ABORT:
+            reason = self.decided.reason or ""
+            raise TransactionAborted(stream=self._stream, txn=self._txn_id, reason=reason)
+        state = self.decided.state.value
+        raise TransactionDecided(stream=self._stream, txn=self._txn_id, state=state, event=event)
+
+    def verify_open(self, event: str) -> None:
+        """Raise why `event` is not possible, as far as is known here."""
+        if self.decided is not None:
+            self.refuse(event)
+
+    def verify_commit(self) -> None:
+        """Raise TransactionAborted unless it is decided to commit."""
+        if self.decided is None or self.decided.state in _ABORT:
+            self.refuse("commit")
+
+    @contextmanager
+    def explained(self, event: str) -> Iterator[None]:
+        """Let refusals of the store name the transaction, and what to do."""
+        try:
+            yield
+        except NotFound as error:
+            if error.kind != "transaction":
+                raise
+            raise self.not_found() from None
+        except IllegalTransition as error:
+            raise TransactionDecided(
+                stream=self._stream, txn=self._txn_id, state=error.state, event=event
+            ) from None
+
+    def not_found(self) -> TransactionNotFound:
+        """Return the error of a transaction that nobody knows."""
+        return TransactionNotFound(kind="transaction", name=self._txn_id, stream=self._stream)
+
+    def _note_later(self, tx: Tx, txn: Txn) -> None:
+        # As an effect: it is known, too, when whoever asked for it was cancelled.
+        tx.after(partial(self._note, txn))
+
+    def _note(self, txn: Txn) -> None:
+        if txn.state is not TxnState.OPEN:
+            self.decided = txn

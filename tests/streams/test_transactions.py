@@ -1,0 +1,235 @@
+"""A transaction as its owner uses it: visible whole or not at all, in whatever way it ends."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import anyio
+import attrs
+import pytest
+
+from eventproc import PingResult, TxnState
+from eventproc.runtime import Eventproc
+from eventproc.store.model.errors import DiskFull, InvalidArgument
+from eventproc.streams import NewEvent, Stream
+from eventproc.streams.staging import STAGE_BYTES
+from eventproc.streams.transaction import LEASE_MS, UNSEEN_MS
+from eventproc.testing import disk_full
+from tests.streams.transactions import fail_in, payloads, run_in
+
+BIG = b"x" * 200_000
+
+
+async def test_what_is_written_becomes_visible_when_the_block_is_left(stream: Stream) -> None:
+    async with stream.transaction() as txn:
+        await txn.write(b"1", key="k")
+        await txn.write(b"2", key="k", event_time=5, headers={"a": "b"})
+        assert await txn.write_many([(b"3", "k"), NewEvent(b"4", "k")]) == 2
+        await txn.flush()
+        assert await payloads(stream) == []
+        assert not txn.landed
+    async with stream.reader() as reader:
+        events = [event async for event in reader.until(await stream.tail())]
+    assert [event.payload for event in events] == [b"1", b"2", b"3", b"4"]
+    assert (events[1].event_time, dict(events[1].headers)) == (5, {"a": "b"})
+    (landed,) = txn.landed
+    assert (landed.segment, landed.offset, landed.number, landed.count) == (
+        *(events[0].segment, events[0].offset, events[0].number),
+        4,
+    )
+
+
+async def test_a_transaction_takes_values_of_a_type(stream: Stream) -> None:
+    @attrs.frozen
+    class Order:
+        item: str
+
+    async with stream.transaction(Order) as txn:
+        await txn.write(Order("pear"), key="k")
+    begun = await stream.begin(Order)
+    await begun.write(Order("plum"), key="k")
+    await begun.flush()
+    async with stream.transaction_of(begun.id, Order) as same:
+        await same.write(Order("fig"), key="k")
+        with pytest.raises(InvalidArgument, match="takes Order"):
+            await same.write(b"bytes")  # type: ignore[arg-type]
+    async with stream.reader(kind=Order) as reader:
+        found = [event.payload.item async for event in reader.until(await stream.tail())]
+    assert found == ["pear", "plum", "fig"]
+
+
+async def test_an_exception_aborts_and_is_raised_as_it_is(stream: Stream) -> None:
+    txn = stream.transaction()
+    with pytest.raises(ZeroDivisionError):
+        await fail_in(txn, partial(txn.write, b"1"))
+    ended = await txn.status()
+    assert ended.state in (TxnState.ABORTING, TxnState.ABORTED)
+    assert ended.reason == "by its owner"
+    assert await payloads(stream) == []
+
+
+async def test_a_cancellation_aborts_and_nobody_goes_on_as_if_it_were_committed(stream: Stream) -> None:
+    went_on = False
+    txn = stream.transaction()
+    with anyio.CancelScope() as scope:
+        async with txn:
+            await txn.write(b"1")
+            await txn.flush()
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+        went_on = True
+    assert not went_on
+    assert (await txn.status()).reason == "by its owner"
+    assert await payloads(stream) == []
+
+
+async def test_a_commit_that_is_cancelled_while_it_waits_is_decided(stream: Stream) -> None:
+    txn = stream.transaction()
+    with anyio.CancelScope() as scope:
+        async with txn:
+            await txn.write(b"1")
+            await txn.commit(wait=False)
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+    await txn.commit()
+    assert await payloads(stream) == [b"1"]
+
+
+async def test_a_block_that_decided_itself_is_left_as_it_is(stream: Stream) -> None:
+    async with stream.transaction() as txn:
+        await txn.write(b"1")
+        await txn.abort()
+    assert await payloads(stream) == []
+    async with stream.transaction() as txn:
+        await txn.write(b"2", key="k")
+        await txn.commit()
+        assert await payloads(stream) == [b"2"]
+    txn = stream.transaction()
+    with pytest.raises(ZeroDivisionError):
+        await fail_in(txn, partial(txn.write, b"3", key="k"), txn.commit)
+    assert await payloads(stream) == [b"2", b"3"]
+
+
+async def test_a_transaction_without_events_commits(stream: Stream) -> None:
+    async with stream.transaction() as txn:
+        pass
+    assert (await txn.status()).state is TxnState.COMMITTED
+    assert txn.landed == ()
+
+
+async def test_another_process_goes_on_with_a_transaction_by_its_id(stream: Stream) -> None:
+    begun = await stream.begin(lease_ms=60_000)
+    await begun.write(b"1", key="k")
+    await begun.flush()
+    other = stream.transaction_of(begun.id)
+    assert await other.ping() is PingResult.OK
+    await other.write(b"2", key="k")
+    await other.commit()
+    assert await payloads(stream) == [b"1", b"2"]
+    assert await begun.ping() is PingResult.COMMITTED
+    await begun.commit()  # it is: there is nothing more to do
+    assert begun.landed == other.landed
+
+
+async def test_what_is_open_is_listed_with_its_age_owner_size_and_lease(stream: Stream) -> None:
+    async with stream.transaction() as txn:
+        await txn.write(b"12345")
+        (listed,) = await stream.transactions()
+        assert (listed.id, listed.stream, listed.state) == (txn.id, "s/t", TxnState.OPEN)
+        assert (listed.lease_ms, listed.owner, listed.owner_alive) == (LEASE_MS, None, True)
+        assert listed.age_ms >= 0
+        status = await txn.status()
+        assert (status.events, status.size_bytes) == (1, 13)
+        assert status.lease_left_ms is not None and 0 < status.lease_left_ms <= LEASE_MS
+    assert [each.id for each in await stream.transactions()] == []
+    (ended,) = await stream.transactions(finished=True)
+    assert (ended.id, ended.state, ended.landed) == (txn.id, TxnState.COMMITTED, txn.landed)
+
+
+async def test_a_block_that_takes_long_is_seen_by_others(ep: Eventproc, stream: Stream) -> None:
+    async with stream.transaction() as txn:
+        await txn.write(b"1")
+        count = "SELECT count(*) FROM staged WHERE txn = ?"
+        assert await ep.db.read(lambda tx: tx.execute(count, (txn.id,)).fetchone()) == (0,)
+        await anyio.sleep(2 * UNSEEN_MS / 1000)
+        assert await ep.db.read(lambda tx: tx.execute(count, (txn.id,)).fetchone()) == (1,)
+
+
+async def test_a_block_keeps_its_lease_however_long_it_takes(anyio_backend_name: str, stream: Stream) -> None:
+    if anyio_backend_name == "asyncio":  # in real time that would be half a minute
+        return
+    async with stream.transaction(lease_ms=1_000) as short, stream.transaction(lease_ms=None) as endless:
+        await short.write(b"1")
+        await anyio.sleep(30)
+        assert (await short.status()).state is TxnState.OPEN
+        left = await endless.status()
+        assert (left.state, left.lease_ms, left.lease_left_ms) == (TxnState.OPEN, None, None)
+
+
+async def test_order_of_a_key_holds_across_scales_between_what_is_staged(stream: Stream) -> None:
+    async with stream.transaction() as txn:
+        for number in range(60):
+            await txn.write(b"%d" % number, key="k")
+            if number % 20 == 10:
+                await txn.flush()
+                segments = await stream.segments()
+                await stream.split(segments[0].id)
+                await stream.merge(*[each.id for each in (await stream.segments())[-2:]])
+    assert await payloads(stream) == [b"%d" % number for number in range(60)]
+
+
+async def test_large_transactions_go_in_batches_while_they_are_written(ep: Eventproc, stream: Stream) -> None:
+    async with stream.transaction() as txn:
+        assert await txn.write_many((BIG, f"k{number}") for number in range(100)) == 100
+        for _ in range(100):
+            await txn.write(BIG, key="k")
+    found = await payloads(stream)
+    assert len(found) == 200
+    assert set(found) == {BIG}
+
+
+async def test_begun_without_a_block_it_stages_by_itself(ep: Eventproc, stream: Stream) -> None:
+    txn = await stream.begin()
+    for number in range(30):
+        await txn.write(BIG + b"%d" % number, key="k")
+    staged = "SELECT sum(length), max(length) FROM staged"
+    size_bytes, largest = await ep.db.read(lambda tx: tx.execute(staged).fetchone())
+    assert size_bytes > 25 * len(BIG)
+    assert largest <= STAGE_BYTES
+    await txn.commit()
+    assert [payload[len(BIG) :] for payload in await payloads(stream)] == [
+        b"%d" % number for number in range(30)
+    ]
+
+
+async def test_a_full_disk_refuses_a_write_and_loses_nothing_that_was_taken(
+    ep: Eventproc, stream: Stream
+) -> None:
+    async with stream.transaction() as txn:
+        taken = 0
+
+        async def fill() -> None:
+            nonlocal taken
+            for _ in range(100):
+                await txn.write(BIG, key="k")
+                taken += 1
+
+        async with disk_full(ep.db):
+            with pytest.raises(DiskFull):
+                await fill()
+            with pytest.raises(DiskFull):
+                await txn.commit()
+        assert 0 < taken < 100
+        await txn.write(b"last", key="k")
+    assert [len(payload) for payload in await payloads(stream)] == [len(BIG)] * taken + [4]
+
+
+async def test_a_full_disk_at_the_end_of_a_block_is_told_and_nothing_is_visible(
+    ep: Eventproc, stream: Stream
+) -> None:
+    txn = stream.transaction()
+    async with disk_full(ep.db):
+        with pytest.raises(DiskFull):
+            await run_in(txn, partial(txn.write, BIG, key="k"))
+    assert await payloads(stream) == []
+    assert txn.landed == ()
