@@ -1,0 +1,245 @@
+"""Transactions of one stream, lived through from a seed: clients, timers, scales, a seal and deaths, all at once.
+
+The twin is a list per transaction: what its client staged, and what was decided as far as the client knows. At the end
+the stream holds, for each key, exactly the events of the committed transactions, in the order of their decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from random import Random
+
+import anyio
+import attrs
+
+import eventproc
+from eventproc.cluster import run_host
+from eventproc.runtime import Eventproc
+from eventproc.store.catalog import current_epoch, get_stream
+from eventproc.store.clock import new_id
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import (
+    InProgress,
+    InvalidArgument,
+    NotFound,
+    Rejected,
+    ScaleRefused,
+    StreamSealed,
+)
+from eventproc.store.model.states import StreamState
+from eventproc.store.model.transaction_errors import TransactionAborted
+from eventproc.store.model.transactions import PingResult, TxnState
+from eventproc.store.transactions import Txn, find_txn, watch_txn
+from eventproc.streams import Stream
+from eventproc.testing import Deaths, VirtualClock, check, run_until_death
+from tests.transactions.hosting import Written, by_key, events_of, write
+from tests.transactions.rooms import NAME, Room
+
+CLIENTS = 4
+KEYS = [*(f"k{number}" for number in range(6)), None]
+
+
+@attrs.define(eq=False)
+class Twin:
+    """A transaction as its client knows it. decided: what was acknowledged, "commit" or "abort"."""
+
+    id: str
+    began: bool = False
+    events: list[Written] = attrs.field(factory=list)
+    pending: list[Written] = attrs.field(factory=list)
+    stagings: int = 0
+    tried: set[str] = attrs.field(factory=set)
+    decided: str | None = None
+
+
+class Simulation:
+    """State that outlives deaths: what clients remember, and the database."""
+
+    def __init__(self, seed: int, *, deaths: int, transactions: int = 12) -> None:
+        self.random = Random(seed)
+        self.deaths = deaths
+        self.left = transactions
+        self.twins: list[Twin] = []
+        self.looked = 0
+        self.seal_early = self.random.random() < 0.3
+
+    async def run(self) -> None:
+        faults = Deaths()
+        clock = VirtualClock(self.random.randrange(2**32))
+        async with eventproc.open_memory(host=False, clock=clock, faults=faults) as ep:
+            while True:
+                if self.deaths > 0:
+                    plan = self.random.choice([faults.die_before_commit, faults.die_after_commit])
+                    plan(self.random.randint(1, 60))
+                died = await run_until_death(partial(self._live, ep))
+                faults.heal()
+                await check(ep.db)
+                if not died:
+                    break
+                self.deaths -= 1
+            await self._compare(ep)
+
+    async def _live(self, ep: Eventproc) -> None:
+        async with anyio.create_task_group() as background:
+            background.start_soon(run_host, ep.db)
+            await ep.create_scope("s")
+            stream = await self._stream(ep)
+            room = Room(ep.db, await ep.db.read(lambda tx: get_stream(tx, NAME).value))
+            for request in await ep.requests():  # of the life before
+                await ep.wait_request(request.id)
+            if (await stream.describe()).state is StreamState.ACTIVE:
+                background.start_soon(self._look, room)
+                async with anyio.create_task_group() as actors:
+                    for _ in range(CLIENTS):
+                        actors.start_soon(self._client, room)
+                    for twin in self.twins:
+                        actors.start_soon(self._resume, room, twin)
+                    actors.start_soon(self._scale, stream)
+                    if self.seal_early:
+                        actors.start_soon(self._seal_early, stream)
+                await stream.seal()
+            for twin in self.twins:
+                await self._ended(room, twin)
+            background.cancel_scope.cancel()
+
+    async def _stream(self, ep: Eventproc) -> Stream:
+        try:
+            return await ep.stream(NAME)
+        except NotFound:
+            return await ep.create_stream(NAME)
+
+    async def _client(self, room: Room) -> None:
+        while self.left > 0:
+            self.left -= 1
+            twin = Twin(new_id(room.db.clock))
+            self.twins.append(twin)
+            lease_ms = self.random.choice([None, 1_000, 3_000, 60_000])
+            try:
+                await room.begin(txn_id=twin.id, lease_ms=lease_ms)
+            except StreamSealed:
+                return
+            twin.began = True
+            await self._use(room, twin)
+
+    async def _use(self, room: Room, twin: Twin) -> None:
+        """Stage, ping and decide, or leave it to its lease, until it is over."""
+        try:
+            for _ in range(self.random.randint(0, 8)):
+                await self._stage(room, twin)
+                if self.random.random() < 0.3:
+                    await anyio.sleep(self.random.random() * 1.5)
+                if self.random.random() < 0.3 and await room.ping(twin.id) is not PingResult.OK:
+                    raise Rejected
+            fate = self.random.choice(["commit", "commit", "commit", "abort", "leave"])
+            for _ in range(self.random.randint(1, 2)):
+                if fate != "leave":
+                    twin.tried.add(fate)
+                    await (room.commit if fate == "commit" else room.abort)(twin.id)
+                    twin.decided = fate
+        except Rejected:  # its lease ended, or its stream was sealed
+            assert twin.decided is None
+            assert (await room.get(twin.id)).state in (TxnState.ABORTING, TxnState.ABORTED)
+
+    async def _stage(self, room: Room, twin: Twin) -> None:
+        if not twin.pending:
+            count, width = self.random.randint(1, 6), self.random.choice([0, 0, 40, 700])
+            number = len(twin.events)
+            twin.pending = [
+                (b"%s %d %s" % (twin.id.encode(), number + index, b"." * width), self.random.choice(KEYS))
+                for index in range(count)
+            ]
+            twin.stagings += 1
+        await write(room, twin.id, twin.pending, identity=twin.stagings)
+        twin.events += twin.pending
+        twin.pending = []
+
+    async def _resume(self, room: Room, twin: Twin) -> None:
+        """Go on after a death: repeat what was under way, which is not done twice, and decide."""
+        found = await room.db.read(partial(find_txn, stream_id=room.stream.stream_id, txn_id=twin.id))
+        if found is None:
+            assert not twin.began, "what began is known for a day"
+            return
+        twin.began = True
+        if found.state is TxnState.OPEN and self.random.random() < 0.8:
+            try:
+                if twin.pending:
+                    await self._stage(room, twin)
+            except TransactionAborted:
+                return
+            await self._use(room, twin)
+
+    async def _scale(self, stream: Stream) -> None:
+        for _ in range(self.random.randint(1, 8)):
+            await anyio.sleep(self.random.random() / 2)
+            try:
+                ids = [segment.id for segment in await stream.segments()]
+                if self.random.random() < 0.6 or len(ids) == 1:
+                    await stream.split(self.random.choice(ids), self.random.randint(2, 3))
+                else:
+                    first = self.random.randrange(len(ids) - 1)
+                    await stream.merge(*ids[first : first + 2])
+            except (ScaleRefused, NotFound, InvalidArgument, InProgress, StreamSealed):
+                pass  # refused, and nothing happened
+
+    async def _seal_early(self, stream: Stream) -> None:
+        await anyio.sleep(self.random.random() * 3)
+        await stream.seal()
+
+    async def _look(self, room: Room) -> None:
+        """Look at moments of the stream: each transaction is there whole, or not at all."""
+        while True:
+            await room.db.read(partial(self._verify_moment, stream_id=room.stream.stream_id, room=room))
+            self.looked += 1
+            await anyio.sleep(self.random.random() / 4)
+
+    def _verify_moment(self, tx: Tx, stream_id: int, room: Room) -> None:
+        for twin in self.twins:
+            found = find_txn(tx, stream_id, twin.id)
+            if found is not None:
+                rows = tx.execute("SELECT count(*) FROM staged WHERE txn = ?", (twin.id,)).fetchone()
+                assert not (found.state is TxnState.COMMITTED and rows[0]), "committed, and staged"
+                assert bool(found.landed) == (found.state is TxnState.COMMITTED and found.events > 0)
+        stream = get_stream(tx, NAME).value
+        committed = tx.execute(
+            "SELECT coalesce(sum(events), 0) FROM txn WHERE stream_id = ? AND state = 'committed'",
+            (stream_id,),
+        ).fetchone()[0]
+        visible = tx.execute(
+            "SELECT coalesce(sum(count), 0) FROM extent WHERE stream_id = ?", (stream_id,)
+        ).fetchone()[0]
+        assert visible == committed, f"{visible} events are visible in {current_epoch(tx, stream).number}"
+
+    async def _ended(self, room: Room, twin: Twin) -> Txn | None:
+        """Wait until the transaction is over; the stream is sealed, so it will be."""
+        stream_id = room.stream.stream_id
+        with room.db.subscribe([watch_txn(stream_id, twin.id)]) as changes:
+            while True:
+                found = await room.db.read(partial(find_txn, stream_id=stream_id, txn_id=twin.id))
+                if found is None or found.state.is_final:
+                    return found
+                await changes.wait()
+
+    async def _compare(self, ep: Eventproc) -> None:
+        room = Room(ep.db, await ep.db.read(lambda tx: get_stream(tx, NAME).value))
+        committed: list[tuple[int, Sequence[Written]]] = []
+        for twin in self.twins:
+            found = await self._ended(room, twin)
+            assert found is not None or not twin.began, "what began is known for a day"
+            if found is None:
+                continue
+            assert twin.decided is None or twin.decided == (
+                "commit" if found.state is TxnState.COMMITTED else "abort"
+            )
+            if found.state is TxnState.COMMITTED:
+                assert "commit" in twin.tried, "nobody decided that"
+                assert found.position is not None
+                assert found.events in (len(twin.events), len(twin.events) + len(twin.pending))
+                committed.append((found.position, [*twin.events, *twin.pending][: found.events]))
+        wanted: dict[str | None, list[bytes]] = {}
+        for _, events in sorted(committed, key=lambda each: each[0]):
+            for payload, key in events:
+                wanted.setdefault(key, []).append(payload)
+        seen = by_key(await events_of(room))
+        assert sorted(seen.pop(None, [])) == sorted(wanted.pop(None, []))
+        assert seen == wanted

@@ -1,0 +1,40 @@
+"""Transactions across random scales, timeouts, a seal and deaths keep every promise."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from eventproc.testing import run_seeded
+from tests.transactions.simulation import Simulation
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let rounds be short and packing begin early."""
+    monkeypatch.setattr("eventproc.store.transactions.landing.ROUND_TRANSACTIONS", 3)
+    monkeypatch.setattr("eventproc.store.transactions.landing.PREPARED_ROWS", 8)
+    monkeypatch.setattr("eventproc.store.transactions.preparing.PREPARE_ROWS", 6)
+
+
+@pytest.mark.hunt(seeds=10)
+def test_transactions_keep_their_promises_in_any_interleaving(seed: int) -> None:
+    run_seeded(Simulation(seed, deaths=0).run, seed=seed)
+
+
+@pytest.mark.hunt(seeds=25)
+def test_transactions_keep_their_promises_through_deaths_at_commits(seed: int) -> None:
+    run_seeded(Simulation(seed, deaths=4).run, seed=seed)
+
+
+@pytest.mark.hunt(seeds=3)
+def test_transactions_keep_their_promises_on_asyncio(seed: int) -> None:
+    anyio.run(Simulation(seed, deaths=seed % 3, transactions=8).run)
+
+
+def test_the_same_seed_gives_the_same_life() -> None:
+    lives = [Simulation(5, deaths=2) for _ in range(2)]
+    for life in lives:
+        run_seeded(life.run, seed=5)
+    assert [twin.events for twin in lives[0].twins] == [twin.events for twin in lives[1].twins]
+    assert lives[0].looked == lives[1].looked > 0
