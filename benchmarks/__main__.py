@@ -84,7 +84,10 @@ def _number(value: float) -> str:
 
 def _bar(result: Result) -> str:
     bar = result.case.bar_of(result.of)
-    return "none" if bar is None else f"{result.case.kind.value} {bar:g}"
+    if bar is None:
+        return "none"
+    besides = f", ours >= {result.case.value_min:,g}" if result.case.value_min else ""
+    return f"{result.case.kind.value} {bar:g}{besides}"
 
 
 if __name__ == "__main__":

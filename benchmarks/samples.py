@@ -58,6 +58,11 @@ class Stopwatch:
         seconds = time.perf_counter() - self._wall
         return Sample(value=count / seconds, cpu_us=self._cpu_us(count), rss_mb=peak_rss_mb())
 
+    def mean_ms(self, count: int) -> Sample:
+        """Return the mean duration in ms, of `count` operations done one after the other since the start."""
+        seconds = time.perf_counter() - self._wall
+        return Sample(value=1000 * seconds / count, cpu_us=self._cpu_us(count), rss_mb=peak_rss_mb())
+
     def load(self) -> Sample:
         """Return the percentage of one core in use since the start; cpu_us is then per second."""
         seconds = time.perf_counter() - self._wall

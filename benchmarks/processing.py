@@ -1,0 +1,206 @@
+"""Event processors beside a plain asyncio keyed queue, and exactly once beside at least once.
+
+The queue holds what it is given in memory and forgets it: no reading, no progress, no failures, no other process.
+Both sides get their events before the clock starts, which it does at the first call of the handler. Ours ends when
+all progress is durable and the processor has left; the queue when its last handler returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+import anyio
+
+import eventproc
+from benchmarks.samples import CALLERS_COUNT, KEYS_COUNT, Sample, Stopwatch, Task, keys, payloads
+
+HANDLER_MS: Final = 1
+"""How long a call takes where the measurement is about waiting."""
+
+SEGMENTS_COUNT: Final = 4
+"""Segments of the stream, so that progress is kept in several."""
+
+
+ITEMS_A_TURN: Final = 500
+"""Items put into the plain queue between two scheduling points."""
+
+
+class _Item(NamedTuple):
+    """What goes through the plain queue."""
+
+    key: str
+    payload: bytes
+
+
+class _Job:
+    """A handler, the clock that its first call starts, and who waits for its last."""
+
+    def __init__(self, count: int, pause_ms: int) -> None:
+        self.watch: Stopwatch | None = None
+        self.done = anyio.Event()
+        self._left = count
+        self._pause_s = pause_ms / 1000
+
+    async def call(self, _: object) -> None:
+        """Do nothing."""
+        self._note()
+
+    async def wait(self, _: object) -> None:
+        """Take HANDLER_MS."""
+        if self.watch is None:
+            self.watch = Stopwatch()
+        await asyncio.sleep(self._pause_s)
+        self._note()
+
+    def _note(self) -> None:
+        if self.watch is None:
+            self.watch = Stopwatch()
+        self._left -= 1
+        if not self._left:
+            self.done.set()
+
+    def rate(self, count: int) -> Sample:
+        """Return the rate since the first call."""
+        assert self.watch is not None, "nothing was called"
+        return self.watch.rate(count)
+
+
+async def processor_waiting(task: Task) -> Sample:
+    """Process in the order of keys, 100 calls in flight, each of which waits."""
+    job = _Job(task.count, HANDLER_MS)
+    return await _process(task, job, job.wait)
+
+
+async def queue_waiting(task: Task) -> Sample:
+    """The same through the plain queue."""
+    job = _Job(task.count, HANDLER_MS)
+    return await _through_queue(task, job, job.wait)
+
+
+async def processor(task: Task) -> Sample:
+    """Process in the order of keys with a handler that does nothing."""
+    job = _Job(task.count, 0)
+    return await _process(task, job, job.call)
+
+
+async def queue(task: Task) -> Sample:
+    """The same through the plain queue."""
+    job = _Job(task.count, 0)
+    return await _through_queue(task, job, job.call)
+
+
+async def exactly_once(task: Task) -> Sample:
+    """Process in the order of keys, one event emitted for each, exactly once."""
+    return await _emit(task, exactly_once=True)
+
+
+async def at_least_once(task: Task) -> Sample:
+    """The same, at least once."""
+    return await _emit(task, exactly_once=False)
+
+
+async def exactly_once_latency(task: Task) -> Sample:
+    """Write one event after the other, each when what was emitted for the one before it was read; exactly once."""
+    return await _answer(task, exactly_once=True)
+
+
+async def at_least_once_latency(task: Task) -> Sample:
+    """The same, at least once."""
+    return await _answer(task, exactly_once=False)
+
+
+async def _process(task: Task, job: _Job, handler: Callable[[object], Awaitable[None]]) -> Sample:
+    app = eventproc.App()
+    app.add(handler, "bench/in", name="bench", order="key", concurrency=CALLERS_COUNT)
+    async with eventproc.open(task.directory, durability=task.durability) as ep:
+        await _fill(ep, task.count)
+        async with ep.run(app):
+            await job.done.wait()
+        return job.rate(task.count)
+
+
+async def _emit(task: Task, *, exactly_once: bool) -> Sample:
+    job = _Job(task.count, 0)
+
+    async def emit(event: eventproc.Event, context: eventproc.Context) -> None:
+        context.emit("bench/out", event.payload, key=event.key)
+        await job.call(event)
+
+    app = eventproc.App()
+    app.add(emit, "bench/in", order="key", concurrency=CALLERS_COUNT, exactly_once=exactly_once)
+    async with eventproc.open(task.directory, durability=task.durability) as ep:
+        await _fill(ep, task.count)
+        async with ep.run(app):
+            await job.done.wait()
+        return job.rate(task.count)
+
+
+async def _answer(task: Task, *, exactly_once: bool) -> Sample:
+    async def emit(event: eventproc.Event, context: eventproc.Context) -> None:
+        context.emit("bench/out", event.payload, key=event.key)
+
+    app = eventproc.App()
+    app.add(emit, "bench/in", order="key", concurrency=CALLERS_COUNT, exactly_once=exactly_once)
+    async with eventproc.open(task.directory, durability=task.durability) as ep:
+        await _fill(ep, 0)
+        source, answers = await ep.stream("bench/in"), await ep.stream("bench/out")
+        async with ep.run(app), source.writer() as writer, answers.reader() as reader:
+            await writer.write(b"warm")
+            events = aiter(reader)
+            await anext(events)
+            watch = Stopwatch()
+            for _ in range(task.count):
+                await writer.write(b"question")
+                await anext(events)
+            sample = watch.mean_ms(task.count)
+            await events.aclose()
+    return sample
+
+
+async def _fill(ep: eventproc.Eventproc, count: int) -> None:
+    await ep.create_scope("bench")
+    stream = await ep.create_stream("bench/in", scaling=eventproc.ScalingPolicy.fixed(SEGMENTS_COUNT))
+    await ep.create_stream("bench/out", scaling=eventproc.ScalingPolicy.fixed(SEGMENTS_COUNT))
+    pairs = list(zip(payloads(), keys(), strict=True))
+    async with stream.writer() as writer:
+        for number in range(count):
+            payload, key = pairs[number % KEYS_COUNT]
+            await writer.post(payload, key=key)
+    _settle_memory()
+
+
+async def _through_queue(task: Task, job: _Job, handler: Callable[[object], Awaitable[None]]) -> Sample:
+    """A queue and a task for each key, a semaphore for all: what one writes who needs order by key and no more."""
+    queues: dict[str, asyncio.Queue[_Item]] = {}
+    limit = asyncio.Semaphore(CALLERS_COUNT)
+    pairs = list(zip(payloads(), keys(), strict=True))
+
+    async def consume(waiting: asyncio.Queue[_Item]) -> None:
+        while True:
+            item = await waiting.get()
+            async with limit:
+                await handler(item)
+
+    _settle_memory()
+    async with anyio.create_task_group() as tasks:
+        for number in range(task.count):
+            payload, key = pairs[number % KEYS_COUNT]
+            waiting = queues.get(key)
+            if waiting is None:
+                waiting = queues[key] = asyncio.Queue()
+                tasks.start_soon(consume, waiting)
+            waiting.put_nowait(_Item(key, payload))
+            if not number % ITEMS_A_TURN:
+                await asyncio.sleep(0)  # else all would wait before the first was handled
+        await job.done.wait()
+        tasks.cancel_scope.cancel()
+    return job.rate(task.count)
+
+
+def _settle_memory() -> None:
+    """Let the garbage collector forget what was made until now, so that the clock sees what processing makes."""
+    gc.collect()
+    gc.freeze()
