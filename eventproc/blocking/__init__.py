@@ -13,6 +13,7 @@ from eventproc.blocking.reader import BlockingReader
 from eventproc.blocking.running import BlockingRunning
 from eventproc.blocking.stream import BlockingStream
 from eventproc.blocking.system import BlockingEventproc, open_blocking
+from eventproc.blocking.transaction import BlockingTransaction
 from eventproc.blocking.writer import BlockingWriter
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "BlockingReaderGroup",
     "BlockingRunning",
     "BlockingStream",
+    "BlockingTransaction",
     "BlockingWriter",
     "open_blocking",
 ]

@@ -8,15 +8,17 @@ from typing import TypeVar, overload
 
 from eventproc.blocking.loop import Loop
 from eventproc.blocking.reader import BlockingReader
+from eventproc.blocking.transaction import BlockingTransaction
 from eventproc.blocking.writer import BlockingWriter
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import ScalingPolicy
-from eventproc.streams import SegmentDescription, Stream, StreamDescription
+from eventproc.streams import SegmentDescription, Stream, StreamDescription, TransactionDescription
 from eventproc.streams.codec import codec_for
 from eventproc.streams.perform import WAIT_MS
 from eventproc.streams.stream import RangeName, SegmentName, Start
+from eventproc.streams.transaction import LEASE_MS
 
 P = TypeVar("P")
 
@@ -65,6 +67,48 @@ class BlockingStream:
         if kind is None:
             return BlockingReader[bytes](self._loop, self._stream.reader(start, segments=segments))
         return BlockingReader[P](self._loop, self._stream.reader(start, kind=kind, segments=segments))
+
+    @overload
+    def transaction(self, *, lease_ms: int | None = LEASE_MS) -> BlockingTransaction[bytes]: ...
+    @overload
+    def transaction(self, kind: type[P], *, lease_ms: int | None = LEASE_MS) -> BlockingTransaction[P]: ...
+    def transaction(
+        self, kind: type[P] | None = None, *, lease_ms: int | None = LEASE_MS
+    ) -> BlockingTransaction[P] | BlockingTransaction[bytes]:
+        """Return a new transaction, to be used in `with`. See `Stream.transaction`."""
+        txn = self._stream.transaction(lease_ms=lease_ms)
+        if kind is None:
+            return BlockingTransaction(self._loop, txn, codec_for(bytes))
+        return BlockingTransaction(self._loop, txn, codec_for(kind))
+
+    @overload
+    def begin(self, *, lease_ms: int | None = LEASE_MS) -> BlockingTransaction[bytes]: ...
+    @overload
+    def begin(self, kind: type[P], *, lease_ms: int | None = LEASE_MS) -> BlockingTransaction[P]: ...
+    def begin(
+        self, kind: type[P] | None = None, *, lease_ms: int | None = LEASE_MS
+    ) -> BlockingTransaction[P] | BlockingTransaction[bytes]:
+        """Begin a transaction without a block. See `Stream.begin`."""
+        if kind is None:
+            return self.transaction(lease_ms=lease_ms).begin()
+        return self.transaction(kind, lease_ms=lease_ms).begin()
+
+    @overload
+    def transaction_of(self, txn_id: str) -> BlockingTransaction[bytes]: ...
+    @overload
+    def transaction_of(self, txn_id: str, kind: type[P]) -> BlockingTransaction[P]: ...
+    def transaction_of(
+        self, txn_id: str, kind: type[P] | None = None
+    ) -> BlockingTransaction[P] | BlockingTransaction[bytes]:
+        """Return the transaction of that id, whoever began it. See `Stream.transaction_of`."""
+        txn = self._stream.transaction_of(txn_id)
+        if kind is None:
+            return BlockingTransaction(self._loop, txn, codec_for(bytes))
+        return BlockingTransaction(self._loop, txn, codec_for(kind))
+
+    def transactions(self, *, finished: bool = False) -> list[TransactionDescription]:
+        """Return what is under way, or ended within a day. See `Stream.transactions`."""
+        return self._loop.call(partial(self._stream.transactions, finished=finished))
 
     def describe(self) -> StreamDescription:
         """Return the stream's state, segments, ends and sizes."""

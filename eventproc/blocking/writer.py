@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from eventproc.blocking.buffer import Buffer
 from eventproc.blocking.loop import Loop
 from eventproc.store.model.errors import Closed, WriterFailed
-from eventproc.store.model.routing import check_key
 from eventproc.streams import EventWriter, NewEvent
-from eventproc.streams.check import as_new_event, check_event_time, check_events, check_headers, check_size
+from eventproc.streams.check import check_events
 from eventproc.streams.codec import Codec
 
 P = TypeVar("P")
-
-POSTS_MAX: Final = 1_000
-POSTS_BYTES_MAX: Final = 256 * 1024
-"""Events, and their bytes, that wait here. A hand-over costs as much as posting a few hundred events; a
-buffer much larger than that only makes the disk wait for the caller."""
-
-CHUNK_MAX: Final = 10_000
-CHUNK_BYTES_MAX: Final = 4 * 2**20
-"""Events, and their bytes, of `write_many` that are durable before the next ones are taken."""
 
 
 class BlockingWriter(Generic[P]):
@@ -36,10 +27,8 @@ class BlockingWriter(Generic[P]):
         """writer: takes bytes; `codec` makes them here, so that a wrong payload is refused where it is given."""
         self._loop = loop
         self._writer = writer
-        self._encode = codec.encode
         self._stream = stream
-        self._waiting: list[NewEvent[bytes]] = []
-        self._waiting_bytes = 0
+        self._buffer = Buffer(codec, self._verify_open)
         self._context: AbstractContextManager[EventWriter[bytes]] | None = None
 
     def __enter__(self) -> BlockingWriter[P]:
@@ -57,7 +46,7 @@ class BlockingWriter(Generic[P]):
         self._loop.check()
         try:
             if why is None or isinstance(why, Exception):
-                self._loop.call(self._post, self._take())
+                self._loop.call(self._post, self._buffer.take())
         except WriterFailed:
             pass  # leaving raises the failure itself
         finally:
@@ -87,8 +76,8 @@ class BlockingWriter(Generic[P]):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Append one event and return when it is durable. Raises as `EventWriter.write`."""
-        event = self._event(payload, key, event_time, headers)
-        self._loop.call(self._write, self._take(), event)
+        event = self._buffer.event(payload, key, event_time, headers)
+        self._loop.call(self._write, self._buffer.take(), event)
 
     def post(
         self,
@@ -103,11 +92,8 @@ class BlockingWriter(Generic[P]):
         An event that cannot be written is refused here and now (InvalidArgument); WriterFailed says that
         an earlier one failed. About 2 us.
         """
-        event = self._event(payload, key, event_time, headers)
-        self._waiting.append(event)
-        self._waiting_bytes += len(event.payload)
-        if len(self._waiting) >= POSTS_MAX or self._waiting_bytes >= POSTS_BYTES_MAX:
-            self._loop.call(self._post, self._take())
+        if self._buffer.add(self._buffer.event(payload, key, event_time, headers)):
+            self._loop.call(self._post, self._buffer.take())
 
     def write_many(
         self, events: Iterable[NewEvent[P] | tuple[P, str | None]], *, sequence: int | None = None
@@ -119,56 +105,21 @@ class BlockingWriter(Generic[P]):
         """
         check_events(events)
         if sequence is not None:
-            encoded = [self._encoded(event) for event in events]
-            return self._loop.call(self._write_many, self._take(), encoded, sequence)
+            encoded = [self._buffer.encoded(event) for event in events]
+            return self._loop.call(self._write_many, self._buffer.take(), encoded, sequence)
         count = 0
-        for chunk in self._chunks(events):
-            count += self._loop.call(self._write_many, self._take(), chunk, None)
+        for chunk in self._buffer.chunks(events):
+            count += self._loop.call(self._write_many, self._buffer.take(), chunk, None)
         return count
 
     def flush(self) -> None:
         """Return when everything posted so far is durable. Raises the first failure, and only once."""
-        self._loop.call(self._flush, self._take())
+        self._loop.call(self._flush, self._buffer.take())
 
-    def _event(
-        self, payload: P, key: str | None, event_time: int | None, headers: Mapping[str, str] | None
-    ) -> NewEvent[bytes]:
+    def _verify_open(self) -> None:
         if self._context is None:
             raise Closed(what=f"the writer of {self._stream}")
         self._loop.check()
-        data = self._encode(payload)
-        check_size(data)
-        if key is not None:
-            check_key(key)
-        if event_time is not None:
-            check_event_time(event_time)
-        if headers is not None:
-            headers = check_headers(headers)
-        return NewEvent(data, key, event_time, headers)
-
-    def _encoded(self, event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[bytes]:
-        event = as_new_event(event)
-        return self._event(event.payload, event.key, event.event_time, event.headers)
-
-    def _chunks(
-        self, events: Iterable[NewEvent[P] | tuple[P, str | None]]
-    ) -> Iterator[list[NewEvent[bytes]]]:
-        chunk: list[NewEvent[bytes]] = []
-        size_bytes = 0
-        for event in events:
-            encoded = self._encoded(event)
-            chunk.append(encoded)
-            size_bytes += len(encoded.payload)
-            if len(chunk) >= CHUNK_MAX or size_bytes >= CHUNK_BYTES_MAX:
-                yield chunk
-                chunk, size_bytes = [], 0
-        if chunk:
-            yield chunk
-
-    def _take(self) -> list[NewEvent[bytes]]:
-        """Return the events that wait here, and leave none."""
-        taken, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        return taken
 
     # On the loop's thread:
 

@@ -23,6 +23,7 @@ from eventproc.blocking import (
     BlockingReaderGroup,
     BlockingRunning,
     BlockingStream,
+    BlockingTransaction,
     BlockingWriter,
 )
 from eventproc.groups import GroupReader, ReaderGroup
@@ -36,7 +37,7 @@ from eventproc.store.model.errors import (
     StreamSealed,
     WriterFailed,
 )
-from eventproc.streams import EventWriter, NewEvent, Stream, StreamReader
+from eventproc.streams import EventWriter, NewEvent, Stream, StreamReader, Transaction
 from eventproc.workflows.requests import SealStream
 
 
@@ -58,6 +59,7 @@ def stream(ep: BlockingEventproc) -> BlockingStream:
         (BlockingEventproc, eventproc.Eventproc),
         (BlockingStream, Stream),
         (BlockingWriter, EventWriter),
+        (BlockingTransaction, Transaction),
         (BlockingReader, StreamReader),
         (BlockingReaderGroup, ReaderGroup),
         (BlockingGroupReader, GroupReader),

@@ -1,0 +1,128 @@
+"""A transaction without `await`: what is written waits on the caller's side for one hand-over together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from eventproc.blocking.buffer import Buffer
+from eventproc.blocking.loop import Loop
+from eventproc.store.segments import Landed
+from eventproc.store.transactions import PingResult
+from eventproc.streams import NewEvent, Transaction, TransactionDescription
+from eventproc.streams.check import check_events
+from eventproc.streams.codec import Codec
+from eventproc.streams.perform import WAIT_MS
+
+P = TypeVar("P")
+
+
+class _GivenUp(Exception):
+    """Stands for what ended the block: an interrupt raised again on the loop's thread would end the loop."""
+
+
+class BlockingTransaction(Generic[P]):
+    """A transaction of one stream; made by `BlockingStream.transaction`, `begin` and `transaction_of`.
+
+    For one thread at a time. In `with`, leaving the block commits and returns when all is visible; an exception
+    aborts, Ctrl-C too. See `Transaction`.
+    """
+
+    def __init__(self, loop: Loop, txn: Transaction[bytes], codec: Codec[P]) -> None:
+        """txn: takes bytes; `codec` makes them here, so that a wrong payload is refused where it is given."""
+        self._loop = loop
+        self._txn = txn
+        self._buffer = Buffer(codec, loop.check)
+        self._context: AbstractContextManager[Transaction[bytes]] | None = None
+        self.id = txn.id
+        self.stream = txn.stream
+
+    def __repr__(self) -> str:
+        return f"<BlockingTransaction {self.id} of {self.stream}>"
+
+    def __enter__(self) -> BlockingTransaction[P]:
+        context = self._loop.entered(self._txn)
+        context.__enter__()
+        self._context = context
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        context, self._context = self._context, None
+        if context is None or self._loop.forked:
+            return
+        self._loop.check()
+        if why is None:
+            try:
+                self._hand_over()
+            except BaseException:
+                with suppress(_GivenUp):
+                    context.__exit__(_GivenUp, _GivenUp(), None)
+                raise
+            context.__exit__(None, None, None)
+        else:
+            with suppress(_GivenUp):
+                context.__exit__(_GivenUp, _GivenUp(), None)
+
+    @property
+    def landed(self) -> tuple[Landed, ...]:
+        """Where its events are, once it is known to be committed. See `Transaction.landed`."""
+        return self._txn.landed
+
+    def begin(self) -> BlockingTransaction[P]:
+        """Put it into the database now, and return it. See `Transaction.begin`."""
+        self._loop.call(self._txn.begin)
+        return self
+
+    def write(
+        self,
+        payload: P,
+        *,
+        key: str | None = None,
+        event_time: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add one event; about 2 us. Raises InvalidArgument at once, what else `Transaction.write` does at a hand-over."""
+        if self._buffer.add(self._buffer.event(payload, key, event_time, headers)):
+            self._hand_over()
+
+    def write_many(self, events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> int:
+        """Add events, in order; return their number. See `Transaction.write_many`."""
+        check_events(events)
+        count = 0
+        for chunk in self._buffer.chunks(events):
+            self._hand_over()
+            count += self._loop.call(self._txn.write_many, chunk)
+        return count
+
+    def flush(self) -> None:
+        """Return when all that was written is staged, durably. See `Transaction.flush`."""
+        self._hand_over()
+        self._loop.call(self._txn.flush)
+
+    def commit(self, *, wait: bool = True, timeout_ms: int = WAIT_MS) -> None:
+        """Decide that all that was written becomes visible, and return when it is. See `Transaction.commit`."""
+        self._hand_over()
+        self._loop.call(partial(self._txn.commit, wait=wait, timeout_ms=timeout_ms))
+
+    def abort(self) -> None:
+        """Decide that nobody will ever see its events, durably. See `Transaction.abort`."""
+        self._buffer.take()
+        self._loop.call(self._txn.abort)
+
+    def ping(self, *, lease_ms: int | None = None) -> PingResult:
+        """Extend its lease, and be its owner. See `Transaction.ping`."""
+        return self._loop.call(partial(self._txn.ping, lease_ms=lease_ms))
+
+    def status(self) -> TransactionDescription:
+        """Stage what was written, and return what the database knows. See `Transaction.status`."""
+        self._hand_over()
+        return self._loop.call(self._txn.status)
+
+    def _hand_over(self) -> None:
+        if waiting := self._buffer.take():
+            self._loop.call(self._txn.write_many, waiting)
