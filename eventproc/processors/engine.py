@@ -157,6 +157,7 @@ class Engine:
     async def _wind_up(self) -> None:
         """Make durable what is finished, as far as that is possible, and stop the handler."""
         self.work.hold("ended")  # a call on a thread goes on after its cancellation: let no other follow it
+        self.work.notify()  # nobody need wait any more for calls to end
         try:
             if not self.options.exactly_once:
                 await self._committer.commit()

@@ -59,9 +59,21 @@ class Part:
         self._reader = reader
         self._engine: Engine | None = None
         self._stopping = False
+        self._scope = anyio.CancelScope(shield=True)
 
     async def run(self) -> None:
-        """Join the group and process, until stopped or failed: `failure` then says why."""
+        """Join the group and process, until stopped, cancelled or failed: `failure` then says why.
+
+        A cancellation from outside is not for this: it makes the block end, and the block's end drains.
+        """
+        with self._scope:
+            await self._run()
+
+    def cancel(self) -> None:
+        """End it now; calls that run are cancelled."""
+        self._scope.cancel()
+
+    async def _run(self) -> None:
         name = self.options.name
         try:
             async with join(self._db, self.options.group, self._reader) as membership:
@@ -279,6 +291,8 @@ async def run_app(db: Database, app: App, *, grace_ms: int = GRACE_MS) -> AsyncI
             yield running
         finally:
             await running._drain(grace_ms)
+            for part in parts.values():
+                part.cancel()
     running.raise_failure()
 
 

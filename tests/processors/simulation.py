@@ -1,0 +1,278 @@
+"""A stream, processors of one kind in several apps, and all that may happen to them, from a seed.
+
+What must hold, whatever happened: no event is begun before those that it follows were finished; durable progress
+covers finished events only; in the end every event was finished, and what handlers emitted is there: exactly once,
+in the order of keys, where that was asked for. Where nobody was cut off, every event was handled exactly once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import partial
+from random import Random
+
+import anyio
+import attrs
+
+import eventproc
+from eventproc.cluster import run_host
+from eventproc.groups import describe_group, expire_reader
+from eventproc.processors import App, AppTx, Context, Directive, Failure, RetryPolicy, run_app
+from eventproc.processors.app import Choices, OrderName
+from eventproc.processors.letters import DeadLetters
+from eventproc.runtime import Eventproc
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import InProgress, InvalidArgument, NotFound, ScaleRefused
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.progress import progress_of_text
+from eventproc.store.segments import Event
+from eventproc.streams import Stream
+from eventproc.testing import Deaths, VirtualClock, check, run_until_death
+from tests.processors.witness import Witness
+
+STREAM, OUT, GROUP = "s/t", "s/out", "s/g"
+KEYS = 6
+IDLE_MS = 3_600_000
+
+
+@attrs.frozen(kw_only=True)
+class Plan:
+    """What kind of processor, and what happens. calm: apps come and go in order, and handlers never fail."""
+
+    order: OrderName | None = "key"
+    exactly_once: bool = False
+    batch: int | None = None
+    deaths: int = 0
+    calm: bool = False
+    apps: int = 3
+    events: int = 150
+
+
+class Simulation:
+    """State that outlives deaths: what handlers did, and the database."""
+
+    def __init__(self, seed: int, plan: Plan) -> None:
+        self.random = Random(seed)
+        self.plan = plan
+        self.witness = Witness(plan.order, alone=plan.calm)
+        self.written: Counter[str | None] = Counter()
+        self.deaths = plan.deaths
+        self.done = False
+
+    async def run(self) -> None:
+        faults = Deaths()
+        clock = VirtualClock(self.random.randrange(2**32))
+        async with eventproc.open_memory(host=False, clock=clock, faults=faults) as ep:
+            while not self.done:
+                if self.deaths > 0:
+                    self.deaths -= 1
+                    plan = self.random.choice([faults.die_before_commit, faults.die_after_commit])
+                    plan(self.random.randint(1, 150))
+                await run_until_death(partial(self._live, ep))
+                faults.heal()
+                self.witness.cut_off()
+                await check(ep.db)
+                await self._check_progress(ep)
+            await self._check_end(ep)
+
+    async def _live(self, ep: Eventproc) -> None:
+        async with anyio.create_task_group() as background:
+            background.start_soon(run_host, ep.db)
+            await ep.create_scope("s")
+            for request in await ep.requests():
+                await ep.wait_request(request.id)
+            for name in (STREAM, OUT):
+                try:
+                    await ep.stream(name)
+                except NotFound:
+                    await ep.create_stream(name)
+            stream = await ep.stream(STREAM)
+            await self._recount(stream)
+            background.start_soon(self._watch, ep)
+            async with anyio.create_task_group() as actors:
+                actors.start_soon(self._write, stream)
+                actors.start_soon(self._scale, stream)
+                if not self.plan.calm:
+                    actors.start_soon(self._expire, ep)
+                for _ in range(self.plan.apps):
+                    actors.start_soon(self._apps, ep)
+            async with run_app(ep.db, self._app()) as running:
+                await running.resume("p")
+                await running.wait_idle(timeout_ms=IDLE_MS)
+            background.cancel_scope.cancel()
+        self.done = True
+
+    # What happens.
+
+    async def _recount(self, stream: Stream) -> None:
+        """Learn what of the events written in the life before is there."""
+        self.written.clear()
+        async with stream.reader() as reader:
+            async for batch in reader.batches(until=await stream.tail()):
+                self.written.update(event.key for event in batch)
+
+    async def _write(self, stream: Stream) -> None:
+        async with stream.writer() as writer:
+            while sum(self.written.values()) < self.plan.events:
+                batch = []
+                for _ in range(self.random.choice([1, 2, 10, 30])):
+                    key = self.random.choice([None, *(f"k{n}" for n in range(KEYS))])
+                    batch.append((b"%d" % self.written[key], key))
+                    self.written[key] += 1
+                await writer.write_many(batch)
+                await anyio.sleep(self.random.random())
+
+    async def _scale(self, stream: Stream) -> None:
+        for _ in range(self.random.randint(0, 5)):
+            await anyio.sleep(self.random.random() * 3)
+            ids = [segment.id for segment in await stream.segments()]
+            try:
+                if self.random.random() < 0.6 or len(ids) == 1:
+                    await stream.split(self.random.choice(ids), self.random.randint(2, 3))
+                else:
+                    first = self.random.randrange(len(ids) - 1)
+                    await stream.merge(*ids[first : first + 2])
+            except (ScaleRefused, NotFound, InvalidArgument, InProgress):
+                pass  # another life's request is under way
+
+    async def _expire(self, ep: Eventproc) -> None:
+        for _ in range(self.random.randint(0, 6)):
+            await anyio.sleep(self.random.random() * 4)
+
+            def expire(tx: Tx) -> None:
+                readers = [each.reader for each in describe_group(tx, GROUP).members]
+                if readers:
+                    expire_reader(tx, GROUP, self.random.choice(readers))
+
+            try:
+                await ep.db.write(expire)
+            except NotFound:
+                pass  # no app made the group yet
+
+    async def _apps(self, ep: Eventproc) -> None:
+        """Start an app, end it in some way, again."""
+        for _ in range(self.random.randint(1, 3)):
+            await anyio.sleep(self.random.random() * 3)
+            grace_ms = IDLE_MS if self.plan.calm else self.random.choice([0, 300, IDLE_MS])
+            with anyio.CancelScope() as scope:
+                async with run_app(ep.db, self._app(), grace_ms=grace_ms) as running:
+                    if self.random.random() < 0.2:
+                        await running.pause("p")
+                        await anyio.sleep(self.random.random() * 3)
+                        await running.resume("p")
+                    await anyio.sleep(self.random.random() * 6)
+                    if not self.plan.calm and self.random.random() < 0.4:
+                        scope.cancel()
+
+    def _app(self) -> App:
+        app, plan = App(), self.plan
+        handler = Handler(self)
+        choices: Choices = {
+            "name": "p",
+            "group": GROUP,
+            "order": plan.order,
+            "concurrency": self.random.randint(1, 5),
+            "retry": RetryPolicy(attempts=2, wait_ms=50, wait_ms_max=200, jitter_ms=0),
+            "timeout_ms": 2_000,
+            "supervise": handler.spent,
+            "exactly_once": plan.exactly_once,
+            "round_events": self.random.choice([1, 7, 100]),
+        }
+        if plan.exactly_once:
+            choices["on_commit"] = _note_handled
+        if plan.batch is not None:
+            choices["batch"], choices["linger_ms"] = plan.batch, self.random.choice([0, 300])
+        app.add(handler.one if plan.batch is None else handler.several, STREAM, **choices)
+        app.setup(_make_table)
+        return app
+
+    # What must hold.
+
+    async def _watch(self, ep: Eventproc) -> None:
+        while True:
+            await anyio.sleep(self.random.random())
+            await self._check_progress(ep)
+
+    async def _check_progress(self, ep: Eventproc) -> None:
+        def look(tx: Tx) -> list[tuple[int, str]]:
+            rows = tx.execute(
+                "SELECT segment, finished FROM group_segment WHERE group_name = ? AND waiting IS NULL",
+                (GROUP,),
+            )
+            return [(segment, text) for segment, text in rows.fetchall()]
+
+        for segment, text in await ep.db.read(look):
+            progress = progress_of_text(text, GROUP, 0, SegmentId(segment))
+            progress.check()
+            self.witness.verify(SegmentId(segment), progress)
+
+    async def _check_end(self, ep: Eventproc) -> None:
+        self.witness.verify_end(self.written)
+        letters = await DeadLetters(ep.db, GROUP).list(limit=1000)
+        lost = Counter((each.key, int(each.payload)) for each in letters)
+        handled = Counter(
+            (key, number) for key, number in await ep.db.read(lambda tx: tx.execute(TABLE_ROWS).fetchall())
+        )
+        out = await ep.stream(OUT)
+        async with out.reader() as reader:
+            tail = await out.tail()
+            found = [event async for batch in reader.batches(until=tail) for event in batch]
+        outputs = Counter((event.key, int(event.payload)) for event in found)
+        events = {(key, number) for key, count in self.written.items() for number in range(count)}
+        assert outputs.keys() | lost.keys() == events
+        if not self.plan.exactly_once:
+            return
+        assert max([*outputs.values(), *lost.values(), *handled.values()], default=1) == 1
+        assert not outputs.keys() & lost.keys(), "an event was handled, and given up"
+        assert handled.keys() == outputs.keys()
+        by_key: defaultdict[str | None, list[int]] = defaultdict(list)
+        for event in found:
+            by_key[event.key].append(int(event.payload))
+        for key, numbers in by_key.items():
+            assert self.plan.order is None or key is None or numbers == sorted(numbers), f"{key}: {numbers}"
+
+
+class Handler:
+    """The handler of one app."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.plan = simulation.plan
+        self.random = simulation.random
+
+    async def one(self, event: Event, context: Context) -> None:
+        await self._handle([event], context)
+
+    async def several(self, events: list[Event], context: Context) -> None:
+        await self._handle(events, context)
+
+    async def _handle(self, events: Sequence[Event], context: Context) -> None:
+        with self.simulation.witness.calls(self, events):
+            if self.random.random() < 0.5:
+                await anyio.sleep(self.random.choice([0, 0, 0.1, self.random.random()]))
+            if not self.plan.calm:
+                chance = self.random.random()
+                if chance < 0.01:
+                    await anyio.sleep_forever()  # its timeout ends it
+                if chance < 0.1:
+                    raise ValueError("now and then")
+        for event in events:
+            context.emit(OUT, event.payload, key=event.key)
+
+    def spent(self, failure: Failure) -> Directive:
+        self.simulation.witness.finish(failure.event)
+        return self.random.choice([Directive.RESUME, Directive.RESTART])
+
+
+TABLE_ROWS = "SELECT key, number FROM app_handled"
+
+
+def _make_table(tx: AppTx) -> None:
+    tx.execute("CREATE TABLE IF NOT EXISTS app_handled (key TEXT, number INTEGER)")
+
+
+def _note_handled(tx: AppTx, events: Sequence[Event]) -> None:
+    tx.executemany(
+        "INSERT INTO app_handled VALUES (?, ?)", [(each.key, int(each.payload)) for each in events]
+    )
