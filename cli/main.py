@@ -34,6 +34,7 @@ COMMANDS: Final = MappingProxyType(
         "write": ("write", "Write the lines, JSON lines or CSV rows of a file to a stream."),
         "read": ("read", "Read the events of a stream."),
         "group": ("group", "Make, show, reset, checkpoint and delete reader groups."),
+        "txn": ("txn", "List, describe, commit and abort transactions."),
         "processor": ("processor", "List, describe, pause and resume event processors."),
         "dead-letter": ("dead_letter", "List, show, redrive and drop events that processors gave up."),
         "request": ("request", "Show, list and wait for what was asked of the system."),

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
 import anyio
 import anyio.to_thread
 import click
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectSendStream
 
 from eventproc.cli import session
 from eventproc.cli.lines import Lines, Source, open_source
-from eventproc.cli.progress import Advance, progress
+from eventproc.cli.progress import progress
 from eventproc.cli.rows import FORMATS, Row, guess_format, rows, take
-from eventproc.cli.settings import Command, Settings, pass_settings, stream_argument
+from eventproc.cli.settings import Command, Settings, note, pass_settings, stream_argument
 from eventproc.runtime import Eventproc
 from eventproc.store.background import Background
-from eventproc.streams import EventWriter
 
 AHEAD_CHUNKS: Final = 3
 """Chunks that are read while another is written; a chunk has at most about 1 MiB, of a pipe what it held."""
@@ -40,19 +40,33 @@ Chunk = tuple[list[Row], click.ClickException | None]
     metavar="COLUMN",
     help="The CSV column, or the field of each JSON object, that is the routing key.",
 )
+@click.option(
+    "--transaction",
+    "atomic",
+    is_flag=True,
+    help="All rows in one transaction: visible together, or never.",
+)
 @pass_settings
-def write(settings: Settings, name: str, file: str, kind: str | None, key: str | None) -> None:
+def write(settings: Settings, name: str, file: str, kind: str | None, key: str | None, atomic: bool) -> None:
     """Write the lines, JSON lines or CSV rows of FILE, or of standard input, to a stream.
 
     Says `written N` whenever N events in all are durable. A CSV row becomes a JSON object; .gz and .xz are
     unpacked. A row that cannot be written ends it; what came before stays written.
+
+    With --transaction, nothing is written unless all is, after the last row; Ctrl-C aborts. `eventproc txn` knows
+    the transaction by the id that is said on standard error.
     """
     kind = kind or guess_format(file)
     if key is not None and kind == "lines":
         raise click.UsageError("--key needs --format csv or jsonl: a plain line has no fields")
     with open_source(file) as source:
-        act = partial(_write, settings=settings, name=name, source=source, kind=kind, key=key)
-        session.run(settings, act)
+        act = _write_whole if atomic else _write
+        # A transaction becomes visible by a host: this process is one if there is no other.
+        session.run(
+            settings,
+            partial(act, settings=settings, name=name, source=source, kind=kind, key=key),
+            host=atomic,
+        )
 
 
 async def _write(
@@ -61,16 +75,47 @@ async def _write(
     stream = await ep.stream(name)
     report = _Report()
     writer = stream.writer()
+
+    async def add(rows: list[Row]) -> None:
+        await writer.write_many(rows)
+        report.say(writer.events_written)
+        advance(source.position, f"{writer.events_written:,} written")
+
     with progress(settings, f"writing {name}", source.size_bytes) as advance:
         try:
-            async with writer, Background() as tasks:
-                send, receive = anyio.create_memory_object_stream[Chunk](AHEAD_CHUNKS)
-                tasks.start_soon(_produce, send, source, kind, key)
-                await _consume(receive, writer, source, report, advance)
+            async with writer:
+                await _each_chunk(source, kind, key, add)
         finally:
             # However it ended: leaving the writer waited for the send that was under way.
             report.say(writer.events_written)
     report.say(writer.events_written, last=True)
+
+
+async def _write_whole(
+    ep: Eventproc, *, settings: Settings, name: str, source: Source, kind: str, key: str | None
+) -> None:
+    stream = await ep.stream(name)
+    txn, count, decided = stream.transaction(), 0, False
+    note(settings, f"transaction {txn.id}")
+
+    async def add(rows: list[Row]) -> None:
+        nonlocal count
+        count += await txn.write_many(rows)
+        advance(source.position, f"{count:,} staged")
+
+    with progress(settings, f"writing {name}", source.size_bytes) as advance:
+        try:
+            async with txn:
+                await _each_chunk(source, kind, key, add)
+                await txn.commit(wait=False)
+                decided = True
+                await txn.commit()
+        finally:
+            # Decided, it becomes visible whatever ends this process.
+            if decided:
+                _Report().say(count, last=True)
+            else:
+                note(settings, f"transaction {txn.id} is aborted: nothing was written")
 
 
 async def _produce(send: MemoryObjectSendStream[Chunk], source: Source, kind: str, key: str | None) -> None:
@@ -84,24 +129,22 @@ async def _produce(send: MemoryObjectSendStream[Chunk], source: Source, kind: st
             await send.send((taken, error))
 
 
-async def _consume(
-    receive: MemoryObjectReceiveStream[Chunk],
-    writer: EventWriter[bytes],
-    source: Source,
-    report: _Report,
-    advance: Advance,
+async def _each_chunk(
+    source: Source, kind: str, key: str | None, add: Callable[[list[Row]], Awaitable[None]]
 ) -> None:
-    async with receive:
-        async for taken, error in receive:
-            # What came meanwhile goes along: a slow disk makes larger commits, not a longer queue.
-            while error is None and receive.statistics().current_buffer_used:
-                more, error = receive.receive_nowait()
-                taken += more
-            await writer.write_many(taken)
-            report.say(writer.events_written)
-            advance(source.position, f"{writer.events_written:,} written")
-            if error is not None:
-                raise error
+    """Hand over the rows, what was read meanwhile at once; then raise the bad row that ended them."""
+    async with Background() as tasks:
+        send, receive = anyio.create_memory_object_stream[Chunk](AHEAD_CHUNKS)
+        tasks.start_soon(_produce, send, source, kind, key)
+        async with receive:
+            async for taken, error in receive:
+                # What came meanwhile goes along: a slow disk makes larger commits, not a longer queue.
+                while error is None and receive.statistics().current_buffer_used:
+                    more, error = receive.receive_nowait()
+                    taken += more
+                await add(taken)
+                if error is not None:
+                    raise error
 
 
 class _Report:

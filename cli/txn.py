@@ -1,0 +1,149 @@
+"""`eventproc txn`: the transactions of a stream: look at them, and decide what their owners did not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import anyio
+import click
+
+from eventproc.cli import session
+from eventproc.cli.settings import (
+    Noun,
+    Settings,
+    note,
+    output_option,
+    pass_settings,
+    stream_argument,
+    timeout_option,
+)
+from eventproc.cli.show import Row, show_one, show_rows
+from eventproc.runtime import Eventproc
+from eventproc.store.model.ids import format_segment
+from eventproc.streams import TransactionDescription
+
+COLUMNS: Final = (
+    *("id", "state", "created_ms", "age_ms", "owner", "owner_alive", "events", "size_bytes"),
+    *("lease_ms", "lease_left_ms"),
+)
+FINISHED_COLUMNS: Final = (
+    "id",
+    "state",
+    "created_ms",
+    "finished_ms",
+    "position",
+    "events",
+    "size_bytes",
+    "reason",
+)
+LANDED_COLUMNS: Final = ("segment", "offset", "number", "count")
+
+ID: Final = click.argument("txn_id", metavar="ID")
+"""Of a transaction; `write --transaction` says it, and `list` shows it."""
+
+
+@click.group(cls=Noun)
+def txn() -> None:
+    """List, describe, commit and abort transactions."""
+
+
+@txn.command("list")
+@stream_argument
+@click.option("--finished", is_flag=True, help="Those that ended within a day, the newest first.")
+@output_option()
+@pass_settings
+def list_(settings: Settings, name: str, finished: bool, output: str) -> None:
+    """List a stream's transactions that are under way: open, being committed, being aborted."""
+
+    async def look(ep: Eventproc) -> list[TransactionDescription]:
+        return await (await ep.stream(name)).transactions(finished=finished)
+
+    rows = [_row(each) for each in session.run(settings, look)]
+    show_rows(rows, FINISHED_COLUMNS if finished else COLUMNS, output)
+
+
+@txn.command()
+@stream_argument
+@ID
+@output_option()
+@pass_settings
+def describe(settings: Settings, name: str, txn_id: str, output: str) -> None:
+    """Show a transaction: whose it is, how large, how long it lasts, and where it landed."""
+
+    async def look(ep: Eventproc) -> TransactionDescription:
+        return await (await ep.stream(name)).transaction_of(txn_id).status()
+
+    row = _row(session.run(settings, look))
+    show_one(row, output)
+    landed = row["landed"]
+    if output == "table" and isinstance(landed, list) and landed:
+        click.echo()
+        show_rows(landed, LANDED_COLUMNS, output)
+
+
+@txn.command()
+@stream_argument
+@ID
+@click.option(
+    "--no-wait", is_flag=True, help="Only decide it: whoever serves the directory makes it visible."
+)
+@timeout_option
+@pass_settings
+def commit(settings: Settings, name: str, txn_id: str, no_wait: bool, timeout: float) -> None:
+    """Make all that a transaction has staged visible; what its owner has not staged yet is not in it."""
+
+    async def act(ep: Eventproc) -> None:
+        found = (await ep.stream(name)).transaction_of(txn_id)
+        await found.commit(wait=False)
+        if no_wait:
+            return
+        try:
+            await found.commit(timeout_ms=round(timeout * 1000))
+        except anyio.get_cancelled_exc_class():
+            note(settings, f"eventproc: transaction {txn_id} is decided, and goes on")
+            raise
+
+    session.run(settings, act, host=not no_wait)
+    note(settings, f"{txn_id} is {'decided' if no_wait else 'committed'}")
+
+
+@txn.command()
+@stream_argument
+@ID
+@pass_settings
+def abort(settings: Settings, name: str, txn_id: str) -> None:
+    """Drop a transaction for ever; its owner is told so. Whoever serves the directory frees its bytes."""
+
+    async def act(ep: Eventproc) -> None:
+        await (await ep.stream(name)).transaction_of(txn_id).abort()
+
+    session.run(settings, act)
+    note(settings, f"{txn_id} is aborted")
+
+
+def _row(found: TransactionDescription) -> Row:
+    return {
+        "id": found.id,
+        "stream": found.stream,
+        "state": found.state.value,
+        "created_ms": found.created_ms,
+        "age_ms": found.age_ms,
+        "owner": found.owner,
+        "owner_alive": found.owner_alive,
+        "lease_ms": found.lease_ms,
+        "lease_left_ms": found.lease_left_ms,
+        "events": found.events,
+        "size_bytes": found.size_bytes,
+        "position": found.position,
+        "reason": found.reason,
+        "finished_ms": found.finished_ms,
+        "landed": [
+            {
+                "segment": format_segment(each.segment),
+                "offset": each.offset,
+                "number": each.number,
+                "count": each.count,
+            }
+            for each in found.landed
+        ],
+    }

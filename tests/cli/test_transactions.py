@@ -1,0 +1,144 @@
+"""Transactions at the shell: listed, described and decided; a file that is written whole or not at all."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc.cli import failures
+from eventproc.store.model.transaction_errors import TransactionPending
+from tests.cli.conftest import Cli
+from tests.cli.shell import PATIENCE_S, started
+
+ROWS = b"".join(b'{"k":"k%d","n":%d}\n' % (number % 3, number) for number in range(10))
+
+
+def begin(cli: Cli, *payloads: bytes, lease_ms: int | None = 60_000) -> str:
+    """Begin a transaction with these events; return its id. Its owner goes away."""
+
+    async def act() -> str:
+        async with eventproc.open(cli.directory, host=False) as ep:
+            txn = await (await ep.stream("shop/orders")).begin(lease_ms=lease_ms)
+            await txn.write_many((payload, "customer-42") for payload in payloads)
+            await txn.flush()
+            return txn.id
+
+    return anyio.run(act)
+
+
+def listed(cli: Cli, *arguments: object) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = cli("txn", "list", "shop/orders", "-o", "json", *arguments).json()
+    return found
+
+
+def count(cli: Cli) -> int:
+    return len(cli("read", "shop/orders").rows())
+
+
+def test_a_transaction_is_listed_and_described_with_owner_size_and_lease(shop: Cli) -> None:
+    txn_id = begin(shop, b"1", b"22")
+    (row,) = listed(shop)
+    assert (row["id"], row["state"], row["events"], row["size_bytes"]) == (txn_id, "open", 2, 19)
+    assert (row["lease_ms"], row["owner"], row["owner_alive"]) == (60_000, None, False)
+    assert 0 < row["lease_left_ms"] <= 60_000
+    assert row["age_ms"] >= 0
+    described = shop("txn", "describe", "shop/orders", txn_id, "-o", "json").json()
+    assert {**described, "age_ms": 0, "lease_left_ms": 0} == {**row, "age_ms": 0, "lease_left_ms": 0}
+    table = shop("txn", "list", "shop/orders").ok().splitlines()
+    assert table[0].split()[:3] == ["ID", "STATE", "CREATED"]
+    assert table[1].startswith(txn_id)
+    assert "lease_ms" in shop("txn", "describe", "shop/orders", txn_id).ok()
+
+
+def test_commit_makes_it_visible_and_says_where_it_landed(shop: Cli) -> None:
+    txn_id = begin(shop, b"1", b"2")
+    assert shop("txn", "commit", "shop/orders", txn_id).ok() == ""
+    assert count(shop) == 5
+    assert listed(shop) == []
+    (row,) = listed(shop, "--finished")
+    assert (row["id"], row["state"], row["landed"]) == (
+        *(txn_id, "committed"),
+        [{"segment": "0.0", "offset": 99, "number": 3, "count": 2}],
+    )
+    shown = shop("txn", "describe", "shop/orders", txn_id).ok().splitlines()
+    assert shown[-2:] == ["SEGMENT  OFFSET  NUMBER  COUNT", "0.0      99      3       2"]
+    assert shop("txn", "commit", "shop/orders", txn_id).code == 0
+    assert count(shop) == 5
+
+
+def test_what_is_only_decided_is_done_by_whoever_comes_next(shop: Cli) -> None:
+    txn_id = begin(shop, b"1")
+    assert "decided" in shop("txn", "commit", "shop/orders", txn_id, "--no-wait").err
+    assert [row["state"] for row in listed(shop)] == ["committing"]
+    assert count(shop) == 3
+    shop("txn", "commit", "shop/orders", txn_id).ok()
+    assert count(shop) == 4
+
+
+def test_a_wait_that_ends_before_the_commit_timed_out_and_says_how_to_wait_again() -> None:
+    why = TransactionPending(stream="shop/orders", txn="1", waited_ms=1500)
+    assert failures.exit_code(why) == 5
+    assert "after 1.5 s" in failures.line(why)
+    assert "`eventproc txn commit shop/orders 1`" in failures.line(why)
+
+
+def test_abort_drops_it_and_a_later_commit_is_refused(shop: Cli) -> None:
+    txn_id = begin(shop, b"1")
+    assert "aborted" in shop("txn", "abort", "shop/orders", txn_id).err
+    assert "begin a new one" in shop("txn", "commit", "shop/orders", txn_id).refused(4)
+    shop("txn", "abort", "shop/orders", txn_id).ok()
+    assert count(shop) == 3
+
+
+@pytest.mark.parametrize("verb", ["describe", "commit", "abort"])
+def test_an_unknown_transaction_is_not_found(shop: Cli, verb: str) -> None:
+    unknown = "01890a5d-ac96-774b-bcce-b302099a8057"
+    assert unknown in shop("txn", verb, "shop/orders", unknown).refused(3)
+    assert "shop/none" in shop("txn", verb, "shop/none", unknown).refused(3)
+
+
+def test_what_was_committed_cannot_be_aborted(shop: Cli) -> None:
+    txn_id = begin(shop, b"1")
+    shop("txn", "commit", "shop/orders", txn_id).ok()
+    assert "cannot be taken back" in shop("txn", "abort", "shop/orders", txn_id).refused(4)
+
+
+def test_a_file_is_written_in_one_transaction_that_is_named(shop: Cli) -> None:
+    command = ("write", "shop/orders", "--format", "jsonl", "--key", "k", "--transaction")
+    done = shop(*command, stdin=ROWS)
+    assert done.ok() == "written 10\n"
+    (row,) = listed(shop, "--finished")
+    assert f"transaction {row['id']}\n" in done.err
+    assert sum(each["count"] for each in row["landed"]) == 10
+    assert count(shop) == 13
+    assert shop(*command, "-q", stdin=b"").ok() == "written 0\n"
+
+
+def test_a_bad_row_writes_nothing(shop: Cli) -> None:
+    command = ("write", "shop/orders", "--format", "jsonl", "--key", "k", "--transaction")
+    done = shop(*command, stdin=ROWS + b"no json\n")
+    assert (done.code, done.out) == (1, "")
+    assert "line 11" in done.err
+    assert "aborted: nothing was written" in done.err
+    assert count(shop) == 3
+
+
+def test_ctrl_c_aborts_what_was_not_decided(shop: Cli) -> None:
+    with started("-C", shop.directory, "write", "shop/orders", "--transaction") as writer:
+        assert writer.stdin is not None
+        assert writer.stderr is not None
+        writer.stdin.write(b"1\n2\n")
+        writer.stdin.flush()
+        said = writer.stderr.readline().decode().split()
+        writer.send_signal(signal.SIGINT)
+        out, err = writer.communicate(timeout=PATIENCE_S)
+    assert said[0] == "transaction"
+    assert (writer.returncode, out) == (130, b"")
+    assert err.decode() == f"transaction {said[1]} is aborted: nothing was written\n"
+    ended = shop("txn", "describe", "shop/orders", said[1], "-o", "json")
+    assert ended.code == 3 or ended.json()["reason"] == "by its owner"
+    assert count(shop) == 3
