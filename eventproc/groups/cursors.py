@@ -94,10 +94,15 @@ class Cursors:
             cursor.taken, cursor.ended = cursor.finished.offset, False
 
     def take(self, stream_id: int, runs: Iterable[Run]) -> list[Handing]:
-        """Note that `runs` were taken, and return what of them is to be handed out. Those taken from come last."""
+        """Note that `runs` were taken, and return what of them is to be handed out. Those taken from come last.
+
+        Runs of segments that were lost while they were being read are left out.
+        """
         handings: list[Handing] = []
         for run in runs:
-            cursor = self._cursors.pop((stream_id, run.segment))
+            cursor = self._cursors.pop((stream_id, run.segment), None)
+            if cursor is None:
+                continue
             assert run.start == cursor.taken, f"a run begins at {run.start}, and {cursor.taken} comes next"
             cursor.taken = run.end
             self._cursors[cursor.key] = cursor
@@ -105,9 +110,10 @@ class Cursors:
         return handings
 
     def end(self, stream_id: int, segments: Iterable[SegmentId]) -> None:
-        """Note that nothing lies behind what was taken of the segments."""
+        """Note that nothing lies behind what was taken of the segments; of those that are still owned."""
         for segment in segments:
-            self._cursors[stream_id, segment].ended = True
+            if (cursor := self._cursors.get((stream_id, segment))) is not None:
+                cursor.ended = True
 
     def unsaved(self) -> dict[SegmentKey, Progress]:
         """Return the progress that is not durable."""

@@ -64,7 +64,7 @@ class Follower:
 
     async def follow(self) -> None:
         """Do what the group decided since: give away what is due to others, take what is due to this reader."""
-        while self.stale:
+        while self.must_follow():
             self.stale = False
             await self.save(complete=False)  # a checkpoint that is asked for holds what is durable
             await self._member.refresh()
@@ -75,6 +75,13 @@ class Follower:
                 async with self._saving:
                     await self._member.release(surplus)
                 self._adopt()
+
+    def must_follow(self) -> bool:
+        """Return whether the group is to be followed before the next event: it changed, or the lease ran out."""
+        # A process that slept must not go on with what it took before: others have it since.
+        if not self.stale and self._member.may_be_expired:
+            self.stale = True  # never set to False here: a thread beside the loop asks too
+        return self.stale
 
     def _adopt(self) -> None:
         self.cursors.follow(self._member.owned)

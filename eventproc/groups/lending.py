@@ -49,7 +49,8 @@ class Lent(Generic[P]):
         # Read from beside the loop, which is as good as having asked a moment earlier. What is finished already, by a
         # checkpoint, may have been given away since, or may be at this moment.
         follower, is_idle = self._follower, self._handing.done == count
-        return is_idle or follower.stale or not follower.is_marked or count - self._saved >= SAVE_EVENTS
+        must_save = not follower.is_marked or count - self._saved >= SAVE_EVENTS
+        return is_idle or must_save or follower.must_follow()
 
     async def keep_up(self) -> bool:
         """Follow the group and save between two events; on the loop. Return whether the next one is still due here."""

@@ -106,6 +106,12 @@ class GroupMember(Membership):
         """The group's options, as of the last refresh."""
         return self._options
 
+    @property
+    def may_be_expired(self) -> bool:
+        """Whether the lease ran out since the last sign of life: the process slept, or its user was long at work."""
+        lease_ms = self._options.lease_ms
+        return lease_ms is not None and self._db.clock.monotonic_ms() - self._beaten_ms > lease_ms
+
     async def refresh(self) -> None:
         """See `Membership.refresh`."""
         while not await self._refresh():

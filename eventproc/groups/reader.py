@@ -163,7 +163,7 @@ class GroupReader(Generic[P]):
                 handing.done = count
                 if not follower.is_marked:
                     follower.mark()
-                if follower.stale or count - saved >= SAVE_EVENTS:
+                if follower.must_follow() or count - saved >= SAVE_EVENTS:
                     saved = count
                     async with follower.turn:
                         handing.settle()

@@ -1,0 +1,38 @@
+"""How far a reader is in what it owns, without I/O."""
+
+from __future__ import annotations
+
+from eventproc.groups import Assigned
+from eventproc.groups.cursors import Cursors
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.progress import Progress
+from eventproc.store.segments import Run
+
+STREAM_ID = 4
+
+
+def owning(*segments: int) -> Cursors:
+    cursors = Cursors()
+    owned = [Assigned("s/t", STREAM_ID, SegmentId(each), 1, Progress()) for each in segments]
+    cursors.follow({each.key: each for each in owned})
+    return cursors
+
+
+def run_of(segment: int, *payloads: bytes) -> Run:
+    size = sum(8 + len(payload) for payload in payloads)
+    return Run(SegmentId(segment), 0, size, 0, 1000, list(payloads))
+
+
+def test_what_is_taken_from_comes_last_the_next_time() -> None:
+    cursors = owning(0, 1, 2)
+    cursors.take(STREAM_ID, [run_of(0, b"a")])
+    assert [cursor.key[1] for cursor in cursors] == [1, 2, 0]
+
+
+def test_what_was_lost_while_it_was_being_read_is_left_out() -> None:
+    cursors = owning(0, 1)
+    cursors.drop([(STREAM_ID, SegmentId(0))])
+    handings = cursors.take(STREAM_ID, [run_of(0, b"a", b"b"), run_of(1, b"c")])
+    cursors.end(STREAM_ID, [SegmentId(0), SegmentId(1)])
+    assert [handing.run.payloads for handing in handings] == [[b"c"]]
+    assert [(cursor.key[1], cursor.ended) for cursor in cursors] == [(1, True)]

@@ -1,0 +1,149 @@
+"""Four processes read one group under load while its stream scales, two are killed and one is stopped for too long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import attrs
+import pytest
+
+import eventproc
+from eventproc.groups import GroupDescription
+from tests.database.processes import Child
+from tests.system.rows import STREAM, check_rows
+from tests.system.sharing import FENCED, GROUP, NOTES
+from tests.system.support import Arena, hear, stop_outside
+
+pytestmark = pytest.mark.torture
+
+LEASE_MS = 2_000
+READERS = ("ann", "ben", "cat", "dan")
+
+
+@attrs.frozen
+class Delivery:
+    reader: str
+    key: str
+    payload: bytes
+
+
+class Readers:
+    """The processes of a group, and what was delivered to them."""
+
+    def __init__(self, arena: Arena, stack: ExitStack) -> None:
+        self.arena = arena
+        self.harmed: set[str] = set()
+        self.living = {name: stack.enter_context(self._start(name)) for name in READERS}
+
+    def _start(self, name: str) -> Child:
+        worker = Child(["-m", "tests.system.sharing", str(self.arena.base), name])
+        hear(worker, "open")
+        return worker
+
+    def kill(self, name: str) -> None:
+        self.harmed.add(name)
+        self.living.pop(name).kill()
+
+    def stop_until_expired(self, name: str) -> None:
+        """Stop a reader outside the lock of the writers, until the others took it for dead."""
+        self.harmed.add(name)
+        stop_outside(self.living[name], self.arena.directory / "write.lock")
+        while name in {member.reader for member in self.described().members}:
+            pass
+
+    def owners(self) -> list[str]:
+        return [each.owner for each in self.described().segments if each.owner in self.living]
+
+    def described(self) -> GroupDescription:
+        async def describe(ep: eventproc.Eventproc) -> GroupDescription:
+            return await (await ep.reader_group(GROUP)).describe()
+
+        return self.arena.call(describe, host=False)
+
+    def deliveries(self) -> list[Delivery]:
+        """Return what was delivered so far, in its order; who was fenced on the way counts as harmed."""
+        found: list[Delivery] = []
+        for line in (self.arena.journal / NOTES).read_bytes().splitlines():
+            reader, key, *payload = line.split(b" ", 2)
+            if key.decode() == FENCED:  # also by a machine that is too busy for a sign of life
+                self.harmed.add(reader.decode())
+            else:
+                found.append(Delivery(reader.decode(), key.decode(), payload[0]))
+        return found
+
+
+async def make(ep: eventproc.Eventproc) -> None:
+    await ep.create_reader_group(GROUP, [STREAM], lease_ms=LEASE_MS)
+
+
+async def grow(ep: eventproc.Eventproc) -> None:
+    await (await ep.stream(STREAM)).split(0, 8)
+
+
+async def shrink(ep: eventproc.Eventproc) -> None:
+    stream = await ep.stream(STREAM)
+    active = [segment.id for segment in await stream.segments()]
+    assert len(active) == 8
+    await stream.scale(seal=active, ranges=[(0.0, 0.5), (0.5, 1.0)])
+
+
+async def seal(ep: eventproc.Eventproc) -> None:
+    await (await ep.stream(STREAM)).seal()
+
+
+def first_of_each(deliveries: Sequence[Delivery]) -> list[tuple[str | None, bytes]]:
+    return list(dict.fromkeys((each.key, each.payload) for each in deliveries))
+
+
+def test_nothing_is_lost_and_order_holds_through_scales_kills_and_a_stop_beyond_the_lease(
+    arena: Arena,
+) -> None:
+    arena.found(durability="os")
+    arena.call(make)
+    with (
+        ExitStack() as stack,
+        arena.start("write", "ada") as ada,
+        arena.start("write", "bob") as bob,
+    ):
+        readers = Readers(arena, stack)
+        hear(readers.living[readers.owners()[0]], "seen")
+        arena.call(grow)
+        for reader in readers.living.values():
+            hear(reader, "seen")
+        readers.kill("ann")
+        hear(readers.living["ben"], "seen")
+        readers.stop_until_expired("cat")
+        before = len(readers.deliveries())
+        arena.call(shrink)
+        readers.living["cat"].resume()
+        hear(readers.living["cat"], f"log eventproc.groups {GROUP}: reader 'cat' was taken for dead")
+        hear(ada, "written")
+        readers.kill(next(name for name in readers.owners() if name != "cat"))
+        hear(ada, "written")
+        assert (ada.finish(), bob.finish()) == (0, 0)
+        arena.call(seal)
+        for reader in readers.living.values():
+            hear(reader, "closed")
+        assert readers.described().segments == ()
+    written = arena.check()
+    deliveries = readers.deliveries()
+    assert check_rows(first_of_each(deliveries), arena.acked()) == written
+    unharmed = [each for each in deliveries if each.reader not in readers.harmed]
+    assert len(unharmed) == len({(each.key, each.payload) for each in unharmed}), (
+        "no death, and delivered twice"
+    )
+    assert len(_late(deliveries, before, "cat", readers.harmed)) <= 1, "what was in hand, and nothing else"
+
+
+def _late(deliveries: Sequence[Delivery], since: int, reader: str, harmed: set[str]) -> list[Delivery]:
+    """Return what `reader` was delivered after others had it who lived to finish it."""
+    done: set[tuple[str, bytes]] = set()
+    late: list[Delivery] = []
+    for number, each in enumerate(deliveries):
+        event = each.key, each.payload
+        if each.reader not in harmed:
+            done.add(event)
+        elif number >= since and each.reader == reader and event in done:
+            late.append(each)
+    return late
