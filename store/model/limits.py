@@ -81,14 +81,16 @@ STAGED_CALL_BYTES_MAX: Final = GROUP_BYTES_MAX
 ROUND_TRANSACTIONS: Final = 100
 """Transactions of one stream that one step commits. Higher: longer holds of the lock; lower: more commits."""
 
-PREPARED_ROWS: Final = 5_000
-"""Index rows that one step of a commit moves. A transaction of more is packed into fewer first."""
+PREPARED_ROWS: Final = 2_000
+"""Index rows that one step of a commit moves, at 10 us each. A transaction of more is packed into fewer first.
+Higher: others wait longer for the write lock; lower: more transactions are packed, at 10 us a row too, and a read."""
 
 PREPARED_INLINE_BYTES: Final = 4 * 2**20
 """Bytes inside index rows that one step of a commit moves: they are written again. More is packed first."""
 
-PREPARE_BYTES: Final = 8 * 2**20
-"""Bytes of events that one preparing step writes anew, give or take one staging."""
+PREPARE_BYTES: Final = 2**20
+"""Bytes of events that one preparing step writes anew, give or take one staging: some 8 ms of work under the write
+lock, which others wait for. Higher: fewer steps, and longer waits (8 MiB took 20 to 100 ms)."""
 
 PREPARE_ROWS: Final = 1_000
 """Index rows that one preparing step replaces, give or take those of one staging."""

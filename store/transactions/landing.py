@@ -6,9 +6,9 @@ transaction of very many rows: those are prepared first (`preparing`).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import attrs
 
@@ -17,7 +17,7 @@ from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import PREPARED_INLINE_BYTES, PREPARED_ROWS, ROUND_TRANSACTIONS
 from eventproc.store.model.transactions import TxnEvent, advance_txn
-from eventproc.store.segments import Landed, Recent, Run, TinyExtents, settle
+from eventproc.store.segments import Landed, Recent, TinyExtents, settle
 from eventproc.store.segments.append import find_tail
 from eventproc.store.segments.read import Blobs, Extent, decode
 from eventproc.store.transactions.staging import settle_staging
@@ -25,15 +25,14 @@ from eventproc.store.transactions.table import COLUMNS, Txn, change_txn, txn_of
 from eventproc.store.transactions.waiting import Endings
 
 
-@attrs.frozen
-class StagedRow:
-    """A row of `staged`."""
+class StagedRow(NamedTuple):
+    """A row of `staged`. A named tuple: one step makes thousands, under the write lock."""
 
     seq: int
     part: int
     segment: SegmentId
     length: int
-    count: int
+    events: int
     keyed: bool
     packed: bool
     place: int | None
@@ -92,18 +91,21 @@ def land_round(tx: Tx, stream: str, stream_id: int, epoch: Epoch) -> Round:
 
 def _ready(tx: Tx, txn: Txn, epoch: Epoch) -> list[StagedRow] | bool:
     """Return the transaction's rows, in written order, if they can land; else whether they have to be packed."""
+    if txn.rows > PREPARED_ROWS and not txn.prepared:
+        return True  # without a look at the rows, which costs
     rows: list[StagedRow] = []
+    active = epoch.by_id
     inline_bytes, unpacked = 0, False
     cursor = tx.execute(f"SELECT {STAGED_COLUMNS} FROM staged WHERE txn = ? ORDER BY seq, part", (txn.id,))
     try:
         for columns in cursor:
-            row = StagedRow(*columns)
-            if row.segment not in epoch.by_id:
+            row = StagedRow._make(columns)
+            if row.segment not in active:
                 if row.keyed:
                     return txn.rows > PREPARED_ROWS
-                row = attrs.evolve(row, segment=keyless_segment(epoch, txn.id))
+                row = row._replace(segment=keyless_segment(epoch, txn.id))
             rows.append(row)
-            inline_bytes += len(row.inline or b"")
+            inline_bytes += 0 if row.inline is None else len(row.inline)
             unpacked = unpacked or not row.packed
             if unpacked and (len(rows) > PREPARED_ROWS or inline_bytes > PREPARED_INLINE_BYTES):
                 return True
@@ -114,9 +116,16 @@ def _ready(tx: Tx, txn: Txn, epoch: Epoch) -> list[StagedRow] | bool:
 
 @attrs.define
 class _Tail:
+    """Where a segment ends, with what lands; first_*: where the rows of the present transaction begin in it."""
+
     offset: int
     number: int
     time: int
+    first_offset: int
+    first_number: int
+
+
+_ExtentRow: TypeAlias = tuple[int, SegmentId, int, int, int, int, int, int, int | None, int, bytes | None]
 
 
 class _Landing:
@@ -128,44 +137,35 @@ class _Landing:
         self._stream = stream
         self._stream_id = stream_id
         self._tails: dict[SegmentId, _Tail] = {}
-        self._extents: list[tuple[SegmentId, Extent]] = []
+        self._extents: list[_ExtentRow] = []
         self._inline_bytes = 0
 
     def has_room(self, rows: Collection[StagedRow]) -> bool:
         """Return whether these rows may land with those before them."""
-        inline_bytes = self._inline_bytes + sum(len(row.inline or b"") for row in rows)
-        return len(self._extents) + len(rows) <= PREPARED_ROWS and inline_bytes <= PREPARED_INLINE_BYTES
+        fits = self._inline_bytes + _inline_bytes(rows) <= PREPARED_INLINE_BYTES
+        return fits and len(self._extents) + len(rows) <= PREPARED_ROWS
 
-    def add(self, rows: Collection[StagedRow]) -> tuple[Landed, ...]:
+    def add(self, rows: Sequence[StagedRow]) -> tuple[Landed, ...]:
         """Give the rows of one transaction their places; return them, one a segment."""
-        landed: dict[SegmentId, Landed] = {}
-        for row in rows:
-            tail = self._tail(row.segment)
-            tail.time = max(self._tx.now_ms, tail.time)
-            before = landed.get(row.segment)
-            count = row.count + (0 if before is None else before.count)
-            first = before or Landed(row.segment, tail.offset, tail.number, 0)
-            landed[row.segment] = attrs.evolve(first, count=count)
-            extent = Extent(
-                start=tail.offset,
-                length=row.length,
-                first_number=tail.number,
-                count=row.count,
-                first_time=tail.time,
-                place=row.place,
-                place_offset=row.place_offset,
-                inline=row.inline,
-            )
-            self._extents.append((row.segment, extent))
-            self._inline_bytes += len(row.inline or b"")
-            tail.offset += row.length
-            tail.number += row.count
-        return tuple(landed[segment] for segment in sorted(landed))
+        tails = {segment: self._tail(segment) for segment in sorted({row.segment for row in rows})}
+        for tail in tails.values():
+            tail.first_offset, tail.first_number = tail.offset, tail.number
+        for _, _, segment, length, count, _, _, place, place_offset, inline in rows:
+            tail = tails[segment]
+            where = (self._stream_id, segment, tail.offset, length, tail.number, count, tail.time, tail.time)
+            self._extents.append((*where, place, place_offset, inline))
+            tail.offset += length
+            tail.number += count
+        self._inline_bytes += _inline_bytes(rows)
+        return tuple(
+            Landed(segment, tail.first_offset, tail.first_number, tail.number - tail.first_number)
+            for segment, tail in tails.items()
+        )
 
     def finish(self, txns: Collection[Txn]) -> tuple[Txn, ...]:
         """Write everything: extents instead of staged rows, and the states; return the transactions as they end."""
         tx = self._tx
-        tx.executemany(_INSERT_EXTENT, (self._row(segment, extent) for segment, extent in self._extents))
+        tx.executemany(_INSERT_EXTENT, self._extents)
         tx.executemany("DELETE FROM staged WHERE txn = ?", [(txn.id,) for txn in txns])
         ended: list[Txn] = []
         for txn in txns:
@@ -181,27 +181,36 @@ class _Landing:
     def _tail(self, segment: SegmentId) -> _Tail:
         if (tail := self._tails.get(segment)) is None:
             found = find_tail(self._tx, self._stream, self._stream_id, segment)
-            tail = self._tails[segment] = _Tail(found.offset, found.number, found.time)
+            time = max(self._tx.now_ms, found.time)
+            tail = _Tail(found.offset, found.number, time, found.offset, found.number)
+            self._tails[segment] = tail
         return tail
-
-    def _row(self, segment: SegmentId, extent: Extent) -> tuple[int | bytes | None, ...]:
-        time = extent.first_time
-        return (
-            *(self._stream_id, segment, extent.start, extent.length, extent.first_number, extent.count),
-            *(time, time, extent.place, extent.place_offset, extent.inline),
-        )
 
     def _tell(self) -> None:
         """Wake readers, hand them small events without a read, and note runs of tiny extents."""
-        tx, tiny, recent = self._tx, self._tx.shared.get(TinyExtents), Recent.of(self._tx)
-        tx.wake(("stream", self._stream_id))
-        inline = [(segment, extent) for segment, extent in self._extents if extent.place is None]
-        for segment, extent in inline:
-            tx.after(partial(tiny.note, self._stream_id, segment, extent.start))
-        if len(inline) == len(self._extents) and recent.wanted(self._stream_id):
+        tx, stream_id, recent = self._tx, self._stream_id, Recent.of(self._tx)
+        tx.wake(("stream", stream_id))
+        inline = [row for row in self._extents if row[8] is None]
+        if inline:
+            tx.after(partial(_note_tiny, tx.shared.get(TinyExtents), inline))
+        if len(inline) == len(self._extents) and recent.wanted(stream_id):
             blobs = Blobs(tx)
-            runs: list[Run] = [decode(blobs, segment, extent) for segment, extent in inline]
-            tx.after(partial(recent.add, self._stream_id, runs))
+            runs = [decode(blobs, row[1], _extent(row)) for row in inline]
+            tx.after(partial(recent.add, stream_id, runs))
+
+
+def _inline_bytes(rows: Collection[StagedRow]) -> int:
+    return sum([len(row.inline) for row in rows if row.inline is not None])
+
+
+def _note_tiny(tiny: TinyExtents, rows: Collection[_ExtentRow]) -> None:
+    for stream_id, segment, start, *_ in rows:
+        tiny.note(stream_id, segment, start)
+
+
+def _extent(row: _ExtentRow) -> Extent:
+    _, _, start, length, number, count, time, _, place, place_offset, inline = row
+    return Extent(start, length, number, count, time, place, place_offset, inline)
 
 
 _INSERT_EXTENT: Final = """

@@ -155,7 +155,7 @@ def _window(
     )
     try:
         for columns in cursor:
-            row = StagedRow(*columns)
+            row = StagedRow._make(columns)
             full = size_bytes >= PREPARE_BYTES or len(work) >= PREPARE_ROWS
             if full and row.seq not in last_part:  # stagings are taken whole
                 return work, last_part, row.seq
@@ -203,7 +203,7 @@ class _Splitter:
         columns = self._columns(row)
         route = self._route(row, columns)
         if len(targets := set(route)) == 1:
-            return {targets.pop(): (columns, row.count)}
+            return {targets.pop(): (columns, row.events)}
         chosen: dict[SegmentId, list[int]] = {}
         for index, segment in enumerate(route):
             chosen.setdefault(segment, []).append(index)
@@ -217,13 +217,13 @@ class _Splitter:
             found = self._blobs[row.place] = load_blob(self._tx, row.place)
         ends = memoryview(found.ends).cast("I")
         first = bisect_right(ends, row.place_offset)
-        return cut(found, first, first + row.count)
+        return cut(found, first, first + row.events)
 
     def _route(self, row: StagedRow, columns: Columns) -> list[SegmentId]:
         if row.segment in self._epoch.by_id:
-            return [row.segment] * row.count
+            return [row.segment] * row.events
         if columns.positions is None:
-            return [self._keyless] * row.count
+            return [self._keyless] * row.events
         ids, lows, keyless = self._ids, self._lows, self._keyless
         return [
             ids[bisect_right(lows, where) - 1] if where == where else keyless  # NaN: no key

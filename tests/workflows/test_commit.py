@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from eventproc.store.model.ids import SegmentId, segment_id
+from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.transactions import TxnState
+from eventproc.workflows import scale
+from eventproc.workflows.requests import ScaleStream
 from tests.transactions.hosting import by_key, commit, events_of, make_room, merge, serve, split, write
-from tests.transactions.rooms import HIGH, LOW, ONE, ZERO, Room
+from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, Room
 from tests.workflows.lives import Life
 
 KEYS = ("a", "N14228", "customer-42", "🚀key", "日本語", "k1", "k2", "k3")
@@ -171,7 +176,8 @@ async def test_segments_of_a_round_are_those_of_the_moment(life: Life, room: Roo
     for txn_id in ids:
         await write(room, txn_id, [(b"x", LOW)])
         await room.commit(txn_id)
-    await split(life, ZERO, 0.25)
+    request = ScaleStream(NAME, 4, (SegmentId(0),), (KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)))
+    await life.db.write(partial(scale.apply, request=request, request_id="r"))  # before the host can commit
     done = await serve(life, room, ids)
-    assert {each.segment for txn in done for each in txn.landed} == {SegmentId(segment_id(2, 1))}
+    assert {each.segment for txn in done for each in txn.landed} == {segment_id(2, 1)}
     await life.check()
