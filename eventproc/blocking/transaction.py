@@ -86,7 +86,7 @@ class BlockingTransaction(Generic[P]):
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Add one event; about 2 us. Raises InvalidArgument at once, what else `Transaction.write` does at a hand-over."""
+        """Add one event; about 2 us. Raises InvalidArgument at once, what else `Transaction.write` raises later."""
         if self._buffer.add(self._buffer.event(payload, key, event_time, headers)):
             self._hand_over()
 
