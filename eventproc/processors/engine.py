@@ -82,6 +82,7 @@ class Engine:
         self._reading_ended = anyio.Event()
         self._ended = anyio.Event()
         self._tasks = anyio.create_task_group()
+        self._scope = anyio.CancelScope()  # cancels the tasks, also when they have not begun
 
     @property
     def truncated(self) -> int:
@@ -93,7 +94,7 @@ class Engine:
         try:
             self.work.handler = await self._start_handler()
             try:
-                with self._feed:
+                with self._scope, self._feed:
                     async with self._tasks:
                         self._tasks.start_soon(self._workers.run)
                         self._tasks.start_soon(self._follow)
@@ -120,7 +121,7 @@ class Engine:
         else:
             self.work.hold("stopping")
             await self.work.wait_quiet()
-        self._tasks.cancel_scope.cancel()
+        self._scope.cancel()
         await self._ended.wait()
 
     async def _start_handler(self) -> Handler:
@@ -138,7 +139,6 @@ class Engine:
         while True:
             await self._restart.wait()
             self._restart = anyio.Event()
-            self.work.hold("restarting")
             await self.work.wait_quiet()
             await self._stop_handler()
             self.work.handler = await self._start_handler()
@@ -222,6 +222,7 @@ class Engine:
         if not chunk.remaining:
             self._settled(chunk)
         if directive is Directive.RESTART:
+            self.work.hold("restarting")  # at once: the next call is for the new handler
             self._restart.set()
 
     def log_for(self, item: Item, attempt: int) -> Log:

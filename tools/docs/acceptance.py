@@ -93,6 +93,18 @@ REQUIRED: Final = {
         "testListCompletedTransactions, testGarbageCollection",
         "what ended is known for a while, and then forgotten",
     ),
+    "D2": (
+        "testFailedProcessingRetryable, testFailedProcessingNonRetryable, testFailedProcessingWriteBackFailed",
+        "an event that fails for a while is tried again, one that always fails is given up; progress goes on",
+    ),
+    "D4": (
+        "testEventProcessorCell",
+        "resume keeps the handler's state, restart begins with none, stop and a failing start end the processor",
+    ),
+    "D5": (
+        "testNotifyProcessFailureSuccess, testNotifyProcessFailureError, testFailingSealReaderGroupInShutdown",
+        "what a failed process had goes on elsewhere, from its durable progress; failing at that harms nothing",
+    ),
     "E1": (
         "testSegmentMerge, testSegmentSplit",
         "a successor is read only after all its predecessors; the parts of a split at once",

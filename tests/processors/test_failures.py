@@ -1,0 +1,326 @@
+"""Events that cannot be handled, handlers that cannot be started, and what a supervisor decides."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+import pytest
+
+from eventproc.processors import App, Context, Directive, Failure, ProcessorFailed, RetryPolicy
+from eventproc.processors.options import Supervisor
+from eventproc.processors.status import ProcessorState
+from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.segments import Event
+from tests.processors.apps import (
+    GROUP,
+    STREAM,
+    finish,
+    finished,
+    lag,
+    letters,
+    payloads,
+    progress,
+    system,
+    write,
+)
+
+TWICE = RetryPolicy(attempts=2, wait_ms=0, wait_ms_max=0, jitter_ms=0)
+
+
+@pytest.mark.acceptance(
+    "D2", differs="a failed event is tried again in place, its key held, and never written back behind others"
+)
+async def test_progress_goes_on_after_an_event_that_was_repeated_and_one_that_was_given_up() -> None:
+    calls: list[int] = []
+
+    async def handle(event: Event, context: Context) -> None:
+        calls.append(int(event.payload))
+        if event.payload == b"1" and context.attempt == 1:
+            raise OSError("try again")
+        if event.payload == b"3":
+            raise KeyError("never")
+
+    async with system() as ep:
+        await write(ep, "abcde")
+        app = App()
+        app.add(
+            handle, STREAM, group=GROUP, retry=RetryPolicy(wait_ms=0, jitter_ms=0, permanent=(LookupError,))
+        )
+        await finish(ep, app)
+        assert await lag(ep) == 0
+        assert sorted(calls) == [0, 1, 1, 2, 3, 4]
+        assert await letters(ep) == [(3, "KeyError", 1)]
+
+
+@pytest.mark.parametrize("order", ["segment", "key", None])
+@pytest.mark.parametrize("exactly_once", [False, True])
+async def test_a_poison_event_becomes_a_letter_and_blocks_nothing(
+    order: str | None, exactly_once: bool
+) -> None:
+    async def handle(event: Event, context: Context) -> None:
+        context.emit("s/out", event.payload, key=event.key)
+        if event.payload == b"2":
+            raise ValueError("poison")
+
+    async with system() as ep:
+        await write(ep, "aaabbb")
+        app = App()
+        app.add(handle, STREAM, group=GROUP, order=order, exactly_once=exactly_once, retry=TWICE)  # type: ignore[arg-type]
+        await finish(ep, app)
+        assert await lag(ep) == 0
+        assert await letters(ep) == [(2, "ValueError", 2)]
+        assert sorted(await payloads(ep)) == [0, 1, 3, 4, 5], "what the failed calls emitted is not there"
+
+
+async def test_a_poison_event_may_be_skipped() -> None:
+    async def handle(event: Event) -> None:
+        raise ValueError("poison")
+
+    async with system() as ep:
+        await write(ep, "ab")
+        app = App()
+        app.add(handle, STREAM, group=GROUP, on_failure="skip", retry=TWICE)
+        async with ep.run(app) as running:
+            await finished(running, 2)
+            (status,) = await running.status()
+            assert (status.skipped, status.dead_letters, status.failed_calls) == (2, 0, 4)
+        assert await lag(ep) == 0
+        assert await letters(ep) == []
+
+
+async def test_a_poison_event_may_stop_the_processor_and_is_handled_by_whoever_starts_next() -> None:
+    mended = False
+    seen: list[int] = []
+
+    async def handle(event: Event) -> None:
+        if event.payload == b"1" and not mended:
+            raise ValueError("poison")
+        seen.append(int(event.payload))
+
+    async with system() as ep:
+        await write(ep, "aaa")
+        app = App()
+        app.add(handle, STREAM, group=GROUP, on_failure="stop", retry=TWICE)
+        with pytest.raises(ProcessorFailed, match=r"event 1 \(key 'a'\) failed 2 times: ValueError"):
+            async with ep.run(app) as running:
+                await running.wait()
+        assert (await progress(ep))[0].number == 1, "what was finished before is durable"
+        mended = True
+        await finish(ep, app)
+    assert seen == [0, 1, 2]
+
+
+async def test_a_payload_that_is_not_of_the_handlers_type_becomes_a_letter_at_once() -> None:
+    @attrs.frozen
+    class Order:
+        item: str
+
+    async def handle(event: Event[Order]) -> None:
+        raise AssertionError("there is none to handle")
+
+    async with system() as ep:
+        await write(ep, "a")
+        app = App()
+        app.add(handle, STREAM, group=GROUP, payload=Order)
+        await finish(ep, app)
+        ((_, kind, attempts),) = await letters(ep)
+        assert (str(kind).rpartition(".")[2], attempts) == ("UndecodableError", 1)
+
+
+class Counter:
+    """Counts its events; fails on the third of each life, and remembers what became of all of them."""
+
+    made: ClassVar[list[Counter]] = []
+    starts: ClassVar[int] = 0
+    fail_from: ClassVar[int] = 100
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+        self.stopped = 0
+        Counter.made.append(self)
+
+    async def start(self) -> None:
+        Counter.starts += 1
+        if Counter.starts >= Counter.fail_from:
+            raise OSError("no connection")
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+    async def process(self, event: Event) -> None:
+        if len(self.seen) == 2:
+            self.seen.append(-1)
+            raise ValueError("the third")
+        self.seen.append(int(event.payload))
+
+
+@pytest.fixture(autouse=True)
+def _fresh_counters() -> None:
+    Counter.made, Counter.starts, Counter.fail_from = [], 0, 100
+
+
+def _counting(supervise: Supervisor | None) -> App:
+    app = App()
+    retry = RetryPolicy(attempts=1)
+    choices = {} if supervise is None else {"supervise": supervise}
+    app.add(Counter, STREAM, group=GROUP, order="segment", retry=retry, **choices)  # type: ignore[arg-type]
+    return app
+
+
+@pytest.mark.acceptance(
+    "D4", differs="the failed event becomes a dead letter; nothing is resumed behind it in silence"
+)
+async def test_resume_keeps_the_state_of_a_handler() -> None:
+    async with system() as ep:
+        await write(ep, "a" * 6)
+        await finish(ep, _counting(lambda _: Directive.RESUME))
+        assert [each.seen for each in Counter.made] == [[0, 1, -1, 3, 4, 5]]
+        assert [each.stopped for each in Counter.made] == [1]
+        assert [number for number, *_ in await letters(ep)] == [2]
+
+
+@pytest.mark.acceptance("D4")
+async def test_restart_goes_on_with_a_fresh_handler() -> None:
+    async with system() as ep:
+        await write(ep, "a" * 7)
+        app = _counting(lambda _: Directive.RESTART)
+        async with ep.run(app) as running:
+            await finished(running, 7)
+            (status,) = await running.status()
+            assert status.restarts == 2
+        assert [each.seen for each in Counter.made] == [[0, 1, -1], [3, 4, -1], [6]]
+        assert [each.stopped for each in Counter.made] == [1, 1, 1]
+        assert await lag(ep) == 0
+
+
+@pytest.mark.acceptance("D4")
+async def test_stop_leaves_the_event_unfinished() -> None:
+    failures: list[Failure] = []
+
+    def supervise(failure: Failure) -> Directive:
+        failures.append(failure)
+        return Directive.STOP
+
+    async with system() as ep:
+        await write(ep, "a" * 4)
+        with pytest.raises(ProcessorFailed, match="failed 1 times: ValueError"):
+            async with ep.run(_counting(supervise)) as running:
+                await running.wait()
+        assert [each.number for each in await progress(ep)] == [2]
+        assert [each.stopped for each in Counter.made] == [1]
+    ((name, event, error, attempts),) = [attrs.astuple(each, recurse=False) for each in failures]
+    assert (name, event.number, str(error), attempts) == ("Counter", 2, "the third", 1)
+
+
+@pytest.mark.acceptance(
+    "D4", differs="no directive is asked for: a handler that cannot be started stops its processor"
+)
+@pytest.mark.parametrize("nth", [1, 2])
+async def test_a_handler_that_cannot_be_started_stops_the_processor(nth: int) -> None:
+    Counter.fail_from = nth
+    async with system() as ep:
+        await write(ep, "a" * 6)
+        with pytest.raises(ProcessorFailed, match="could not be started: OSError"):
+            async with ep.run(_counting(lambda _: Directive.RESTART)) as running:
+                await running.wait()
+        assert await lag(ep) == (6 if nth == 1 else 3)
+        assert [each.stopped for each in Counter.made] == [0] if nth == 1 else [1, 0]
+
+
+async def test_a_processor_that_failed_says_so_while_its_app_runs_on() -> None:
+    Counter.fail_from = 1
+
+    async def run() -> None:
+        async with ep.run(_counting(None)) as running:
+            with pytest.raises(ProcessorFailed):
+                await running.wait()
+            (status,) = await running.status()
+            assert status.state is ProcessorState.FAILED
+            assert "OSError" in str(status.error)
+
+    async with system() as ep:
+        with pytest.raises(ProcessorFailed, match="could not be started"):
+            await run()
+
+
+def _raises(_failure: Failure) -> Directive:
+    raise LookupError("where is it")
+
+
+def _no_directive(_failure: Failure) -> Directive:
+    return "restart"  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("supervise", "says"),
+    [(_raises, "its supervisor failed: LookupError"), (_no_directive, "its supervisor returned 'restart'")],
+)
+async def test_a_supervisor_that_fails_stops_the_processor(supervise: Supervisor, says: str) -> None:
+    async with system() as ep:
+        await write(ep, "a" * 4)
+        with pytest.raises(ProcessorFailed, match=says):
+            async with ep.run(_counting(supervise)) as running:
+                await running.wait()
+        assert [each.number for each in await progress(ep)] == [2]
+
+
+async def test_a_handler_whose_stop_fails_ends_in_order() -> None:
+    class Stubborn:
+        async def process(self, event: Event) -> None:
+            pass
+
+        async def stop(self) -> None:
+            raise OSError("no")
+
+    async with system() as ep:
+        await write(ep, "ab")
+        app = App()
+        app.add(Stubborn, STREAM, group=GROUP)
+        await finish(ep, app)
+        assert await lag(ep) == 0
+
+
+async def test_one_processor_that_fails_lets_the_others_of_the_app_go_on() -> None:
+    seen: list[int] = []
+
+    async def bad(event: Event) -> None:
+        raise ValueError("poison")
+
+    async def good(event: Event) -> None:
+        seen.append(int(event.payload))
+
+    async with system() as ep:
+        await write(ep, "ab")
+        app = App()
+        app.add(bad, STREAM, on_failure="stop", retry=TWICE)
+        app.add(good, STREAM, group=GROUP)
+
+        async def run() -> None:
+            async with ep.run(app) as running:
+                with pytest.raises(ProcessorFailed):
+                    await running.wait()
+                await write(ep, "c")
+                await finished(running, 3, "good")
+
+        with pytest.raises(ProcessorFailed, match="processor bad stopped"):
+            await run()
+        assert await lag(ep) == 0
+    assert seen == [0, 1, 0]
+
+
+async def test_what_a_processor_cannot_be_is_refused_when_it_is_declared() -> None:
+    async def handle(event: Event) -> None:
+        pass
+
+    app = App()
+    with pytest.raises(InvalidArgument, match="batch"):
+        app.add(handle, STREAM, linger_ms=5)
+    with pytest.raises(InvalidArgument, match="timeout_ms"):
+        app.add(handle, STREAM, exactly_once=True, timeout_ms=None)
+    with pytest.raises(InvalidArgument, match="on_commit"):
+        app.add(handle, STREAM, on_commit=lambda tx, batch: None)
+    with pytest.raises(InvalidArgument, match="order"):
+        app.add(handle, STREAM, order="keys")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="at least one"):
+        app.add(handle)
