@@ -20,7 +20,7 @@ from eventproc.groups.keys import Assigned, GroupStream, SegmentKey
 from eventproc.groups.member import join
 from eventproc.groups.membership import Membership
 from eventproc.groups.openings import GroupEnd, GroupStart
-from eventproc.groups.operations import GroupCheckpoint
+from eventproc.groups.operations import GroupCheckpoint, follow_names
 from eventproc.groups.options import GroupOptions, TruncatedPolicy
 from eventproc.groups.preview import ResetPreview, preview_reset
 from eventproc.groups.reader import GroupReader
@@ -52,6 +52,7 @@ __all__ = [
     "ensure_group",
     "expire_reader",
     "folded_state",
+    "follow_names",
     "get_group",
     "group_name",
     "join",

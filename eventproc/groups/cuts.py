@@ -17,14 +17,14 @@ from eventproc.store.model.states import StreamState
 from eventproc.store.records import get
 
 
-def group_cuts(tx: Tx, name: str) -> dict[str, StreamCut]:
-    """Return where the group stands durably in each of its streams. Raises NotFound, StreamReplaced.
+def group_cuts(tx: Tx, name: str, *, but: Collection[str] = ()) -> dict[str, StreamCut]:
+    """Return where the group stands durably in each of its streams `but` these. Raises NotFound, StreamReplaced.
 
     Whatever happens, it never reads again what lies before: the streams may be truncated there.
     """
     state = folded_state(tx, get(tx, GROUP, name).value).state
     offsets = {key: progress.offset for key, progress in progress_by_segment(tx, name).items()}
-    return _cuts(tx, state, offsets, state.waiting.keys())
+    return _cuts(tx, state, offsets, state.waiting.keys(), but=but)
 
 
 def checkpoint_cuts(tx: Tx, state: GroupState, checkpoint: Checkpoint) -> dict[str, StreamCut]:
@@ -34,9 +34,18 @@ def checkpoint_cuts(tx: Tx, state: GroupState, checkpoint: Checkpoint) -> dict[s
 
 
 def _cuts(
-    tx: Tx, state: GroupState, offsets: Mapping[SegmentKey, int], waiting: Collection[SegmentKey]
+    tx: Tx,
+    state: GroupState,
+    offsets: Mapping[SegmentKey, int],
+    waiting: Collection[SegmentKey],
+    *,
+    but: Collection[str] = (),
 ) -> dict[str, StreamCut]:
-    return {stream.name: stream_cut(tx, stream, state, offsets, waiting) for stream in state.streams}
+    return {
+        stream.name: stream_cut(tx, stream, state, offsets, waiting)
+        for stream in state.streams
+        if stream.name not in but
+    }
 
 
 def stream_cut(

@@ -8,12 +8,13 @@ from typing import Final
 import attrs
 
 from eventproc.groups.change import stream_names, verify_streams
-from eventproc.groups.cuts import checkpoint_cuts
+from eventproc.groups.cuts import checkpoint_cuts, group_cuts
 from eventproc.groups.keys import SegmentKey
 from eventproc.groups.openings import GroupStart, openings_of
 from eventproc.groups.state import Checkpoint, GroupState
 from eventproc.groups.table import GROUP, change, folded_state, positions_of
 from eventproc.groups.updates import CheckpointStarted, Left, Opening, Reset
+from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.arguments import int_of, refused, text_of
 from eventproc.store.model.cuts import StreamCut
@@ -95,6 +96,19 @@ def reset_group(
     """
     openings = reset_openings(tx, group, start, checkpoint=checkpoint, streams=streams)
     change(tx, group, Reset(tuple(openings)))
+
+
+def follow_names(tx: Tx, group: str) -> tuple[str, ...]:
+    """Let the group read what has its streams' names now; return the names of those that were made again.
+
+    These are read from their heads: all that is in them is new. In the others the group goes on where it stands.
+    Nothing to do changes nothing. Raises NotFound, of a stream too.
+    """
+    streams = get(tx, GROUP, group).value.streams
+    replaced = [each.name for each in streams if get_stream(tx, each.name).value.stream_id != each.stream_id]
+    if replaced:
+        reset_group(tx, group, group_cuts(tx, group, but=replaced))
+    return tuple(replaced)
 
 
 def reset_openings(

@@ -17,7 +17,7 @@ from typing import Final
 
 import anyio
 
-from eventproc.groups import Membership, describe_group, ensure_group, join, set_paused
+from eventproc.groups import Membership, describe_group, ensure_group, follow_names, join, set_paused
 from eventproc.processors.again import again
 from eventproc.processors.app import App, Processor
 from eventproc.processors.context import AppTx
@@ -29,7 +29,7 @@ from eventproc.processors.tally import Blocker, Tally, find_blocker
 from eventproc.store.background import Background
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.errors import EventprocError, NotFound
+from eventproc.store.model.errors import EventprocError, GroupStreamReplaced, NotFound
 
 LOG = logging.getLogger("eventproc.processors")
 
@@ -299,7 +299,17 @@ async def run_app(db: Database, app: App, *, grace_ms: int = GRACE_MS) -> AsyncI
 def _set_up(tx: Tx, app: App) -> None:
     for each in app.processors:
         options = each.options
-        ensure_group(tx, options.group, options.streams, options.start)
+        try:
+            ensure_group(tx, options.group, options.streams, options.start)
+        except GroupStreamReplaced:
+            # An app names its streams: the one that has the name now is meant.
+            for name in follow_names(tx, options.group):
+                tx.after(
+                    partial(
+                        LOG.warning, "%s: %s was made again; reading it from its head", options.group, name
+                    )
+                )
+            ensure_group(tx, options.group, options.streams, options.start)
     for setup in app.setups:
         with tx.user_sql():
             setup(AppTx(tx))
