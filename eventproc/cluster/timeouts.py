@@ -57,6 +57,8 @@ async def watch_leases(db: Database, owner: Owner) -> None:
                 await anyio.sleep(wheel.pause_ms(db.clock.monotonic_ms(), LOOK_MS) / 1000)
             else:
                 await changes.wait()
+                # Most are over by then; and no lease is.
+                await anyio.sleep(LOOK_MS / 2000)
                 looked_ms = None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
@@ -137,12 +138,20 @@ def change_txn(tx: Tx, before: Txn, *, expected: int | None = None, **changes: A
     if expected is not None and expected != before.version:
         raise VersionConflict(key=f"transaction {before.id}", expected=expected, actual=before.version)
     after = attrs.evolve(before, version=before.version + 1, **changes)
-    where = (before.stream_id, before.id)
-    names = ", ".join(["finished", *COLUMNS.split(", ")])
-    marks = ", ".join("?" * len(names.split(", ")))
+    columns = {
+        "version": after.version,
+        **{_COLUMN.get(name, name): value for name, value in changes.items()},
+    }
+    if after.state is not before.state:
+        columns["state"] = after.state.value
+        # From the decision on these stand here: staged rows go.
+        columns.update(events=after.events, bytes=after.size_bytes, rows=after.rows)
+    if after.state.is_final:
+        columns["finished"], columns["landed"] = True, _landed_text(after)
     tx.execute(
-        f"UPDATE txn SET ({names}) = ({marks}) WHERE finished = 0 AND stream_id = ? AND id = ?",
-        (after.state.is_final, *_row_of(after), *where),
+        f"UPDATE txn SET {', '.join(f'{name} = ?' for name in columns)}"
+        " WHERE finished = 0 AND stream_id = ? AND id = ?",
+        (*columns.values(), before.stream_id, before.id),
     )
     tx.wake(("txn", after.id))
     return after
@@ -182,15 +191,21 @@ def landed_of(plain: Iterable[list[int]]) -> tuple[Landed, ...]:
     )
 
 
+_COLUMN: Final = MappingProxyType({"size_bytes": "bytes", "boot_id": "boot"})
+"""Fields that do not have the name of their column."""
+
+
 def _row_of(txn: Txn) -> tuple[Any, ...]:
-    landed = [[each.segment, each.offset, each.number, each.count] for each in txn.landed]
     return (
         *(txn.id, txn.stream, txn.stream_id, txn.state.value, txn.version, txn.epoch, txn.created_ms),
         *(txn.instance, txn.lease_ms, txn.boot_id, txn.lease_until_ms, txn.execution_until_ms, txn.position),
-        *(txn.events, txn.size_bytes, txn.rows, txn.prepared),
-        json.dumps(landed, separators=(",", ":")) if landed else None,
-        *(txn.reason, txn.finished_ms),
+        *(txn.events, txn.size_bytes, txn.rows, txn.prepared, _landed_text(txn), txn.reason, txn.finished_ms),
     )
+
+
+def _landed_text(txn: Txn) -> str | None:
+    landed = [[each.segment, each.offset, each.number, each.count] for each in txn.landed]
+    return json.dumps(landed, separators=(",", ":")) if landed else None
 
 
 def _with_totals(tx: Tx, txn: Txn) -> Txn:

@@ -171,6 +171,21 @@ async def test_events_keep_their_headers_times_and_keys_through_a_split(life: Li
     await life.check()
 
 
+async def test_both_parts_of_one_staging_are_split(life: Life, room: Room) -> None:
+    keys = [f"key {number}" for number in range(40)]
+    txn_id = await room.begin()
+    await write(room, txn_id, [(key.encode() * 20, key) for key in keys])
+    await split(life, ZERO, 0.25)
+    await split(life, ONE, 0.75)
+    (done,) = await commit(life, room, txn_id)
+    assert [each.segment for each in done.landed] == [
+        *(segment_id(number, 1) for number in (2, 3)),
+        *(segment_id(number, 2) for number in (4, 5)),
+    ]
+    assert by_key(await events_of(room)) == {key: [key.encode() * 20] for key in keys}
+    await life.check()
+
+
 async def test_segments_of_a_round_are_those_of_the_moment(life: Life, room: Room) -> None:
     ids = [await room.begin() for _ in range(3)]
     for txn_id in ids:
