@@ -169,8 +169,11 @@ class Work:
             self._idle.append(wake)
             if self._room is not None:
                 self.notify()
-            with anyio.CancelScope(deadline=deadline):
+            if deadline == float("inf"):
                 await wake.wait()
+            else:
+                with anyio.CancelScope(deadline=deadline):
+                    await wake.wait()
             if wake.is_set():
                 self._waking = False
             else:

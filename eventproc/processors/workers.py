@@ -66,7 +66,8 @@ class Workers:
                 slot.items, slot.overdue = (), None
             self._bring_back(lanes, failed, slot)
             work.notify()
-            await anyio.lowlevel.checkpoint()
+            if work.lanes:  # else waiting for more is the scheduling point
+                await anyio.lowlevel.checkpoint()
 
     async def _turn(self, slot: Slot, lanes: list[Lane]) -> Failed | None:
         if self._work.options.batching is not None:
