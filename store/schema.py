@@ -119,10 +119,10 @@ CREATE TABLE writer (
 
 -- A transaction, and for a day what became of it. Unfinished ones lie together (finished = 0), by stream: seal and the
 -- timers look there. `version` grows by one with each change. `lease_ms` is NULL while it lasts as long as the
--- process of `instance` lives; `lease_until_ms` and `execution_until_ms` are monotonic ms of the boot. `position` is its
--- place in the order of commits, from the decision on. events, bytes, rows are known from the decision on: before,
--- the last staged row says it. `prepared` counts how often it was prepared. `landed` is JSON: [segment, offset,
--- first number, count] for each segment.
+-- process of `instance` lives; `lease_until_ms` and `execution_until_ms` are monotonic ms of the boot. `position` is
+-- its place in the order of commits, from the decision on, as are events, bytes and rows: before, the last staged row
+-- says these. `prepared` counts how often it was prepared. `landed` is JSON: [segment, offset, first number, count]
+-- for each segment.
 CREATE TABLE txn (
     finished INTEGER NOT NULL,
     stream_id INTEGER NOT NULL,
@@ -154,6 +154,7 @@ CREATE INDEX txn_position ON txn (stream_id, finished, position) WHERE position 
 -- `keyed` is 0 when no event has a key. `packed` is 1 where a commit has packed small rows. (writer, sequence) is
 -- the last identity in it. `total_*` are those of the transaction up to this row, so that staging touches no other.
 CREATE TABLE staged (
+    stream_id INTEGER NOT NULL,
     txn TEXT NOT NULL,
     seq INTEGER NOT NULL,
     part INTEGER NOT NULL,
@@ -170,7 +171,7 @@ CREATE TABLE staged (
     place INTEGER,
     place_offset INTEGER NOT NULL DEFAULT 0,
     inline BLOB,
-    PRIMARY KEY (txn, seq, part)
+    PRIMARY KEY (stream_id, txn, seq, part)
 ) WITHOUT ROWID;
 -- The reaper's proof, as for extents.
 CREATE INDEX staged_place ON staged (place) WHERE place IS NOT NULL;

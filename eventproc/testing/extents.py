@@ -59,8 +59,8 @@ def blob_violations(tx: Tx) -> Iterator[str]:
     used: dict[int, list[tuple[int, int, int]]] = {}
     rows = tx.execute(
         "SELECT place, place_offset, length, stream_id FROM extent WHERE place IS NOT NULL"
-        " UNION ALL SELECT s.place, s.place_offset, s.length, t.stream_id FROM staged s"
-        " JOIN txn t ON t.id = s.txn AND t.finished = 0 WHERE s.place IS NOT NULL"
+        " UNION ALL SELECT s.place, s.place_offset, s.length, s.stream_id FROM staged s"
+        " WHERE s.place IS NOT NULL"
     )
     for place, offset, length, stream_id in rows.fetchall():
         used.setdefault(place, []).append((offset, offset + length, stream_id))

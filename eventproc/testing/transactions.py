@@ -24,26 +24,29 @@ def txn_violations(tx: Tx) -> Iterator[str]:
 
 
 def _of_rows(tx: Tx, txns: list[Txn]) -> Iterator[str]:
-    finished = dict(tx.execute("SELECT id, finished FROM txn").fetchall())
-    unfinished = {txn.id: txn for txn in txns if not txn.state.is_final}
+    keys = tx.execute("SELECT stream_id, id, finished FROM txn").fetchall()
+    finished = {(stream_id, txn_id): bool(flag) for stream_id, txn_id, flag in keys}
+    unfinished = {(txn.stream_id, txn.id): txn for txn in txns if not txn.state.is_final}
     for txn in txns:
-        if bool(finished[txn.id]) != txn.state.is_final or (txn.finished_ms is None) == txn.state.is_final:
+        lies_there = finished[txn.stream_id, txn.id]
+        if lies_there != txn.state.is_final or (txn.finished_ms is None) == txn.state.is_final:
             yield f"transaction {txn.id} lies with the finished, or not, and is {txn.state.value}"
         stream = find_stream(tx, txn.stream)
         ended = stream is None or stream.value.stream_id != txn.stream_id
         ended = ended or (stream is not None and stream.value.state is StreamState.SEALED)
         if txn.state in (TxnState.OPEN, TxnState.COMMITTING) and ended:
             yield f"transaction {txn.id} is {txn.state.value}, and its stream is sealed, or gone"
-    found: dict[str, tuple[int, int]] = {}
-    for txn_id, events, size_bytes in tx.execute(
-        "SELECT txn, sum(count), sum(length) FROM staged GROUP BY txn"
+    found: dict[tuple[int, str], tuple[int, int]] = {}
+    for stream_id, txn_id, events, size_bytes in tx.execute(
+        "SELECT stream_id, txn, sum(count), sum(length) FROM staged GROUP BY 1, 2"
     ).fetchall():
-        found[txn_id] = events, size_bytes
-        if txn_id not in unfinished:
+        found[stream_id, txn_id] = events, size_bytes
+        if (stream_id, txn_id) not in unfinished:
             yield f"staged: rows of transaction {txn_id}, which is finished or unknown"
-    for txn in unfinished.values():
-        if txn.state is TxnState.COMMITTING and found.get(txn.id, (0, 0)) != (txn.events, txn.size_bytes):
-            yield f"transaction {txn.id} has {found.get(txn.id)} staged, its row says {txn.events, txn.size_bytes}"
+    for key, txn in unfinished.items():
+        staged, noted = found.get(key, (0, 0)), (txn.events, txn.size_bytes)
+        if txn.state is TxnState.COMMITTING and staged != noted:
+            yield f"transaction {txn.id} has {staged} staged, its row says {noted}"
 
 
 def _of_bells(tx: Tx, txns: list[Txn]) -> Iterator[str]:

@@ -161,7 +161,7 @@ def abort_open(tx: Tx, stream: str, stream_id: int, *, reason: str) -> bool:
     if not aborting:
         return False
     for (txn_id,) in aborting:
-        tx.wake(("txn", txn_id))
+        tx.wake(("txn", stream_id, txn_id))
     post(tx, ABORT_STREAM, stream, Bell(stream, stream_id).encode())
     return True
 
@@ -171,7 +171,7 @@ _ABORT_OPEN: Final = """
     UPDATE txn SET (state, version, reason, events, bytes, rows) = (
         SELECT ?1, version + 1, ?2,
             coalesce(max(total_events), 0), coalesce(max(total_bytes), 0), coalesce(max(total_rows), 0)
-        FROM (SELECT total_events, total_bytes, total_rows FROM staged WHERE txn = txn.id
+        FROM (SELECT total_events, total_bytes, total_rows FROM staged WHERE stream_id = ?3 AND txn = txn.id
               ORDER BY seq DESC, part DESC LIMIT 1))
     WHERE finished = 0 AND stream_id = ?3 AND state = ?4 RETURNING id
 """

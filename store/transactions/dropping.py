@@ -29,18 +29,18 @@ def drop_some(tx: Tx, txn: Txn) -> bool:
     """
     settle_staging(tx)
     rows = tx.execute(
-        "SELECT seq, part, place FROM staged WHERE txn = ? ORDER BY seq, part LIMIT ?",
-        (txn.id, STEP_EXTENTS_MAX + 1),
+        "SELECT seq, part, place FROM staged WHERE stream_id = ? AND txn = ? ORDER BY seq, part LIMIT ?",
+        (txn.stream_id, txn.id, STEP_EXTENTS_MAX + 1),
     ).fetchall()
     places: set[int] = set()
-    dropped: list[tuple[str, int, int]] = []
+    dropped: list[tuple[int, str, int, int]] = []
     for seq, part, place in rows[:STEP_EXTENTS_MAX]:
         if place is not None and place not in places:
             if len(places) == STEP_BLOBS_MAX:
                 break
             places.add(place)
-        dropped.append((txn.id, seq, part))
-    tx.executemany("DELETE FROM staged WHERE txn = ? AND seq = ? AND part = ?", dropped)
+        dropped.append((txn.stream_id, txn.id, seq, part))
+    tx.executemany("DELETE FROM staged WHERE stream_id = ? AND txn = ? AND seq = ? AND part = ?", dropped)
     free_blobs(tx, sorted(places))
     if len(dropped) < len(rows):
         return False

@@ -96,7 +96,10 @@ def _ready(tx: Tx, txn: Txn, epoch: Epoch) -> list[StagedRow] | bool:
     rows: list[StagedRow] = []
     active = epoch.by_id
     inline_bytes, unpacked = 0, False
-    cursor = tx.execute(f"SELECT {STAGED_COLUMNS} FROM staged WHERE txn = ? ORDER BY seq, part", (txn.id,))
+    cursor = tx.execute(
+        f"SELECT {STAGED_COLUMNS} FROM staged WHERE stream_id = ? AND txn = ? ORDER BY seq, part",
+        (txn.stream_id, txn.id),
+    )
     try:
         for columns in cursor:
             row = StagedRow._make(columns)
@@ -166,7 +169,9 @@ class _Landing:
         """Write everything: extents instead of staged rows, and the states; return the transactions as they end."""
         tx = self._tx
         tx.executemany(_INSERT_EXTENT, self._extents)
-        tx.executemany("DELETE FROM staged WHERE txn = ?", [(txn.id,) for txn in txns])
+        tx.executemany(
+            "DELETE FROM staged WHERE stream_id = ? AND txn = ?", [(txn.stream_id, txn.id) for txn in txns]
+        )
         ended: list[Txn] = []
         for txn in txns:
             state = advance_txn(txn.state, TxnEvent.COMMITTED, name=txn.id)

@@ -72,7 +72,7 @@ def plan(tx: Tx, txn: Txn, epoch: Epoch, *, first_seq: int, pack: bool) -> Plan:
 
     pack: small rows become few. For a reading transaction: about PREPARE_BYTES are loaded, and split at 1 us an event.
     """
-    work, seen, next_seq = _window(tx, txn.id, epoch, first_seq, pack)
+    work, seen, next_seq = _window(tx, txn, epoch, first_seq, pack)
     splitter = _Splitter(tx, epoch, txn.id)
     moved: list[tuple[StagedRow, SegmentId]] = []
     replaced: list[StagedRow] = []
@@ -109,12 +109,12 @@ def replace_rows(tx: Tx, txn: Txn, planned: Plan) -> None:
     if found is None or found.state is not TxnState.COMMITTING:
         return
     tx.executemany(
-        "UPDATE staged SET segment = ? WHERE txn = ? AND seq = ? AND part = ?",
-        [(segment, txn.id, row.seq, row.part) for row, segment in planned.moved],
+        "UPDATE staged SET segment = ? WHERE stream_id = ? AND txn = ? AND seq = ? AND part = ?",
+        [(segment, txn.stream_id, txn.id, row.seq, row.part) for row, segment in planned.moved],
     )
     tx.executemany(
-        "DELETE FROM staged WHERE txn = ? AND seq = ? AND part = ?",
-        [(txn.id, row.seq, row.part) for row in planned.replaced],
+        "DELETE FROM staged WHERE stream_id = ? AND txn = ? AND seq = ? AND part = ?",
+        [(txn.stream_id, txn.id, row.seq, row.part) for row in planned.replaced],
     )
     if planned.columns is not None:
         rows = list(_new_rows(tx, txn, planned, planned.columns))
@@ -129,7 +129,16 @@ def _new_rows(tx: Tx, txn: Txn, planned: Plan, columns: Columns) -> Iterator[tup
     for piece in planned.pieces:
         own = pack_inline(cut(columns, first, first + piece.count)) if inline else None
         yield (
-            *(txn.id, piece.seq, piece.part, piece.segment, piece.length, piece.count, piece.keyed),
+            *(
+                txn.stream_id,
+                txn.id,
+                piece.seq,
+                piece.part,
+                piece.segment,
+                piece.length,
+                piece.count,
+                piece.keyed,
+            ),
             *(piece.packed, place, place_offset, own),
         )
         first += piece.count
@@ -137,21 +146,21 @@ def _new_rows(tx: Tx, txn: Txn, planned: Plan, columns: Columns) -> Iterator[tup
 
 
 _INSERT: Final = """
-    INSERT INTO staged (txn, seq, part, segment, length, count, keyed, packed, place, place_offset, inline)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO staged (stream_id, txn, seq, part, segment, length, count, keyed, packed, place, place_offset, inline)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
 def _window(
-    tx: Tx, txn_id: str, epoch: Epoch, first_seq: int, pack: bool
+    tx: Tx, txn: Txn, epoch: Epoch, first_seq: int, pack: bool
 ) -> tuple[list[StagedRow], dict[int, int], int | None]:
     """Return the rows to work on, the last part of each of their stagings, and the staging to go on with."""
     work: list[StagedRow] = []
     last_part: dict[int, int] = {}
     size_bytes = 0
     cursor = tx.execute(
-        f"SELECT {STAGED_COLUMNS} FROM staged WHERE txn = ? AND seq >= ? ORDER BY seq, part",
-        (txn_id, first_seq),
+        f"SELECT {STAGED_COLUMNS} FROM staged WHERE stream_id = ? AND txn = ? AND seq >= ? ORDER BY seq, part",
+        (txn.stream_id, txn.id, first_seq),
     )
     try:
         for columns in cursor:

@@ -106,9 +106,9 @@ def settle_staging(tx: Tx) -> None:
         group.flush(tx)
 
 
-def staged_totals(tx: Tx, txn_id: str) -> Totals:
+def staged_totals(tx: Tx, stream_id: int, txn_id: str) -> Totals:
     """Return what the transaction has staged, by its last row. One look-up."""
-    row = _last_row(tx, txn_id)
+    row = _last_row(tx, stream_id, txn_id)
     return Totals() if row is None else Totals(*row[3:])
 
 
@@ -116,35 +116,50 @@ class _GroupStaging:
     """What the functions of one group commit stage, by transaction, until it is written in one go."""
 
     def __init__(self) -> None:
-        self.open: dict[str, _Open] = {}
+        self.open: dict[tuple[int, str], _Open] = {}
 
     def find(self, tx: Tx, stream: str, stream_id: int, txn_id: str) -> _Open:
         """Return what is known of an open transaction. Raises NotFound, TransactionAborted, IllegalTransition."""
-        if (found := self.open.get(txn_id)) is None:
+        if (found := self.open.get((stream_id, txn_id))) is None:
             _verify_open(tx, stream, stream_id, txn_id)
-            row = _last_row(tx, txn_id)
+            row = _last_row(tx, stream_id, txn_id)
             seq, writer, sequence, *totals = row or (0, None, None, 0, 0, 0)
             last = None if writer is None or sequence is None else WriterSequence(writer, sequence)
             stored = Totals(*totals)
-            found = self.open[txn_id] = _Open(stream_id, seq, stored, stored, last)
+            found = self.open[stream_id, txn_id] = _Open(stream_id, seq, stored, stored, last)
         return found
 
     def flush(self, tx: Tx) -> None:
         """Write what was collected: one row a staging and segment, at most one blob a transaction."""
-        for txn_id, found in self.open.items():
+        for (_, txn_id), found in self.open.items():
             if found.calls:
                 tx.executemany(_INSERT, _rows(tx, txn_id, found))
         self.open.clear()
 
 
 _INSERT: Final = """
-    INSERT INTO staged (txn, seq, part, segment, length, count, keyed, writer, sequence,
+    INSERT INTO staged (stream_id, txn, seq, part, segment, length, count, keyed, writer, sequence,
                         total_events, total_bytes, total_rows, place, place_offset, inline)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 _Row = tuple[
-    str, int, int, int, int, int, bool, str | None, int | None, int, int, int, int | None, int, bytes | None
+    int,
+    str,
+    int,
+    int,
+    int,
+    int,
+    int,
+    bool,
+    str | None,
+    int | None,
+    int,
+    int,
+    int,
+    int | None,
+    int,
+    bytes | None,
 ]
 
 
@@ -167,7 +182,7 @@ def _rows(tx: Tx, txn_id: str, found: _Open) -> list[_Row]:
             events, size_bytes, count = events + own, size_bytes + length, count + 1
             rows.append(
                 (
-                    *(txn_id, seq, part, segment, length, own, keyed, writer, sequence),
+                    *(found.stream_id, txn_id, seq, part, segment, length, own, keyed, writer, sequence),
                     *(events, size_bytes, count, place, place_offset, inline),
                 )
             )
@@ -175,11 +190,13 @@ def _rows(tx: Tx, txn_id: str, found: _Open) -> list[_Row]:
     return rows
 
 
-def _last_row(tx: Tx, txn_id: str) -> tuple[int, str | None, int | None, int, int, int] | None:
+def _last_row(
+    tx: Tx, stream_id: int, txn_id: str
+) -> tuple[int, str | None, int | None, int, int, int] | None:
     found: tuple[int, str | None, int | None, int, int, int] | None = tx.execute(
-        "SELECT seq, writer, sequence, total_events, total_bytes, total_rows FROM staged WHERE txn = ?"
-        " ORDER BY seq DESC, part DESC LIMIT 1",
-        (txn_id,),
+        "SELECT seq, writer, sequence, total_events, total_bytes, total_rows FROM staged"
+        " WHERE stream_id = ? AND txn = ? ORDER BY seq DESC, part DESC LIMIT 1",
+        (stream_id, txn_id),
     ).fetchone()
     return found
 
@@ -195,7 +212,8 @@ def _has_staged(tx: Tx, found: _Open, txn_id: str, identity: WriterSequence) -> 
         return identity.sequence <= found.last.sequence
     # Somebody else staged last, or without a name: rare enough for a look at all.
     row = tx.execute(
-        "SELECT max(sequence) FROM staged WHERE txn = ? AND writer = ?", (txn_id, identity.writer)
+        "SELECT max(sequence) FROM staged WHERE stream_id = ? AND txn = ? AND writer = ?",
+        (found.stream_id, txn_id, identity.writer),
     ).fetchone()
     return row[0] is not None and identity.sequence <= row[0]
 

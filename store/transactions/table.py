@@ -153,7 +153,7 @@ def change_txn(tx: Tx, before: Txn, *, expected: int | None = None, **changes: A
         " WHERE finished = 0 AND stream_id = ? AND id = ?",
         (*columns.values(), before.stream_id, before.id),
     )
-    tx.wake(("txn", after.id))
+    tx.wake(("txn", after.stream_id, after.id))
     return after
 
 
@@ -211,5 +211,5 @@ def _landed_text(txn: Txn) -> str | None:
 def _with_totals(tx: Tx, txn: Txn) -> Txn:
     if txn.state is not TxnState.OPEN:
         return txn
-    totals: Totals = staged_totals(tx, txn.id)
+    totals: Totals = staged_totals(tx, txn.stream_id, txn.id)
     return attrs.evolve(txn, events=totals.events, size_bytes=totals.size_bytes, rows=totals.rows)

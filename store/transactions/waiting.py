@@ -15,32 +15,33 @@ from eventproc.store.transactions.table import Txn, find_txn
 
 
 class Endings:
-    """Transactions that somebody of this process waits for, as they ended, by id. On the event loop only."""
+    """Transactions that somebody of this process waits for, as they ended, by stream and id. On the event loop only."""
 
     def __init__(self) -> None:
-        self._expected: Counter[str] = Counter()
-        self._known: dict[str, Txn] = {}
+        self._expected: Counter[tuple[int, str]] = Counter()
+        self._known: dict[tuple[int, str], Txn] = {}
 
     @contextmanager
-    def expecting(self, txn_id: str) -> Iterator[None]:
+    def expecting(self, stream_id: int, txn_id: str) -> Iterator[None]:
         """Keep the transaction, if it ends while the block runs, until the end of the block."""
-        self._expected[txn_id] += 1
+        key = stream_id, txn_id
+        self._expected[key] += 1
         try:
             yield
         finally:
-            self._expected[txn_id] -= 1
-            if not self._expected[txn_id]:
-                del self._expected[txn_id]
-                self._known.pop(txn_id, None)
+            self._expected[key] -= 1
+            if not self._expected[key]:
+                del self._expected[key]
+                self._known.pop(key, None)
 
     def deliver(self, txn: Txn) -> None:
         """Note an ending that is durable now; an effect of the transaction that wrote it."""
-        if txn.id in self._expected:
-            self._known[txn.id] = txn
+        if (key := (txn.stream_id, txn.id)) in self._expected:
+            self._known[key] = txn
 
-    def find(self, txn_id: str) -> Txn | None:
+    def find(self, stream_id: int, txn_id: str) -> Txn | None:
         """Return an expected transaction as it ended, None while that is not known here."""
-        return self._known.get(txn_id)
+        return self._known.get((stream_id, txn_id))
 
 
 def watch_txn(stream_id: int, txn_id: str) -> Watch:
@@ -50,7 +51,7 @@ def watch_txn(stream_id: int, txn_id: str) -> Watch:
         found = find_txn(tx, stream_id, txn_id)
         return None if found is None else found.version
 
-    return Watch(("txn", txn_id), probe)
+    return Watch(("txn", stream_id, txn_id), probe)
 
 
 def watch_commits(stream_id: int) -> Watch:
