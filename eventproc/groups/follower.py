@@ -66,15 +66,22 @@ class Follower:
         """Do what the group decided since: give away what is due to others, take what is due to this reader."""
         while self.must_follow():
             self.stale = False
-            await self.save(complete=False)  # a checkpoint that is asked for holds what is durable
-            await self._member.refresh()
+            try:
+                await self._follow()
+            except BaseException:
+                self.stale = True  # cut off in the middle: what changed has still to be followed
+                raise
+
+    async def _follow(self) -> None:
+        await self.save(complete=False)  # a checkpoint that is asked for holds what is durable
+        await self._member.refresh()
+        self._adopt()
+        surplus = self._member.surplus
+        if surplus:
+            await self.save()
+            async with self._saving:
+                await self._member.release(surplus)
             self._adopt()
-            surplus = self._member.surplus
-            if surplus:
-                await self.save()
-                async with self._saving:
-                    await self._member.release(surplus)
-                self._adopt()
 
     def must_follow(self) -> bool:
         """Return whether the group is to be followed before the next event: it changed, or the lease ran out."""
@@ -239,7 +246,6 @@ class Follower:
             await self.follow()
         except EventprocError as why:  # the reader's own task will meet it too
             LOG.info("%s: %s", self._member.group, why)
-            self.stale = True
 
     async def keep_time(self) -> None:
         """Let the reader look at its group as often as a lease, or automatic checkpoints, ask for; until cancelled."""

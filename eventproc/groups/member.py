@@ -66,7 +66,7 @@ class GroupMember(Membership):
     def __init__(self, db: Database, group: str, reader: str, changes: Subscription) -> None:
         self.group = group
         self.reader = reader
-        self.epoch = 0
+        self.epoch = 0  # of the membership; 0 before the first
         self._db = db
         self._changes = changes
         self._generation = -1
@@ -194,14 +194,12 @@ class GroupMember(Membership):
         with present.joining(self.group, self.reader) as alone:
             if not alone:
                 raise ReaderOnline(group=self.group, reader=self.reader, pid=None)
-            joined = await self._db.write(self._join)
-            self.epoch = joined.members[self.reader].epoch
-            present.add(self.group, self.reader, self.epoch, self._changes)
-        self._state = joined
-        self._members = joined.members
+            await self._db.write(self._join)
 
     async def leave(self) -> None:
         """Go offline; what is still owned is given back at its durable progress. Not being a member is fine."""
+        if not self.epoch:
+            return
         try:
             await self._db.write(self._leave)
         finally:
@@ -279,7 +277,7 @@ class GroupMember(Membership):
         )
         self._beaten_ms = tx.monotonic_ms
 
-    def _join(self, tx: Tx) -> GroupState:
+    def _join(self, tx: Tx) -> None:
         group = get(tx, GROUP, self.group).value
         verify_streams(tx, group)
         state = folded_state(tx, group, self._folded).state
@@ -290,7 +288,15 @@ class GroupMember(Membership):
                 raise ReaderOnline(group=self.group, reader=self.reader, pid=pid)
             updates.append(left(tx, self.group, state, self.reader))
         updates.append(Joined(self.reader, self._db.instance_id, tx.now_ms))
-        return change(tx, self.group, *updates)
+        state = change(tx, self.group, *updates)
+        # With the commit itself: asyncio's own cancellation loses what a write returns.
+        tx.after(lambda: self._joined(state))
+
+    def _joined(self, state: GroupState) -> None:
+        self.epoch = state.members[self.reader].epoch
+        self._state = state
+        self._members = state.members
+        self._db.shared.get(Present).add(self.group, self.reader, self.epoch, self._changes)
 
     def _leave(self, tx: Tx) -> None:
         if find(tx, GROUP, self.group) is None:
@@ -373,13 +379,21 @@ async def join_member(db: Database, group: str, reader: str) -> AsyncIterator[Gr
         raise refused("reader", reader, f"it must have 1 to {READER_CHARS_MAX} characters")
     with db.subscribe([watch_group(group)]) as changes:
         member = GroupMember(db, group, reader, changes)
-        await member.join()
         try:
+            await member.join()
             yield member
         finally:
             with anyio.CancelScope(shield=True):
-                try:
-                    await member.leave()
-                except EventprocError as why:
-                    # The others will see it dead, or the database is gone for all.
-                    LOG.warning("%s: reader %r could not say good-bye: %s", group, reader, why)
+                await _leave(member)
+
+
+async def _leave(member: GroupMember) -> None:
+    try:
+        try:
+            await member.leave()
+        except anyio.get_cancelled_exc_class():
+            await member.leave()  # asyncio's own cancellation comes through a shield, once
+            raise
+    except EventprocError as why:
+        # The others will see it dead, or the database is gone for all.
+        LOG.warning("%s: reader %r could not say good-bye: %s", member.group, member.reader, why)

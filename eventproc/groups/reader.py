@@ -104,7 +104,7 @@ class GroupReader(Generic[P]):
         found: dict[str, dict[SegmentId, int]] = {}
         for cursor in follower.cursors:
             found.setdefault(cursor.assigned.stream, {})[cursor.key[1]] = cursor.finished.offset
-        for each in follower.handing:
+        for each in (each for each in follower.handing if each.cursor in follower.cursors):
             found[each.cursor.assigned.stream][each.cursor.key[1]] = each.end
         return found
 

@@ -1,0 +1,90 @@
+"""What a reader was doing is cut off in the middle: nothing of its group is forgotten, nobody is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, suppress
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc import ReaderGroup
+from eventproc.runtime import Eventproc
+from eventproc.store.model.ids import segment_id
+from tests.groups.reading import are_shared, eventually, written
+
+
+async def test_a_reader_that_is_cancelled_while_it_follows_its_group_follows_it_later(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await written(ep, 60, segments=6)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a") as a, aclosing(aiter(a)) as events:
+        await anext(events)
+        async with group.reader("b") as b:
+            follower = a._follower
+            assert follower is not None
+            await eventually(ep, lambda: _is(follower.stale))
+            with monkeypatch.context() as patched, anyio.CancelScope() as scope:
+
+                async def never(*, complete: bool = True) -> None:
+                    scope.cancel()
+                    await anyio.sleep_forever()
+
+                patched.setattr(follower, "save", never)
+                await anext(events)
+            assert scope.cancelled_caught
+            async with aclosing(aiter(a)) as again:
+                await anext(again)
+                await anext(again)
+                await eventually(ep, lambda: are_shared([a, b]))
+
+
+def test_whoever_is_cancelled_by_asyncio_while_it_joins_or_leaves_is_no_member() -> None:
+    asyncio.run(_cancel_after_each_turn())
+
+
+async def _cancel_after_each_turn() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        await ep.create_stream("s/t")
+        group = await ep.create_reader_group("g", ["s/t"])
+        turns = 0
+        while not await _join_for(group, turns):
+            assert (await group.describe()).members == (), f"cancelled after {turns} turns of the loop"
+            turns += 1
+        assert turns > 3
+
+
+async def _join_for(group: ReaderGroup, turns: int) -> bool:
+    """Join and leave, cancelled after so many turns of the event loop; return whether it was done by then."""
+
+    async def join() -> None:
+        async with group.reader("a"):
+            pass
+
+    joining = asyncio.create_task(join())
+    for _ in range(turns):
+        await anyio.lowlevel.checkpoint()
+    done = joining.done()
+    joining.cancel()
+    with suppress(asyncio.CancelledError):
+        await joining
+    return done
+
+
+async def test_a_position_has_nothing_of_segments_that_were_lost(ep: Eventproc) -> None:
+    await written(ep, 5)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
+        event = await anext(events)
+        await anext(events)
+        assert reader.position == {"s/t": {segment_id(0, 0): 18}}, event
+        await group.reader_offline("a")
+        await reader.checkpoint()  # it meets the fence
+        assert reader.position == {}
+
+
+async def _is(value: bool) -> bool:
+    return value
