@@ -163,7 +163,7 @@ class Cell:
         """Return what is finished and may be durable: FINISHED_RANGES_MAX ranges at most.
 
         Where there are more, what is durable remains, and the lowest of the rest is added, see `_fewest`: the others
-        are told when they have grown together. O(events handed out behind the first unfinished one), in C, and O(ranges).
+        are told when they have grown together. O(events handed out behind the first unfinished one), in C, O(ranges).
         """
         number, offset = self._prefix.number, self._prefix.offset
         ranges: list[FinishedRange] = []

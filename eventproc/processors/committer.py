@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Final
 
 import anyio
 
-from eventproc.groups import Membership, SegmentKey
+from eventproc.groups import Membership, SegmentKey, get_group
+from eventproc.groups.skip import skip
 from eventproc.processors.again import again
 from eventproc.processors.cell import Cell
 from eventproc.processors.errors import ProcessorFailed
 from eventproc.processors.options import Options
-from eventproc.processors.outbox import Commit, HookFailed, Outbox
+from eventproc.processors.outbox import Commit, HookFailed, Outbox, SuccessorsUnknown
 from eventproc.processors.tally import Tally
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import SegmentFenced
+from eventproc.store.model.ids import format_segment
 from eventproc.store.model.progress import Progress
 
 LOG = logging.getLogger("eventproc.processors")
@@ -51,6 +53,7 @@ class Committer:
         moved: called after each commit.
         """
         self.outbox = Outbox()
+        self.truncated = 0  # events of segments that were truncated unseen
         self._db = db
         self._options = options
         self._membership = membership
@@ -85,7 +88,8 @@ class Committer:
         """
         async with self._one:
             hook_failures = 0
-            while commit := self._take():
+            skipped: set[Cell] = set()
+            while commit := self._take(skipped):
                 try:
                     await self._publish(commit)
                 except SegmentFenced:
@@ -93,10 +97,14 @@ class Committer:
                 except HookFailed as why:
                     hook_failures += 1
                     await self._pause_hook(hook_failures, why)
+                except SuccessorsUnknown as why:
+                    skipped.add(why.cell)
                 else:
-                    return
+                    break
+            for cell in skipped:
+                await self._skip(cell)
 
-    def _take(self) -> Commit:
+    def _take(self, incomplete: Collection[Cell] = ()) -> Commit:
         now: dict[Cell, Progress] = {}
         if self._options.publishes:  # each handler made its own event's progress durable
             self._tally.committed = self._tally.finished
@@ -105,7 +113,7 @@ class Committer:
         ):
             now = {cell: cell.snapshot() for cell in self._cells.values()}
         moved = {cell: progress for cell, progress in now.items() if progress != cell.durable}
-        completed = [cell for cell in self._cells.values() if cell.complete]
+        completed = [cell for cell in self._cells.values() if cell.complete and cell not in incomplete]
         outbox, self.outbox = self.outbox.of(set(self._cells.values())).divided(now)
         return Commit(moved, completed, outbox, self._tally.finished)
 
@@ -131,6 +139,26 @@ class Committer:
             now = owned.get(cell.key)
             if now is None or now.owner_epoch != cell.assigned.owner_epoch:
                 self._lose(cell)
+
+    async def _skip(self, cell: Cell) -> None:
+        """Let the group go on at the head of the cell's stream, or its tail; all before that was truncated.
+
+        The group changes hands of what it skips, so the cells concerned are lost, and come back where they go on.
+        """
+        group, policy, stream_id = self._options.group, self._options.on_truncated, cell.key[0]
+        if policy == "error":
+            name = cell.assigned.stream
+            reason = f"{name} was truncated beyond what took over from segment {format_segment(cell.key[1])}"
+            raise ProcessorFailed(processor=self._options.name, reason=reason)
+
+        def go_on(tx: Tx) -> int:
+            (stream,) = (each for each in get_group(tx, group).streams if each.stream_id == stream_id)
+            return skip(tx, group, stream, policy)
+
+        lost = await again(lambda: self._db.write(go_on), f"{self._options.name}: going on", LOG)
+        self.truncated += lost
+        LOG.warning("%r: %d events behind it were truncated before they were handled", cell, lost)
+        await self._drop_lost()
 
     async def _pause_hook(self, failures: int, why: HookFailed) -> None:
         retry, name = self._options.retry, self._options.name

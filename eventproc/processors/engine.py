@@ -87,7 +87,7 @@ class Engine:
     @property
     def truncated(self) -> int:
         """Events that were truncated before they were handled."""
-        return self._feed.truncated
+        return self._feed.truncated + self._committer.truncated
 
     async def run(self) -> None:
         """Process until stopped or cancelled. Raises ProcessorFailed, perhaps in a group."""
@@ -138,8 +138,8 @@ class Engine:
         """Replace the handler when a failure asked for that, between two calls."""
         while True:
             await self._restart.wait()
-            self._restart = anyio.Event()
             await self.work.wait_quiet()
+            self._restart = anyio.Event()  # one restart does for all calls that failed before it
             await self._stop_handler()
             self.work.handler = await self._start_handler()
             self.tally.restarts += 1
@@ -323,10 +323,10 @@ class Engine:
     async def _fill(self) -> bool:
         """Read on; return whether there was anything."""
         found = await self._feed.fill()
-        if found and any(cell.complete for cell in self.cells.values()):
+        if found and self.options.exactly_once:
+            await self._committer.commit()  # the end of a segment, what was truncated; mostly nothing
+        elif found and any(cell.complete for cell in self.cells.values()):
             self._committer.ask()
-            if self.options.exactly_once:
-                await self._committer.commit()
         return found
 
     async def _hand_out(self) -> bool:

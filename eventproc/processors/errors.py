@@ -17,6 +17,16 @@ class HandlerTimeout(Rejected):
 
 
 @error
+class HandlerCancelled(Rejected):
+    """A call of a handler ended as cancelled, though nobody cancelled it: what it awaited was; it counts as failed."""
+
+    processor: str
+
+    def __str__(self) -> str:
+        return f"{self.processor}: something that the handler awaited was cancelled"
+
+
+@error
 class HandlerStuck(Rejected):
     """A handler on a thread, which nothing can interrupt, overran its timeout."""
 

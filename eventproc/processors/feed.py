@@ -133,6 +133,8 @@ class Feed:
             if state is None:
                 LOG.warning("%r: its segment was truncated as a whole; it counts as finished", cell)
                 cell.end = cell.offset
+            elif state.sealed and cell.offset >= state.tail:
+                cell.end = cell.offset  # only what took over from it is not known any more
             elif cell.offset < state.head:
                 latest = self._on_truncated == "latest"
                 number, offset = (

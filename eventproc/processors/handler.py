@@ -18,6 +18,10 @@ class UndecodableError(Exception):
     """The payload is not of the handler's type: no repetition mends that. The cause is what the codec raised."""
 
 
+class NotAwaitedError(Exception):
+    """A plain function returned what must be awaited, and nothing awaits it on a thread: it did not do its work."""
+
+
 @attrs.frozen
 class Handler:
     """What calls the user's code.
@@ -49,11 +53,12 @@ class Handler:
             await cast("Awaitable[None]", self.call(subject, context))
 
     def on_thread(self, subject: object, context: Context | None) -> None:
-        """Call a sync handler."""
-        if context is None:
-            self.call(subject)
-        else:
-            self.call(subject, context)
+        """Call a sync handler. Raises NotAwaitedError for one that is async and does not look it."""
+        result = self.call(subject) if context is None else self.call(subject, context)
+        if result is not None and inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            raise NotAwaitedError("the handler returned an awaitable: make it an `async def`")
 
     async def start(self) -> None:
         """Call the class's `start`, if there is one."""
@@ -72,6 +77,9 @@ def check_handler(target: object, name: str) -> None:
             "it has no method process(self, event)" if isinstance(target, type) else "it cannot be called"
         )
         raise InvalidArgument(what="handler", value=name, reason=missing)
+    if _yields(call):
+        reason = "it yields, so that calling it runs none of it; a handler returns"
+        raise InvalidArgument(what="handler", value=name, reason=reason)
     _takes_context(call, name, bound=not isinstance(target, type))
 
 
@@ -91,6 +99,13 @@ def make_handler(target: object, payload: type[object]) -> Handler:
 
 def _is_async(call: object) -> bool:
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
+
+
+def _yields(call: object) -> bool:
+    return any(
+        inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each)
+        for each in (call, type(call).__call__)
+    )
 
 
 def _takes_context(call: Callable[..., object], name: str, *, bound: bool) -> bool:

@@ -13,6 +13,7 @@ from eventproc.processors.emit import Emission, append_emissions
 from eventproc.processors.letters import Letter, append_letters
 from eventproc.processors.options import Options
 from eventproc.store.database import Tx
+from eventproc.store.model.errors import NotFound
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import Holding, fenced
 from eventproc.store.segments import Event
@@ -20,6 +21,14 @@ from eventproc.store.segments import Event
 
 class HookFailed(Exception):
     """The user's `on_commit` raised; the cause is what."""
+
+
+class SuccessorsUnknown(Exception):
+    """Nobody knows any more what took over from the segment of `cell`; the stream was truncated beyond them."""
+
+    def __init__(self, cell: Cell) -> None:
+        super().__init__(cell)
+        self.cell = cell
 
 
 @attrs.define(eq=False)
@@ -88,7 +97,10 @@ class Commit:
         return bool(self.moved or self.completed or self.outbox)
 
     def publish(self, tx: Tx, membership: Membership, options: Options) -> None:
-        """Do all of it in `tx`, or nothing. Raises SegmentFenced, HookFailed, and as `append_emissions`."""
+        """Do all of it in `tx`, or nothing.
+
+        Raises SegmentFenced, HookFailed, SuccessorsUnknown, and as `append_emissions`.
+        """
         self._verify_owned(membership)
         moved: dict[SegmentKey, Progress] = {cell.key: progress for cell, progress in self.moved.items()}
         membership.move(tx, moved)
@@ -97,7 +109,10 @@ class Commit:
         if options.on_commit is not None and self.outbox.handled:
             self._call_hook(tx, options)
         for cell in self.completed:
-            membership.complete(tx, cell.key)
+            try:
+                membership.complete(tx, cell.key)
+            except NotFound as why:
+                raise SuccessorsUnknown(cell) from why
 
     def _verify_owned(self, membership: Membership) -> None:
         """Raise SegmentFenced when a cell is of an older owner epoch than the membership knows.

@@ -16,6 +16,7 @@ import anyio.to_thread
 import attrs
 
 from eventproc.processors.emit import Emission
+from eventproc.processors.errors import HandlerCancelled
 from eventproc.processors.handler import events_of
 from eventproc.processors.lanes import Lane
 from eventproc.processors.work import Slot, Work
@@ -79,7 +80,7 @@ async def run_on_thread(work: Work, slot: Slot, lane: Lane) -> Failed | None:
     attempt, first_ms, handler = lane.next_attempt, lane.first_ms, work.handler
     done: list[Sequence[Emission]] = []
 
-    def run() -> Exception | None:
+    def run() -> BaseException | None:
         for item in taken:
             if work.holding or item[1].cell.closing:
                 return None
@@ -89,7 +90,7 @@ async def run_on_thread(work: Work, slot: Slot, lane: Lane) -> Failed | None:
             context = work.context(item, slot.attempt)
             try:
                 handler.on_thread(handler.decoded(item[0]), context)
-            except Exception as error:
+            except BaseException as error:
                 return error
             done.append(() if context is None else context.emitted)
         return None
@@ -102,7 +103,13 @@ async def run_on_thread(work: Work, slot: Slot, lane: Lane) -> Failed | None:
     slot.items = ()
     for emitted in done:
         work.finish(lane, emitted)
-    return None if error is None else Failed(error)
+    if isinstance(error, anyio.get_cancelled_exc_class()):
+        return Failed(HandlerCancelled(processor=work.options.name))
+    if error is None:
+        return None
+    if not isinstance(error, Exception):
+        raise error
+    return Failed(error)
 
 
 async def run_batch(work: Work, slot: Slot, lanes: list[Lane]) -> Failed | None:

@@ -10,12 +10,13 @@ could run one key twice at the same time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import anyio
 
 from eventproc.processors.cell import Cell
-from eventproc.processors.errors import HandlerStuck, HandlerTimeout
+from eventproc.processors.errors import HandlerCancelled, HandlerStuck, HandlerTimeout
 from eventproc.processors.handler import UndecodableError
 from eventproc.processors.lanes import Lane
 from eventproc.processors.turns import Failed, run_batch, run_events, run_on_thread
@@ -62,6 +63,11 @@ class Workers:
                     assert work.options.timeout_ms is not None, "nothing else makes a call overdue"
                     late = HandlerTimeout(processor=work.options.name, timeout_ms=work.options.timeout_ms)
                     failed = failed or Failed(late, _counts(slot, lanes))
+            except anyio.get_cancelled_exc_class():
+                if anyio.current_effective_deadline() == -math.inf:
+                    raise
+                # Nobody cancelled this task: let out, it would end all workers without a word.
+                failed = Failed(HandlerCancelled(processor=work.options.name), _counts(slot, lanes))
             finally:
                 slot.items, slot.overdue = (), None
             self._bring_back(lanes, failed, slot)

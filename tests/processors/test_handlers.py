@@ -1,0 +1,123 @@
+"""Handlers that do what none should: they end as cancelled, yield, return what must be awaited, fail side by side."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Iterator
+
+import anyio
+import pytest
+
+from eventproc.processors import App, Directive, RetryPolicy
+from eventproc.processors.options import Order
+from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.segments import Event
+from tests.processors.apps import GROUP, STREAM, finished, lag, system, write
+from tests.processors.bench import Bench
+
+
+@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize("batch", [None, 4])
+async def test_a_call_that_ends_as_cancelled_by_itself_is_a_failed_one_and_the_workers_go_on(
+    order: Order, batch: int | None
+) -> None:
+    async def handle(events: Event | list[Event]) -> None:
+        each = events if isinstance(events, list) else [events]
+        if any(event.number == 1 for event in each):
+            raise anyio.get_cancelled_exc_class()()
+
+    bench = Bench(handle, order=order, batch=batch, concurrency=1)
+    await bench.process(["a", "a", "a", "b"])
+    assert sorted(bench.done) == [0, 2, 3]
+    assert [(number, attempts) for number, attempts, _ in bench.gone] == [(1, 3)]
+
+
+async def test_a_plain_function_that_ends_as_cancelled_fails_and_what_it_did_before_counts() -> None:
+    cancelled, calls = anyio.get_cancelled_exc_class(), []
+
+    def handle(event: Event) -> None:
+        calls.append(event.number)
+        if event.number == 2:
+            raise cancelled()
+
+    bench = Bench(handle, concurrency=1)
+    await bench.process(["a"] * 4)
+    assert calls == [0, 1, 2, 2, 2, 3]
+    assert [(number, attempts) for number, attempts, _ in bench.gone] == [(2, 3)]
+
+
+async def test_an_async_handler_in_the_guise_of_a_plain_one_fails_instead_of_doing_nothing() -> None:
+    async def work(event: Event) -> None:
+        raise AssertionError(f"nobody awaits it for {event}")
+
+    def handle(event: Event) -> Awaitable[None]:
+        return work(event)
+
+    bench = Bench(handle)
+    await bench.process("a")
+    assert bench.done == []
+    assert bench.gone == [(0, 3, "NotAwaitedError")]
+
+
+async def yields_async(event: Event) -> AsyncIterator[Event]:
+    yield event
+
+
+def yields(event: Event) -> Iterator[Event]:
+    yield event
+
+
+class Yields:
+    def process(self, event: Event) -> Iterator[Event]:
+        yield event
+
+
+@pytest.mark.parametrize("handler", [yields_async, yields, Yields])
+def test_a_handler_that_yields_is_refused(handler: object) -> None:
+    with pytest.raises(InvalidArgument, match="it yields"):
+        App().add(handler, STREAM)
+
+
+async def test_calls_that_fail_side_by_side_restart_the_handler_once_and_none_runs_meanwhile() -> None:
+    made: list[Fragile] = []
+    begun = anyio.Event()
+
+    class Fragile:
+        def __init__(self) -> None:
+            self.is_open = False
+            made.append(self)
+
+        async def start(self) -> None:
+            self.is_open = True
+
+        async def stop(self) -> None:
+            self.is_open = False
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+
+        async def process(self, event: Event) -> None:
+            assert self.is_open, "a call for a handler that was stopped"
+            if len(made) == 1:
+                if event.key == "b":
+                    begun.set()
+                    for _ in range(5):
+                        await anyio.lowlevel.checkpoint()
+                await begun.wait()
+                raise OSError("connection lost")
+            await anyio.lowlevel.checkpoint()
+
+    async with system() as ep:
+        await write(ep, [*"ab", *"cdefgh" * 20])
+        app = App()
+        app.add(
+            Fragile,
+            STREAM,
+            group=GROUP,
+            concurrency=2,
+            retry=RetryPolicy(attempts=1),
+            supervise=lambda _: Directive.RESTART,
+        )
+        async with ep.run(app) as running:
+            await finished(running, 122)
+            (status,) = await running.status()
+        assert (status.restarts, status.dead_letters, len(made)) == (1, 2, 2)
+        assert await lag(ep) == 0
