@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from benchmarks import floors, ours, processing
+from benchmarks import floors, ours, processing, transactions
 from benchmarks.samples import Side
 
 
@@ -148,6 +148,46 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 floor=processing.at_least_once_latency,
                 count=1_000,
                 quick_count=300,
+            ),
+            Case(
+                name="transactions_one",
+                unit="transactions/s",
+                classes=BOTH,
+                ours=transactions.one,
+                floor=transactions.one_floor,
+                count=5_000,
+                quick_count=1_000,
+            ),
+            Case(
+                name="transactions_many",
+                unit="transactions/s",
+                classes=BOTH,
+                ours=transactions.many,
+                floor=transactions.many_floor,
+                count=20_000,
+                quick_count=5_000,
+            ),
+            Case(
+                name="large_hold",
+                unit="ms",
+                classes=(Class.FSYNC,),
+                ours=transactions.longest_hold,
+                floor=transactions.longest_hold_floor,
+                count=100_000,
+                quick_count=100_000,
+                bar=50,
+                kind=Bar.VALUE_MAX,
+            ),
+            Case(
+                name="large_hold_scaled",
+                unit="ms",
+                classes=(Class.FSYNC,),
+                ours=transactions.longest_hold_scaled,
+                floor=transactions.longest_hold_floor,
+                count=100_000,
+                quick_count=100_000,
+                bar=50,
+                kind=Bar.VALUE_MAX,
             ),
             Case(
                 name="create",

@@ -1,0 +1,159 @@
+"""Transactions beside the commits of SQLite that they need, and how long a large one keeps others from writing.
+
+A small transaction needs two commits: one that stages its events and decides, one that makes them visible. Both sides
+return when that is durable. The lock of all writers is watched from outside: its holds contain a checkpoint where one
+was due, on those versions of SQLite where it runs under the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Final
+from unittest.mock import patch
+
+import eventproc
+from benchmarks.bare import Commits
+from benchmarks.samples import CALLERS_COUNT, KEYS_COUNT, Sample, Stopwatch, Task, keys, payloads, timed
+from eventproc.store.database.locks import WriteLock
+from eventproc.streams import Stream
+
+EVENTS_COUNT: Final = 10
+"""Events in a small transaction."""
+
+LARGE_BYTES: Final = 1_000
+"""Size of an event in a large one: as many of them as make 100 MB."""
+
+SEGMENTS_COUNT: Final = 4
+"""Segments of the stream in the measurements of large ones."""
+
+CHUNK_BYTES: Final = 2**20
+"""What the floor of a large one commits at a time, as ours does."""
+
+WARM_COUNT: Final = 50
+"""Transactions before the clock starts."""
+
+
+async def one(task: Task) -> Sample:
+    """Commit one small transaction after the other, each awaited until it is visible."""
+    return await _small(task, callers=1)
+
+
+async def many(task: Task) -> Sample:
+    """The same from many tasks at once, on one stream."""
+    return await _small(task, callers=CALLERS_COUNT)
+
+
+async def one_floor(task: Task) -> Sample:
+    """Two commits for each, one after the other: the events' bytes in a row, and the row changed."""
+    return await _two_commits(task, callers=1)
+
+
+async def many_floor(task: Task) -> Sample:
+    """The same from many tasks at once, commits grouped."""
+    return await _two_commits(task, callers=CALLERS_COUNT)
+
+
+async def longest_hold(task: Task) -> Sample:
+    """Write and commit `count` events of LARGE_BYTES in one transaction; the longest hold of the lock, ms."""
+    return await _large(task, scaled=False)
+
+
+async def longest_hold_scaled(task: Task) -> Sample:
+    """The same, with every segment split between the last write and the commit."""
+    return await _large(task, scaled=True)
+
+
+async def longest_hold_floor(task: Task) -> Sample:
+    """Insert as many bytes, CHUNK_BYTES a commit, SQLite checkpointing as it does by itself; the longest commit, ms."""
+    commits = Commits(task.directory, task.durability)
+    watch, longest_s = Stopwatch(), 0.0
+    body = bytes(CHUNK_BYTES)
+    for _ in range(0, task.count * LARGE_BYTES, CHUNK_BYTES):
+        began = perf_counter()
+        await commits.insert(body)
+        longest_s = max(longest_s, perf_counter() - began)
+    sample = watch.rate(task.count)
+    commits.close()
+    return Sample(value=longest_s * 1000, cpu_us=sample.cpu_us, rss_mb=sample.rss_mb)
+
+
+async def _small(task: Task, *, callers: int) -> Sample:
+    async with eventproc.open(task.directory, durability=task.durability) as ep:
+        stream = await _make_stream(ep, segments=1)
+        pairs = list(zip(payloads(), keys(), strict=True))
+
+        async def commit(number: int) -> None:
+            at = number * EVENTS_COUNT % KEYS_COUNT
+            async with stream.transaction() as txn:
+                for payload, key in pairs[at : at + EVENTS_COUNT]:
+                    await txn.write(payload, key=key)
+
+        for number in range(WARM_COUNT):
+            await commit(number)
+        numbers = iter(range(task.count))
+
+        async def run() -> None:
+            for number in numbers:
+                await commit(number)
+
+        return await timed(run, callers, task.count)
+
+
+async def _two_commits(task: Task, *, callers: int) -> Sample:
+    commits = Commits(task.directory, task.durability)
+    body = b"".join(payloads()[:EVENTS_COUNT])
+    names = iter(range(task.count))
+
+    async def run() -> None:
+        for name in names:
+            await commits.create(f"transaction-{name}", body)
+            await commits.replace(f"transaction-{name}", 1, body)
+
+    sample = await timed(run, callers, task.count)
+    commits.close()
+    return sample
+
+
+async def _large(task: Task, *, scaled: bool) -> Sample:
+    async with eventproc.open(task.directory, durability=task.durability) as ep:
+        stream = await _make_stream(ep, segments=SEGMENTS_COUNT)
+        payload, names = bytes(LARGE_BYTES), keys()
+        watch = Stopwatch()
+        with watched_holds() as holds_s:
+            async with stream.transaction() as txn:
+                await txn.write_many((payload, names[number % KEYS_COUNT]) for number in range(task.count))
+                await txn.flush()
+                if scaled:
+                    for segment in await stream.segments():
+                        await stream.split(segment.id)
+        sample = watch.rate(task.count)
+        assert sum(landed.count for landed in txn.landed) == task.count, "it is visible whole"
+    return Sample(value=max(holds_s) * 1000, cpu_us=sample.cpu_us, rss_mb=sample.rss_mb)
+
+
+async def _make_stream(ep: eventproc.Eventproc, *, segments: int) -> Stream:
+    await ep.create_scope("benchmark")
+    return await ep.create_stream("benchmark/stream", scaling=eventproc.ScalingPolicy.fixed(segments))
+
+
+@contextmanager
+def watched_holds() -> Iterator[list[float]]:
+    """Collect how long each hold of the lock of all writers takes while the block runs, s."""
+    acquire, release = WriteLock.acquire, WriteLock.release
+    holds_s: list[float] = []
+    began = 0.0
+
+    def acquired(lock: WriteLock) -> None:
+        nonlocal began
+        acquire(lock)
+        began = perf_counter()
+
+    def released(lock: WriteLock) -> None:
+        held_s = perf_counter() - began
+        release(lock)
+        holds_s.append(held_s)
+
+    with patch.object(WriteLock, "acquire", acquired), patch.object(WriteLock, "release", released):
+        yield holds_s
