@@ -10,7 +10,6 @@ from eventproc.groups.change import (
     ensure_group,
     expire_reader,
     get_group,
-    group_name,
     list_groups,
     set_paused,
 )
@@ -19,6 +18,7 @@ from eventproc.groups.group import ReaderGroup
 from eventproc.groups.keys import Assigned, GroupStream, SegmentKey
 from eventproc.groups.member import join
 from eventproc.groups.membership import Membership
+from eventproc.groups.names import group_name
 from eventproc.groups.openings import GroupEnd, GroupStart
 from eventproc.groups.operations import GroupCheckpoint, follow_names
 from eventproc.groups.options import GroupOptions, TruncatedPolicy

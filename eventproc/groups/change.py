@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from eventproc.groups.names import group_name, stream_names
 from eventproc.groups.openings import GroupEnd, GroupStart, opening_of, openings_of
 from eventproc.groups.options import GroupOptions
 from eventproc.groups.state import GroupState, begin
@@ -21,9 +22,7 @@ from eventproc.groups.table import (
 from eventproc.groups.updates import Left, PauseSet, StreamAdded
 from eventproc.store.catalog import find_stream, get_scope
 from eventproc.store.database import Tx
-from eventproc.store.model.arguments import items_of, refused, text_of
 from eventproc.store.model.errors import AlreadyExists, GroupStreamReplaced
-from eventproc.store.model.names import StreamName
 from eventproc.store.records import create, delete, find, get, keys
 from eventproc.store.replicated import create_log, delete_log, initialize
 
@@ -34,14 +33,6 @@ DEFAULTS: Final = GroupOptions()
 
 _GENERATION: Final = "group_generation"
 """Counter: no generation of a deleted group lies above it, so that a group made later repeats none."""
-
-
-def group_name(text: str, streams: Sequence[str] = ()) -> str:
-    """Return the full name "scope/group"; a bare one takes the scope of the first stream. Raises InvalidArgument."""
-    text_of("group", text)
-    if "/" not in text and streams:
-        text = f"{streams[0].partition('/')[0]}/{text}"
-    return str(StreamName.parse(text))
 
 
 def ensure_group(
@@ -60,7 +51,7 @@ def ensure_group(
     (`start` and `until` are only looked at when the group is made), GroupStreamReplaced when one of its streams was
     deleted since, NotFound, InvalidArgument, InvalidCut (also when `until` lies before `start`), and as `frontier_at`.
     """
-    name = str(StreamName.parse(name))
+    name = group_name(name)
     names = stream_names(streams)
     if (found := find(tx, GROUP, name)) is not None:
         _verify_equal(found.value, names, kind, options)
@@ -84,18 +75,6 @@ def ensure_group(
     initialize(tx, group.log, GROUP_LOG, state)
     write_segments(tx, name, empty, state)
     tx.wake(topic_of(name))
-
-
-def stream_names(streams: Sequence[str]) -> list[str]:
-    """Return the names of a group's streams. Raises InvalidArgument: not one, one twice, or no name."""
-    names = [
-        str(StreamName.parse(each)) for each in items_of("streams", streams, "a sequence of names is needed")
-    ]
-    if not names:
-        raise refused("streams", streams, "a group reads at least one stream")
-    if len(set(names)) < len(names):
-        raise refused("streams", streams, "a stream is named twice")
-    return names
 
 
 def _verify_equal(group: Group, names: Sequence[str], kind: str, options: GroupOptions) -> None:

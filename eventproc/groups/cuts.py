@@ -24,28 +24,18 @@ def group_cuts(tx: Tx, name: str, *, but: Collection[str] = ()) -> dict[str, Str
     """
     state = folded_state(tx, get(tx, GROUP, name).value).state
     offsets = {key: progress.offset for key, progress in progress_by_segment(tx, name).items()}
-    return _cuts(tx, state, offsets, state.waiting.keys(), but=but)
+    streams = [each for each in state.streams if each.name not in but]
+    return {each.name: stream_cut(tx, each, state, offsets, state.waiting.keys()) for each in streams}
 
 
 def checkpoint_cuts(tx: Tx, state: GroupState, checkpoint: Checkpoint) -> dict[str, StreamCut]:
-    """Return the position that a complete checkpoint holds. Raises StreamReplaced."""
+    """Return the position that a complete checkpoint holds, in those of the group's streams that it read then.
+
+    Raises StreamReplaced.
+    """
     offsets = {key: progress.offset for key, progress in checkpoint.positions}
-    return _cuts(tx, state, offsets, checkpoint.waiting)
-
-
-def _cuts(
-    tx: Tx,
-    state: GroupState,
-    offsets: Mapping[SegmentKey, int],
-    waiting: Collection[SegmentKey],
-    *,
-    but: Collection[str] = (),
-) -> dict[str, StreamCut]:
-    return {
-        stream.name: stream_cut(tx, stream, state, offsets, waiting)
-        for stream in state.streams
-        if stream.name not in but
-    }
+    streams = [each for each in state.streams if each.stream_id in checkpoint.streams]
+    return {each.name: stream_cut(tx, each, state, offsets, checkpoint.waiting) for each in streams}
 
 
 def stream_cut(

@@ -16,15 +16,17 @@ from eventproc.groups.operations import (
     GroupCheckpoint,
     find_checkpoint,
     list_checkpoints,
+    pending_readers,
     reader_offline,
     reset_group,
     start_checkpoint,
 )
+from eventproc.groups.presence import POLL_MS, expire_silent, has_silent
 from eventproc.groups.reader import GroupReader
 from eventproc.groups.table import Group, watch_group
 from eventproc.store.clock import new_id
-from eventproc.store.database import Database
-from eventproc.store.model.arguments import text_of
+from eventproc.store.database import Database, Tx
+from eventproc.store.model.arguments import int_of, text_of
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import CheckpointPending
 from eventproc.store.model.ids import SegmentId
@@ -80,19 +82,35 @@ class ReaderGroup:
     ) -> GroupCheckpoint:
         """Let every reader say where it stands, and return that once all have. Without readers: at once.
 
-        A reader says it between two events. One that leaves or dies meanwhile is not waited for. name: a new one
-        unless given; one by that name, under way or kept, is that one. Raises TooManyCheckpoints, NotFound (also when
-        a reset dropped it), CheckpointPending (it goes on).
+        A reader says it between two events. One that leaves, dies, or hangs for longer than the group's lease is not
+        waited for. name: a new one unless given; one by that name, under way or kept, is that one. timeout_ms: how long
+        to wait. Raises TooManyCheckpoints, NotFound (also when a reset dropped it), CheckpointPending (it goes on),
+        InvalidArgument. Cost while waiting: a read each 200 ms, as of every reader.
         """
+        timeout_ms = int_of("timeout", timeout_ms, least=0, unit="ms")
         chosen = f"checkpoint-{new_id(self._db.clock)}" if name is None else text_of("checkpoint", name)
-        await self._db.write(partial(start_checkpoint, group=self.name, name=chosen))
-        with self._db.subscribe([watch_group(self.name)]) as changes, anyio.move_on_after(timeout_ms / 1000):
-            while True:
-                found = await self._db.read(partial(find_checkpoint, group=self.name, name=chosen))
-                if found is not None:
-                    return found
-                await changes.wait()
-        raise CheckpointPending(group=self.name, checkpoint=chosen, waited_ms=timeout_ms)
+
+        def look(tx: Tx) -> tuple[GroupCheckpoint | None, tuple[str, ...], bool]:
+            found = find_checkpoint(tx, self.name, chosen)
+            return found, pending_readers(tx, self.name, chosen), has_silent(tx, self._db, self.name)
+
+        def start(tx: Tx) -> tuple[GroupCheckpoint | None, tuple[str, ...], bool]:
+            expire_silent(tx, self._db, self.name)
+            start_checkpoint(tx, self.name, chosen)
+            return look(tx)
+
+        with self._db.subscribe([watch_group(self.name)]) as changes:
+            found, pending, is_silent = await self._db.write(start)
+            with anyio.move_on_after(timeout_ms / 1000):
+                while found is None:
+                    if is_silent:
+                        await self._db.write(partial(expire_silent, db=self._db, group=self.name))
+                    else:
+                        await changes.wait(POLL_MS)
+                    found, pending, is_silent = await self._db.read(look)
+        if found is not None:
+            return found
+        raise CheckpointPending(group=self.name, checkpoint=chosen, waited_ms=timeout_ms, readers=pending)
 
     async def checkpoints(self) -> list[GroupCheckpoint]:
         """Return the complete checkpoints that are kept, oldest first, automatic ones included."""

@@ -7,7 +7,7 @@ from functools import partial
 
 from eventproc.groups.keys import GroupStream, SegmentKey
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.arguments import refused
+from eventproc.store.model.arguments import items_of, refused
 from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.errors import StreamReplaced
 from eventproc.store.model.ids import SegmentId
@@ -25,7 +25,8 @@ class Limits:
         self._cuts: dict[int, StreamCut] = {}
         self._limits: dict[SegmentKey, int | None] = {}
         by_name = {stream.name: stream for stream in streams}
-        for cut in [until] if isinstance(until, StreamCut) else until:
+        reason = "it must be a stream cut, or several"
+        for cut in [until] if isinstance(until, StreamCut) else items_of("end of reading", until, reason):
             stream = by_name.get(as_cut(cut, "end of reading").stream)
             if stream is None:
                 raise refused("end of reading", cut, f"the group reads {', '.join(by_name)}")
@@ -44,7 +45,7 @@ class Limits:
             self._limits |= await self._db.read(partial(self._ask, new=new))
 
     def _ask(self, tx: Tx, new: Mapping[SegmentKey, int]) -> dict[SegmentKey, int | None]:
-        found: dict[SegmentKey, int | None] = dict(new)
+        found: dict[SegmentKey, int | None] = dict.fromkeys(new, 0)
         for stream_id, cut in self._cuts.items():
             held: dict[SegmentId, int] = {
                 key[1]: offset for key, offset in new.items() if key[0] == stream_id

@@ -23,8 +23,17 @@ from eventproc.groups.change import left, verify_streams
 from eventproc.groups.completion import completion
 from eventproc.groups.keys import Assigned, SegmentKey
 from eventproc.groups.membership import Membership
+from eventproc.groups.names import AUTOMATIC, check_reader
 from eventproc.groups.options import GroupOptions
-from eventproc.groups.presence import BEATS_A_LEASE, POLL_MS, Present, dead_among, hung_among, is_dead
+from eventproc.groups.presence import (
+    BEATS_A_LEASE,
+    POLL_MS,
+    Present,
+    dead_among,
+    expire_silent,
+    hung_among,
+    is_dead,
+)
 from eventproc.groups.state import GroupState, Member
 from eventproc.groups.table import (
     GROUP,
@@ -38,7 +47,6 @@ from eventproc.groups.table import (
 from eventproc.groups.updates import Acquired, CheckpointPassed, CheckpointStarted, Joined, Released, Update
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.database.instances import pid_of
-from eventproc.store.model.arguments import refused, text_of
 from eventproc.store.model.errors import EventprocError, ReaderFenced, ReaderOnline
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import Holding, fenced, move_progress
@@ -46,9 +54,6 @@ from eventproc.store.records import find, get
 from eventproc.store.replicated import Folded
 
 LOG = logging.getLogger("eventproc.groups")
-
-READER_CHARS_MAX = 255
-"""Characters of a reader's id: it stands in every row of what it owns."""
 
 
 @attrs.frozen
@@ -236,13 +241,9 @@ class GroupMember(Membership):
             return state
         if self._options.lease_ms is not None:
             self._beat(tx)
-        hung = hung_among(tx, get(tx, GROUP, self.group).value, but=self.reader)
-        dead = dead_among(self._db, self.group, state.members, but=self.reader)
-        for reader in hung.union(dead):
-            LOG.warning("%s: reader %r %s", self.group, reader, "died" if reader in dead else "hangs")
-            state = change(tx, self.group, left(tx, self.group, state, reader))
+        state = expire_silent(tx, self._db, self.group, but=self.reader)
         if self._checkpoint_due(state):
-            name = f"auto-{state.generation + 1}"
+            name = f"{AUTOMATIC}{state.generation + 1}"
             state = change(tx, self.group, CheckpointStarted(name, tx.now_ms, automatic=True))
         if asked := self._passing(tx, state):
             state = change(tx, self.group, *asked)
@@ -262,7 +263,8 @@ class GroupMember(Membership):
         if pause_ms is None or state.started:
             return False
         last_ms = max((each.at_ms for each in state.checkpoints if each.automatic), default=0)
-        return self._db.clock.wall_ms() - last_ms >= pause_ms
+        # A clock that was set back counts too, or there would be none until it has caught up.
+        return not 0 <= self._db.clock.wall_ms() - last_ms < pause_ms
 
     def _beat_due(self) -> bool:
         now_ms = self._db.clock.monotonic_ms()
@@ -375,8 +377,7 @@ async def join(db: Database, group: str, reader: str) -> AsyncIterator[Membershi
 @asynccontextmanager
 async def join_member(db: Database, group: str, reader: str) -> AsyncIterator[GroupMember]:
     """Do as `join` does, for readers that look at the group's state too."""
-    if not text_of("reader", reader) or len(reader) > READER_CHARS_MAX:
-        raise refused("reader", reader, f"it must have 1 to {READER_CHARS_MAX} characters")
+    check_reader(reader)
     with db.subscribe([watch_group(group)]) as changes:
         member = GroupMember(db, group, reader, changes)
         try:

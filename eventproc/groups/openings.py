@@ -10,8 +10,8 @@ from eventproc.groups.keys import GroupStream
 from eventproc.groups.updates import Opening
 from eventproc.store.catalog import StoredHistory, Stream, get_stream
 from eventproc.store.database import Tx
-from eventproc.store.model.arguments import int_of, refused
-from eventproc.store.model.cuts import StreamCut, equal_or_after
+from eventproc.store.model.arguments import int_of, mapping_of, refused
+from eventproc.store.model.cuts import StreamCut, as_cut, equal_or_after
 from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId
@@ -43,7 +43,10 @@ def openings_of(
 def _by_stream(cuts: GroupEnd, what: str, names: Sequence[str]) -> dict[str, StreamCut]:
     if cuts is None:
         return {}
-    by_stream = {cuts.stream: cuts} if isinstance(cuts, StreamCut) else dict(cuts)
+    shape = "it must be a stream cut, or {stream: cut}"
+    by_stream = {cuts.stream: cuts} if isinstance(cuts, StreamCut) else dict(mapping_of(what, cuts, shape))
+    for cut in by_stream.values():
+        as_cut(cut, what)
     if strangers := sorted(by_stream.keys() - set(names)):
         raise refused(what, cuts, f"the group does not read {strangers[0]}")
     return by_stream

@@ -7,16 +7,17 @@ from typing import Final
 
 import attrs
 
-from eventproc.groups.change import stream_names, verify_streams
+from eventproc.groups.change import verify_streams
 from eventproc.groups.cuts import checkpoint_cuts, group_cuts
 from eventproc.groups.keys import SegmentKey
+from eventproc.groups.names import check_checkpoint, check_reader, stream_names
 from eventproc.groups.openings import GroupStart, openings_of
 from eventproc.groups.state import Checkpoint, GroupState
 from eventproc.groups.table import GROUP, change, folded_state, positions_of
 from eventproc.groups.updates import CheckpointStarted, Left, Opening, Reset
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
-from eventproc.store.model.arguments import int_of, refused, text_of
+from eventproc.store.model.arguments import int_of, mapping_of, refused, text_of
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidCut, NotFound, TooManyCheckpoints
 from eventproc.store.model.ids import SegmentId, as_segment, format_segment
@@ -27,13 +28,13 @@ from eventproc.store.segments import is_event_border, number_at, segment_state
 CHECKPOINTS_OUTSTANDING_MAX: Final = 3
 """Checkpoints under way at once, automatic ones not counted: more than one is a slow reader's sign, not a need."""
 
-CHECKPOINT_CHARS_MAX: Final = 255
-"""Characters of a checkpoint's name."""
-
 
 @attrs.frozen
 class GroupCheckpoint:
-    """A complete checkpoint: the position of all readers, as a cut of each stream, to reset to or to truncate at."""
+    """A complete checkpoint: the position of all readers, as a cut of each stream, to reset to or to truncate at.
+
+    A stream that the group reads since then has no cut.
+    """
 
     name: str
     at_ms: int
@@ -47,11 +48,10 @@ def start_checkpoint(tx: Tx, group: str, name: str) -> None:
     One by that name that is under way, or complete and kept, is that one: nothing happens. Raises NotFound,
     InvalidArgument, TooManyCheckpoints.
     """
-    if not text_of("checkpoint", name) or len(name) > CHECKPOINT_CHARS_MAX:
-        raise refused("checkpoint", name, f"it must have 1 to {CHECKPOINT_CHARS_MAX} characters")
     state = _state(tx, group)
     if any(each.name == name for each in (*state.started, *state.checkpoints)):
         return
+    check_checkpoint(name)
     outstanding = [each for each in state.started if not each.automatic]
     if len(outstanding) >= CHECKPOINTS_OUTSTANDING_MAX:
         raise TooManyCheckpoints(group=group, outstanding=tuple(each.name for each in outstanding))
@@ -63,6 +63,11 @@ def list_checkpoints(tx: Tx, group: str) -> list[GroupCheckpoint]:
     verify_streams(tx, get(tx, GROUP, group).value)
     state = _state(tx, group)
     return [_described(tx, state, each) for each in state.checkpoints]
+
+
+def pending_readers(tx: Tx, group: str, name: str) -> tuple[str, ...]:
+    """Return the readers that a checkpoint waits for; none when it is not under way. Raises NotFound (the group)."""
+    return next((each.pending for each in _state(tx, group).started if each.name == name), ())
 
 
 def find_checkpoint(tx: Tx, group: str, name: str) -> GroupCheckpoint | None:
@@ -121,14 +126,19 @@ def reset_openings(
 ) -> list[Opening]:
     """Return where `reset_group` lets the group begin; changes nothing. Raises the same."""
     record = get(tx, GROUP, group).value
+    added = [each.name for each in record.streams if each.added]
     names = [each.name for each in record.streams] if streams is None else stream_names(streams)
     if checkpoint is not None:
         verify_streams(tx, record)
+        text_of("checkpoint", checkpoint)
         found = find_checkpoint(tx, group, checkpoint)
         if found is None:
             raise refused("checkpoint", checkpoint, "it is not complete")
+        if start != "head":
+            raise refused("start", start, "the checkpoint says where to begin")
+        if strangers := sorted(set(names) - found.cuts.keys() - set(added)):
+            raise refused("checkpoint", checkpoint, f"the group did not read {strangers[0]} then")
         start = {name: cut for name, cut in found.cuts.items() if name in names}
-    added = [each.name for each in record.streams if each.added]
     return openings_of(tx, names, start, added=added)
 
 
@@ -142,14 +152,15 @@ def reader_offline(
     not online is fine. Raises NotFound, InvalidCut for an offset that is no event's border.
     """
     state = _state(tx, group)
-    if reader not in state.members:
+    if check_reader(reader) not in state.members:
         return
     positions = dict(positions_of(tx, group, state.owned_by(reader)))
     stream_ids = {stream.name: stream.stream_id for stream in state.streams}
-    for name, offsets in (position or {}).items():
+    shape = "it must be {stream: {segment: offset}}"
+    for name, offsets in mapping_of("position", position or {}, shape).items():
         if name not in stream_ids:
             raise refused("position", position, f"the group does not read {name}")
-        for each, offset in offsets.items():
+        for each, offset in mapping_of("position", offsets, shape).items():
             key = stream_ids[name], as_segment(each)
             if key not in positions:
                 raise refused("position", position, f"segment {format_segment(key[1])} is not {reader}'s")

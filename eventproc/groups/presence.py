@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from eventproc.groups.state import Member
-from eventproc.groups.table import Group, topic_of
+from eventproc.groups.change import left
+from eventproc.groups.state import GroupState, Member
+from eventproc.groups.table import GROUP, Group, change, folded_state, topic_of
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.database.instances import is_alive
+from eventproc.store.records import get
+
+LOG = logging.getLogger("eventproc.groups")
 
 POLL_MS: Final = 200
 """Pause between two looks at the other members: how long a dead one's segments wait. Each look costs 7 us a member;
@@ -17,6 +22,9 @@ lower is no use, as a death is rare, higher makes others wait for the events of 
 
 BEATS_A_LEASE: Final = 3
 """Signs of life within a lease: two may be late. More cost a write each."""
+
+NOBODY: Final = ""
+"""The id of no reader."""
 
 
 class Present:
@@ -67,7 +75,9 @@ def is_dead(db: Database, group: str, reader: str, member: Member) -> bool:
     return db.path is not None and not is_alive(db.path, member.instance)
 
 
-def dead_among(db: Database, group: str, members: Mapping[str, Member], *, but: str) -> tuple[str, ...]:
+def dead_among(
+    db: Database, group: str, members: Mapping[str, Member], *, but: str = NOBODY
+) -> tuple[str, ...]:
     """Return the readers that are dead, `but` excepted."""
     present = db.shared.get(Present)
     return tuple(
@@ -77,7 +87,7 @@ def dead_among(db: Database, group: str, members: Mapping[str, Member], *, but: 
     )
 
 
-def hung_among(tx: Tx, group: Group, *, but: str) -> frozenset[str]:
+def hung_among(tx: Tx, group: Group, *, but: str = NOBODY) -> frozenset[str]:
     """Return the readers whose last sign of life is older than the group's lease, `but` excepted; one query."""
     if group.options.lease_ms is None:
         return frozenset()
@@ -86,3 +96,20 @@ def hung_among(tx: Tx, group: Group, *, but: str) -> frozenset[str]:
         (group.name, tx.monotonic_ms - group.options.lease_ms, but),
     ).fetchall()
     return frozenset(reader for (reader,) in rows)
+
+
+def has_silent(tx: Tx, db: Database, group: str) -> bool:
+    """Return whether some reader died or hangs. Raises NotFound."""
+    record = get(tx, GROUP, group).value
+    return bool(hung_among(tx, record) or dead_among(db, group, folded_state(tx, record).state.members))
+
+
+def expire_silent(tx: Tx, db: Database, group: str, *, but: str = NOBODY) -> GroupState:
+    """Take who died or hangs out of the group, `but` excepted; return the group's state. Raises NotFound."""
+    state = change(tx, group)
+    hung = hung_among(tx, get(tx, GROUP, group).value, but=but)
+    dead = dead_among(db, group, state.members, but=but)
+    for reader in hung.union(dead):
+        LOG.warning("%s: reader %r %s", group, reader, "died" if reader in dead else "hangs")
+        state = change(tx, group, left(tx, group, state, reader))
+    return state

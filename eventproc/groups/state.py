@@ -80,7 +80,7 @@ class Checkpoint:
     """A coordinated position of all readers. at_ms: when it was asked for, wall clock.
 
     pending: those that did not say yet where they stand; complete without any. positions: of the segments that were
-    open; waiting: those that were not.
+    open; waiting: those that were not. streams: ids of what the group read then.
     """
 
     name: str
@@ -89,6 +89,7 @@ class Checkpoint:
     pending: tuple[str, ...]
     positions: tuple[Position, ...]
     waiting: tuple[SegmentKey, ...]
+    streams: tuple[int, ...]
 
 
 @attrs.frozen(kw_only=True)
@@ -189,10 +190,7 @@ def apply(state: GroupState, update: Update) -> GroupState:
             state = attrs.evolve(state, lost_events=state.lost_events + events)
             return _share(_skip(state, opening, kept))
         case Reset(openings):
-            state = attrs.evolve(state, streams=(), portions=(), waits=(), ends=(), started=())
-            for opening in openings:
-                state = _open(state, opening)
-            return _share(state)
+            return _reset(state, openings)
         case PauseSet(paused):
             return attrs.evolve(state, paused=paused)
         case CheckpointStarted():
@@ -227,6 +225,17 @@ def _open(state: GroupState, opening: Opening) -> GroupState:
     return _with(state, state.open | opened, {**state.waiting, **waiting})
 
 
+def _reset(state: GroupState, openings: Iterable[Opening]) -> GroupState:
+    """Begin anew; of checkpoints those are kept that can still be reset to."""
+    after = attrs.evolve(state, streams=(), portions=(), waits=(), ends=(), started=())
+    for opening in openings:
+        after = _open(after, opening)
+    streams = {each.stream_id for each in after.streams}
+    # With other ends the segments that a checkpoint does not name are not those where the group had ended.
+    kept = (each for each in state.checkpoints if streams & set(each.streams) and after.ends == state.ends)
+    return _share(attrs.evolve(after, checkpoints=tuple(kept)))
+
+
 def _skip(state: GroupState, opening: Opening, kept: Iterable[SegmentId]) -> GroupState:
     """Go on at `opening` in its stream; `kept` stay as they are, with their owners."""
     stream_id = opening.stream.stream_id
@@ -241,7 +250,22 @@ def _skip(state: GroupState, opening: Opening, kept: Iterable[SegmentId]) -> Gro
         if segment not in kept:
             opened[key] = attrs.evolve(before, progress=progress, owner=None, owner_epoch=state.generation)
     waiting |= {(stream_id, segment): before for segment, before in opening.waiting}
-    return _with(state, opened, waiting)
+    started = tuple(_skipped(each, opening) for each in state.started)
+    return _with(attrs.evolve(state, started=started), opened, waiting)
+
+
+def _skipped(checkpoint: Checkpoint, opening: Opening) -> Checkpoint:
+    """Let an incomplete checkpoint stand where its group went on; who is still asked says more of what it kept."""
+    stream_id = opening.stream.stream_id
+    if stream_id not in checkpoint.streams:
+        return checkpoint
+    positions = [each for each in checkpoint.positions if each[0][0] != stream_id]
+    positions += (((stream_id, segment), progress) for segment, progress in opening.held)
+    waiting = [each for each in checkpoint.waiting if each[0] != stream_id]
+    waiting += ((stream_id, segment) for segment, _ in opening.waiting)
+    return attrs.evolve(
+        checkpoint, positions=tuple(sorted(positions, key=_key_of)), waiting=tuple(sorted(waiting))
+    )
 
 
 def _leave(state: GroupState, update: Left) -> GroupState:
@@ -320,6 +344,7 @@ def _start_checkpoint(state: GroupState, update: CheckpointStarted) -> GroupStat
         pending=tuple(sorted(state.members)),
         positions=tuple((each.key, each.progress) for each in state.portions if each.owner is None),
         waiting=tuple(state.waiting),
+        streams=tuple(each.stream_id for each in state.streams),
     )
     return _settle_checkpoints(attrs.evolve(state, started=(*state.started, started)))
 

@@ -45,7 +45,10 @@ class TooManyCheckpoints(Rejected):
     outstanding: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.group}: checkpoints {', '.join(self.outstanding)} are under way; wait for one of them"
+        return (
+            f"{self.group}: checkpoints {', '.join(self.outstanding)} are under way; wait for one of them, "
+            f"or declare the reader offline that holds them up (`eventproc group offline {self.group} READER`)"
+        )
 
 
 @error
@@ -55,11 +58,13 @@ class CheckpointPending(Retryable):
     group: str
     checkpoint: str
     waited_ms: int
+    readers: tuple[str, ...]
 
     def __str__(self) -> str:
         return (
             f"{self.group}: checkpoint {self.checkpoint} is not complete after {self.waited_ms / 1000:.1f} s; "
-            f"it goes on. Readers pass it when they ask for their next event"
+            f"it goes on, and waits for {', '.join(self.readers)}. A reader passes it when it asks for its next "
+            f"event; one that hangs can be declared offline (`eventproc group offline {self.group} READER`)"
         )
 
 
