@@ -1,6 +1,7 @@
 """Spark: streams as DataFrames, batch and streaming, through PySpark's Python data source API.
 
-Needs the extra `spark`, and a Java of 17 or later or the extra `java`. Nothing is imported before it is used:
+`session()` starts a local session that is set up and quiet; `register(spark)` adds the format "eventproc" to any
+other. Needs the extra `spark`, and a Java of 17 or later or the extra `java`. Nothing is imported before it is used:
 asking which Java there is (`eventproc doctor` does) costs no PySpark.
 """
 
@@ -9,14 +10,17 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventproc.spark.java import Java, find_java, prepare
+    from eventproc.spark.sessions import register, session
 
 _WHERE = {
     "Java": "eventproc.spark.java",
     "find_java": "eventproc.spark.java",
     "prepare": "eventproc.spark.java",
+    "register": "eventproc.spark.sessions",
+    "session": "eventproc.spark.sessions",
 }
 
-__all__ = ["Java", "find_java", "prepare"]
+__all__ = ["Java", "find_java", "prepare", "register", "session"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,131 @@
+"""The directory as Spark's planner opens it: an ordinary second process on it, that holds what its batches read.
+
+Spark plans each query in a process of its own, without an event loop; the directory is open on a loop in a thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Final, TypeVar
+
+import anyio
+
+from eventproc.blocking.loop import Loop, running_loop
+from eventproc.runtime import open as open_directory
+from eventproc.store.database import Database, Durability, Tx
+from eventproc.store.model.errors import EventprocError
+from eventproc.store.segments.chunks import FOLDER
+from eventproc.store.segments.holds import RENEW_MS, release_holds, renew_holds
+
+LOG = logging.getLogger("eventproc.spark")
+
+T = TypeVar("T")
+
+Hold = tuple[int, str]
+"""A hold by what it is found by: stream id and name."""
+
+IDLE_MS: Final = 10_000
+"""How long holds of a batch that is done may stay, while no other batch follows in whose transaction they end."""
+
+
+class Directory:
+    """The directory of the streams; used in `with`, by one thread at a time."""
+
+    def __init__(self, path: Path, *, hold_ms: int) -> None:
+        self._path = path
+        self.hold_ms = hold_ms
+        self._open = ExitStack()
+        self._loop: Loop | None = None
+        self._db: Database | None = None
+        self._held: list[tuple[str, list[Hold]]] = []  # (batch, its holds), oldest first
+        self._done: list[Hold] = []
+
+    def __enter__(self) -> Directory:
+        with ExitStack() as stack:
+            self._loop = stack.enter_context(running_loop())
+            opening = open_directory(self._path, create=False, host=False)
+            self._db = stack.enter_context(self._loop.entered(opening)).db
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    @property
+    def db(self) -> Database:
+        """The database beneath."""
+        assert self._db is not None, "the directory is not open"
+        return self._db
+
+    @property
+    def folder(self) -> Path:
+        """Where the chunk files lie; a link is followed, so that executors elsewhere find the same place."""
+        return (self._path / FOLDER).resolve()
+
+    @property
+    def synced(self) -> bool:
+        """Whether what is written has to survive a loss of power."""
+        return self.db.durability is Durability.FSYNC
+
+    def read(self, fn: Callable[[Tx], T]) -> T:
+        """Run `fn` on a snapshot. Raises what it raises."""
+        assert self._loop is not None, "the directory is not open"
+        return self._loop.call(self.db.read, fn)
+
+    def write(self, fn: Callable[[Tx], T]) -> T:
+        """Run `fn` in a transaction. Raises what it raises, LockHeld, DiskFull."""
+        assert self._loop is not None, "the directory is not open"
+        return self._loop.call(self.db.write, fn)
+
+    def keep_holds(self) -> None:
+        """Renew the holds from now on, and end those of batches that are done, in the background."""
+        assert self._loop is not None, "the directory is not open"
+        task = self._loop.start(self._keep_holds)
+        self._open.callback(task.cancel)
+
+    def end_done(self, tx: Tx) -> None:
+        """End the holds of batches that are done, with a transaction that is made anyway."""
+        done = list(self._done)
+        release_holds(tx, done)
+        tx.after(lambda: self._forget(done))
+
+    def note(self, batch: str, holds: Sequence[Hold]) -> None:
+        """Remember the holds of a batch, by the text of where it ends."""
+        self._held.append((batch, list(holds)))
+
+    def finish(self, batch: str) -> None:
+        """Say that the batch, and all before it, are done: their holds end soon. An unknown one says nothing."""
+        ends = [each for each, _ in self._held]
+        if batch in ends:
+            last = ends.index(batch) + 1
+            self._done += [hold for _, holds in self._held[:last] for hold in holds]
+            self._held = self._held[last:]
+
+    async def _keep_holds(self) -> None:
+        renewed_ms = self.db.clock.monotonic_ms()
+        while True:
+            await anyio.sleep(IDLE_MS / 1000)
+            now_ms = self.db.clock.monotonic_ms()
+            due = now_ms - renewed_ms >= min(RENEW_MS, self.hold_ms // 3)
+            if due or self._done:
+                try:
+                    await self.db.write(partial(self._end_and_renew, renew=due))
+                    renewed_ms = now_ms if due else renewed_ms
+                except EventprocError as why:
+                    LOG.warning("holds are renewed later: %s", why)
+
+    def _end_and_renew(self, tx: Tx, *, renew: bool) -> None:
+        self.end_done(tx)
+        if renew:
+            live = [hold for _, holds in self._held for hold in holds]
+            renew_holds(tx, live, until_ms=tx.now_ms + self.hold_ms)
+
+    def _forget(self, done: Sequence[Hold]) -> None:
+        self._done = [each for each in self._done if each not in done]

@@ -1,0 +1,96 @@
+"""Which partition reads what: many small pieces in few partitions, few large ones cut into many. Pure.
+
+A partition costs about 30 ms of a core whatever it holds, so small segments share one; and there are no more than the
+session has cores, unless more are asked for. What must be read in order stays together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from pyspark.sql.datasource import InputPartition
+
+
+@attrs.frozen
+class Slice:
+    """Events [start, end) of a segment, out of the chunk file `path`.
+
+    offset, number: of the file's first event. stream: full name.
+    """
+
+    path: Path
+    stream: str
+    segment: int
+    offset: int
+    number: int
+    start: int
+    end: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Framed bytes of the events."""
+        return self.end - self.start
+
+
+class ChunkPartition(InputPartition):
+    """What one task reads, in order; travels to the executor."""
+
+    def __init__(self, slices: Sequence[Slice]) -> None:
+        super().__init__(None)
+        self.slices = tuple(slices)
+
+    def __reduce__(self) -> tuple[type[ChunkPartition], tuple[Any, ...]]:
+        return ChunkPartition, (self.slices,)
+
+
+def pack(groups: Sequence[Sequence[Slice]], count_max: int) -> list[list[Slice]]:
+    """Put groups, each to be read in order by one task, into at most `count_max` tasks of about equal size.
+
+    Neighbours stay neighbours: what is collected task by task comes in the order of the groups. No task is larger
+    than its share by more than one group.
+    """
+    sizes = [sum(each.size_bytes for each in group) for group in groups]
+    total = sum(sizes)
+    tasks: list[list[Slice]] = [[] for _ in range(min(count_max, len(groups)))]
+    before = 0
+    for group, size_bytes in zip(groups, sizes, strict=True):
+        middle = before + size_bytes / 2
+        tasks[min(int(middle * len(tasks) / total), len(tasks) - 1)].extend(group)
+        before += size_bytes
+    return [task for task in tasks if task]
+
+
+def split(
+    groups: Sequence[Sequence[Slice]], count_min: int, border_after: Callable[[Slice, int], int]
+) -> list[list[Slice]]:
+    """Return about `count_min` groups, more rather than fewer, by cutting those larger than their share.
+
+    border_after(slice, target): the first event border at or after `target`. What is cut is no longer read in order:
+    the order within a segment is then that of the tasks.
+    """
+    total = sum(each.size_bytes for group in groups for each in group)
+    found = [list(group) for group in groups]
+    if len(found) >= count_min or not total:
+        return found
+    share = max(total // count_min, 1)
+    parts: list[list[Slice]] = []
+    for group in found:
+        part: list[Slice] = []
+        size_bytes = 0
+        for whole in group:
+            rest = whole
+            while size_bytes + rest.size_bytes > share:
+                at = min(border_after(rest, rest.start + max(share - size_bytes, 1)), rest.end)
+                part.append(attrs.evolve(rest, end=at))
+                parts.append(part)
+                part, size_bytes = [], 0
+                rest = attrs.evolve(rest, start=at)
+            if rest.size_bytes:
+                part.append(rest)
+                size_bytes += rest.size_bytes
+        if part:
+            parts.append(part)
+    return parts

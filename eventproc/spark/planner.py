@@ -1,0 +1,304 @@
+"""Planning: where a query begins and how far a batch goes, and the chunk files in which its events lie."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+
+from eventproc.spark.directory import Directory, Hold
+from eventproc.spark.options import Place, Positions, SourceOptions
+from eventproc.spark.pack import Slice
+from eventproc.spark.walk import Budget, Walk, advance, ranges_between
+from eventproc.store.catalog import Stream, find_stream, get_stream, list_streams
+from eventproc.store.clock import new_id
+from eventproc.store.database import Tx
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.errors import (
+    EventprocError,
+    InvalidArgument,
+    InvalidCut,
+    StreamReplaced,
+    Truncated,
+)
+from eventproc.store.model.frontier import Frontier
+from eventproc.store.model.ids import format_segment
+from eventproc.store.segments import segment_state
+from eventproc.store.segments.chunks import (
+    ChunkFile,
+    Piece,
+    drop_missing,
+    pieces_of,
+    register_chunks,
+)
+from eventproc.store.segments.export import Export
+from eventproc.store.segments.holds import HeldRange, find_plan, place_hold
+from eventproc.streams.fetch import limits_of
+from eventproc.streams.positions import frontier_at, head_cut, tail_cut, time_cut
+
+LOG = logging.getLogger("eventproc.spark")
+
+Offsets = Mapping[str, str]
+"""A position as Spark's checkpoint has it: {full name of a stream: text of a cut}, sorted by name."""
+
+_ROUNDS_MAX: Final = 4
+"""How often files are looked for, and exported if they are not there, before that counts as a failure."""
+
+
+@attrs.frozen
+class _Held:
+    """What a batch reads of one stream: ranges in groups, each to be read in order."""
+
+    stream: str
+    stream_id: int
+    groups: list[list[HeldRange]]
+
+    def ranges(self) -> Iterator[HeldRange]:
+        for group in self.groups:
+            yield from group
+
+
+class Planner:
+    """Plans batches of what `options` name, on an open directory."""
+
+    def __init__(self, options: SourceOptions, directory: Directory) -> None:
+        self._options = options
+        self._directory = directory
+        self._limits: dict[str, StreamCut] | None = None
+
+    def position(self, places: Positions) -> dict[str, str]:
+        """Return the position that options name, in every stream there is.
+
+        Raises NotFound, StreamReplaced, InvalidCut, Truncated.
+        """
+        return self._directory.read(partial(self._position, places))
+
+    def freeze(self, end: Offsets) -> None:
+        """Let no batch go beyond `end`, and read no stream that is not in it."""
+        self._limits = {name: StreamCut.parse(text, name) for name, text in end.items()}
+
+    def next_position(self, start: Offsets, budget: Budget) -> tuple[dict[str, str], dict[str, str]]:
+        """Return where the next batch ends, and where the streams do: (end, tails). One read, no change.
+
+        A stream that `start` does not have was made since: it is read from its head. Raises Truncated,
+        StreamReplaced, unless losing events is fine: then the stream goes on at its head.
+        """
+        return self._directory.read(partial(self._next, start, budget))
+
+    def plan(self, start: Offsets, end: Offsets, *, batch: str, glued: bool) -> list[list[Slice]]:
+        """Return what lies between two positions, all of it in chunk files, in groups to be read in order.
+
+        It is held first, so that it stays; then exported, where it is in no file yet. batch: by which the directory
+        finds the hold. glued: what follows each other is one group. Raises Truncated, StreamReplaced, OSError.
+        """
+        held = self._directory.write(partial(self._hold, start, end, batch=batch, glued=glued))
+        self._directory.note(batch, [hold for _, hold in held])
+        return [group for each, _ in held for group in self._exported(each)]
+
+    def _streams(self, tx: Tx) -> list[Stream]:
+        if self._options.pattern is not None:
+            pattern = re.compile(self._options.pattern)
+            return [each for each in list_streams(tx) if pattern.fullmatch(each.name)]
+        return [get_stream(tx, name).value for name in sorted(self._options.streams)]
+
+    def _position(self, places: Positions, tx: Tx) -> dict[str, str]:
+        return {each.name: str(_cut_of(tx, each, places.of(each.name))) for each in self._streams(tx)}
+
+    def _next(self, start: Offsets, budget: Budget, tx: Tx) -> tuple[dict[str, str], dict[str, str]]:
+        walks, tails = [], {}
+        for stream in self._read_on(tx, start):
+            limit = None if self._limits is None else self._limits.get(stream.name)
+            if self._limits is not None and limit is None:
+                continue
+            frontier = self._frontier(tx, stream, start.get(stream.name))
+            bounds = None if limit is None else limits_of(tx, stream.name, limit, frontier.held)
+            walks.append(Walk(tx, stream, frontier, bounds))
+            tails[stream.name] = str(tail_cut(tx, stream))
+        advance(walks, budget)
+        return {walk.stream.name: str(walk.cut()) for walk in walks}, tails
+
+    def _read_on(self, tx: Tx, start: Offsets) -> list[Stream]:
+        """Return the streams to read on in. One that the query began with, and is gone, is lost."""
+        for name, text in start.items():
+            stream_id = StreamCut.parse(text, name).stream_id
+            found = find_stream(tx, name)
+            if found is None or found.value.stream_id != stream_id:
+                current = None if found is None else found.value.stream_id
+                self._lose(StreamReplaced(stream=name, stream_id=stream_id, current_id=current))
+        if self._options.pattern is not None:
+            return self._streams(tx)
+        found_streams = [find_stream(tx, name) for name in sorted(self._options.streams)]
+        return [each.value for each in found_streams if each is not None]
+
+    def _frontier(self, tx: Tx, stream: Stream, text: str | None) -> Frontier:
+        cut = None if text is None else StreamCut.parse(text, stream.name)
+        if cut is not None and cut.stream_id == stream.stream_id:
+            try:
+                return frontier_at(tx, stream, cut)
+            except Truncated as why:
+                self._lose(why)
+        return frontier_at(tx, stream, head_cut(tx, stream))
+
+    def _hold(
+        self, start: Offsets, end: Offsets, tx: Tx, *, batch: str, glued: bool
+    ) -> list[tuple[_Held, Hold]]:
+        self._directory.end_done(tx)
+        name = f"spark-{new_id(tx.clock)}"
+        found: list[tuple[_Held, Hold]] = []
+        for stream, text in end.items():
+            plan = plan_key(start.get(stream), text, glued)
+            held = self._ranges(tx, stream, start.get(stream), text, plan=plan, glued=glued)
+            if held is not None and held.groups:
+                until_ms = tx.now_ms + self._directory.hold_ms
+                place_hold(tx, held.stream_id, name, plan=plan, ranges=held.groups, until_ms=until_ms)
+                found.append((held, (held.stream_id, name)))
+        return found
+
+    def _ranges(
+        self, tx: Tx, name: str, start: str | None, end: str, *, plan: str, glued: bool
+    ) -> _Held | None:
+        """Return what can be read between two cuts of a stream; what cannot is lost."""
+        until = StreamCut.parse(end, name)
+        try:
+            stream = get_stream(tx, name, stream_id=until.stream_id).value
+        except StreamReplaced as why:
+            self._lose(why)
+            return None
+        groups = find_plan(tx, stream.stream_id, plan)
+        held_before = groups is not None
+        if groups is None:
+            since = None if start is None else StreamCut.parse(start, name)
+            if since is None or since.stream_id != stream.stream_id:
+                since = head_cut(tx, stream)
+            try:
+                groups = ranges_between(tx, stream, since, until)
+            except (
+                InvalidCut,
+                InvalidArgument,
+            ) as why:  # a cut's history, or the whole range, was truncated away
+                self._lose(why)
+                return None
+            if not glued:
+                groups = [[each] for each in sorted((e for g in groups for e in g), key=lambda e: e.segment)]
+        left = [
+            [part for each in group for part in self._left(tx, stream, each, held_before=held_before)]
+            for group in groups
+        ]
+        return _Held(name, stream.stream_id, [group for group in left if group])
+
+    def _left(self, tx: Tx, stream: Stream, held: HeldRange, *, held_before: bool) -> Iterator[HeldRange]:
+        """Yield the parts of a range that may be read.
+
+        What lies before the head may be, as long as it is there, if it was held when the head passed it. Else it
+        is gone, freed or not: what a query reads does not hang on when the reaper comes by.
+        """
+        if not held_before:
+            state = segment_state(tx, stream.stream_id, held.segment)
+            head = held.end if state is None else state.head
+            if head > held.start:
+                self._lose(_truncated(tx, stream, held, head))
+            held = HeldRange(held.segment, min(max(held.start, head), held.end), held.end)
+        for piece in pieces_of(tx, stream.stream_id, held):
+            if piece.lost:
+                self._lose(_truncated(tx, stream, held, piece.end))
+            else:
+                yield HeldRange(held.segment, piece.start, piece.end)
+
+    def _lose(self, why: EventprocError) -> None:
+        """Raise `why`, unless the query goes on without what it lost."""
+        if self._options.fail_on_data_loss:
+            raise why
+        LOG.warning("events were lost to the query: %s", why)
+
+    def _exported(self, held: _Held) -> list[list[Slice]]:
+        """Return where everything lies, after exporting what lay in no file."""
+        for _ in range(_ROUNDS_MAX):
+            pieces = self._directory.read(partial(_pieces, held))
+            if missing := [chunk for chunk in _chunks(pieces) if not self._is_there(chunk)]:
+                self._directory.write(partial(drop_missing, chunks=missing))
+            elif to_export := [
+                HeldRange(each.segment, piece.start, piece.end)
+                for each, found in pieces.items()
+                for piece in found
+                if piece.chunk is None
+            ]:
+                self._export(held, to_export)
+            else:
+                return [
+                    [slice_ for each in group for slice_ in self._slices(held.stream, pieces[each])]
+                    for group in held.groups
+                ]
+        raise OSError(f"{self._directory.folder}: chunk files vanish as soon as they are written")
+
+    def _export(self, held: _Held, ranges: Sequence[HeldRange]) -> None:
+        export = Export(
+            folder=self._directory.folder,
+            stream=held.stream,
+            stream_id=held.stream_id,
+            nonce=new_id(self._directory.db.clock),
+            sync=self._directory.synced,
+        )
+        for written in export.run(self._directory.read, ranges):
+            register = partial(register_chunks, folder=self._directory.folder, written=written)
+            self._directory.write(register)
+            for part, _ in written:
+                part.unlink(missing_ok=True)  # still there when somebody else exported the same range
+
+    def _is_there(self, chunk: ChunkFile) -> bool:
+        try:
+            return (self._directory.folder / chunk.path).stat().st_size == chunk.bytes
+        except FileNotFoundError:
+            return False
+
+    def _slices(self, stream: str, pieces: Sequence[Piece]) -> Iterator[Slice]:
+        for piece in pieces:
+            chunk = piece.chunk
+            assert chunk is not None, f"[{piece.start}, {piece.end}) is in no file"
+            yield Slice(
+                path=self._directory.folder / chunk.path,
+                stream=stream,
+                segment=chunk.segment,
+                offset=chunk.start,
+                number=chunk.first_number,
+                start=piece.start,
+                end=piece.end,
+            )
+
+
+def plan_key(start: str | None, end: str, glued: bool) -> str:
+    """Return what a plan is found again by."""
+    return f"{start or 'earliest'} -> {end}{'' if glued else ' split'}"
+
+
+def _cut_of(tx: Tx, stream: Stream, place: Place) -> StreamCut:
+    if place == "earliest":
+        return head_cut(tx, stream)
+    if place == "latest":
+        return tail_cut(tx, stream)
+    if isinstance(place, int):
+        return time_cut(tx, stream, place)
+    cut = StreamCut.parse(place, stream.name)
+    frontier_at(tx, stream, cut)
+    return cut
+
+
+def _truncated(tx: Tx, stream: Stream, held: HeldRange, head: int) -> Truncated:
+    return Truncated(
+        stream=stream.name,
+        segment=format_segment(held.segment),
+        offset=held.start,
+        head=head,
+        head_cut=str(head_cut(tx, stream)),
+    )
+
+
+def _pieces(held: _Held, tx: Tx) -> dict[HeldRange, list[Piece]]:
+    return {each: pieces_of(tx, held.stream_id, each) for each in held.ranges()}
+
+
+def _chunks(pieces: Mapping[HeldRange, Sequence[Piece]]) -> list[ChunkFile]:
+    return [piece.chunk for found in pieces.values() for piece in found if piece.chunk is not None]

@@ -1,0 +1,147 @@
+"""What an executor does: chunk files in, Arrow batches of the schema that was asked for out. No database here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from eventproc.spark.options import COLUMNS, ON_REQUEST, SourceOptions
+from eventproc.spark.pack import ChunkPartition, Slice
+from eventproc.spark.payloads import parse_json
+from eventproc.store.model.arguments import refused
+from eventproc.store.segments.chunk_file import ChunkReader, Rows
+
+TYPES: Final[Mapping[str, DataType]] = {
+    "payload": BinaryType(),
+    "key": StringType(),
+    "timestamp": TimestampType(),
+    "scope": StringType(),
+    "stream": StringType(),
+    "segment": LongType(),
+    "offset": LongType(),
+    "number": LongType(),
+    "event_time": TimestampType(),
+    "headers": MapType(StringType(), StringType()),
+}
+"""Columns of the format, with their types in Spark."""
+
+assert tuple(TYPES) == COLUMNS, "every column has its type"
+
+MS_MAX: Final = 2**63 // 1000 - 1
+"""Times in ms that Spark's microseconds can hold; an event time beyond is null."""
+
+
+def schema_of(options: SourceOptions) -> StructType | str:
+    """Return the schema that the options ask for: the fields of JSON payloads, then the format's own columns.
+
+    As DDL where there are such fields: only Spark can parse it. Raises InvalidArgument.
+    """
+    own = StructType([StructField(each, TYPES[each]) for each in _own_columns(options)])
+    if options.schema is None:
+        return own
+    if options.schema.lstrip().startswith("{"):
+        try:
+            return StructType([*StructType.fromJson(json.loads(options.schema)), *own])
+        except (ValueError, KeyError, TypeError):
+            raise refused("option schema", options.schema, "it must be DDL, or a schema's JSON") from None
+    return ", ".join([options.schema, *(f"`{field.name}` {field.dataType.simpleString()}" for field in own)])
+
+
+def _own_columns(options: SourceOptions) -> tuple[str, ...]:
+    usual = tuple(each for each in COLUMNS if each not in ON_REQUEST) if options.schema is None else ()
+    return usual if options.columns is None else options.columns
+
+
+@attrs.frozen
+class Layout:
+    """The columns of a DataFrame: `fields`, of the payload's JSON, then the format's own `columns`."""
+
+    fields: StructType
+    columns: tuple[str, ...]
+    fail_fast: bool
+
+    @classmethod
+    def of(cls, options: SourceOptions, schema: StructType) -> Layout:
+        """Return how `schema` is made: the one that the options ask for, or that of JSON, given by `.schema(...)`.
+
+        Raises InvalidArgument when it is neither, or when a name is there twice.
+        """
+        columns, names = _own_columns(options), schema.fieldNames()
+        if options.schema is not None:
+            if twice := sorted({each for each in names if names.count(each) > 1}):
+                reason = "it is a field of the schema too; leave it out of columns"
+                raise refused("option columns", twice[0], reason)
+            fields = StructType(schema.fields[: len(names) - len(columns)])
+            return cls(fields, columns, options.fail_fast)
+        if schema == schema_of(options):
+            return cls(StructType(), columns, options.fail_fast)
+        if all(name in COLUMNS for name in names):
+            reason = "choose columns with the option columns; .schema(...) is that of JSON payloads"
+            raise refused("schema", schema.simpleString(), reason)
+        if options.columns is not None:
+            reason = "give the schema of JSON payloads as the option schema, where columns are chosen too"
+            raise refused("schema", schema.simpleString(), reason)
+        return cls(schema, (), options.fail_fast)
+
+    def schema(self) -> StructType:
+        """Return the schema of the DataFrame."""
+        return StructType([*self.fields, *(StructField(each, TYPES[each]) for each in self.columns)])
+
+
+def read_partition(layout: Layout, partition: ChunkPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the partition's events, in order. Raises OSError when a file is gone: its hold has ended."""
+    schema = to_arrow_schema(layout.schema(), timezone="UTC")
+    fields = pa.schema(list(schema)[: len(layout.fields)])
+    makers = [_MAKERS[each] for each in layout.columns]
+    for piece in partition.slices:
+        with ChunkReader(piece.path) as reader:
+            parts = reader.rows(offset=piece.offset, number=piece.number, start=piece.start, end=piece.end)
+            for rows in parts:
+                made = [make(piece, rows) for make in makers]
+                if len(fields):
+                    payloads = rows.batch.column("payload")
+                    made = [*parse_json(payloads, fields, fail_fast=layout.fail_fast), *made]
+                yield pa.RecordBatch.from_arrays(made, schema=schema)
+
+
+def _stamps(column: pa.Array) -> pa.Array:
+    """Return times in ms as Spark has them, in us."""
+    ms = column.cast(pa.int64())
+    fits = pc.call_function("less_equal", [pc.call_function("abs", [ms]), pa.scalar(MS_MAX)])
+    ms = pc.call_function("if_else", [fits, ms, pa.scalar(None, pa.int64())])
+    us = pc.call_function("multiply", [ms, pa.scalar(1000)])
+    return us.cast(pa.timestamp("us", tz="UTC"))
+
+
+def _repeat(value: object, kind: pa.DataType, rows: Rows) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), rows.batch.num_rows)
+
+
+_MAKERS: Final[Mapping[str, Callable[[Slice, Rows], pa.Array]]] = {
+    "payload": lambda _, rows: rows.batch.column("payload"),
+    "key": lambda _, rows: rows.batch.column("key"),
+    "timestamp": lambda _, rows: _stamps(rows.batch.column("timestamp")),
+    "scope": lambda piece, rows: _repeat(piece.stream.partition("/")[0], pa.string(), rows),
+    "stream": lambda piece, rows: _repeat(piece.stream.partition("/")[2], pa.string(), rows),
+    "segment": lambda piece, rows: _repeat(piece.segment, pa.int64(), rows),
+    "offset": lambda _, rows: pa.array(rows.offsets()),
+    "number": lambda _, rows: pa.array(rows.numbers()),
+    "event_time": lambda _, rows: _stamps(rows.batch.column("event_time")),
+    "headers": lambda _, rows: rows.batch.column("headers"),
+}

@@ -1,0 +1,192 @@
+"""The format "eventproc": streams as DataFrames, batch and streaming. See docs/design/spark-source.md.
+
+The classes are thin: they live in Spark's processes, and are pickled from one to another. What only planning needs is
+imported where it is done: tasks run in many processes, and need none of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from eventproc.spark.options import Positions, SourceOptions, parse_options
+from eventproc.spark.pack import ChunkPartition, Slice, pack, split
+from eventproc.spark.rows import Layout, read_partition, schema_of
+from eventproc.store.segments.chunk_file import ChunkReader
+
+if TYPE_CHECKING:
+    from eventproc.spark.directory import Directory
+    from eventproc.spark.planner import Planner
+
+
+class EventprocSource(DataSource):
+    """`spark.read.format("eventproc")` and `spark.readStream.format("eventproc")`."""
+
+    cores: ClassVar[int] = os.cpu_count() or 1
+    """How many partitions a batch has at most, unless `minPartitions` wants more; `register` knows the session's."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """options: see the design note. Raises InvalidArgument."""
+        super().__init__(options)
+        self._asked = parse_options(dict(options.items()))
+
+    @classmethod
+    def name(cls) -> str:
+        """Return "eventproc"."""
+        return "eventproc"
+
+    def schema(self) -> StructType | str:
+        """Return the columns that the options ask for."""
+        return schema_of(self._asked)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of one batch."""
+        return EventprocReader(self._asked, Layout.of(self._asked, schema), self.cores)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return the reader of a query, or of one of its tasks."""
+        return EventprocStreamReader(self._asked, Layout.of(self._asked, schema), self.cores)
+
+
+class EventprocReader(DataSourceReader):
+    """Reads what lies between two positions, once."""
+
+    def __init__(self, options: SourceOptions, layout: Layout, cores: int) -> None:
+        self._options = options
+        self._layout = layout
+        self._cores = cores
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan, in a process that ends soon after: what is read is held for `holdMs`, and nobody renews that."""
+        from eventproc.spark.directory import Directory
+        from eventproc.spark.planner import Planner
+
+        with Directory(self._options.path, hold_ms=self._options.hold_ms) as directory:
+            planner = Planner(self._options, directory)
+            start = planner.position(self._options.starting or Positions("earliest"))
+            end = planner.position(self._options.ending or Positions("latest"))
+            groups = planner.plan(start, end, batch="", glued=False)
+        return _partitions(groups, self._options, self._cores) or [ChunkPartition(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the events of a partition."""
+        assert isinstance(partition, ChunkPartition), f"{partition} is none of ours"
+        return read_partition(self._layout, partition)
+
+
+class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the batches of a query, in a process that lives as long as it; and reads them, in others."""
+
+    def __init__(self, options: SourceOptions, layout: Layout, cores: int) -> None:
+        self._options = options
+        self._layout = layout
+        self._cores = cores
+        self._initial: dict[str, str] | None = None
+        self._tails: dict[str, str] | None = None
+        self._directory: Directory | None = None
+        self._planner: Planner | None = None
+
+    def __reduce__(self) -> tuple[type[EventprocStreamReader], tuple[Any, ...]]:
+        # To the tasks goes what they need to read; the open directory stays.
+        return EventprocStreamReader, (self._options, self._layout, self._cores)
+
+    def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+        """Return where a new query begins; asked twice, it answers the same."""
+        if self._initial is None:
+            self._initial = self._open().position(self._options.starting or Positions("latest"))
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return the limit that the options set for a batch."""
+        if self._options.events_max is not None:
+            return ReadMaxRows(self._options.events_max)
+        if self._options.bytes_max is not None:
+            return ReadMaxBytes(self._options.bytes_max)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802 - Spark's name
+        """Return where the next batch ends; `start` when there is nothing. One read of the database."""
+        from eventproc.spark.walk import Budget
+
+        planner = self._open()
+        assert self._directory is not None, "the planner has a directory"
+        self._directory.finish(_text(start))  # Spark asks on only when the batch that ended there is done
+        budget = Budget(
+            events=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
+            bytes=limit.max_bytes if isinstance(limit, ReadMaxBytes) else None,
+        )
+        end, self._tails = planner.next_position(start, budget)
+        return end
+
+    def reportLatestOffset(self) -> dict[str, str] | None:  # noqa: N802 - Spark's name
+        """Return where the streams ended when it was last asked how far to go: the lag is what lies before it."""
+        return self._tails
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Read what is there now, in as many batches as the limit makes of it, and nothing that comes later."""
+        planner = self._open()
+        if self._options.ending is None:
+            planner.freeze(planner.position(Positions("latest")))
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
+        """Plan a batch. Planned again, after a crash, it has the same events."""
+        groups = self._open().plan(start, end, batch=_text(end), glued=True)
+        return _partitions(groups, self._options, self._cores)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the events of a partition."""
+        assert isinstance(partition, ChunkPartition), f"{partition} is none of ours"
+        return read_partition(self._layout, partition)
+
+    def commit(self, end: dict[str, str]) -> None:
+        """Let go of what is done. A hint, and the last one of a query never comes: `latestOffset` says it too."""
+        if self._directory is not None:
+            self._directory.finish(_text(end))
+
+    def stop(self) -> None:
+        """Close the directory. Not always called: what its death leaves behind is no more than its holds."""
+        if self._directory is not None:
+            self._directory.__exit__(None, None, None)
+            self._directory = self._planner = None
+
+    def _open(self) -> Planner:
+        from eventproc.spark.directory import Directory
+        from eventproc.spark.planner import Planner
+
+        if self._planner is None:
+            directory = Directory(self._options.path, hold_ms=self._options.hold_ms).__enter__()
+            self._directory = directory
+            directory.keep_holds()
+            self._planner = Planner(self._options, directory)
+            if self._options.ending is not None:
+                self._planner.freeze(self._planner.position(self._options.ending))
+        return self._planner
+
+
+def _partitions(groups: list[list[Slice]], options: SourceOptions, cores: int) -> list[InputPartition]:
+    wanted = options.partitions_min or 0
+    if wanted > len(groups):
+        groups = split(groups, wanted, _border_after)
+    return [ChunkPartition(each) for each in pack(groups, max(wanted, cores))]
+
+
+def _border_after(piece: Slice, target: int) -> int:
+    with ChunkReader(piece.path) as reader:
+        return reader.border_after(offset=piece.offset, target=target)
+
+
+def _text(offsets: Mapping[str, str]) -> str:
+    return json.dumps(offsets, sort_keys=True)

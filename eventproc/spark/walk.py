@@ -1,0 +1,211 @@
+"""How far a batch goes, and which ranges it reads: functions of one transaction.
+
+A position is a stream cut. A batch goes from one to another, and may cross scales: then what lies behind a scale is
+read by the task that reads what lies before it, after it, so that events of one key stay in order (invariant 3). That
+is worth it where both are small; larger ones are left to the next batch, which can read them in parallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from eventproc.store.catalog import StoredHistory, Stream
+from eventproc.store.database import Tx
+from eventproc.store.model.cuts import StreamCut, segments_between
+from eventproc.store.model.frontier import Frontier
+from eventproc.store.model.history import predecessors, successors
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments import SegmentState, segment_state
+from eventproc.store.segments.borders import border_before, number_of, offset_after
+from eventproc.store.segments.holds import HeldRange
+
+GLUED_BYTES_MAX: Final = 16 * 2**20
+"""Bytes, before and behind a scale, that one task reads one after the other instead of in two batches. Higher: less
+parallel; lower: a stream that was scaled often takes a batch, 0.2 s, for each scale."""
+
+
+@attrs.frozen
+class Budget:
+    """How much a batch may take; None: no limit."""
+
+    events: int | None = None
+    bytes: int | None = None
+
+
+@attrs.frozen
+class _Open:
+    """A held segment with something to read: [start, end), `size` in what the budget counts."""
+
+    walk: Walk
+    segment: SegmentId
+    start: int
+    end: int
+    size: int
+
+
+class Walk:
+    """The position of a batch in one stream, moved forward from where the last batch ended.
+
+    limits: {segment: offset} where to stop, as `limits_of` gives them; None: at the tail.
+    """
+
+    def __init__(
+        self, tx: Tx, stream: Stream, frontier: Frontier, limits: Mapping[SegmentId, int] | None
+    ) -> None:
+        self.stream = stream
+        self.frontier = frontier
+        self._tx = tx
+        self._history = StoredHistory(tx, stream)
+        self._limits = limits
+        self._states: dict[SegmentId, SegmentState] = {}
+        self._glued: dict[
+            SegmentId, int
+        ] = {}  # bytes that the batch reads of a segment and of what it waits for
+        self._taken: set[SegmentId] = set()
+
+    def cut(self) -> StreamCut:
+        """Return where the walk stands."""
+        return StreamCut(self.stream.name, self.stream.stream_id, self.frontier.offsets())
+
+    def open(self, budget: Budget) -> list[_Open]:
+        """Return the segments that the batch can read on in now; each is offered once."""
+        found = []
+        self.complete()
+        for segment, start in self.frontier.held.items():
+            end = self._end(segment)
+            glued = self._glued.get(segment, 0)
+            if end <= start or segment in self._taken or (glued and glued + end - start > GLUED_BYTES_MAX):
+                continue
+            size = end - start
+            if budget.events is not None:
+                number = number_of(self._tx, self.stream.stream_id, segment, start)
+                size = number_of(self._tx, self.stream.stream_id, segment, end) - number
+            found.append(_Open(self, segment, start, end, size))
+        return found
+
+    def take(self, segment: SegmentId, end: int) -> None:
+        """Let the batch read the segment up to `end`."""
+        size_bytes = end - self.frontier.held[segment]
+        self.frontier.advance(segment, end)
+        self._glued[segment] = self._glued.get(segment, 0) + size_bytes
+        self._taken.add(segment)
+
+    def take_one(self, opened: _Open) -> None:
+        """Let the batch read one event of the segment."""
+        one = offset_after(self._tx, self.stream.stream_id, opened.segment, opened.start, 1)
+        self.take(opened.segment, one)
+
+    def part_of(self, opened: _Open, share: int, budget: Budget) -> int:
+        """Return where `share` of the segment, in what the budget counts, ends: at or before a border."""
+        if budget.events is not None:
+            return offset_after(self._tx, self.stream.stream_id, opened.segment, opened.start, share)
+        target = min(opened.start + share, opened.end)
+        return border_before(self._tx, self.stream.stream_id, opened.segment, target)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the batch reads anything of the stream so far."""
+        return bool(self._taken)
+
+    def complete(self) -> None:
+        """Go on to what follows the segments that were read to their ends."""
+        while ended := [each for each, offset in self.frontier.held.items() if self._is_end(each, offset)]:
+            for segment in ended:
+                following = successors(self._history, segment)
+                glued = self._glued.get(segment, 0)
+                for each in following:
+                    self._glued[each] = self._glued.get(each, 0) + glued
+                self.frontier.complete(segment, following)
+
+    def _is_end(self, segment: SegmentId, offset: int) -> bool:
+        if self._limits is not None and segment in self._limits:
+            return False
+        state = self._state(segment)
+        # The last segments of a sealed stream have nothing behind them: the position stays at their ends.
+        return state.sealed and offset == state.tail and segment not in self._newest()
+
+    def _newest(self) -> frozenset[SegmentId]:
+        return frozenset(self._history.epoch(self._history.current).by_id)
+
+    def _end(self, segment: SegmentId) -> int:
+        limit = None if self._limits is None else self._limits.get(segment)
+        tail = self._state(segment).tail
+        return tail if limit is None else min(limit, tail)
+
+    def _state(self, segment: SegmentId) -> SegmentState:
+        if (found := self._states.get(segment)) is None:
+            state = segment_state(self._tx, self.stream.stream_id, segment)
+            assert state is not None, f"segment {segment} of {self.stream.name} is held and has no row"
+            found = self._states[segment] = state
+        return found
+
+
+def advance(walks: Sequence[Walk], budget: Budget) -> None:
+    """Move the walks forward to the end of the next batch.
+
+    Without a limit, up to the tails, or to a scale that is not crossed. With one, in proportion to what waits in each
+    segment, and at least one event of one, whatever its size.
+    """
+    left = budget.events if budget.events is not None else budget.bytes
+    while left != 0 and (opened := [each for walk in walks for each in walk.open(budget)]):
+        total = sum(each.size for each in opened)
+        if left is not None and total > left:
+            _take_shares(opened, left, total, budget)
+            if not any(walk.begun for walk in walks):
+                opened[0].walk.take_one(opened[0])
+            left = 0
+        else:
+            for each in opened:
+                each.walk.take(each.segment, each.end)
+            left = None if left is None else left - total
+    for walk in walks:
+        walk.complete()
+
+
+def _take_shares(opened: Sequence[_Open], left: int, total: int, budget: Budget) -> None:
+    """Take `left` of the segments in proportion; what rounding leaves over goes to the first."""
+    spare = left - sum(left * each.size // total for each in opened)
+    for each in opened:
+        share = left * each.size // total
+        more = min(spare, each.size - share)
+        end = each.walk.part_of(each, share + more, budget)
+        if end > each.start:
+            each.walk.take(each.segment, end)
+            spare -= more
+
+
+def ranges_between(tx: Tx, stream: Stream, start: StreamCut, end: StreamCut) -> list[list[HeldRange]]:
+    """Return the ranges between two cuts, in groups that one task reads in order: those that follow each other.
+
+    Within a group predecessors come before successors; groups are in the order of their first segments. Raises
+    InvalidCut when a cut is not valid (any more), InvalidArgument when `end` lies before `start`.
+    """
+    history = StoredHistory(tx, stream)
+    ranges: dict[SegmentId, HeldRange] = {}
+    group_of: dict[SegmentId, int] = {}
+    members: dict[int, list[SegmentId]] = {}
+    for segment in segments_between(history, start, end):
+        begin = max(start.offsets.get(segment, 0), 0)
+        stop = end.offsets.get(segment)
+        if stop is None:
+            state = segment_state(tx, stream.stream_id, segment)
+            stop = begin if state is None else state.tail
+        ranges[segment] = HeldRange(segment, begin, max(stop, begin))
+        # Ids grow with epochs, so predecessors are grouped already; those outside were read by an earlier batch.
+        before = {group_of[each] for each in predecessors(history, segment) if each in group_of}
+        before = {
+            group for group in before if any(ranges[each].end > ranges[each].start for each in members[group])
+        }
+        group = min(before, default=len(group_of))
+        members.setdefault(group, []).append(segment)
+        group_of[segment] = group
+        for other in before - {group}:
+            for each in members.pop(other):
+                group_of[each] = group
+                members[group].append(each)
+    groups = [sorted(members[group]) for group in sorted(members)]
+    found = [[ranges[each] for each in group if ranges[each].end > ranges[each].start] for group in groups]
+    return [group for group in found if group]

@@ -1,0 +1,95 @@
+"""Where events begin and end in a segment, asked for without reading any event: index rows, and one blob's ends."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import CorruptRecord
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments.append import unpack_inline
+from eventproc.store.segments.read import Extent, extents, segment_state
+
+
+def number_of(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
+    """Return how many events of the segment begin before `offset`, an event border within [head, tail].
+
+    As `number_at`, which decodes the events. Two look-ups, and one blob's ends.
+    """
+    state = segment_state(tx, stream_id, segment)
+    assert state is not None, f"segment {segment} of stream {stream_id} is not there"
+    if offset >= state.tail:
+        return state.tail_number
+    if offset <= state.head:
+        return state.head_number
+    extent = extents(tx, stream_id, segment, offset, limit=1)[0]
+    return extent.first_number + _Borders(tx, extent).count_before(offset)
+
+
+def offset_after(tx: Tx, stream_id: int, segment: SegmentId, offset: int, count: int) -> int:
+    """Return the border `count` events after `offset`, an event border within [head, tail]; at most the tail.
+
+    Walks the index rows in between, and reads the ends of two blobs.
+    """
+    state = segment_state(tx, stream_id, segment)
+    assert state is not None, f"segment {segment} of stream {stream_id} is not there"
+    number = number_of(tx, stream_id, segment, offset) + count
+    if number >= state.tail_number:
+        return state.tail
+    row = tx.execute(
+        "SELECT start FROM extent WHERE stream_id = ?1 AND segment = ?2 AND first_number + count > ?4"
+        " AND start >= (SELECT max(start) FROM extent WHERE stream_id = ?1 AND segment = ?2 AND start <= ?3)"
+        " ORDER BY start LIMIT 1",
+        (stream_id, segment, offset, number),
+    ).fetchone()
+    extent = extents(tx, stream_id, segment, row[0], limit=1)[0]
+    return _Borders(tx, extent).border(number - extent.first_number)
+
+
+def border_before(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
+    """Return the last event border at or before `offset`, which lies in [head, tail]. One blob's ends."""
+    found = extents(tx, stream_id, segment, offset, limit=1)
+    if not found or found[0].end <= offset:
+        return offset
+    borders = _Borders(tx, found[0])
+    return borders.border(borders.count_before(offset + 1) - 1)
+
+
+class _Borders:
+    """The borders of the events of one extent, counted in it."""
+
+    def __init__(self, tx: Tx, extent: Extent) -> None:
+        self._extent = extent
+        self._ends = _ends(tx, extent)
+        self._begun = bisect_right(self._ends, extent.place_offset)
+
+    def count_before(self, offset: int) -> int:
+        """Return how many events of the extent begin before `offset`."""
+        if offset <= self._extent.start:
+            return 0
+        at = self._extent.place_offset + offset - self._extent.start
+        # One event begins with the extent, and one more with each end that lies before.
+        return 1 + bisect_right(self._ends, at - 1) - self._begun
+
+    def border(self, count: int) -> int:
+        """Return the offset after the first `count` events."""
+        if count == 0:
+            return self._extent.start
+        return self._ends[self._begun + count - 1] - self._extent.place_offset + self._extent.start
+
+
+def _ends(tx: Tx, extent: Extent) -> array[int]:
+    if extent.place is None:
+        assert extent.inline is not None, f"extent at {extent.start} has no place and no columns"
+        packed = unpack_inline(extent.inline).ends
+    else:
+        row = tx.execute("SELECT ends FROM blob WHERE id = ?", (extent.place,)).fetchone()
+        if row is None:
+            raise CorruptRecord(
+                key=f"blob {extent.place}", reason="an extent refers to it and it is not there"
+            )
+        packed = row[0]
+    ends = array("I")
+    ends.frombytes(packed)
+    return ends

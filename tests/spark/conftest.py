@@ -1,0 +1,39 @@
+"""One Spark session for all tests of a run: starting it costs more than all they do with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from eventproc.blocking import BlockingEventproc, open_blocking
+from eventproc.spark import session
+
+CHEAP = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The JVM's settings for a short life: less is compiled, and nothing in the background."""
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", CHEAP)
+    spark = session(
+        master="local[2]",
+        conf={"spark.driver.defaultJavaOptions": CHEAP, "spark.sql.session.timeZone": "UTC"},
+    )
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def ep(path: Path) -> Iterator[BlockingEventproc]:
+    with open_blocking(path, durability="os") as ep:
+        ep.create_scope("s")
+        yield ep

@@ -1,0 +1,66 @@
+"""Streams for the tests of Spark: written and scaled by blocking calls, and what their events should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import attrs
+
+from eventproc.blocking.stream import BlockingStream
+from eventproc.spark.pack import Slice
+from eventproc.store.segments.chunk_file import ChunkReader
+
+STREAM = "s/t"
+
+
+@attrs.frozen
+class Read:
+    """An event as a task reads it."""
+
+    key: str | None
+    payload: bytes
+    segment: int
+    offset: int
+    number: int
+
+
+def write(stream: BlockingStream, payloads: Iterable[int], *, keys: int = 7) -> None:
+    """Append an event for each number, with one of so many keys: those of a key grow."""
+    with stream.writer() as writer:
+        for each in payloads:
+            writer.post(b"%06d" % each, key=f"k{each % keys}")
+
+
+def read_slices(slices: Iterable[Slice]) -> list[Read]:
+    """Return the events of slices, in order, as a task reads them."""
+    found: list[Read] = []
+    for piece in slices:
+        with ChunkReader(piece.path) as reader:
+            for rows in reader.rows(
+                offset=piece.offset, number=piece.number, start=piece.start, end=piece.end
+            ):
+                columns = (
+                    rows.batch.column("key").to_pylist(),
+                    rows.batch.column("payload").to_pylist(),
+                    [piece.segment] * rows.batch.num_rows,
+                    rows.offsets().tolist(),
+                    rows.numbers().tolist(),
+                )
+                found += [Read(*each) for each in zip(*columns, strict=True)]
+    return found
+
+
+def growing(events: Iterable[Read]) -> bool:
+    """Return whether the events of each key come in the order in which they were written."""
+    last: dict[str | None, bytes] = {}
+    for event in events:
+        if last.get(event.key, b"") >= event.payload:
+            return False
+        last[event.key] = event.payload
+    return True
+
+
+def files(directory: Path) -> list[Path]:
+    """Return the chunk files of a directory."""
+    return sorted((directory / "chunks").glob("*/*/*"))

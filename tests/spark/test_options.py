@@ -1,0 +1,76 @@
+"""Options of the format: what they mean, and that a wrong one is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eventproc.spark.options import Positions, SourceOptions, parse_options
+from eventproc.store.model.errors import InvalidArgument
+
+BASE = {"path": "/data", "stream": "s/t"}
+
+
+def options(**given: str) -> SourceOptions:
+    return parse_options({**BASE, **given})
+
+
+def test_names_of_options_have_no_case() -> None:
+    assert parse_options({"PATH": "/data", "sTREAM": "s/t", "maxeventspertrigger": "5"}).events_max == 5
+
+
+def test_several_streams_are_separated_by_commas() -> None:
+    found = parse_options({"path": "/data", "stream": "s/t, s/u,s/t"})
+    assert (found.path, found.streams) == (Path("/data"), ("s/t", "s/u"))
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("earliest", "earliest"),
+        ("latest", "latest"),
+        ("7:0.0=120,2.1=-1", "7:0.0=120,2.1=-1"),
+        ("1970-01-01T00:00:01Z", 1000),
+        ("1970-01-01 00:00:01", 1000),
+        ("1970-01-01T01:00:01+01:00", 1000),
+        ("1500", 1500),
+    ],
+)
+def test_a_place_is_an_end_a_cut_or_a_time(text: str, place: object) -> None:
+    assert options(startingOffsets=text).starting == Positions(place)  # type: ignore[arg-type]
+
+
+def test_places_of_several_streams_are_json_and_the_others_begin_at_their_heads() -> None:
+    found = parse_options(
+        {"path": "/d", "stream": "s/t,s/u", "startingOffsets": '{"s/t": "7:0.0=120", "s/u": "latest"}'}
+    )
+    assert found.starting == Positions("earliest", {"s/t": "7:0.0=120", "s/u": "latest"})
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"maxOffsetsPerTrigger": "5"}, "maxoffsetspertrigger"),
+        ({"maxEventsPerTrigger": "0"}, "maxEventsPerTrigger"),
+        ({"maxEventsPerTrigger": "5", "maxBytesPerTrigger": "5"}, "maxBytesPerTrigger"),
+        ({"streamPattern": "s/.*"}, "stream"),
+        ({"columns": "payload,value"}, "columns"),
+        ({"startingOffsets": "yesterday"}, "startingOffsets"),
+        ({"startingOffsets": "7:0.0=1,0.0=2"}, "startingOffsets"),
+        ({"startingOffsets": '{"s/u": "latest"}'}, "startingOffsets"),
+        ({"startingOffsets": "{"}, "startingOffsets"),
+        ({"startingOffsets": "latest", "startingTimestamp": "5"}, "startingTimestamp"),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss"),
+        ({"mode": "dropmalformed"}, "mode"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_name(given: dict[str, str], named: str) -> None:
+    with pytest.raises(InvalidArgument, match=named):
+        options(**given)
+
+
+@pytest.mark.parametrize("given", [{}, {"path": "/data"}, {"path": "/d", "streamPattern": "("}])
+def test_a_path_and_streams_are_needed(given: dict[str, str]) -> None:
+    with pytest.raises(InvalidArgument):
+        parse_options(given)

@@ -1,0 +1,55 @@
+"""Packing: few tasks of about equal size, nothing lost, nothing out of order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventproc.spark.pack import Slice, pack, split
+
+GROUPS = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=3), max_size=8)
+
+
+def _slices(sizes: list[list[int]]) -> list[list[Slice]]:
+    """Return groups of slices of so many events of ten bytes, each of a segment of its own."""
+    groups, segment = [], 0
+    for group in sizes:
+        made = []
+        for events in group:
+            made.append(Slice(Path("f"), "s/t", segment, 0, 0, 0, 10 * events))
+            segment += 1
+        groups.append(made)
+    return groups
+
+
+@given(GROUPS, st.integers(1, 6))
+def test_groups_are_whole_in_order_and_in_no_more_tasks_than_asked_for(
+    sizes: list[list[int]], count: int
+) -> None:
+    groups = _slices(sizes)
+    tasks = pack(groups, count)
+    assert len(tasks) <= count
+    assert [each for task in tasks for each in task] == [each for group in groups for each in group]
+    assert all(any(set(group) <= set(task) for task in tasks) for group in groups)
+
+
+@given(GROUPS, st.integers(1, 6))
+def test_no_task_is_larger_than_its_share_by_more_than_a_group(sizes: list[list[int]], count: int) -> None:
+    groups = _slices(sizes)
+    total = sum(map(sum, sizes)) * 10
+    largest = max((sum(each.size_bytes for each in group) for group in groups), default=0)
+    for task in pack(groups, count):
+        assert sum(each.size_bytes for each in task) <= total / min(count, len(groups)) + largest
+
+
+@given(GROUPS, st.integers(1, 12))
+def test_splitting_makes_enough_parts_of_whole_events(sizes: list[list[int]], count: int) -> None:
+    groups = _slices(sizes)
+    events = sum(map(sum, sizes))
+    parts = split(groups, count, lambda _, target: -(-target // 10) * 10)
+    cut = [(each.segment, at) for part in parts for each in part for at in range(each.start, each.end, 10)]
+    assert cut == [(each.segment, at) for group in groups for each in group for at in range(0, each.end, 10)]
+    assert all(each.start < each.end for part in parts for each in part)
+    assert len(parts) >= min(count, len(groups)) and (events == 0 or len(parts) >= min(count, events) / 2)

@@ -1,0 +1,79 @@
+"""JSON payloads as columns: what fits comes through, what does not is null, and no payload moves another's row."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventproc.spark.payloads import parse_json
+from eventproc.store.model.errors import CorruptRecord
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("name", pa.string()),
+        pa.field("ratio", pa.float64()),
+        pa.field("tags", pa.list_(pa.string())),
+    ]
+)
+
+
+def parsed(*payloads: bytes, fail_fast: bool = False) -> list[tuple[object, ...]]:
+    columns = parse_json(pa.array(payloads, pa.binary()), SCHEMA, fail_fast=fail_fast)
+    assert [column.type for column in columns] == list(SCHEMA.types)
+    return list(zip(*(column.to_pylist() for column in columns), strict=True))
+
+
+def test_fields_become_columns_and_others_are_left_out() -> None:
+    payload = b'{"name": "x", "id": 1, "other": {"a": [1]}, "ratio": 0.5, "tags": ["t"]}'
+    assert parsed(payload, b'{"id": 2}') == [(1, "x", 0.5, ["t"]), (2, None, None, None)]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [b"", b" ", b"null", b"[]", b"{", b"{}{}", b"1},{", b'{}},{"p":{}', b"\xff", b'"text"'],
+    ids=repr,
+)
+def test_a_payload_that_is_no_object_is_a_row_of_nulls_and_moves_no_other(odd: bytes) -> None:
+    nothing = (None, None, None, None)
+    assert parsed(b'{"id": 1}', odd, b'{"id": 3}') == [(1, *nothing[1:]), nothing, (3, *nothing[1:])]
+
+
+@pytest.mark.parametrize("odd", [b"", b"{}{}", b"null", b'{"id": "one"}'], ids=repr)
+def test_when_mode_is_failfast_it_fails_the_query(odd: bytes) -> None:
+    with pytest.raises(CorruptRecord, match="mode is failfast"):
+        parsed(b'{"id": 1}', odd, fail_fast=True)
+
+
+def test_a_field_that_does_not_fit_is_null_and_its_neighbours_stay() -> None:
+    assert parsed(b'{"id": "one", "name": "x"}', b'{"id": 2, "name": 7}') == [
+        (None, "x", None, None),
+        (2, "7", None, None),
+    ]
+
+
+def test_payloads_of_several_lines_are_one_row_each() -> None:
+    pretty = json.dumps({"id": 1, "name": "a\nb"}, indent=2).encode()
+    assert parsed(pretty, pretty) == [(1, "a\nb", None, None)] * 2
+
+
+ROWS = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.none() | st.integers(-(2**63), 2**63 - 1),
+        "name": st.none() | st.text(st.characters(codec="utf-8"), max_size=5),
+        "tags": st.none() | st.lists(st.text(st.characters(codec="utf-8"), max_size=2), max_size=2),
+        "more": st.lists(st.none() | st.booleans(), max_size=2),
+    },
+)
+
+
+@given(st.lists(ROWS, min_size=1, max_size=5), st.booleans())
+def test_whatever_json_says_the_columns_say(rows: list[dict[str, object]], with_odd: bool) -> None:
+    payloads = [json.dumps(row).encode() for row in rows]
+    found = parsed(*payloads, *([b"odd"] if with_odd else []))
+    assert found[: len(rows)] == [tuple(row.get(name) for name in SCHEMA.names) for row in rows]

@@ -1,0 +1,309 @@
+"""Planning without Spark: batches cover every event once, in order, whatever is scaled, truncated or planned again."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eventproc.blocking import BlockingEventproc, BlockingStream
+from eventproc.spark.directory import Directory
+from eventproc.spark.options import Positions, parse_options
+from eventproc.spark.pack import Slice
+from eventproc.spark.planner import Planner
+from eventproc.spark.walk import Budget
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import EventprocError, StreamReplaced, Truncated
+from eventproc.store.model.policies import ScalingPolicy
+from eventproc.store.segments.reaper import free_step
+from tests.spark.streams import STREAM, Read, files, growing, read_slices, write
+
+NO_LIMIT = Budget()
+
+
+@pytest.fixture
+def stream(ep: BlockingEventproc) -> BlockingStream:
+    return ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))
+
+
+@pytest.fixture
+def directory(path: Path, ep: BlockingEventproc) -> Iterator[Directory]:
+    with Directory(path, hold_ms=60_000) as directory:
+        yield directory
+
+
+def planner(directory: Directory, path: Path, **options: str) -> Planner:
+    named = {"stream": STREAM} if "streamPattern" not in options else {}
+    return Planner(parse_options({"path": str(path), **named, **options}), directory)
+
+
+EARLIEST, LATEST = Positions("earliest"), Positions("latest")
+
+
+def batches(
+    planner: Planner, start: dict[str, str], budget: Budget = NO_LIMIT
+) -> Iterator[tuple[dict[str, str], dict[str, str], list[list[Slice]]]]:
+    """Yield batch after batch, (start, end, groups), until nothing new is there."""
+    while True:
+        end, _ = planner.next_position(start, budget)
+        if end == start:
+            return
+        yield start, end, planner.plan(start, end, batch=json.dumps(end), glued=True)
+        start = end
+
+
+def events_of(groups: list[list[Slice]]) -> list[Read]:
+    return [event for group in groups for event in read_slices(group)]
+
+
+def free(directory: Directory) -> None:
+    """Let the reaper free all that it may."""
+
+    def step(tx: Tx) -> None:
+        for (stream_id,) in tx.execute("SELECT stream_id FROM reap WHERE deleted = 0").fetchall():
+            free_step(tx, stream_id, deleted=False)
+
+    for _ in range(5):
+        directory.write(step)
+
+
+@pytest.mark.hunt(seeds=6)
+def test_batches_read_every_event_once_and_keys_in_order_across_scales(
+    seed: int, stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    dice = random.Random(seed)
+    written = 0
+    reading = planner(directory, path)
+    start = reading.position(EARLIEST)
+    found: list[Read] = []
+    for _ in range(6):
+        for _ in range(dice.randint(0, 3)):
+            more = dice.choice([1, 30, 400])
+            write(stream, range(written, written + more))
+            written += more
+            segments = stream.segments()
+            if dice.random() < 0.6:
+                stream.split(dice.choice(segments).id)
+            elif len(segments) > 2:
+                at = dice.randrange(len(segments) - 1)
+                stream.merge(segments[at].id, segments[at + 1].id)
+        budget = dice.choice([NO_LIMIT, Budget(events=150), Budget(bytes=1500), Budget(bytes=3)])
+        for count, (begin, end, groups) in enumerate(batches(reading, start, budget)):
+            events = events_of(groups)
+            assert all(growing(read_slices(group)) for group in groups)
+            if budget.events is not None:
+                assert len(events) <= budget.events
+            if budget.bytes is not None:
+                assert sum(8 + len(event.payload) for event in events) <= max(budget.bytes, 14)
+            assert events_of(planner(directory, path).plan(begin, end, batch="", glued=True)) == events
+            found += events
+            start = end
+            if count == 20:
+                break
+    for _, _, groups in batches(reading, start):
+        found += events_of(groups)
+    assert sorted(event.payload for event in found) == [b"%06d" % each for each in range(written)]
+    assert growing(found)
+    assert len({(event.segment, event.number) for event in found}) == len(found)
+
+
+def test_one_batch_crosses_many_small_scales(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    for index in range(5):
+        write(stream, range(10 * index, 10 * index + 10))
+        stream.split(stream.segments()[0].id)
+    reading = planner(directory, path)
+    (batch,) = batches(reading, reading.position(EARLIEST))
+    assert len(events_of(batch[2])) == 50
+    assert growing(events_of(batch[2]))
+
+
+def test_what_is_large_behind_a_scale_is_left_to_the_next_batch(
+    stream: BlockingStream, directory: Directory, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventproc.spark.walk.GLUED_BYTES_MAX", 500)
+    write(stream, range(100), keys=50)
+    stream.split(stream.segments()[0].id)
+    write(stream, range(100, 300), keys=50)
+    reading = planner(directory, path)
+    first, second = batches(reading, reading.position(EARLIEST))
+    assert {event.payload for event in events_of(first[2])} >= {b"%06d" % each for each in range(100)}
+    assert growing(events_of(first[2]) + events_of(second[2]))
+    assert len(second[2]) == 2
+
+
+def test_a_stream_of_a_pattern_that_is_made_later_is_read_from_its_head(
+    ep: BlockingEventproc, stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    write(stream, range(3))
+    reading = planner(directory, path, streamPattern="s/.*")
+    start = reading.position(LATEST)
+    write(ep.create_stream("s/later"), range(5))
+    ((_, end, groups),) = batches(reading, start)
+    assert sorted(end) == ["s/later", STREAM]
+    assert [event.payload for event in events_of(groups)] == [b"%06d" % each for each in range(5)]
+
+
+def test_places_are_ends_times_and_cuts(stream: BlockingStream, directory: Directory, path: Path) -> None:
+    write(stream, range(5))
+    reading = planner(directory, path)
+    middle = reading.position(LATEST)[STREAM]
+    write(stream, range(5, 9))
+    groups = reading.plan(
+        reading.position(Positions(middle)), reading.position(LATEST), batch="", glued=False
+    )
+    assert sorted(event.payload for event in events_of(groups)) == [b"%06d" % each for each in range(5, 9)]
+    assert reading.position(Positions(0)) == reading.position(EARLIEST)
+    assert reading.position(Positions(2**50)) == reading.position(LATEST)
+
+
+def test_a_frozen_query_reads_nothing_that_came_later(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    write(stream, range(5))
+    reading = planner(directory, path)
+    reading.freeze(reading.position(LATEST))
+    write(stream, range(5, 9))
+    stream.split(stream.segments()[0].id)
+    write(stream, range(9, 20))
+    found = [
+        event for _, _, groups in batches(reading, reading.position(EARLIEST)) for event in events_of(groups)
+    ]
+    assert sorted(event.payload for event in found) == [b"%06d" % each for each in range(5)]
+
+
+def test_a_range_is_exported_once_for_all_who_read_it(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    write(stream, range(50))
+    reading = planner(directory, path)
+    (first,) = batches(reading, reading.position(EARLIEST))
+    made = {each: each.stat().st_mtime_ns for each in files(path)}
+    (again,) = batches(planner(directory, path), reading.position(EARLIEST))
+    assert events_of(again[2]) == events_of(first[2])
+    assert {each: each.stat().st_mtime_ns for each in files(path)} == made
+
+
+def test_who_reads_in_other_steps_exports_only_what_is_in_no_file(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    write(stream, range(50))
+    reading = planner(directory, path)
+    start = reading.position(EARLIEST)
+    next(batches(reading, start, Budget(events=20)))
+    sizes = sum(each.stat().st_size for each in files(path))
+    (whole,) = batches(reading, start)
+    assert len(events_of(whole[2])) == 50
+    assert len(files(path)) == 4
+    assert sum(each.stat().st_size for each in files(path)) > sizes
+
+
+@pytest.mark.parametrize("harm", ["unlinked", "cut short"])
+def test_a_file_that_is_missing_or_damaged_is_exported_again(
+    harm: str, stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    write(stream, range(50))
+    reading = planner(directory, path)
+    (first,) = batches(reading, reading.position(EARLIEST))
+    for each in files(path):
+        if harm == "unlinked":
+            each.unlink()
+        else:
+            each.write_bytes(each.read_bytes()[:-1])
+    (again,) = batches(reading, reading.position(EARLIEST))
+    assert events_of(again[2]) == events_of(first[2])
+
+
+def test_what_was_planned_is_read_again_after_it_was_truncated_history_and_all(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    write(stream, range(20))
+    reading = planner(directory, path)
+    start = reading.position(EARLIEST)
+    ((_, end, groups),) = batches(reading, start)
+    before = events_of(groups)
+    for _ in range(4):
+        stream.split(stream.segments()[0].id)
+        write(stream, range(20, 30))
+    stream.truncate(stream.tail())
+    free(directory)
+    for each in files(path):
+        each.unlink()
+    assert events_of(planner(directory, path).plan(start, end, batch="", glued=True)) == before
+
+
+def test_a_hold_ends_with_the_batch_after_it(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    write(stream, range(20))
+    reading = planner(directory, path)
+    ((_, end, _),) = batches(reading, reading.position(EARLIEST))
+    assert _holds(directory) == 1
+    directory.finish(json.dumps(end))
+    write(stream, range(20, 30))
+    ((_, _, _),) = batches(reading, end)
+    assert _holds(directory) == 1
+
+
+def _holds(directory: Directory) -> int:
+    return int(directory.read(lambda tx: tx.execute("SELECT count(*) FROM hold").fetchone()[0]))
+
+
+def test_what_was_truncated_before_it_was_planned_fails_the_query_or_is_left_out(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    write(stream, range(20))
+    reading = planner(directory, path)
+    start = reading.position(EARLIEST)
+    stream.truncate(stream.tail())
+    write(stream, range(20, 25))
+    with pytest.raises(Truncated):
+        reading.next_position(start, NO_LIMIT)
+    ((_, _, groups),) = batches(planner(directory, path, failOnDataLoss="false"), start)
+    assert sorted(event.payload for event in events_of(groups)) == [b"%06d" % each for each in range(20, 25)]
+
+
+@pytest.mark.parametrize("freed", [True, False])
+def test_what_is_truncated_between_planning_and_exporting_is_lost_freed_or_not(
+    freed: bool, stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    write(stream, range(20))
+    reading = planner(directory, path)
+    start = reading.position(EARLIEST)
+    end, _ = reading.next_position(start, NO_LIMIT)
+    stream.truncate(stream.tail())
+    if freed:
+        free(directory)
+    with pytest.raises(EventprocError, match="truncated"):
+        reading.plan(start, end, batch="", glued=True)
+    assert planner(directory, path, failOnDataLoss="false").plan(start, end, batch="", glued=True) == []
+
+
+def test_a_stream_that_was_deleted_or_made_anew_fails_the_query_or_is_read_from_its_head(
+    ep: BlockingEventproc, stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    write(stream, range(20))
+    reading = planner(directory, path)
+    start = reading.position(EARLIEST)
+    stream.seal()
+    stream.delete()
+    write(ep.create_stream(STREAM), range(5))
+    with pytest.raises(StreamReplaced):
+        reading.next_position(start, NO_LIMIT)
+    ((_, _, groups),) = batches(planner(directory, path, failOnDataLoss="false"), start)
+    assert [event.payload for event in events_of(groups)] == [b"%06d" % each for each in range(5)]
+
+
+def test_a_sealed_stream_is_read_to_its_end_and_then_stands_still(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    write(stream, range(20))
+    stream.seal()
+    reading = planner(directory, path)
+    ((_, end, groups),) = batches(reading, reading.position(EARLIEST))
+    assert len(events_of(groups)) == 20
+    assert reading.next_position(end, NO_LIMIT)[0] == end
