@@ -27,6 +27,10 @@ WAITING_BYTES_MAX: Final = 8 * 2**20
 """Bytes of one segment's events, as stored, in chunks that are not finished whole. More lets other keys go on
 for longer behind one that is stuck; it is memory, and work done again after a crash."""
 
+CHUNKS_TO_JOIN: Final = 64
+"""Chunks that a cell keeps beyond twice the unfinished ones before it joins those that are finished. Fewer joins more
+often; more is looked through at each commit."""
+
 
 class Chunk:
     """Consecutive events of one cell that were handed out together.
@@ -104,6 +108,7 @@ class Cell:
         self.waiting_bytes = 0
         self._prefix = assigned.progress
         self._chunks: deque[Chunk] = deque()
+        self._join_at = CHUNKS_TO_JOIN
 
     def __repr__(self) -> str:
         return f"<Cell {self.assigned.stream} {format_segment(self.assigned.segment)} at {self.number}>"
@@ -123,9 +128,23 @@ class Cell:
     def _append(self, chunk: Chunk) -> None:
         self.offset, self.number = chunk.end, chunk.first + chunk.count
         self.waiting_bytes += chunk.size_bytes
+        if len(self._chunks) >= self._join_at:
+            self._join_finished()
         self._chunks.append(chunk)
         if not chunk.remaining:
             self.settle(chunk)
+
+    def _join_finished(self) -> None:
+        """Make one of finished chunks side by side: behind an event that never ends they come without end."""
+        joined: deque[Chunk] = deque()
+        for chunk in self._chunks:
+            if joined and not (chunk.remaining or joined[-1].remaining):
+                joined[-1].count += chunk.count
+                joined[-1].end = chunk.end
+            else:
+                joined.append(chunk)
+        self._chunks = joined
+        self._join_at = 2 * len(joined) + CHUNKS_TO_JOIN
 
     def settle(self, chunk: Chunk) -> None:
         """Note that all events of `chunk` are finished."""

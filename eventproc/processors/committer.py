@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 import anyio
@@ -13,7 +14,9 @@ from eventproc.groups import Membership, SegmentKey, get_group
 from eventproc.groups.skip import skip
 from eventproc.processors.again import again
 from eventproc.processors.cell import Cell
+from eventproc.processors.emit import Emission
 from eventproc.processors.errors import ProcessorFailed
+from eventproc.processors.letter import Letter
 from eventproc.processors.options import Options
 from eventproc.processors.outbox import Commit, HookFailed, Outbox, SuccessorsUnknown
 from eventproc.processors.tally import Tally
@@ -31,6 +34,16 @@ COMMIT_EVENTS: Final = 5_000
 """Finished events after which progress is made durable at once. More is what a crash repeats where handlers are
 quick, for COMMIT_MS bounds it where they are not; fewer commits more often, each about a millisecond of CPU and two
 changes of threads: with 1,000 a handler that does nothing reaches two thirds."""
+
+BEHIND_EVENTS_MAX: Final = 4 * COMMIT_EVENTS
+"""Events finished while one commit is under way, after which no further call begins before it has ended: while the
+disk is full or another process holds the lock. More is repeated by a crash then; less is felt when a disk hesitates."""
+
+BEHIND_BYTES_MAX: Final = 16 * 2**20
+"""Bytes of payloads that wait for a commit under way to end, after which no further call begins: of what handlers
+emitted, and of dead letters."""
+
+_size_of: Final = attrgetter("size_bytes")
 
 
 class Committer:
@@ -50,10 +63,12 @@ class Committer:
     ) -> None:
         """refresh: asks what is owned. lose: called with each cell that turned out to belong to another reader.
 
-        moved: called after each commit.
+        moved: called after each commit, whatever became of it.
         """
         self.outbox = Outbox()
         self.truncated = 0  # events of segments that were truncated unseen
+        self._began: int | None = None  # how many events were finished when the present commit was taken
+        self._came_bytes = 0  # payloads put into the outbox since
         self._db = db
         self._options = options
         self._membership = membership
@@ -66,6 +81,24 @@ class Committer:
         self._one = anyio.Lock()
         self._due = anyio.Event()
         self._asked = False
+
+    def emit(self, cell: Cell, number: int, emitted: Sequence[Emission]) -> None:
+        """Take what the handler of an event emitted, and commit soon."""
+        self.outbox.emitted.append((cell, number, emitted))
+        self._came_bytes += sum(map(_size_of, emitted))
+        self.ask()
+
+    def bury(self, cell: Cell, letter: Letter) -> None:
+        """Take a dead letter."""
+        self.outbox.letters.append((cell, letter))
+        self._came_bytes += len(letter.event.payload)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much came while a commit is under way that no further call shall begin before its end."""
+        if self._began is None:
+            return False
+        return self._came_bytes >= BEHIND_BYTES_MAX or self._tally.finished - self._began >= BEHIND_EVENTS_MAX
 
     def ask(self) -> None:
         """Let `run` commit at once."""
@@ -125,11 +158,14 @@ class Committer:
             tx.after(partial(self._note, commit))
 
         what = f"{self._options.name}: making progress durable"
+        self._began, self._came_bytes = commit.finished, 0
         try:
             await again(lambda: self._db.write(publish), what, LOG)
         finally:
             if self._noted is not commit:
                 self.outbox = commit.outbox.joined(self.outbox)
+            self._began = None
+            self._moved()
 
     async def _drop_lost(self) -> None:
         """Some cell is not ours any more: ask which."""
@@ -179,4 +215,3 @@ class Committer:
         self._tally.emitted += sum(len(emitted) for _, _, emitted in commit.outbox.emitted)
         self._tally.last_commit_ms = self._db.clock.wall_ms()
         self._noted = commit
-        self._moved()

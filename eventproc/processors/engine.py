@@ -46,6 +46,10 @@ WIND_UP_MS: Final = 5_000
 """Longest time that the end of a processor takes, after its calls ended or were cancelled: a commit and the handler's
 `stop`. Longer holds up a process that shall end while the disk is full; what is not durable then is handled again."""
 
+GIVE_BACK_MS: Final = 30_000
+"""How long a segment that another process shall have waits for its calls: as long as the end of an app does. Then
+they are cancelled, for while it waits nobody handles its other keys. A call on a thread is waited for to the end."""
+
 
 class Engine:
     """Runs one processor with one membership in its group; `run` once."""
@@ -71,8 +75,9 @@ class Engine:
             self.tally,
             refresh=self._refresh,
             lose=self._lose,
-            moved=self._wake_short,
+            moved=self._moved,
         )
+        self._leaving: set[Cell] = set()  # that are being given back
         self._asking = anyio.Lock()  # a membership is used by one task at a time
         self._ask_at = COMMIT_EVENTS
         self._in_round = anyio.Lock()
@@ -174,11 +179,12 @@ class Engine:
         tally = self.tally
         tally.finished += 1
         if emitted:
-            self._committer.outbox.emitted.append((chunk.cell, event.number, emitted))
-            self._committer.ask()
+            self._committer.emit(chunk.cell, event.number, emitted)
+            self._hold_if_behind()
         elif tally.finished >= self._ask_at:
             self._ask_at = tally.finished + COMMIT_EVENTS
             self._committer.ask()
+            self._hold_if_behind()
         if self.options.on_commit is not None:
             self._committer.outbox.handled.append((chunk.cell, event))
         if not chunk.remaining:
@@ -211,7 +217,7 @@ class Engine:
                 processor=options.name,
                 failed_ms=self._db.clock.wall_ms(),
             )
-            self._committer.outbox.letters.append((chunk.cell, letter))
+            self._committer.bury(chunk.cell, letter)
             self.tally.dead_letters += 1
         else:
             log.error("skipped after %d attempts: %r", attempt, error)
@@ -219,6 +225,7 @@ class Engine:
         chunk.finish(event.number)
         self.tally.finished += 1
         self._committer.ask()
+        self._hold_if_behind()
         if not chunk.remaining:
             self._settled(chunk)
         if directive is Directive.RESTART:
@@ -249,6 +256,16 @@ class Engine:
         if chunk.cell.complete:
             self._committer.ask()
 
+    def _hold_if_behind(self) -> None:
+        """Begin no further call while a commit does not come to its end, and what waits for it grows."""
+        if self._committer.is_behind:
+            self.work.hold("behind")
+
+    def _moved(self) -> None:
+        """A commit ended, one way or the other."""
+        self.work.release("behind")
+        self._wake_short()
+
     def _wake_short(self) -> None:
         """Let the feed look again whether there is room, if it found none; ranges grow together within a chunk too."""
         if self._feed.is_short:
@@ -270,7 +287,8 @@ class Engine:
                 self.work.release("paused")
             for key in self.membership.surplus:
                 cell = self.cells.get(key)
-                if cell is not None and not cell.closing:
+                if cell is not None and cell not in self._leaving:
+                    self._leaving.add(cell)
                     self._tasks.start_soon(self._give_back, cell)
             await self.membership.wait_change()
 
@@ -297,9 +315,15 @@ class Engine:
             cell.closing = True
             if self.options.exactly_once:
                 await self._release(cell)
-                return
-        await self.work.clear(cell)
-        await self._release(cell)
+        if not self.options.exactly_once:
+            with anyio.move_on_after(GIVE_BACK_MS / 1000) as patience:
+                await self.work.clear(cell)
+            if patience.cancelled_caught:
+                LOG.warning("%s: %r is given on; calls that still run are cancelled", self.options.name, cell)
+                self._workers.cancel(cell)
+                await self.work.clear(cell)
+            await self._release(cell)
+        self._leaving.discard(cell)
 
     async def _release(self, cell: Cell) -> None:
         await self._committer.commit()

@@ -12,7 +12,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from itertools import count
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from eventproc.processors.cell import Chunk
 from eventproc.processors.options import Order
@@ -22,21 +22,28 @@ Item: TypeAlias = tuple[Event, Chunk]
 """An event, and the chunk that learns when it is finished."""
 
 
+class Trouble(NamedTuple):
+    """What an event went through. since_ms: when its first call, which failed, began. error: of the last, as text."""
+
+    since_ms: int
+    error: str
+
+
 class Lane:
     """Events to be handled one after the other; those with key None hold one that follows no other.
 
     attempt: failed calls of the first event. alone: how many events, from the first on, a batch handler gets one
-    by one, because a batch with them failed. first_ms: when the first call that failed began.
+    by one, because a batch with them failed. trouble: of the first event, None unless a call for it failed.
     """
 
-    __slots__ = ("alone", "attempt", "first_ms", "items", "key")
+    __slots__ = ("alone", "attempt", "items", "key", "trouble")
 
     def __init__(self, key: Hashable, items: Iterable[Item]) -> None:
         self.key = key
         self.items: deque[Item] = deque(items)
         self.attempt = 0
         self.alone = 0
-        self.first_ms = 0
+        self.trouble: Trouble | None = None
 
     @property
     def next_attempt(self) -> int:
@@ -46,7 +53,7 @@ class Lane:
     def pop(self) -> Item:
         """Take out the first event, which is finished or dropped."""
         if self.attempt or self.alone:
-            self.attempt = self.first_ms = 0
+            self.attempt, self.trouble = 0, None
             self.alone = max(self.alone - 1, 0)
         return self.items.popleft()
 
@@ -119,9 +126,10 @@ class Lanes:
         return self._parked[0][0] if self._parked else None
 
     @property
-    def parked(self) -> list[Lane]:
-        """The lanes that wait for a retry."""
-        return [lane for _, _, lane in self._parked]
+    def failing(self) -> list[Lane]:
+        """The lanes that wait for a retry, or whose retry is due and waits for a worker."""
+        due = [lane for lane in self._ready if lane.trouble is not None]
+        return [lane for _, _, lane in self._parked] + due
 
 
 def _segment_of(item: Item) -> Hashable:

@@ -99,6 +99,11 @@ def error_text(why: BaseException) -> str:
         return "it has no text: str() of it fails"
 
 
+def failure_text(why: BaseException) -> str:
+    """Return an error as a status shows it: its kind and its text, cut as in letters."""
+    return f"{type(why).__name__}: {error_text(why)}"[:ERROR_CHARS_MAX]
+
+
 def letter_headers(letter: Letter, *, came_back: bool) -> dict[str, str]:
     """Return the headers of a letter, beside those of the original.
 

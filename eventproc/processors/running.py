@@ -134,7 +134,7 @@ class Part:
 
     def _blocker(self, engine: Engine) -> Blocker | None:
         wall_ms = self._db.clock.wall_ms()
-        found = find_blocker(engine.work, engine.tally.last_error, wall_ms)
+        found = find_blocker(engine.work, wall_ms)
         return found if found is not None and wall_ms - found.since_ms >= BLOCKED_MS else None
 
     def _state(self, engine: Engine | None) -> ProcessorState:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import Final
 
 import attrs
 
 from eventproc.processors.context import Log
-from eventproc.processors.lanes import Item
+from eventproc.processors.lanes import Item, Trouble
+from eventproc.processors.letter import failure_text
 from eventproc.processors.work import Work
 from eventproc.store.model.ids import format_segment
 from eventproc.store.segments import Event
@@ -55,7 +55,7 @@ class Tally:
     def note_failure(self, error: Exception) -> None:
         """Count a failed call."""
         self.failed_calls += 1
-        self.last_error = f"{type(error).__name__}: {error}"
+        self.last_error = failure_text(error)
 
     def log(self, item: Item, attempt: int) -> Log:
         """Return a logger whose records carry processor, stream, segment, offset, number, key and attempt."""
@@ -85,23 +85,27 @@ def name_of(item: Item) -> str:
     return where if event.key is None else f"{where} (key {event.key!r})"
 
 
-def find_blocker(work: Work, last_error: str | None, wall_ms: int) -> Blocker | None:
+def find_blocker(work: Work, wall_ms: int) -> Blocker | None:
     """Return what has been under way for longest in this process, None when nothing is."""
     now_ms = work.now_ms()
-    calls: Iterable[tuple[int, int, Item, bool]] = [
-        *(
-            (slot.first_ms or slot.since_ms, slot.attempt, slot.items[0], slot.attempt > 1)
-            for slot in work.running
-        ),
-        *(
-            (lane.first_ms, lane.next_attempt, lane.items[0], True)
-            for lane in work.lanes.parked
-            if lane.items
-        ),
+    calls: list[tuple[int, int, Item, Trouble | None]] = [
+        (
+            slot.since_ms if slot.trouble is None else slot.trouble.since_ms,
+            slot.attempt,
+            items[0],
+            slot.trouble,
+        )
+        for slot in work.running
+        if (items := slot.items)
     ]
+    calls += (
+        (lane.trouble.since_ms, lane.next_attempt, lane.items[0], lane.trouble)
+        for lane in work.lanes.failing
+        if lane.items and lane.trouble is not None
+    )
     if not calls:
         return None
-    since_ms, attempt, (event, chunk), failed = min(calls, key=lambda call: call[0])
+    since_ms, attempt, (event, chunk), trouble = min(calls, key=lambda call: call[0])
     return Blocker(
         stream=chunk.cell.assigned.stream,
         segment=format_segment(event.segment),
@@ -110,5 +114,5 @@ def find_blocker(work: Work, last_error: str | None, wall_ms: int) -> Blocker | 
         key=event.key,
         attempt=attempt,
         since_ms=wall_ms - (now_ms - since_ms),
-        error=last_error if failed else None,
+        error=None if trouble is None else trouble.error,
     )

@@ -53,7 +53,7 @@ async def run_events(work: Work, slot: Slot, lanes: list[Lane]) -> Failed | None
         if item[1].cell.closing:
             work.drop_closed(lane)
             continue
-        slot.items, slot.since_ms, slot.first_ms = (item,), now_ms(), lane.first_ms
+        slot.items, slot.since_ms, slot.trouble = (item,), now_ms(), lane.trouble
         slot.attempt = attempt = lane.next_attempt if lane.attempt or lane.alone else 1
         try:
             if plain:
@@ -77,7 +77,7 @@ async def run_on_thread(work: Work, slot: Slot, lane: Lane) -> Failed | None:
         lane.items.extend(work.lanes.take_free(min(share, EVENTS_A_TURN - 1)))
     work.drop_closed(lane)
     taken = list(islice(lane.items, EVENTS_A_TURN))
-    attempt, first_ms, handler = lane.next_attempt, lane.first_ms, work.handler
+    attempt, trouble, handler = lane.next_attempt, lane.trouble, work.handler
     done: list[Sequence[Emission]] = []
 
     def run() -> BaseException | None:
@@ -86,7 +86,7 @@ async def run_on_thread(work: Work, slot: Slot, lane: Lane) -> Failed | None:
                 return None
             slot.items, slot.since_ms = (item,), work.now_ms()
             slot.attempt = 1 if done else attempt
-            slot.first_ms = 0 if done else first_ms
+            slot.trouble = None if done else trouble
             context = work.context(item, slot.attempt)
             try:
                 handler.on_thread(handler.decoded(item[0]), context)
@@ -121,7 +121,7 @@ async def run_batch(work: Work, slot: Slot, lanes: list[Lane]) -> Failed | None:
     items = [item for lane, n in zip(lanes, counts, strict=True) for item in islice(lane.items, n)]
     if not items or work.holding:
         return None
-    slot.items, slot.since_ms, slot.first_ms = items, work.now_ms(), lanes[0].first_ms
+    slot.items, slot.since_ms, slot.trouble = items, work.now_ms(), lanes[0].trouble
     slot.attempt = lanes[0].next_attempt
     handler, context = work.handler, work.context(items[0], lanes[0].next_attempt)
     try:

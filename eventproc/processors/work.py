@@ -13,7 +13,7 @@ from eventproc.processors.cell import Cell
 from eventproc.processors.context import Context, Log
 from eventproc.processors.emit import Emission
 from eventproc.processors.handler import Handler
-from eventproc.processors.lanes import Item, Lane, Lanes
+from eventproc.processors.lanes import Item, Lane, Lanes, Trouble
 from eventproc.processors.options import Options
 from eventproc.store.clock import Clock
 
@@ -55,14 +55,14 @@ class Sink(Protocol):
 @attrs.define(eq=False)
 class Slot:
     """A worker. items: those of the present call, none between calls; since_ms: when it began, monotonic;
-    first_ms: when the first attempt of its first event did, 0 if this is it.
+    trouble: of its first event, which failed before.
 
     overdue: the items of a call that overran its timeout; `scope`, that of the turn, was cancelled for it.
     """
 
     items: Sequence[Item] = ()
     since_ms: int = 0
-    first_ms: int = 0
+    trouble: Trouble | None = None
     attempt: int = 1
     scope: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
     overdue: Sequence[Item] | None = None

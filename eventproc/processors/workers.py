@@ -18,7 +18,8 @@ import anyio
 from eventproc.processors.cell import Cell
 from eventproc.processors.errors import HandlerCancelled, HandlerStuck, HandlerTimeout
 from eventproc.processors.handler import UndecodableError
-from eventproc.processors.lanes import Lane
+from eventproc.processors.lanes import Lane, Trouble
+from eventproc.processors.letter import failure_text
 from eventproc.processors.turns import Failed, run_batch, run_events, run_on_thread
 from eventproc.processors.work import Slot, Work
 from eventproc.store.model.ids import format_segment
@@ -109,7 +110,8 @@ class Workers:
 
     def _retry(self, lane: Lane, error: Exception, slot: Slot) -> None:
         work = self._work
-        lane.first_ms = lane.first_ms or slot.since_ms
+        since_ms = slot.since_ms if lane.trouble is None else lane.trouble.since_ms
+        lane.trouble = Trouble(since_ms, failure_text(error))
         work.sink.failed(lane.items[0], error, lane.next_attempt - 1)
         if lane.key is None and len(lane.items) > 1 and not lane.alone:
             first, *others = lane.items  # they follow no other: only the first waits

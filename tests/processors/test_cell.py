@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections import deque
 from random import Random
 
 import pytest
@@ -211,3 +213,22 @@ def test_a_cell_refuses_what_does_not_follow() -> None:
         cell.add(run)
     with pytest.raises(AssertionError, match="cannot skip"):
         cell.skip(0, 0)
+
+
+def test_behind_an_event_that_never_ends_the_memory_stays_flat() -> None:
+    cell = cell_at()
+    cell.add(run_of(cell, [b"stuck"]))
+    late: deque[tuple[int, Chunk]] = deque()
+    events = 5_000
+    for number in range(1, events):
+        late.append((number, cell.add(run_of(cell, [b"x"]))))
+        if len(late) > 3:  # read ahead, so that the last one is never finished when the next one comes
+            done, chunk = late.popleft()
+            chunk.finish(done)
+    for done, chunk in late:
+        chunk.finish(done)
+    assert cell.snapshot() == Progress(0, 0, ((1, events, cell.offset),))
+    late.clear()
+    gc.collect()
+    assert sum(isinstance(each, Chunk) and each.cell is cell for each in gc.get_objects()) < events / 20
+    assert cell.has_room

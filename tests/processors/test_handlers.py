@@ -9,9 +9,11 @@ import pytest
 
 from eventproc.processors import App, Directive, RetryPolicy
 from eventproc.processors.options import Order
+from eventproc.processors.tally import find_blocker
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.segments import Event
-from tests.processors.apps import GROUP, STREAM, finished, lag, system, write
+from eventproc.testing import run_seeded
+from tests.processors.apps import GROUP, STREAM, finished, lag, letters, system, write
 from tests.processors.bench import Bench
 
 
@@ -121,3 +123,43 @@ async def test_calls_that_fail_side_by_side_restart_the_handler_once_and_none_ru
             (status,) = await running.status()
         assert (status.restarts, status.dead_letters, len(made)) == (1, 2, 2)
         assert await lag(ep) == 0
+
+
+async def test_an_error_whose_text_fails_is_a_failure_like_others() -> None:
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise AttributeError("no text")
+
+    async def handle(event: Event) -> None:
+        raise Silent
+
+    async with system() as ep:
+        await write(ep, "a")
+        app = App()
+        app.add(handle, STREAM, group=GROUP, retry=RetryPolicy(attempts=2, wait_ms=0, jitter_ms=0))
+        async with ep.run(app) as running:
+            await finished(running, 1)
+            (status,) = await running.status()
+        assert status.last_error == "Silent: it has no text: str() of it fails"
+        assert await letters(ep) == [(0, f"{__name__}.{Silent.__qualname__}", 2)]
+
+
+def test_what_holds_progress_up_is_told_with_its_own_error() -> None:
+    async def handle(event: Event) -> None:
+        if event.key == "b":
+            raise ValueError("of another key")
+        raise OSError("its own")
+
+    async def main() -> None:
+        bench = Bench(handle, retry=RetryPolicy(attempts=9, wait_ms=10_000))
+        async with bench.running():
+            await bench.put("a")
+            await anyio.sleep(1)
+            await bench.put("b")
+            await anyio.sleep(1)
+            blocker = find_blocker(bench.work, wall_ms=0)
+            assert bench.failures == [(0, 1, "OSError"), (1, 1, "ValueError")]
+        assert blocker is not None
+        assert (blocker.key, blocker.attempt, blocker.error) == ("a", 2, "OSError: its own")
+
+    run_seeded(main, seed=1)

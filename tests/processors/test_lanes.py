@@ -44,7 +44,7 @@ class Life:
         while self.taken or self.lanes or self.parked:
             self._work()
         assert {key: self._sorted(key, items) for key, items in self.done.items()} == self.put
-        assert not self.lanes.parked
+        assert not self.lanes.failing
 
     def _sorted(self, key: Hashable, items: list[Item]) -> list[Item]:
         if key is not None:
@@ -63,7 +63,7 @@ class Life:
         if self.lanes and (not self.taken or self.random.random() < 0.6):
             lane = self.lanes.take()
             held = [each.key for each in self.taken if each.key is not None]
-            held += [each.key for each in self.lanes.parked if each.key is not None]
+            held += [each.key for each in self.lanes.failing if each.key is not None]
             assert lane.key not in held, f"{lane.key} is held already"
             assert lane.items
             self.taken.append(lane)
@@ -71,7 +71,7 @@ class Life:
             self._bring_back(self.taken.pop(self.random.randrange(len(self.taken))))
         due = self.lanes.unpark(self.at)
         assert due is None or due > self.at
-        self.parked = len(self.lanes.parked)
+        self.parked = len(self.lanes.failing)
 
     def _bring_back(self, lane: Lane) -> None:
         for _ in range(self.random.randint(0, len(lane.items))):

@@ -1,0 +1,96 @@
+"""What stands in the way of a processor from outside: a disk that is full, another process that wants a segment."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc.processors import App, Context
+from eventproc.processors.committer import BEHIND_BYTES_MAX
+from eventproc.processors.engine import GIVE_BACK_MS
+from eventproc.processors.outbox import Commit
+from eventproc.store.model.errors import VersionConflict
+from eventproc.store.model.policies import ScalingPolicy
+from eventproc.store.segments import Event
+from eventproc.testing import VirtualClock, run_seeded
+from tests.processors.apps import GROUP, OUT, STREAM, events, write
+
+SIZE = 256 * 2**10
+
+
+def test_while_the_disk_takes_nothing_the_calls_wait_and_then_all_is_there_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    full = False
+    publish = Commit.publish
+
+    def refuse(self: Commit, *arguments: object) -> None:
+        if full:
+            raise VersionConflict(key="the disk", expected=1, actual=2)
+        publish(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Commit, "publish", refuse)
+    calls = 0
+
+    async def handle(event: Event, context: Context) -> None:
+        nonlocal calls
+        calls += 1
+        context.emit(OUT, event.payload + bytes(SIZE))
+        await anyio.sleep(0.001)
+
+    async def main() -> None:
+        nonlocal full
+        count, most = 1_000, BEHIND_BYTES_MAX // SIZE
+        async with eventproc.open_memory(clock=VirtualClock()) as ep:
+            await ep.create_scope("s")
+            for name in (STREAM, OUT):
+                await ep.create_stream(name)
+            await write(ep, (f"k{n}" for n in range(count)))
+            app = App()
+            app.add(handle, STREAM, group=GROUP, concurrency=10)
+            full = True
+            async with ep.run(app) as running:
+                await anyio.sleep(60)
+                assert most <= calls <= 3 * most, (
+                    "those of the first commit, those behind it, those under way"
+                )
+                full = False
+                await running.wait_idle()
+            assert calls == count
+            there = [int(event.payload.rstrip(b"\0")) for event in await events(ep)]
+            assert sorted(there) == list(range(count))
+
+    run_seeded(main, seed=1)
+
+
+def test_a_segment_that_another_one_shall_have_does_not_wait_for_a_stuck_call_for_ever() -> None:
+    run_seeded(_give_back, seed=1)
+
+
+async def _give_back() -> None:
+    seen: list[tuple[str, int]] = []
+
+    def app_of(name: str) -> App:
+        async def handle(event: Event) -> None:
+            if name == "one" and event.key is not None and event.key.startswith("stuck"):
+                await anyio.sleep_forever()
+            seen.append((name, event.number))
+
+        app = App()
+        app.add(handle, STREAM, group=GROUP, name=name)
+        return app
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        await ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))
+        await write(ep, [f"stuck{n}" for n in range(20)])
+        async with ep.run(app_of("one"), grace_ms=0):
+            await anyio.sleep(1)
+            async with ep.run(app_of("two")) as two:
+                await anyio.sleep(GIVE_BACK_MS / 1000 - 5)
+                assert not seen, "the calls get their time"
+                await anyio.sleep(10)
+                (status,) = await two.status()
+                assert status.segments == 1
+                assert len(seen) == status.finished > 0
