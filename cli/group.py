@@ -15,6 +15,7 @@ from eventproc.cli.settings import timeout_option as waiting_option
 from eventproc.cli.show import Row, show_one, show_rows
 from eventproc.groups import (
     GroupCheckpoint,
+    GroupEndAnew,
     GroupStart,
     ResetPreview,
     TruncatedPolicy,
@@ -131,6 +132,13 @@ def _ms(seconds: float | None) -> int | None:
     metavar="SCOPE/STREAM",
     help="Read these from now on, and no others.",
 )
+@click.option(
+    "--until",
+    "ends",
+    multiple=True,
+    metavar="CUT",
+    help="Where it ends from now on, or never; as before unless given.",
+)
 @click.option("--execute/--dry-run", help="Do it; unless given, only say what would change.")
 @output_option()
 @pass_settings
@@ -140,6 +148,7 @@ def reset(
     places: tuple[str, ...],
     checkpoint: str | None,
     streams: tuple[str, ...],
+    ends: tuple[str, ...],
     execute: bool,
     output: str,
 ) -> None:
@@ -155,14 +164,22 @@ def reset(
         record = await found.record()
         names = streams or tuple(each.name for each in record.streams)
         start: GroupStart = "head"
-        if places:
-            start = parse_group_start(places, {each: (await ep.stream(each)).stream_id for each in names})
+        until: GroupEndAnew = None if ends == ("never",) else "same"
+        if places or (ends and until):
+            known = {each: (await ep.stream(each)).stream_id for each in names}
+            start = parse_group_start(places, known) if places else start
+            until = parse_cuts(ends, known) if ends and until else until
         preview = partial(
-            preview_reset, group=found.name, start=start, checkpoint=checkpoint, streams=streams or None
+            preview_reset,
+            group=found.name,
+            start=start,
+            checkpoint=checkpoint,
+            streams=streams or None,
+            until=until,
         )
         previews = await ep.db.read(preview)
         if execute:
-            await found.reset(start, checkpoint=checkpoint, streams=streams or None)
+            await found.reset(start, checkpoint=checkpoint, streams=streams or None, until=until)
         return found.name, previews
 
     full, previews = session.run(settings, act)

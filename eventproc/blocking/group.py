@@ -16,6 +16,7 @@ from eventproc.groups import (
     Group,
     GroupCheckpoint,
     GroupDescription,
+    GroupEndAnew,
     GroupReader,
     GroupStart,
     ReaderGroup,
@@ -170,9 +171,12 @@ class BlockingReaderGroup:
         *,
         checkpoint: str | None = None,
         streams: Sequence[str] | None = None,
+        until: GroupEndAnew = "same",
     ) -> None:
         """Begin anew at `start`, or at a checkpoint by its name. See `ReaderGroup.reset`."""
-        self._loop.call(partial(self._group.reset, start, checkpoint=checkpoint, streams=streams))
+        self._loop.call(
+            partial(self._group.reset, start, checkpoint=checkpoint, streams=streams, until=until)
+        )
 
     def reader_offline(
         self, reader: str, position: Mapping[str, Mapping[SegmentId, int]] | None = None

@@ -19,7 +19,7 @@ from eventproc.groups.keys import Assigned, GroupStream, SegmentKey
 from eventproc.groups.member import join
 from eventproc.groups.membership import Membership
 from eventproc.groups.names import group_name
-from eventproc.groups.openings import GroupEnd, GroupStart
+from eventproc.groups.openings import GroupEnd, GroupEndAnew, GroupStart
 from eventproc.groups.operations import GroupCheckpoint, follow_names
 from eventproc.groups.options import GroupOptions, TruncatedPolicy
 from eventproc.groups.preview import ResetPreview, preview_reset
@@ -35,6 +35,7 @@ __all__ = [
     "GroupCheckpoint",
     "GroupDescription",
     "GroupEnd",
+    "GroupEndAnew",
     "GroupOptions",
     "GroupReader",
     "GroupStart",

@@ -54,7 +54,7 @@ def stream_cut(
     ends = end_offsets(state, where.stream_id)
     if not ends and stream.state is StreamState.SEALED:
         ends = tail_offsets(tx, stream)
-    return StreamCut(where.name, where.stream_id, own | _ended(own, ends, StoredHistory(tx, stream)))
+    return StreamCut(where.name, where.stream_id, own | ended(own, ends, StoredHistory(tx, stream)))
 
 
 def end_offsets(state: GroupState, stream_id: int) -> dict[SegmentId, int]:
@@ -62,7 +62,7 @@ def end_offsets(state: GroupState, stream_id: int) -> dict[SegmentId, int]:
     return {segment: offset for (each, segment), offset in state.ends if each == stream_id}
 
 
-def _ended(
+def ended(
     own: Mapping[SegmentId, int], ends: Mapping[SegmentId, int], history: History
 ) -> dict[SegmentId, int]:
     """Return the segments in which the group has come to its end, or that it will not open because it has nearby."""

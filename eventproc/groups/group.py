@@ -11,7 +11,7 @@ import anyio
 from eventproc.groups.change import delete_group, get_group
 from eventproc.groups.cuts import group_cuts
 from eventproc.groups.describe import GroupDescription, describe_group
-from eventproc.groups.openings import GroupStart
+from eventproc.groups.openings import GroupEndAnew, GroupStart
 from eventproc.groups.operations import (
     GroupCheckpoint,
     find_checkpoint,
@@ -122,13 +122,22 @@ class ReaderGroup:
         *,
         checkpoint: str | None = None,
         streams: Sequence[str] | None = None,
+        until: GroupEndAnew = "same",
     ) -> None:
         """Begin anew at `start`, or at a checkpoint by its name; readers that are online go on there.
 
-        Streams are found by name, also when they were deleted and made again; streams: others from now on. Raises
-        NotFound, InvalidArgument, InvalidCut, Truncated.
+        Streams are found by name, also when they were deleted and made again; streams: others from now on. until:
+        where the group ends, None: nowhere; with other ends than before its checkpoints are forgotten. Raises
+        NotFound, InvalidArgument, InvalidCut (also when it would end before it begins), Truncated.
         """
-        step = partial(reset_group, group=self.name, start=start, checkpoint=checkpoint, streams=streams)
+        step = partial(
+            reset_group,
+            group=self.name,
+            start=start,
+            checkpoint=checkpoint,
+            streams=streams,
+            until=until,
+        )
         await self._db.write(step)
 
     async def reader_offline(

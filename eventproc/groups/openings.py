@@ -26,6 +26,9 @@ GroupStart: TypeAlias = StreamCut | Mapping[str, StreamCut] | Literal["head", "t
 GroupEnd: TypeAlias = StreamCut | Mapping[str, StreamCut] | None
 """Where a group ends: cuts; a stream without one is read on for ever."""
 
+GroupEndAnew: TypeAlias = GroupEnd | Literal["same"]
+"""Where a group ends after a reset: as before, in the streams that are still those; or elsewhere."""
+
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
@@ -68,7 +71,9 @@ def _opening(
     if until is None:
         return opening_at(tx, stream, frontier, added=added)
     if until.stream_id == stream.stream_id and not equal_or_after(until, cut, StoredHistory(tx, stream)):
-        raise InvalidCut(stream=name, cut=str(until), reason=f"it lies before the start, {cut}")
+        raise InvalidCut(
+            stream=name, cut=str(until), reason=f"it ends before the start, {cut}; choose another end"
+        )
     limits_of(tx, name, until, frontier.held)  # raises what is wrong with it
     return opening_at(tx, stream, frontier, added=added, ends=until.offsets)
 

@@ -8,14 +8,14 @@ from typing import Final
 import attrs
 
 from eventproc.groups.change import verify_streams
-from eventproc.groups.cuts import checkpoint_cuts, group_cuts
+from eventproc.groups.cuts import checkpoint_cuts, end_offsets, group_cuts
 from eventproc.groups.keys import SegmentKey
 from eventproc.groups.names import check_checkpoint, check_reader, stream_names
-from eventproc.groups.openings import GroupStart, openings_of
+from eventproc.groups.openings import GroupEnd, GroupEndAnew, GroupStart, openings_of
 from eventproc.groups.state import Checkpoint, GroupState
 from eventproc.groups.table import GROUP, change, folded_state, positions_of
 from eventproc.groups.updates import CheckpointStarted, Left, Opening, Reset
-from eventproc.store.catalog import get_stream
+from eventproc.store.catalog import find_stream, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.arguments import int_of, mapping_of, refused, text_of
 from eventproc.store.model.cuts import StreamCut
@@ -93,13 +93,15 @@ def reset_group(
     *,
     checkpoint: str | None = None,
     streams: Sequence[str] | None = None,
+    until: GroupEndAnew = "same",
 ) -> None:
     """Let the group begin anew, at `start`, or where all readers stood at a checkpoint; readers go on there.
 
     Streams are found by name, so that one that was deleted and made again is read from now on. streams: others than
-    before. Where the group ends is forgotten. Raises NotFound, InvalidArgument, InvalidCut, and as `ensure_group`.
+    before. until: where it ends; with other ends than before its checkpoints are forgotten. Raises NotFound,
+    InvalidArgument, InvalidCut (also when it would end before it begins), and as `ensure_group`.
     """
-    openings = reset_openings(tx, group, start, checkpoint=checkpoint, streams=streams)
+    openings = reset_openings(tx, group, start, checkpoint=checkpoint, streams=streams, until=until)
     change(tx, group, Reset(tuple(openings)))
 
 
@@ -123,6 +125,7 @@ def reset_openings(
     *,
     checkpoint: str | None,
     streams: Sequence[str] | None,
+    until: GroupEndAnew,
 ) -> list[Opening]:
     """Return where `reset_group` lets the group begin; changes nothing. Raises the same."""
     record = get(tx, GROUP, group).value
@@ -139,7 +142,21 @@ def reset_openings(
         if strangers := sorted(set(names) - found.cuts.keys() - set(added)):
             raise refused("checkpoint", checkpoint, f"the group did not read {strangers[0]} then")
         start = {name: cut for name, cut in found.cuts.items() if name in names}
-    return openings_of(tx, names, start, added=added)
+    return openings_of(tx, names, start, _ends_anew(tx, group, names, until), added=added)
+
+
+def _ends_anew(tx: Tx, group: str, names: Sequence[str], until: GroupEndAnew) -> GroupEnd:
+    """Return where the group ends after a reset."""
+    if until != "same":
+        return until
+    state = _state(tx, group)
+    ends: dict[str, StreamCut] = {}
+    for each in state.streams:
+        found = find_stream(tx, each.name) if each.name in names else None
+        offsets = end_offsets(state, each.stream_id)
+        if found is not None and found.value.stream_id == each.stream_id and offsets:
+            ends[each.name] = StreamCut(each.name, each.stream_id, offsets)
+    return ends
 
 
 def reader_offline(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
-from eventproc.groups.cuts import group_cuts
+from eventproc.groups.cuts import ended, group_cuts
 from eventproc.groups.describe import describe_group
-from eventproc.groups.openings import GroupStart
+from eventproc.groups.openings import GroupEndAnew, GroupStart
 from eventproc.groups.operations import reset_openings
 from eventproc.groups.updates import Opening
 from eventproc.store.catalog import StoredHistory, Stream, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import NOT_REACHED, StreamCut, divide
 from eventproc.store.model.errors import NotFound
-from eventproc.store.model.history import find_segment
+from eventproc.store.model.history import History, find_segment
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import number_at, segment_state
 
@@ -43,20 +43,21 @@ def preview_reset(
     *,
     checkpoint: str | None = None,
     streams: Sequence[str] | None = None,
+    until: GroupEndAnew = "same",
 ) -> list[ResetPreview]:
     """Return what `ReaderGroup.reset` would do now with the same arguments. Raises what it would be refused for.
 
     Costs a few look-ups for each segment of the streams.
     """
-    openings = reset_openings(tx, group, start, checkpoint=checkpoint, streams=streams)
+    openings = reset_openings(tx, group, start, checkpoint=checkpoint, streams=streams, until=until)
     described = describe_group(tx, group)
     before = {} if described.replaced else group_cuts(tx, group)
     previews: list[ResetPreview] = []
     for opening in openings:
         name = opening.stream.name
         stream = get_stream(tx, name, stream_id=opening.stream.stream_id).value
-        cut = _cut_of(opening)
-        events, size_bytes = _left_at(tx, stream, cut)
+        cut = _cut_of(opening, StoredHistory(tx, stream))
+        events, size_bytes = _left_at(tx, stream, cut, dict(opening.ends))
         left = [each for each in described.segments if each.stream == name]
         known = name in before
         previews.append(
@@ -73,16 +74,18 @@ def preview_reset(
     return previews
 
 
-def _cut_of(opening: Opening) -> StreamCut:
-    offsets = {segment: progress.offset for segment, progress in opening.held}
-    waiting = {segment: NOT_REACHED for segment, _ in opening.waiting}
-    return StreamCut(opening.stream.name, opening.stream.stream_id, offsets | waiting)
+def _cut_of(opening: Opening, history: History) -> StreamCut:
+    own = {segment: progress.offset for segment, progress in opening.held}
+    own |= {segment: NOT_REACHED for segment, _ in opening.waiting}
+    offsets = own | ended(own, dict(opening.ends), history)
+    return StreamCut(opening.stream.name, opening.stream.stream_id, offsets)
 
 
-def _left_at(tx: Tx, stream: Stream, cut: StreamCut) -> tuple[int, int]:
-    """Return the events and bytes that lie behind a cut, to the tail."""
+def _left_at(tx: Tx, stream: Stream, cut: StreamCut, ends: Mapping[SegmentId, int]) -> tuple[int, int]:
+    """Return the events and bytes that lie behind a cut, to the tail, or to where the group ends."""
     history = StoredHistory(tx, stream)
     where = divide(cut, history)
+    end = divide(StreamCut(stream.name, stream.stream_id, ends), history) if ends else None
     rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)).fetchall()
     events = size_bytes = 0
     for segment in (SegmentId(number) for (number,) in rows):
@@ -94,7 +97,11 @@ def _left_at(tx: Tx, stream: Stream, cut: StreamCut) -> tuple[int, int]:
             continue
         if where.is_behind(found):
             continue
-        offset = max(cut.offsets.get(segment, 0), state.head)
-        events += state.tail_number - number_at(tx, stream.stream_id, segment, offset)
-        size_bytes += state.tail - offset
+        tail, tail_number = state.tail, state.tail_number
+        if end is not None and not end.is_behind(found):
+            tail = min(max(ends.get(segment, 0), state.head), tail)
+            tail_number = number_at(tx, stream.stream_id, segment, tail)
+        offset = min(max(cut.offsets.get(segment, 0), state.head), tail)
+        events += tail_number - number_at(tx, stream.stream_id, segment, offset)
+        size_bytes += tail - offset
     return events, size_bytes

@@ -205,6 +205,23 @@ def test_a_group_whose_stream_was_deleted_says_so_and_is_reset_by_name(billing: 
     assert numbers(billing("read", "--group", GROUP).rows()) == [7]
 
 
+def test_a_reset_keeps_the_end_of_a_group_unless_told_otherwise(billing: Cli) -> None:
+    end = cut(billing)
+    append(billing, 3)
+    name = "shop/ending"
+    billing("group", "create", name, "--stream", "shop/orders", "--to", end).ok()
+    assert len(billing("read", "--group", name, "--follow").rows()) == EVENTS
+    assert "choose another end" in billing("group", "reset", name, "--to", "tail").refused(4)
+    again = ("group", "reset", name, "--to", "head", "--execute")
+    billing(*again).ok()
+    assert len(billing("read", "--group", name, "--follow").rows()) == EVENTS
+    billing(*again, "--until", "never").ok()
+    assert len(billing("read", "--group", name).rows()) == EVENTS + 1
+    billing(*again, "--until", end).ok()
+    assert len(billing("read", "--group", name, "--follow").rows()) == EVENTS
+    assert "cut" in billing(*again, "--until", "tail").refused(2)
+
+
 def test_a_group_may_read_another_stream_from_a_reset_on(billing: Cli) -> None:
     billing("stream", "create", "shop/more").ok()
     billing("write", "shop/more", stdin=b"x\n").ok()
