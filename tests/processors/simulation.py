@@ -38,7 +38,10 @@ IDLE_MS = 3_600_000
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """What kind of processor, and what happens. calm: apps come and go in order, and handlers never fail."""
+    """What kind of processor, and what happens. calm: apps come and go in order, and handlers never fail.
+
+    pace: how many seconds one of the simulation takes; virtual ones cost nothing.
+    """
 
     order: OrderName | None = "key"
     exactly_once: bool = False
@@ -46,7 +49,8 @@ class Plan:
     deaths: int = 0
     calm: bool = False
     apps: int = 3
-    events: int = 150
+    events: int = 120
+    pace: float = 1.0
 
 
 class Simulation:
@@ -99,11 +103,16 @@ class Simulation:
                     actors.start_soon(self._apps, ep)
             async with run_app(ep.db, self._app()) as running:
                 await running.resume("p")
+                while await ep.db.read(lambda tx: describe_group(tx, GROUP).events):
+                    await self._pause(0.5)  # `wait_idle` looks each 20 ms, which virtual time makes expensive
                 await running.wait_idle(timeout_ms=IDLE_MS)
             background.cancel_scope.cancel()
         self.done = True
 
     # What happens.
+
+    async def _pause(self, seconds: float) -> None:
+        await anyio.sleep(seconds * self.plan.pace)
 
     async def _recount(self, stream: Stream) -> None:
         """Learn what of the events written in the life before is there."""
@@ -121,11 +130,11 @@ class Simulation:
                     batch.append((b"%d" % self.written[key], key))
                     self.written[key] += 1
                 await writer.write_many(batch)
-                await anyio.sleep(self.random.random())
+                await self._pause(self.random.random())
 
     async def _scale(self, stream: Stream) -> None:
         for _ in range(self.random.randint(0, 5)):
-            await anyio.sleep(self.random.random() * 3)
+            await self._pause(self.random.random() * 3)
             ids = [segment.id for segment in await stream.segments()]
             try:
                 if self.random.random() < 0.6 or len(ids) == 1:
@@ -138,7 +147,7 @@ class Simulation:
 
     async def _expire(self, ep: Eventproc) -> None:
         for _ in range(self.random.randint(0, 6)):
-            await anyio.sleep(self.random.random() * 4)
+            await self._pause(self.random.random() * 4)
 
             def expire(tx: Tx) -> None:
                 readers = [each.reader for each in describe_group(tx, GROUP).members]
@@ -153,15 +162,15 @@ class Simulation:
     async def _apps(self, ep: Eventproc) -> None:
         """Start an app, end it in some way, again."""
         for _ in range(self.random.randint(1, 3)):
-            await anyio.sleep(self.random.random() * 3)
+            await self._pause(self.random.random() * 3)
             grace_ms = IDLE_MS if self.plan.calm else self.random.choice([0, 300, IDLE_MS])
             with anyio.CancelScope() as scope:
                 async with run_app(ep.db, self._app(), grace_ms=grace_ms) as running:
                     if self.random.random() < 0.2:
                         await running.pause("p")
-                        await anyio.sleep(self.random.random() * 3)
+                        await self._pause(self.random.random() * 3)
                         await running.resume("p")
-                    await anyio.sleep(self.random.random() * 6)
+                    await self._pause(self.random.random() * 6)
                     if not self.plan.calm and self.random.random() < 0.4:
                         scope.cancel()
 
@@ -174,7 +183,7 @@ class Simulation:
             "order": plan.order,
             "concurrency": self.random.randint(1, 5),
             "retry": RetryPolicy(attempts=2, wait_ms=50, wait_ms_max=200, jitter_ms=0),
-            "timeout_ms": 2_000,
+            "timeout_ms": round(2_000 * plan.pace),
             "supervise": handler.spent,
             "exactly_once": plan.exactly_once,
             "round_events": self.random.choice([1, 7, 100]),
@@ -191,7 +200,7 @@ class Simulation:
 
     async def _watch(self, ep: Eventproc) -> None:
         while True:
-            await anyio.sleep(self.random.random())
+            await self._pause(self.random.random())
             await self._check_progress(ep)
 
     async def _check_progress(self, ep: Eventproc) -> None:
@@ -250,7 +259,7 @@ class Handler:
     async def _handle(self, events: Sequence[Event], context: Context) -> None:
         with self.simulation.witness.calls(self, events):
             if self.random.random() < 0.5:
-                await anyio.sleep(self.random.choice([0, 0, 0.1, self.random.random()]))
+                await anyio.sleep(self.plan.pace * self.random.choice([0, 0, 0.1, self.random.random()]))
             if not self.plan.calm:
                 chance = self.random.random()
                 if chance < 0.01:

@@ -124,6 +124,7 @@ def test_each_event_is_handled_in_the_order_it_needs(seed: int, order: Order, ba
     run_seeded(partial(_process, seed, order, batch), seed=seed)
 
 
+@pytest.mark.acceptance("D8")
 async def test_events_of_a_key_follow_each_other_and_keys_run_side_by_side() -> None:
     release: dict[str | None, anyio.Event] = {"a": anyio.Event(), "b": anyio.Event()}
     begun: list[int] = []

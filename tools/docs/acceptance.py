@@ -101,6 +101,7 @@ REQUIRED: Final = {
         "testFailedProcessingRetryable, testFailedProcessingNonRetryable, testFailedProcessingWriteBackFailed",
         "an event that fails for a while is tried again, one that always fails is given up; progress goes on",
     ),
+    "D3": ("testShutdown", "stopping waits for what runs; what was cancelled is not in the progress"),
     "D4": (
         "testEventProcessorCell",
         "resume keeps the handler's state, restart begins with none, stop and a failing start end the processor",
@@ -109,6 +110,20 @@ REQUIRED: Final = {
         "testNotifyProcessFailureSuccess, testNotifyProcessFailureError, testFailingSealReaderGroupInShutdown",
         "what a failed process had goes on elsewhere, from its durable progress; failing at that harms nothing",
     ),
+    "D6": (
+        "testEventProcessorGroupRebalance",
+        "even shares stay; where somebody has none, who has most gives up, and the others keep what they have",
+    ),
+    "D7": (
+        "testPostponeEvent, testPostponeEventLimits",
+        "work that is put off lets other work pass, and is put off a bounded number of times",
+    ),
+    "D8": ("testProcessEvent", "events of one key one after the other, keys side by side"),
+    "D9": (
+        "folderOperationTests, readerRemovalTest, initialPositionTest",
+        "what is registered, and what is refused: a reader twice, a reader of a group that is being removed",
+    ),
+    "D10": ("testCancellation", "a call that is cancelled ends, and its event is not finished"),
     "E1": (
         "testSegmentMerge, testSegmentSplit",
         "a successor is read only after all its predecessors; the parts of a split at once",

@@ -1,0 +1,172 @@
+"""One commit of a processor: what is in it, what has to wait, and that it is fenced by the epochs of its own cells."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import anyio
+import pytest
+
+from eventproc.groups import Assigned, Membership, SegmentKey
+from eventproc.processors.cell import Cell
+from eventproc.processors.emit import Emission
+from eventproc.processors.engine import Engine
+from eventproc.processors.handler import make_handler
+from eventproc.processors.letters import Letter
+from eventproc.processors.options import Options, Order
+from eventproc.processors.outbox import Commit, Outbox
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import SegmentFenced
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import FINISHED_RANGES_MAX
+from eventproc.store.model.progress import Progress
+from eventproc.store.segments import Event
+from tests.processors.apps import STREAM, system, write
+from tests.processors.bench import settled, until
+from tests.processors.runs import cell_at, items_of
+
+OPTIONS = Options(name="p", streams=(STREAM,), group="s/g", order=Order.KEY, concurrency=3)
+
+
+class Scripted(Membership):
+    """A membership that does what the test says: `give` and `ask_back`; `gate` holds up what is released."""
+
+    def __init__(self) -> None:
+        self.group, self.reader = "s/g", "r"
+        self.moved: dict[SegmentKey, Progress] = {}
+        self.released: list[SegmentKey] = []
+        self.gate = anyio.Event()
+        self._mine: dict[SegmentKey, Assigned] = {}
+        self._surplus: set[SegmentKey] = set()
+        self._changed = anyio.Event()
+
+    def give(self, assigned: Assigned) -> None:
+        self._mine[assigned.key] = assigned
+        self.stir()
+
+    def ask_back(self, key: SegmentKey) -> None:
+        self._surplus.add(key)
+        self.stir()
+
+    def stir(self) -> None:
+        self._changed.set()
+
+    @property
+    def owned(self) -> Mapping[SegmentKey, Assigned]:
+        return dict(self._mine)
+
+    @property
+    def surplus(self) -> frozenset[SegmentKey]:
+        return frozenset(self._surplus)
+
+    @property
+    def paused(self) -> bool:
+        return False
+
+    async def refresh(self) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def wait_change(self, timeout_ms: int | None = None) -> None:
+        await self._changed.wait()
+        self._changed = anyio.Event()
+
+    async def release(self, keys: Collection[SegmentKey]) -> None:
+        self.released += keys
+        await self.gate.wait()
+        for key in keys:
+            del self._mine[key]
+            self._surplus.discard(key)
+
+    def move(self, tx: Tx, moved: Mapping[SegmentKey, Progress]) -> None:
+        self.moved.update(moved)
+
+    def complete(self, tx: Tx, key: SegmentKey) -> None:
+        raise AssertionError("no segment ends")
+
+    def publish(self, tx: Tx, status: str) -> None:
+        pass
+
+
+def _emitted(cell: Cell, number: int) -> tuple[Cell, int, list[Emission]]:
+    return cell, number, [Emission("s/out", b"%d" % number)]
+
+
+def _letter(cell: Cell, number: int) -> tuple[Cell, Letter]:
+    event = Event(b"", None, 0, None, SegmentId(0), 0, number, {})
+    return cell, Letter.of("s/t", event, ValueError(), attempts=1, processor="p", failed_ms=0)
+
+
+def test_what_came_from_a_lost_cell_is_left_out() -> None:
+    kept, lost = cell_at(), cell_at(segment=1)
+    outbox = Outbox()
+    for cell in (kept, lost):
+        ((event, _),) = items_of(cell, [None])
+        outbox.emitted.append(_emitted(cell, 0))
+        outbox.letters.append(_letter(cell, 0))
+        outbox.handled.append((cell, event))
+    left = outbox.of({kept})
+    assert [each[0] for each in (*left.emitted, *left.letters, *left.handled)] == [kept] * 3
+
+
+def test_what_events_leave_waits_until_they_are_part_of_durable_progress() -> None:
+    cell, count = cell_at(), 3 * FINISHED_RANGES_MAX
+    items = items_of(cell, [None] * count)
+    outbox = Outbox()
+    for number in range(1, count, 2):
+        items[number][1].finish(number)
+        outbox.emitted.append(_emitted(cell, number))
+        outbox.letters.append(_letter(cell, number))
+    now, later = outbox.divided({cell: cell.snapshot()})
+    told = [number for number in range(1, count, 2) if cell.snapshot().is_finished(number)]
+    assert len(told) == FINISHED_RANGES_MAX
+    assert [number for _, number, _ in now.emitted] == told
+    assert [letter.event.number for _, letter in now.letters] == told
+    assert [number for _, number, _ in later.emitted] == [n for n in range(1, count, 2) if n not in told]
+    assert len(now.letters) + len(later.letters) == len(outbox.letters)
+
+
+@pytest.mark.parametrize("epoch", [None, 1, 2])
+async def test_progress_moves_only_under_the_owner_epoch_of_its_own_cell(epoch: int | None) -> None:
+    """The membership may have lost the segment, and got it again, while the commit waited for its turn."""
+    cell = cell_at()  # of owner epoch 1
+    membership = Scripted()
+    if epoch is not None:
+        membership.give(Assigned("s/t", *cell.key, epoch, Progress()))
+    commit = Commit({cell: Progress(1, 9)}, [], Outbox(), 1)
+    async with system() as ep:
+        if epoch == 1:
+            await ep.db.write(lambda tx: commit.publish(tx, membership, OPTIONS))
+        else:
+            with pytest.raises(SegmentFenced):
+                await ep.db.write(lambda tx: commit.publish(tx, membership, OPTIONS))
+    assert membership.moved == ({cell.key: Progress(1, 9)} if epoch == 1 else {})
+
+
+async def test_a_segment_that_is_given_back_is_not_begun_again_while_that_is_under_way() -> None:
+    seen: list[int] = []
+
+    async def handle(event: Event) -> None:
+        seen.append(event.number)
+
+    membership = Scripted()
+    async with system() as ep:
+        await write(ep, "abc")
+        stream = await ep.stream(STREAM)
+        key = stream.stream_id, SegmentId(0)
+        engine = Engine(ep.db, OPTIONS, lambda: make_handler(handle, bytes), membership)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(engine.run)
+            membership.give(Assigned(STREAM, *key, 1, Progress()))
+            await until(lambda: len(seen) == 3)
+            membership.ask_back(key)
+            await until(lambda: bool(membership.released))
+            assert membership.moved[key].number == 3, "what was drained is durable before it is released"
+            for _ in range(3):
+                membership.stir()
+                await settled()
+            membership.gate.set()
+            await settled()
+            await engine.stop()
+    assert seen == [0, 1, 2]
+    assert membership.released == [key]
+    assert not engine.cells
