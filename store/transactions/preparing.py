@@ -3,9 +3,10 @@
 In bounded steps of two halves: `plan` reads, and does the work, outside of the write lock; `replace_rows` writes what
 was planned. Nobody else changes the rows in between: the transaction is decided, and the host is fenced.
 
-Order. Stagings go to active segments, so along a key the rows of sealed segments come before all others: what is
-made of them may stand where the first of them stood. A plan that packs takes every small row of its window, in
-order. So, read by (seq, part), each key's events stay in written order.
+Order. A row that is only split is replaced where it stood. A plan that packs takes every small row of its window, in
+order, and what it makes stands where the last of them stood. What it leaves between them is packed and active: an
+earlier run, that died or met a scale, took all before it up to there, so along a key that comes first. So, read by
+(seq, part), each key's events stay in written order.
 """
 
 from __future__ import annotations
@@ -79,9 +80,9 @@ def plan(tx: Tx, txn: Txn, epoch: Epoch, *, first_seq: int, pack: bool) -> Plan:
     pieces: list[_Piece] = []
     if pack and work:
         replaced = work
-        first = work[0].seq
+        last = work[-1].seq
         pieces = _pieces(
-            ((row, splitter.split(row)) for row in work), seq=first, part=seen[first] + 1, packed=True
+            ((row, splitter.split(row)) for row in work), seq=last, part=seen[last] + 1, packed=True
         )
     else:
         for row in work:

@@ -10,6 +10,7 @@ from eventproc.store.model.ids import SegmentId, segment_id
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.transactions import TxnState
 from eventproc.workflows import scale
+from eventproc.workflows.commit import plan_step, take_step
 from eventproc.workflows.requests import ScaleStream
 from tests.transactions.hosting import by_key, commit, events_of, make_room, merge, serve, split, write
 from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, Room
@@ -153,6 +154,39 @@ async def test_many_small_stagings_are_packed_before_they_land(
     assert rows == [(4 * 3, 60)]
     wanted = {key: [payload for payload, own in events if own == key] for key in KEYS}
     assert by_key(await events_of(room)) == wanted
+    await life.check()
+
+
+async def test_order_of_a_key_holds_when_packing_died_halfway_and_another_segment_was_scaled(
+    life: Life, room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name, value in (
+        ("landing", "PREPARED_ROWS", 10),
+        ("preparing", "PREPARE_ROWS", 4),
+    ):
+        monkeypatch.setattr(f"eventproc.store.transactions.{module}.{name}", value)
+    txn_id = await room.begin()
+    events = [(b"%d" % number, KEYS[number % len(KEYS)]) for number in range(40)]
+    for event in events:
+        await write(room, txn_id, [event])
+    txn = await room.commit(txn_id)
+    owner = await life.claim()
+    next_seq: int | None = 0
+    for _ in range(3):  # as a host that then dies
+        assert next_seq is not None
+        step = partial(plan_step, txn=txn, first_seq=next_seq, pack=True)
+        planned = await life.db.read(step)
+        await life.db.write(partial(take_step, txn=txn, planned=planned, owner=owner))
+        next_seq = planned.next_seq
+    request = ScaleStream(NAME, 4, (ZERO,), (KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)))
+    await life.db.write(
+        partial(scale.apply, request=request, request_id="r")
+    )  # before the next host can commit
+    monkeypatch.setattr("eventproc.store.transactions.preparing.PREPARE_ROWS", 100)
+    await serve(life, room, [txn_id])
+    assert by_key(await events_of(room)) == {
+        key: [payload for payload, own in events if own == key] for key in KEYS
+    }
     await life.check()
 
 
