@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Final
 
 import anyio.to_thread
 
-from eventproc.store.database import Database, Tx
+from eventproc.store.database import Database, Tx, instances
 from eventproc.store.ownership import Owner
 from eventproc.store.segments import chunks
 from eventproc.store.segments.holds import forget_holds
@@ -19,6 +20,9 @@ ABANDONED_MS: Final = 24 * 3_600_000
 
 ASIDE_MAX: Final = 64
 """Files put aside in one transaction: a rename each, under the write lock."""
+
+_EXPORTED: Final = re.compile(r"[0-9]+-([0-9a-f-]{36})" + re.escape(chunks.PART))
+"""Name of a file that an instance exports into."""
 
 
 async def sweep_chunks(db: Database, owner: Owner) -> None:
@@ -37,7 +41,7 @@ async def walk_chunks(db: Database, owner: Owner) -> None:
         return
     folder = db.path / chunks.FOLDER
     before_ms = db.clock.wall_ms() - ABANDONED_MS
-    found = await anyio.to_thread.run_sync(_clear, folder, before_ms)
+    found = await anyio.to_thread.run_sync(_clear, db.path, folder, before_ms)
     for begin in range(0, len(found), ASIDE_MAX):
         await _unlink(db, owner, found[begin : begin + ASIDE_MAX])
 
@@ -72,17 +76,24 @@ def _unlink_files(files: Iterable[Path]) -> None:
         file.unlink(missing_ok=True)
 
 
-def _clear(folder: Path, before_ms: int) -> list[str]:
+def _clear(directory: Path, folder: Path, before_ms: int) -> list[str]:
     """Unlink what was put aside, or left unfinished before then; return the paths of all files that have a name."""
     named: list[str] = []
     for file in sorted(folder.glob("*/*/*")):
         if file.name.endswith(chunks.SUFFIX):
             named.append(str(file.relative_to(folder)))
         elif file.name.endswith(chunks.GONE) or (
-            file.name.endswith(chunks.PART) and _modified_ms(file) < before_ms
+            file.name.endswith(chunks.PART) and _is_left_behind(directory, file, before_ms)
         ):
             file.unlink(missing_ok=True)
     return named
+
+
+def _is_left_behind(directory: Path, file: Path, before_ms: int) -> bool:
+    """Whether nobody writes that file any more: an export of an instance that is dead, or of old age."""
+    if exported := _EXPORTED.fullmatch(file.name):
+        return not instances.is_alive(directory, exported[1])
+    return _modified_ms(file) < before_ms
 
 
 def _modified_ms(file: Path) -> int:

@@ -239,14 +239,16 @@ class Planner:
             folder=self._directory.folder,
             stream=held.stream,
             stream_id=held.stream_id,
-            nonce=new_id(self._directory.db.clock),
+            instance=self._directory.db.instance_id,
             sync=self._directory.synced,
         )
         for written in export.run(self._directory.read, ranges):
             register = partial(register_chunks, folder=self._directory.folder, written=written)
-            self._directory.write(register)
-            for part, _ in written:
-                part.unlink(missing_ok=True)  # still there when somebody else exported the same range
+            try:
+                self._directory.write(register)
+            finally:
+                for part, _ in written:
+                    part.unlink(missing_ok=True)  # still there when it failed, or somebody else was faster
 
     def _is_there(self, chunk: ChunkFile) -> bool:
         try:

@@ -71,12 +71,15 @@ class _Writing:
 
 @attrs.frozen
 class Export:
-    """Where to: the folder, and what unfinished files are marked with. sync: make files survive a loss of power."""
+    """Where to: the folder, and what unfinished files are marked with: the id of the instance that writes them.
+
+    sync: make files survive a loss of power.
+    """
 
     folder: Path
     stream: str
     stream_id: int
-    nonce: str
+    instance: str
     sync: bool
 
     def run(self, read: Read, ranges: Sequence[HeldRange]) -> Iterator[list[tuple[Path, ChunkFile]]]:
@@ -118,7 +121,7 @@ class Export:
 
     def _write(self, writing: dict[SegmentId, _Writing], found: Found) -> _Writing:
         if (file := writing.get(found.segment)) is None:
-            name = f"{found.start}-{self.nonce}{PART}"
+            name = f"{found.start}-{self.instance}{PART}"
             path = self.folder / str(self.stream_id) / format_segment(found.segment) / name
             file = _Writing(found.start, found.start, found.first_number, ChunkWriter(path))
             writing[found.segment] = file

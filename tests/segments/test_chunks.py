@@ -68,7 +68,7 @@ async def export(
         return anyio.from_thread.run(db.read, fn)
 
     def run() -> list[tuple[Path, ChunkFile]]:
-        job = Export(folder=folder, stream=STREAM, stream_id=STREAM_ID, nonce=nonce, sync=False)
+        job = Export(folder=folder, stream=STREAM, stream_id=STREAM_ID, instance=nonce, sync=False)
         return [each for some in job.run(read, ranges) for each in some]
 
     return await anyio.to_thread.run_sync(run)

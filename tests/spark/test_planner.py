@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -16,10 +17,13 @@ from eventproc.spark.pack import Slice
 from eventproc.spark.planner import Planner
 from eventproc.spark.walk import Budget
 from eventproc.store.database import Tx
+from eventproc.store.faults import Died
 from eventproc.store.model.errors import EventprocError, StreamReplaced, Truncated
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments.reaper import free_step
 from tests.spark.streams import STREAM, Read, files, growing, read_slices, write
+
+T = TypeVar("T")
 
 NO_LIMIT = Budget()
 
@@ -307,3 +311,52 @@ def test_a_sealed_stream_is_read_to_its_end_and_then_stands_still(
     ((_, end, groups),) = batches(reading, reading.position(EARLIEST))
     assert len(events_of(groups)) == 20
     assert reading.next_position(end, NO_LIMIT)[0] == end
+
+
+class _Mortal(Directory):
+    """Dies before its n-th transaction, or right after it."""
+
+    def __init__(self, path: Path, step: int, *, after: bool) -> None:
+        super().__init__(path, hold_ms=60_000)
+        self._left = step
+        self._after = after
+
+    def read(self, fn: Callable[[Tx], T]) -> T:
+        return self._step(super().read, fn)
+
+    def write(self, fn: Callable[[Tx], T]) -> T:
+        return self._step(super().write, fn)
+
+    def _step(self, run: Callable[[Callable[[Tx], T]], T], fn: Callable[[Tx], T]) -> T:
+        self._left -= 1
+        if not self._left and not self._after:
+            raise Died
+        found = run(fn)
+        if not self._left:
+            raise Died
+        return found
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_planner_that_dies_at_any_step_is_followed_by_one_that_plans_the_same(
+    after: bool, stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    steps = 0
+    for index in range(30):
+        write(stream, range(20 * index, 20 * index + 20))
+        reading = planner(directory, path)
+        start = reading.position(EARLIEST)
+        end, _ = reading.next_position(start, NO_LIMIT)
+        with _Mortal(path, index + 1, after=after) as mortal:
+            try:
+                planner(mortal, path).plan(start, end, batch="", glued=True)
+            except Died:
+                steps += 1
+        events = events_of(reading.plan(start, end, batch="", glued=True))
+        assert sorted(event.payload for event in events) == [
+            b"%06d" % each for each in range(20 * index + 20)
+        ]
+        if steps <= index:
+            break
+    assert 4 <= steps < 30
+    assert [each for each in files(path) if each.suffix == ".part"] == []

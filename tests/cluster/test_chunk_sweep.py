@@ -1,0 +1,113 @@
+"""The sweep of the long-term store: what nothing needs goes, and what was left behind; nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+
+from eventproc.cluster.chunk_sweep import ABANDONED_MS, sweep_chunks, walk_chunks
+from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.database import Database, open_database
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.ownership import claim
+from eventproc.store.segments.chunks import ChunkFile, chunk_path, register_chunks
+from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold
+
+SEGMENT, STREAM_ID = SegmentId(0), 7
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def db(tmp_path: Path) -> AsyncIterator[Database]:
+    async with open_database(tmp_path / "data", migrations=[SYSTEM_MIGRATION]) as db:
+        yield db
+
+
+def _folder(db: Database) -> Path:
+    assert db.path is not None
+    return db.path / "chunks"
+
+
+async def _chunk(db: Database, start: int, end: int) -> Path:
+    """Make a chunk file with its row; return its path."""
+    path = chunk_path(STREAM_ID, SEGMENT, start, end)
+    part = _file(db, f"{start}.part")
+    chunk = ChunkFile(STREAM_ID, SEGMENT, start, end - start, 0, 1, path, 1, 0)
+    await db.write(partial(register_chunks, folder=_folder(db), written=[(part, chunk)]))
+    return _folder(db) / path
+
+
+def _file(db: Database, name: str, *, age_ms: int = 0) -> Path:
+    path = _folder(db) / f"{STREAM_ID}/0.0/{name}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x")
+    at_s = (db.clock.wall_ms() - age_ms) / 1000
+    os.utime(path, (at_s, at_s))
+    return path
+
+
+async def _sweep(db: Database) -> None:
+    owner = await db.write(lambda tx: claim(tx, "controller", db.instance_id))
+    await sweep_chunks(db, owner)
+    await walk_chunks(db, owner)
+
+
+async def test_chunks_that_are_held_stay_and_the_others_go(db: Database) -> None:
+    held, free = await _chunk(db, 0, 50), await _chunk(db, 50, 90)
+    await db.write(
+        lambda tx: place_hold(
+            tx, STREAM_ID, "h", plan="p", ranges=[[HeldRange(SEGMENT, 40, 50)]], until_ms=tx.now_ms + HOLD_MS
+        )
+    )
+    await _sweep(db)
+    assert (held.exists(), free.exists()) == (True, False)
+    assert sorted(each.name for each in held.parent.iterdir()) == ["0-50.arrow"]
+
+
+async def test_files_that_no_row_names_go(db: Database) -> None:
+    left = [_file(db, "0-50.arrow"), _file(db, "0-50.arrow.gone")]
+    await _sweep(db)
+    assert [each.exists() for each in left] == [False, False]
+
+
+async def test_unfinished_files_go_with_their_instance_or_of_old_age(db: Database) -> None:
+    dead = "01890a5d-ac96-774b-bcce-b302099a8057"
+    names = {f"0-{db.instance_id}.part": 0, f"0-{dead}.part": 0, "task.part": 0, "old.part": ABANDONED_MS + 1}
+    files = [_file(db, name, age_ms=age_ms) for name, age_ms in names.items()]
+    await _sweep(db)
+    assert [each.exists() for each in files] == [True, False, True, False]
+
+
+async def test_holds_past_their_deadline_are_forgotten(db: Database) -> None:
+    await _chunk(db, 0, 50)
+    await db.write(lambda tx: place_hold(tx, STREAM_ID, "h", plan="p", ranges=[], until_ms=tx.now_ms - 1))
+    await _sweep(db)
+    assert await db.read(lambda tx: tx.execute("SELECT count(*) FROM hold").fetchone()) == (0,)
+
+
+async def test_a_sweep_beside_exports_never_takes_a_file_that_has_a_row(db: Database) -> None:
+    async def export() -> None:
+        for _ in range(20):
+            path = await _chunk(db, 0, 50)
+            rows = await db.read(lambda tx: tx.execute("SELECT count(*) FROM chunk").fetchone()[0])
+            assert path.exists() or not rows
+
+    async def sweep() -> None:
+        for _ in range(20):
+            await _sweep(db)
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(export)
+        tasks.start_soon(sweep)
+    rows = await db.read(lambda tx: tx.execute("SELECT count(*) FROM chunk").fetchone()[0])
+    assert bool(rows) <= (_folder(db) / chunk_path(STREAM_ID, SEGMENT, 0, 50)).exists()
