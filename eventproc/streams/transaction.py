@@ -30,7 +30,7 @@ from eventproc.store.model.errors import (
     StreamSealed,
 )
 from eventproc.store.model.limits import LEASE_MS_MIN
-from eventproc.store.model.transaction_errors import TransactionAborted
+from eventproc.store.model.transaction_errors import TransactionAborted, TransactionDecided
 from eventproc.store.segments import Landed
 from eventproc.store.transactions import PingResult, ping_interval_ms
 from eventproc.streams.check import as_new_event, check_events
@@ -100,6 +100,7 @@ class Transaction(Generic[P]):
         self._draining = False
         self._closing = False
         self._settled = False  # decided by a call of this handle
+        self._given_up = False  # an abort was asked for
         self._left = False
         self._since_yield = 0
         self._failure: EventprocError | None = None  # of a task in the background, for the next call
@@ -126,7 +127,7 @@ class Transaction(Generic[P]):
     ) -> None:
         assert self._tasks is not None, "the block was entered"
         try:
-            if why is None and not self._settled:
+            if why is None and not self._settled and not self._given_up:
                 await self.commit()
         finally:
             tasks, self._tasks = self._tasks, None
@@ -166,16 +167,12 @@ class Transaction(Generic[P]):
         """Add one event; see `EventWriter.write` for what it may be. Waits only while batches are ahead of it.
 
         Raises InvalidArgument, TransactionAborted, TransactionDecided, TransactionNotFound, and what kept an earlier
-        batch from being staged (DiskFull, LockHeld): then this event was not added, and nothing that was is lost.
-        About 0.8 us.
+        batch from being staged (DiskFull, LockHeld): then this event was not added, and nothing that was is lost; nor
+        was it added by a call that was cancelled. About 0.8 us.
         """
         if not self._ready:
             await self._get_ready()
-        if self._put(payload, key, event_time, headers):
-            await self._make_room()
-        elif self._since_yield >= YIELD_BYTES:
-            self._since_yield = 0
-            await anyio.lowlevel.checkpoint()
+        self._put(payload, key, event_time, headers)
 
     async def write_many(self, events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> int:
         """Add events, in order; return their number. Any iterable, of any length: a few batches are in memory.
@@ -189,8 +186,7 @@ class Transaction(Generic[P]):
             if not self._ready:
                 await self._get_ready()
             new = as_new_event(event)
-            if self._put(new.payload, new.key, new.event_time, new.headers):
-                await self._make_room()
+            self._put(new.payload, new.key, new.event_time, new.headers)
             count += 1
         return count
 
@@ -200,6 +196,7 @@ class Transaction(Generic[P]):
         Raises as `write`.
         """
         self._verify_begun()
+        self._verify_kept("flush")
         self._failure = None  # what failed is tried again
         with self._fate.explained("write"):
             await self._staging.send()
@@ -223,12 +220,17 @@ class Transaction(Generic[P]):
     async def abort(self) -> None:
         """Decide that nobody will ever see its events, durably. Repeated, it changes nothing.
 
-        Raises TransactionDecided (it is committed), TransactionNotFound, DiskFull, LockHeld.
+        Raises TransactionDecided (it is committed), TransactionNotFound, DiskFull, LockHeld. After one that failed or
+        was cancelled this handle takes no event and no commit: call it again, as the end of a block does.
         """
         self._verify_begun()
-        self._ready = False
-        with self._fate.explained("abort"):
-            await self._staging.drop(self._fate.abort)
+        self._ready, self._given_up = False, True
+        try:
+            with self._fate.explained("abort"):
+                await self._staging.drop(self._fate.abort)
+        except TransactionDecided:
+            self._given_up = False  # somebody committed it
+            raise
         self._settled = True
 
     async def ping(self, *, lease_ms: int | None = None) -> PingResult:
@@ -259,11 +261,10 @@ class Transaction(Generic[P]):
         self._ready = False
         return await self._fate.look()
 
-    # --- deciding -------------------------------------------------------------------------------
-
     async def _decide(self) -> None:
         """Commit, unless that was done."""
         if self._fate.decided is None or self._staging.waits:
+            self._verify_kept("commit")
             self._failure, self._closing, self._ready = None, True, False  # what failed is tried again
             try:
                 with self._fate.explained("commit"):
@@ -291,39 +292,49 @@ class Transaction(Generic[P]):
                 ABORT_WAIT_MS,
             )
 
-    # --- writing --------------------------------------------------------------------------------
-
     async def _get_ready(self) -> None:
-        """Return when events can be taken. Raises why they cannot."""
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-        self._verify_begun()
-        self._fate.verify_open("write")
-        if self._closing or self._left:
-            raise Closed(what=self._fate.name)
-        with self._fate.explained("write"):
-            await self._staging.open()
-        self._ready = True
+        """Return when an event can be taken: nothing is awaited after it was. Raises why it cannot."""
+        while not self._ready:
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            self._verify_begun()
+            self._verify_kept("write")
+            self._fate.verify_open("write")
+            if self._closing or self._left:
+                raise Closed(what=self._fate.name)
+            with self._fate.explained("write"):
+                await self._staging.open()
+                await self._make_room()
+            self._ready = not self._is_stopped()  # meanwhile; then all is looked at again
+
+    def _is_stopped(self) -> bool:
+        refused = self._closing or self._left or self._given_up or self._fate.decided is not None
+        return refused or self._failure is not None
 
     def _put(
         self, payload: P, key: str | None, event_time: int | None, headers: Mapping[str, str] | None
-    ) -> bool:
+    ) -> None:
         data = self._encode(payload)
+        full = self._staging.put(data, key, event_time, headers)
         self._since_yield += len(data)
-        return self._staging.put(data, key, event_time, headers)
+        if full or self._since_yield >= YIELD_BYTES:
+            self._ready = False  # the next one makes room, or yields, first
+            if full:
+                self._drain_soon()
 
     async def _make_room(self) -> None:
-        """Let full batches be staged; wait while too many are not."""
+        """Yield; wait while more full batches than may be ahead are not staged."""
         self._since_yield = 0
-        behind = self._tasks is not None
-        if self._tasks is not None and not self._draining:
+        self._drain_soon()
+        await anyio.lowlevel.checkpoint()
+        while self._staging.batches > (0 if self._tasks is None else AHEAD_BATCHES):
+            await self._staging.send_one()
+
+    def _drain_soon(self) -> None:
+        if self._tasks is not None and not self._draining and self._staging.batches:
             self._draining = True
             self._tasks.start_soon(self._drain)
-        await anyio.lowlevel.checkpoint()
-        with self._fate.explained("write"):
-            while self._staging.batches > (AHEAD_BATCHES if behind else 0):
-                await self._staging.send_one()
 
     async def _drain(self) -> None:
         """Stage full batches behind the writer's back."""
@@ -338,8 +349,6 @@ class Transaction(Generic[P]):
 
     def _fail(self, error: EventprocError) -> None:
         self._failure, self._ready = error, False
-
-    # --- staying alive --------------------------------------------------------------------------
 
     async def _attend(self) -> None:
         """Put the transaction down when it turns out to be no short one; then ping while it is open."""
@@ -380,3 +389,9 @@ class Transaction(Generic[P]):
         if self._tasks is None and not self._staging.begun and not self._left:
             state = "not begun; enter it with `async with`, or take `await stream.begin()`"
             raise IllegalTransition(name=self._fate.name, event="this", state=state)
+
+    def _verify_kept(self, event: str) -> None:
+        """Raise IllegalTransition when an abort was asked for and nobody knows yet that it is decided."""
+        if self._given_up and self._fate.decided is None:
+            state = "being aborted, which was not done; call `abort` again"
+            raise IllegalTransition(name=self._fate.name, event=event, state=state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import anyio
@@ -10,7 +11,9 @@ import pytest
 
 from eventproc import PingResult, TxnState
 from eventproc.runtime import Eventproc
-from eventproc.store.model.errors import DiskFull, InvalidArgument
+from eventproc.store.background import Background
+from eventproc.store.model.errors import Closed, DiskFull, IllegalTransition, InvalidArgument
+from eventproc.store.model.transaction_errors import TransactionDecided
 from eventproc.streams import NewEvent, Stream
 from eventproc.streams.staging import STAGE_BYTES
 from eventproc.streams.transaction import LEASE_MS, UNSEEN_MS
@@ -222,6 +225,89 @@ async def test_a_full_disk_refuses_a_write_and_loses_nothing_that_was_taken(
         assert 0 < taken < 100
         await txn.write(b"last", key="k")
     assert [len(payload) for payload in await payloads(stream)] == [len(BIG)] * taken + [4]
+
+
+async def test_a_write_that_raised_or_was_cancelled_added_nothing(ep: Eventproc, stream: Stream) -> None:
+    txn = await stream.begin()  # without a block every full batch is staged by the writing task
+    taken: list[bytes] = []
+
+    async def fill(upto: int) -> None:
+        while len(taken) < upto:
+            payload = BIG + b"%d" % len(taken)
+            await txn.write(payload, key="k")
+            taken.append(payload)
+
+    async with disk_full(ep.db):
+        for _ in range(3):
+            with pytest.raises(DiskFull):
+                await fill(100)
+    await fill(8)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await fill(100)
+    assert len(taken) < 100
+    await fill(30)
+    await txn.commit()
+    assert await payloads(stream) == taken
+
+
+async def test_a_write_beside_a_commit_is_in_it_or_refused(stream: Stream) -> None:
+    first = await stream.begin()
+    txn = stream.transaction_of(first.id)
+    taken: list[bytes] = []
+
+    async def write(name: bytes) -> None:
+        with suppress(Closed, TransactionDecided):
+            for number in range(50):
+                await txn.write(BIG + name + b"%d" % number, key="k")
+                taken.append(name + b"%d" % number)
+
+    async with Background() as tasks:
+        for name in (b"a", b"b", b"c"):
+            tasks.start_soon(write, name)
+        while len(taken) < 20:
+            await anyio.lowlevel.checkpoint()
+        await txn.commit()
+    assert sorted(payload[len(BIG) :] for payload in await payloads(stream)) == sorted(taken)
+
+
+@pytest.mark.parametrize("how", ["failed", "cancelled"])
+async def test_an_abort_that_was_not_done_never_becomes_a_commit(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise DiskFull(path="a test")
+
+    txn = stream.transaction()
+    async with txn:
+        await txn.write(b"staged")
+        await txn.flush()
+        await txn.write(b"not staged")
+        if how == "failed":
+            with monkeypatch.context() as patch:
+                patch.setattr("eventproc.streams.txn_fate.decide_abort", refuse)
+                with pytest.raises(DiskFull):
+                    await txn.abort()
+        else:
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                await txn.abort()
+        for call in (txn.commit, txn.flush, partial(txn.write, b"more")):
+            with pytest.raises(IllegalTransition, match="call `abort` again"):
+                await call()
+    assert await payloads(stream) == []
+    assert (await txn.status()).state in (TxnState.ABORTING, TxnState.ABORTED)
+
+
+async def test_who_aborts_what_somebody_committed_may_still_wait_for_it(stream: Stream) -> None:
+    txn = await stream.begin()
+    await txn.write(b"x")
+    await txn.flush()
+    await stream.transaction_of(txn.id).commit(wait=False)
+    with pytest.raises(TransactionDecided):
+        await txn.abort()
+    await txn.commit()
+    assert await payloads(stream) == [b"x"]
 
 
 async def test_a_full_disk_at_the_end_of_a_block_is_told_and_nothing_is_visible(
