@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Generic, TypeVar
+
+import anyio
 
 from eventproc.blocking.buffer import Buffer
 from eventproc.blocking.loop import Loop
@@ -36,6 +39,9 @@ class BlockingTransaction(Generic[P]):
         self._loop = loop
         self._txn = txn
         self._buffer = Buffer(codec, loop.check)
+        # On their way to the loop: each stays until it is taken there, whatever ended the hand-over.
+        self._handed: deque[NewEvent[bytes]] = deque()
+        self._one_hand_over = anyio.Lock()
         self._context: AbstractContextManager[Transaction[bytes]] | None = None
         self.id = txn.id
         self.stream = txn.stream
@@ -112,6 +118,7 @@ class BlockingTransaction(Generic[P]):
     def abort(self) -> None:
         """Decide that nobody will ever see its events, durably. See `Transaction.abort`."""
         self._buffer.take()
+        self._handed.clear()
         self._loop.call(self._txn.abort)
 
     def ping(self, *, lease_ms: int | None = None) -> PingResult:
@@ -124,5 +131,18 @@ class BlockingTransaction(Generic[P]):
         return self._loop.call(self._txn.status)
 
     def _hand_over(self) -> None:
-        if waiting := self._buffer.take():
-            self._loop.call(self._txn.write_many, waiting)
+        self._handed.extend(self._buffer.take())
+        if self._handed:
+            self._loop.call(self._add_handed)
+
+    # On the loop's thread:
+
+    async def _add_handed(self) -> None:
+        # One that was interrupted may still be there: its thread went on, it ends at its next turn.
+        async with self._one_hand_over:
+            while self._handed:
+                event = self._handed[0]
+                await self._txn.write(
+                    event.payload, key=event.key, event_time=event.event_time, headers=event.headers
+                )
+                self._handed.popleft()

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
 import eventproc
 from eventproc import PingResult, TxnState
 from eventproc.blocking import BlockingStream
 from eventproc.blocking.buffer import POSTS_MAX
-from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.errors import DiskFull, InvalidArgument
 from eventproc.store.model.transaction_errors import TransactionAborted, TransactionDecided
-from eventproc.streams import NewEvent
+from eventproc.streams import NewEvent, Transaction
 
 
 @pytest.fixture
@@ -66,6 +69,36 @@ def test_an_exception_and_an_interrupt_abort(stream: BlockingStream) -> None:
     with stream.transaction(str) as txn:
         txn.write("the loop goes on")
     assert payloads(stream) == [b"the loop goes on"]
+
+
+def test_what_was_written_before_a_hand_over_that_failed_is_not_lost(
+    stream: BlockingStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reaching = Transaction.write
+    left = 5
+
+    async def write(txn: Transaction[bytes], payload: bytes, **rest: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise DiskFull(path="a test")
+        if left == -5:
+            main = threading.main_thread().ident
+            assert main is not None
+            signal.pthread_kill(main, signal.SIGINT)
+            await anyio.sleep_forever()
+        await reaching(txn, payload, **rest)
+
+    monkeypatch.setattr(Transaction, "write", write)
+    with stream.transaction() as txn:
+        for number in range(20):
+            txn.write(b"%d" % number, key="k")
+        with pytest.raises(DiskFull):
+            txn.flush()
+        with pytest.raises(KeyboardInterrupt):
+            txn.flush()
+        txn.write(b"20", key="k")
+    assert payloads(stream) == [b"%d" % number for number in range(21)]
 
 
 def test_a_refusal_at_the_last_hand_over_is_raised(stream: BlockingStream) -> None:
