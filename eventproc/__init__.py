@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         RetryPolicy,
         Running,
     )
+    from eventproc.processors.letters import DeadLetter, DeadLetters
     from eventproc.runtime import Eventproc, open, open_memory
     from eventproc.store.database import Durability
     from eventproc.store.model.cuts import StreamCut
@@ -54,6 +55,8 @@ _WHERE = {
     "Batch": "eventproc.streams",
     "Context": "eventproc.processors",
     "Corrupt": "eventproc.store.model.errors",
+    "DeadLetter": "eventproc.processors.letters",
+    "DeadLetters": "eventproc.processors.letters",
     "Directive": "eventproc.processors",
     "Durability": "eventproc.store.database",
     "Event": "eventproc.store.segments",
@@ -92,6 +95,8 @@ __all__ = [
     "Batch",
     "Context",
     "Corrupt",
+    "DeadLetter",
+    "DeadLetters",
     "Directive",
     "Durability",
     "Event",

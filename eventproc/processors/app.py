@@ -18,6 +18,7 @@ import attrs
 from eventproc.groups import GroupStart, group_name
 from eventproc.processors.context import AppTx
 from eventproc.processors.handler import Handler, check_handler, make_handler
+from eventproc.processors.letterbox import default_stream
 from eventproc.processors.options import (
     EVENT_TIMEOUT_MS,
     ROUND_EVENTS,
@@ -29,9 +30,11 @@ from eventproc.processors.options import (
     Order,
     RetryPolicy,
     Supervisor,
+    check_function,
 )
 from eventproc.store.model.arguments import refused
 from eventproc.store.model.errors import AlreadyExists
+from eventproc.streams.codec import codec_for
 
 T = TypeVar("T")
 
@@ -129,20 +132,29 @@ class App:
             raise refused("choice", unknown[0], f"a processor has {', '.join(Choices.__annotations__)}")
         options = _options(handler, streams, choices)
         check_handler(handler, options.name)
+        payload = choices.get("payload", bytes)
+        codec_for(payload)
         for other in self._processors.values():
             if options.name == other.options.name:
                 raise AlreadyExists(kind="processor", name=options.name)
             if options.group == other.options.group:
                 raise AlreadyExists(kind="group of a processor", name=options.group)
-        self._processors[options.name] = Processor(options, handler, choices.get("payload", bytes))
+            if _letters_of(options) == _letters_of(other.options):
+                raise AlreadyExists(kind="dead-letter stream of a processor", name=_letters_of(options))
+        self._processors[options.name] = Processor(options, handler, payload)
 
     def setup(self, function: Callable[[AppTx], None]) -> Callable[[AppTx], None]:
         """Decorate a function that makes the app's tables, whose names begin with `app_`.
 
         It runs at each start, in a transaction of its own, before any processor: `CREATE TABLE IF NOT EXISTS`.
         """
+        check_function("setup", function)
         self._setups.append(function)
         return function
+
+
+def _letters_of(options: Options) -> str:
+    return options.dead_letters or default_stream(options.group)
 
 
 def _options(handler: object, streams: tuple[str, ...], choices: Choices) -> Options:
@@ -153,10 +165,10 @@ def _options(handler: object, streams: tuple[str, ...], choices: Choices) -> Opt
         raise refused("streams", streams, f"processor {name} needs at least one, as scope/stream")
     order = Order.of(choices.get("order", "key"))
     exactly_once, batch = choices.get("exactly_once", False), choices.get("batch")
-    if batch is None and choices.get("linger_ms"):
-        raise refused(
-            "linger_ms", choices["linger_ms"], "it is how long a batch waits to be full; give batch too"
-        )
+    if batch is None and (linger_ms := choices.get("linger_ms")):
+        raise refused("linger_ms", linger_ms, "it is how long a batch waits to be full; give batch too")
+    if "round_events" in choices and not exactly_once:
+        raise refused("round_events", choices["round_events"], "only exactly_once=True goes in rounds")
     return Options(
         name=name,
         streams=streams,

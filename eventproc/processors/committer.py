@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from operator import attrgetter
@@ -20,6 +21,7 @@ from eventproc.processors.letter import Letter
 from eventproc.processors.options import Options
 from eventproc.processors.outbox import Commit, HookFailed, Outbox, SuccessorsUnknown
 from eventproc.processors.tally import Tally
+from eventproc.processors.telemetry import NOTHING, Telemetry
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import SegmentFenced
 from eventproc.store.model.ids import format_segment
@@ -56,6 +58,7 @@ class Committer:
         membership: Membership,
         cells: dict[SegmentKey, Cell],
         tally: Tally,
+        measure: Telemetry,
         *,
         refresh: Callable[[], Awaitable[None]],
         lose: Callable[[Cell], None],
@@ -74,6 +77,7 @@ class Committer:
         self._membership = membership
         self._cells = cells
         self._tally = tally
+        self._measure = measure
         self._refresh = refresh
         self._lose = lose
         self._moved = moved
@@ -140,6 +144,8 @@ class Committer:
     def _take(self, incomplete: Collection[Cell] = ()) -> Commit:
         now: dict[Cell, Progress] = {}
         if self._options.publishes:  # each handler made its own event's progress durable
+            (stream,) = self._options.streams
+            self._measure.finished(stream, self._tally.finished - self._tally.committed)
             self._tally.committed = self._tally.finished
         elif self._tally.finished != self._tally.committed or any(
             cell.offset != cell.durable.offset for cell in self._cells.values()
@@ -159,11 +165,15 @@ class Committer:
 
         what = f"{self._options.name}: making progress durable"
         self._began, self._came_bytes = commit.finished, 0
+        began_ms = self._db.clock.monotonic_ms()
         try:
             await again(lambda: self._db.write(publish), what, LOG)
         finally:
             if self._noted is not commit:
                 self.outbox = commit.outbox.joined(self.outbox)
+            elif self._measure is not NOTHING:
+                emitted = Counter(each.stream for _, _, emitted in commit.outbox.emitted for each in emitted)
+                self._measure.committed((self._db.clock.monotonic_ms() - began_ms) / 1000, emitted)
             self._began = None
             self._moved()
 
@@ -207,7 +217,11 @@ class Committer:
     def _note(self, commit: Commit) -> None:
         """Remember that `commit` is durable. An effect of its transaction: a caller can lose its result, not this."""
         for cell, progress in commit.moved.items():
+            count = _count(progress) - _count(cell.durable)
+            self._measure.finished(cell.assigned.stream, count)
             cell.durable = progress
+        for cell, _ in commit.outbox.letters:
+            self._measure.dead_lettered(cell.assigned.stream, 1)
         for cell in commit.completed:
             if self._cells.get(cell.key) is cell:
                 del self._cells[cell.key]
@@ -215,3 +229,8 @@ class Committer:
         self._tally.emitted += sum(len(emitted) for _, _, emitted in commit.outbox.emitted)
         self._tally.last_commit_ms = self._db.clock.wall_ms()
         self._noted = commit
+
+
+def _count(progress: Progress) -> int:
+    """Return how many events are finished."""
+    return progress.number + sum(high - low for low, high, _ in progress.finished)

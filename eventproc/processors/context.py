@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import Logger, LoggerAdapter
 from typing import TypeAlias
 
 from eventproc.processors.emit import Emission
+from eventproc.processors.errors import CallEnded
 from eventproc.store.database import Tx
 from eventproc.store.database.tx import Cursor, SqlParameters
 
@@ -16,12 +17,20 @@ Log: TypeAlias = "LoggerAdapter[Logger]"
 class Context:
     """Of one call of a handler. `attempt` counts from 1; it is larger when the event was tried before, here."""
 
-    __slots__ = ("attempt", "emitted", "log")
+    __slots__ = ("_emitted", "_log", "_make_log", "attempt")
 
-    def __init__(self, attempt: int, log: Log) -> None:
+    def __init__(self, attempt: int, make_log: Callable[[], Log]) -> None:
         self.attempt = attempt
-        self.log = log
-        self.emitted: list[Emission] = []
+        self._make_log = make_log
+        self._log: Log | None = None
+        self._emitted: list[Emission] | None = []
+
+    @property
+    def log(self) -> Log:
+        """A logger whose records carry processor, stream, segment, offset, number, key and attempt."""
+        if self._log is None:
+            self._log = self._make_log()
+        return self._log
 
     def emit(
         self,
@@ -35,10 +44,18 @@ class Context:
         """Append an event to `stream` ("scope/stream") in the transaction that makes this one finished.
 
         Nothing is emitted when the call fails, is cancelled, or its segment was taken over meanwhile. Raises
-        InvalidArgument for what no writer would take; a stream that is missing or sealed by then stops the
-        processor.
+        InvalidArgument for what no writer would take, CallEnded when the handler has returned; a stream that is
+        missing or sealed by then stops the processor.
         """
-        self.emitted.append(Emission.make(stream, payload, key=key, event_time=event_time, headers=headers))
+        if self._emitted is None:
+            raise CallEnded(attempt=self.attempt)
+        self._emitted.append(Emission.make(stream, payload, key=key, event_time=event_time, headers=headers))
+
+    def end(self) -> Sequence[Emission]:
+        """Return what was emitted; nothing can be from now on."""
+        emitted, self._emitted = self._emitted, None
+        assert emitted is not None, "a call ends once"
+        return emitted
 
 
 class AppTx:

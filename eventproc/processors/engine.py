@@ -35,6 +35,7 @@ from eventproc.processors.lanes import Item
 from eventproc.processors.letters import Letter
 from eventproc.processors.options import Directive, Failure, OnFailure, Options
 from eventproc.processors.tally import Tally, name_of
+from eventproc.processors.telemetry import event_log, telemetry
 from eventproc.processors.work import Work
 from eventproc.processors.workers import Workers
 from eventproc.store.database import Database
@@ -61,8 +62,9 @@ class Engine:
         self.options = options
         self.membership = membership
         self.cells: dict[SegmentKey, Cell] = {}
-        self.tally = Tally(options.name)
-        self.work = Work(options, self, db.clock)
+        self.tally = Tally()
+        self.measure = telemetry(options.name, options.group)
+        self.work = Work(options, self, db.clock, self.measure)
         self._workers = Workers(self.work)
         self._db = db
         self._make = make
@@ -73,6 +75,7 @@ class Engine:
             membership,
             self.cells,
             self.tally,
+            self.measure,
             refresh=self._refresh,
             lose=self._lose,
             moved=self._moved,
@@ -193,6 +196,7 @@ class Engine:
     def failed(self, item: Item, error: Exception, attempt: int) -> None:
         """See `Sink.failed`."""
         self.tally.note_failure(error)
+        self.measure.failed(item[1].cell.assigned.stream, error, again=True)
         self.log_for(item, attempt).warning("attempt %d failed: %r", attempt, error)
 
     def spent(self, item: Item, error: Exception, attempt: int) -> None:
@@ -200,6 +204,7 @@ class Engine:
         event, chunk = item
         options, log = self.options, self.log_for(item, attempt)
         self.tally.note_failure(error)
+        self.measure.failed(chunk.cell.assigned.stream, error, again=False)
         if options.publishes:
             raise error
         directive = self._directive(Failure(options.name, event, error, attempt))
@@ -222,6 +227,7 @@ class Engine:
         else:
             log.error("skipped after %d attempts: %r", attempt, error)
             self.tally.skipped += 1
+            self.measure.skipped(chunk.cell.assigned.stream, 1)
         chunk.finish(event.number)
         self.tally.finished += 1
         self._committer.ask()
@@ -234,7 +240,8 @@ class Engine:
 
     def log_for(self, item: Item, attempt: int) -> Log:
         """See `Sink.log_for`."""
-        return self.tally.log(item, attempt)
+        event, chunk = item
+        return event_log(self.options.name, chunk.cell.assigned.stream, event, attempt)
 
     def _directive(self, failure: Failure) -> Directive:
         if self.options.supervise is None:
@@ -264,6 +271,7 @@ class Engine:
     def _moved(self) -> None:
         """A commit ended, one way or the other."""
         self.work.release("behind")
+        self.measure.in_flight(self.work.unfinished)
         self._wake_short()
 
     def _wake_short(self) -> None:

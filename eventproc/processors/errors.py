@@ -17,6 +17,16 @@ class HandlerTimeout(Rejected):
 
 
 @error
+class CallEnded(Rejected):
+    """Something emitted for a call of a handler that is over: nothing would make it durable with its event."""
+
+    attempt: int
+
+    def __str__(self) -> str:
+        return "the handler has returned: what it starts must end before it does, or it cannot emit"
+
+
+@error
 class HandlerCancelled(Rejected):
     """A call of a handler ended as cancelled, though nobody cancelled it: what it awaited was; it counts as failed."""
 

@@ -127,6 +127,8 @@ def progress_group(group: str) -> str:
 def verify_letter_stream(tx: Tx, group: str, stream: str | None, reads: Iterable[str] = ()) -> None:
     """Raise InvalidArgument when `stream` (None: the default) cannot hold the group's dead letters.
 
+    NotFound and IllegalTransition when it cannot be made, for its scope is not there or going.
+
     For the start of a processor: a mistake shows then, and not at the first letter. reads: the streams of the
     group, none of which may take its own letters: each would be read, fail and come again, for ever.
     """
@@ -136,6 +138,7 @@ def verify_letter_stream(tx: Tx, group: str, stream: str | None, reads: Iterable
         reason = f"{group} reads it: its dead letters would come back to it for ever"
         raise InvalidArgument(what="dead-letter stream", value=name, reason=reason)
     if (found := find_stream(tx, name)) is None:
+        check_create(tx, CreateStream(name, StreamConfig()))
         return
     wanted = LetterStream(name, found.value.stream_id)
     for other in keys(tx, LETTERS):

@@ -7,6 +7,7 @@ failure. What is not enforced is refused.
 from __future__ import annotations
 
 import enum
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, TypeAlias
 
@@ -15,7 +16,7 @@ from tenacity import RetryCallState, wait_exponential, wait_random
 
 from eventproc.groups import GroupStart
 from eventproc.processors.context import AppTx
-from eventproc.store.model.arguments import int_of, refused
+from eventproc.store.model.arguments import instance_of, int_of, refused
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.names import StreamName
 from eventproc.store.segments import Event
@@ -32,6 +33,16 @@ EVENT_TIMEOUT_MS: Final = 60_000
 ROUND_EVENTS: Final = 1_000
 """Events of one exactly-once round. More amortises its commit over more events; fewer makes outputs visible
 sooner, and repeats less after a crash."""
+
+
+def check_function(what: str, function: object) -> None:
+    """Raise InvalidArgument unless it can be called and is no `async def`: nobody would await what that returns."""
+    if not callable(function):
+        raise refused(what, function, "it must be a function")
+    if any(inspect.iscoroutinefunction(each) for each in (function, type(function).__call__)):
+        raise refused(
+            what, function, "it must be a plain function: it runs in a transaction, or decides at once"
+        )
 
 
 class Order(enum.StrEnum):
@@ -180,6 +191,14 @@ class Options:
     on_truncated: OnTruncated = "earliest"
     publishes: bool = False
 
+    @property
+    def summary(self) -> str:
+        """Return in a line what it is."""
+        order = {Order.SEGMENT: "serial", Order.KEY: "keyed", Order.NONE: "concurrent"}[self.order]
+        once = "exactly once" if self.exactly_once else "at least once"
+        where = f"group {self.group}, streams {', '.join(self.streams)}"
+        return f"{self.name} ({where}, {order}, {self.concurrency} at a time, {once})"
+
     def __attrs_post_init__(self) -> None:
         if not self.publishes:  # the system's own have names that nobody else may take
             for stream in self.streams:
@@ -195,6 +214,14 @@ class Options:
         assert not self.publishes or (self.on_truncated == "error" and not self.exactly_once), (
             f"{self.name}: only its handler finishes events"
         )
+        instance_of(RetryPolicy, "retry", self.retry, "it must be an eventproc.RetryPolicy")
+        for what, function in (("supervise", self.supervise), ("on_commit", self.on_commit)):
+            if function is not None:
+                check_function(what, function)
+        if self.dead_letters is not None and self.on_failure is not OnFailure.DEAD_LETTER:
+            raise refused(
+                "dead_letters", self.dead_letters, f"with on_failure={self.on_failure!s} there are none"
+            )
         if self.exactly_once and self.timeout_ms is None:
             raise InvalidArgument(
                 what="timeout_ms",

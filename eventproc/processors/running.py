@@ -24,8 +24,11 @@ from eventproc.processors.context import AppTx
 from eventproc.processors.describe import Published
 from eventproc.processors.engine import Engine
 from eventproc.processors.errors import ProcessorFailed
+from eventproc.processors.letterbox import verify_letter_stream
+from eventproc.processors.options import OnFailure
 from eventproc.processors.status import ProcessorState, ProcessorStatus
 from eventproc.processors.tally import Blocker, Tally, find_blocker
+from eventproc.processors.telemetry import NOTHING
 from eventproc.store.background import Background
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
@@ -110,10 +113,20 @@ class Part:
         told = ""
         while True:
             await anyio.sleep(TELL_MS / 1000)
+            if engine.measure is not NOTHING:
+                await self._measure_lag(engine)
             text = self._published(engine).to_json()
             if text != told:
                 await again(partial(self._publish, engine, text), f"{self.options.name}: its status", LOG)
                 told = text
+
+    async def _measure_lag(self, engine: Engine) -> None:
+        group = await self._db.read(lambda tx: describe_group(tx, self.options.group))
+        lags = dict.fromkeys((each.name for each in group.streams), 0)
+        for segment in group.segments:
+            lags[segment.stream] = lags.get(segment.stream, 0) + segment.events
+        for stream, events in lags.items():
+            engine.measure.lag(stream, events)
 
     async def _publish(self, engine: Engine, text: str) -> None:
         await self._db.write(lambda tx: engine.membership.publish(tx, text))
@@ -155,7 +168,7 @@ class Part:
         """Return what it does, and how far its group is. Raises NotFound when its group was deleted."""
         group = await self._db.read(lambda tx: describe_group(tx, self.options.group))
         engine = self._engine
-        tally = engine.tally if engine is not None else Tally(self.options.name)
+        tally = engine.tally if engine is not None else Tally()
         return ProcessorStatus(
             name=self.options.name,
             group=self.options.group,
@@ -282,8 +295,7 @@ async def run_app(db: Database, app: App, *, grace_ms: int = GRACE_MS) -> AsyncI
         for each in app.processors
     }
     running = Running(db, parts)
-    names = ", ".join(f"{each.options.name} ({each.options.group})" for each in app.processors)
-    LOG.info("running %s", names)
+    LOG.info("running %s", "; ".join(each.options.summary for each in app.processors))
     async with Background() as tasks:
         for part in parts.values():
             tasks.start_soon(part.run)
@@ -310,6 +322,8 @@ def _set_up(tx: Tx, app: App) -> None:
                     )
                 )
             ensure_group(tx, options.group, options.streams, options.start)
+        if options.on_failure is OnFailure.DEAD_LETTER:
+            verify_letter_stream(tx, options.group, options.dead_letters, options.streams)
     for setup in app.setups:
         with tx.user_sql():
             setup(AppTx(tx))

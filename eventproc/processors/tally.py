@@ -1,20 +1,13 @@
-"""What a processor did so far, in one process, and how it says so: counts, the logger of a call, the blocker."""
+"""What a processor did so far, in one process, and how it says so: counts, the blocker."""
 
 from __future__ import annotations
 
-import logging
-from typing import Final
-
 import attrs
 
-from eventproc.processors.context import Log
 from eventproc.processors.lanes import Item, Trouble
 from eventproc.processors.letter import failure_text
 from eventproc.processors.work import Work
 from eventproc.store.model.ids import format_segment
-from eventproc.store.segments import Event
-
-LOG: Final = logging.getLogger("eventproc.processors")
 
 
 @attrs.frozen(kw_only=True)
@@ -40,8 +33,7 @@ class Tally:
     finished: events, however that came. last_commit_ms: wall clock, None before the first. last_error: of a call.
     """
 
-    def __init__(self, processor: str) -> None:
-        self.processor = processor
+    def __init__(self) -> None:
         self.finished = 0
         self.committed = 0
         self.failed_calls = 0
@@ -56,26 +48,6 @@ class Tally:
         """Count a failed call."""
         self.failed_calls += 1
         self.last_error = failure_text(error)
-
-    def log(self, item: Item, attempt: int) -> Log:
-        """Return a logger whose records carry processor, stream, segment, offset, number, key and attempt."""
-        event, chunk = item
-        return logging.LoggerAdapter(
-            LOG, fields_of(self.processor, chunk.cell.assigned.stream, event, attempt)
-        )
-
-
-def fields_of(processor: str, stream: str, event: Event, attempt: int) -> dict[str, object]:
-    """Return what every record about a call carries, for `extra`."""
-    return {
-        "processor": processor,
-        "stream": stream,
-        "segment": format_segment(event.segment),
-        "offset": event.offset,
-        "number": event.number,
-        "key": event.key,
-        "attempt": attempt,
-    }
 
 
 def name_of(item: Item) -> str:

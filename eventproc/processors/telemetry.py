@@ -1,7 +1,7 @@
 """What a processor tells to who watches: log records with fields, and measurements through OpenTelemetry.
 
 Measurements are made where OpenTelemetry's API is installed (the extra `otel`); where it is not, nothing of it is
-imported and each call is one that does nothing. They are made per batch and per commit, never per event. Names
+imported and each call is one that does nothing. They are made per turn and per commit, never per event. Names
 follow the conventions for messaging where these have one, and begin with `eventproc.` where they have not:
 https://opentelemetry.io/docs/specs/semconv/messaging/
 """
@@ -70,8 +70,11 @@ class Telemetry:
 
     __slots__ = ()
 
-    def finished(self, stream: str, count: int, seconds: float) -> None:
-        """Say that events of a batch were handled: how many, and how long the handler took for the batch."""
+    def handled(self, stream: str, seconds: float) -> None:
+        """Say how long a turn of a worker took: the calls that it made, one after the other, or one with a batch."""
+
+    def finished(self, stream: str, count: int) -> None:
+        """Say that events are finished durably, whatever became of them."""
 
     def failed(self, stream: str, error: BaseException, *, again: bool) -> None:
         """Say that an attempt failed. again: it will be tried again."""
@@ -86,7 +89,7 @@ class Telemetry:
         """Say that progress is durable: how long the commit took, and how many events it appended, by stream."""
 
     def in_flight(self, count: int) -> None:
-        """Say how many events are with the handler, or wait for it, now."""
+        """Say how many events that were read are with the handler, or wait for it, now."""
 
     def lag(self, stream: str, events: int) -> None:
         """Say how many events of a stream are not finished yet."""
@@ -127,7 +130,7 @@ class MeteredTelemetry(Telemetry):
         self._attributes: Attributes = {SYSTEM: "eventproc", GROUP: group, PROCESSOR: processor}
         self._streams: dict[str, Attributes] = {}
         count, gauge = meter.create_counter, meter.create_gauge
-        self._finished = count("eventproc.processor.finished", "{event}", "Events that were handled.")
+        self._finished = count("eventproc.processor.finished", "{event}", "Events finished, durably.")
         self._failed = count("eventproc.processor.failed_attempts", "{attempt}", "Attempts that failed.")
         self._retried = count(
             "eventproc.processor.retries", "{attempt}", "Failed attempts that were tried again."
@@ -142,7 +145,7 @@ class MeteredTelemetry(Telemetry):
         self._handler_seconds = meter.create_histogram(
             "messaging.process.duration",
             "s",
-            "Duration of processing operation: of the handler, for a batch of events.",
+            "Duration of processing operation: of a worker's turn, some calls of the handler or one batch.",
             explicit_bucket_boundaries_advisory=SECONDS,
         )
         self._commit_seconds = meter.create_histogram(
@@ -152,11 +155,13 @@ class MeteredTelemetry(Telemetry):
             explicit_bucket_boundaries_advisory=SECONDS,
         )
 
-    def finished(self, stream: str, count: int, seconds: float) -> None:
+    def handled(self, stream: str, seconds: float) -> None:
+        """See `Telemetry.handled`."""
+        self._handler_seconds.record(seconds, self._of(stream))
+
+    def finished(self, stream: str, count: int) -> None:
         """See `Telemetry.finished`."""
-        where = self._of(stream)
-        self._finished.add(count, where)
-        self._handler_seconds.record(seconds, where)
+        self._finished.add(count, self._of(stream))
 
     def failed(self, stream: str, error: BaseException, *, again: bool) -> None:
         """See `Telemetry.failed`."""

@@ -62,7 +62,7 @@ async def run_events(work: Work, slot: Slot, lanes: list[Lane]) -> Failed | None
             else:
                 context = work.context(item, attempt)
                 await handler.on_loop(handler.decoded(item[0]), context)
-                emitted = () if context is None else context.emitted
+                emitted = () if context is None else context.end()
         except Exception as error:
             return Failed(error)
         slot.items = ()
@@ -92,7 +92,7 @@ async def run_on_thread(work: Work, slot: Slot, lane: Lane) -> Failed | None:
                 handler.on_thread(handler.decoded(item[0]), context)
             except BaseException as error:
                 return error
-            done.append(() if context is None else context.emitted)
+            done.append(() if context is None else context.end())
         return None
 
     if not taken or work.holding:
@@ -136,7 +136,7 @@ async def run_batch(work: Work, slot: Slot, lanes: list[Lane]) -> Failed | None:
     except Exception as error:
         return Failed(error, counts)
     slot.items = ()
-    emitted = () if context is None else context.emitted
+    emitted = () if context is None else context.end()
     for lane, n in zip(lanes, counts, strict=True):
         for _ in range(n):
             work.finish(lane, emitted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
@@ -15,6 +16,7 @@ from eventproc.processors.emit import Emission
 from eventproc.processors.handler import Handler
 from eventproc.processors.lanes import Item, Lane, Lanes, Trouble
 from eventproc.processors.options import Options
+from eventproc.processors.telemetry import NOTHING, Telemetry
 from eventproc.store.clock import Clock
 
 WAITING_MAX: Final = 10_000
@@ -74,8 +76,9 @@ class Work:
     handler: Handler
     """Set before the first worker begins, and replaced only while nothing runs."""
 
-    def __init__(self, options: Options, sink: Sink, clock: Clock) -> None:
+    def __init__(self, options: Options, sink: Sink, clock: Clock, measure: Telemetry = NOTHING) -> None:
         self.options = options
+        self.measure = measure
         self.sink = sink
         self.now_ms = clock.monotonic_ms
         self.lanes = Lanes(options.order)
@@ -196,7 +199,9 @@ class Work:
 
     def context(self, item: Item, attempt: int) -> Context | None:
         """Return the context of a call, if the handler takes one."""
-        return Context(attempt, self.sink.log_for(item, attempt)) if self.handler.takes_context else None
+        if not self.handler.takes_context:
+            return None
+        return Context(attempt, partial(self.sink.log_for, item, attempt))
 
     def finish(self, lane: Lane, emitted: Sequence[Emission] = ()) -> None:
         """Note that the first event of the lane is finished."""

@@ -20,6 +20,7 @@ from eventproc.processors.errors import HandlerCancelled, HandlerStuck, HandlerT
 from eventproc.processors.handler import UndecodableError
 from eventproc.processors.lanes import Lane, Trouble
 from eventproc.processors.letter import failure_text
+from eventproc.processors.telemetry import NOTHING
 from eventproc.processors.turns import Failed, run_batch, run_events, run_on_thread
 from eventproc.processors.work import Slot, Work
 from eventproc.store.model.ids import format_segment
@@ -57,6 +58,7 @@ class Workers:
             lanes = [work.lanes.take()]
             work.wake()
             failed: Failed | None = None
+            measured = None if work.measure is NOTHING else (_stream_of(lanes[0]), work.now_ms())
             try:
                 with anyio.CancelScope() as slot.scope:
                     failed = await self._turn(slot, lanes)
@@ -71,6 +73,9 @@ class Workers:
                 failed = Failed(HandlerCancelled(processor=work.options.name), _counts(slot, lanes))
             finally:
                 slot.items, slot.overdue = (), None
+            if measured is not None:
+                stream, began_ms = measured
+                work.measure.handled(stream, (work.now_ms() - began_ms) / 1000)
             self._bring_back(lanes, failed, slot)
             work.notify()
             if work.lanes:  # else waiting for more is the scheduling point
@@ -150,6 +155,11 @@ class Workers:
             raise HandlerStuck(processor=self._work.options.name, event=where, timeout_ms=timeout_ms)
         slot.overdue = slot.items
         slot.scope.cancel()
+
+
+def _stream_of(lane: Lane) -> str:
+    _, chunk = lane.items[0]
+    return chunk.cell.assigned.stream
 
 
 def _counts(slot: Slot, lanes: Sequence[Lane]) -> list[int]:

@@ -186,10 +186,10 @@ class Simulation:
             "timeout_ms": round(2_000 * plan.pace),
             "supervise": handler.spent,
             "exactly_once": plan.exactly_once,
-            "round_events": self.random.choice([1, 7, 100]),
         }
+        round_events = self.random.choice([1, 7, 100])
         if plan.exactly_once:
-            choices["on_commit"] = _note_handled
+            choices["on_commit"], choices["round_events"] = _note_handled, round_events
         if plan.batch is not None:
             choices["batch"], choices["linger_ms"] = plan.batch, self.random.choice([0, 300])
         app.add(handler.one if plan.batch is None else handler.several, STREAM, **choices)

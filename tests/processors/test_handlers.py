@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 import anyio
 import pytest
 
-from eventproc.processors import App, Directive, RetryPolicy
+from eventproc.processors import App, Context, Directive, RetryPolicy
+from eventproc.processors.errors import CallEnded
 from eventproc.processors.options import Order
 from eventproc.processors.tally import find_blocker
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.segments import Event
 from eventproc.testing import run_seeded
-from tests.processors.apps import GROUP, STREAM, finished, lag, letters, system, write
+from tests.processors.apps import GROUP, OUT, STREAM, finished, lag, letters, payloads, system, write
 from tests.processors.bench import Bench
 
 
@@ -123,6 +124,24 @@ async def test_calls_that_fail_side_by_side_restart_the_handler_once_and_none_ru
             (status,) = await running.status()
         assert (status.restarts, status.dead_letters, len(made)) == (1, 2, 2)
         assert await lag(ep) == 0
+
+
+async def test_what_is_emitted_after_the_handler_returned_is_refused() -> None:
+    kept: list[Context] = []
+
+    async def handle(event: Event, context: Context) -> None:
+        context.emit(OUT, event.payload)
+        kept.append(context)
+
+    async with system() as ep:
+        await write(ep, "a")
+        app = App()
+        app.add(handle, STREAM, group=GROUP)
+        async with ep.run(app) as running:
+            await finished(running, 1)
+            with pytest.raises(CallEnded, match="the handler has returned"):
+                kept[0].emit(OUT, b"7")
+        assert await payloads(ep) == [0]
 
 
 async def test_an_error_whose_text_fails_is_a_failure_like_others() -> None:

@@ -86,7 +86,12 @@ async def test_leaving_waits_for_what_runs_begins_nothing_more_and_makes_it_dura
 
     async with system() as ep:
         await write(ep, "abcabc")
-        app = app_of(handle, order=order, concurrency=2, exactly_once=exactly_once, round_events=2)
+        app = app_of(
+            handle,
+            order=order,
+            concurrency=2,
+            **({"exactly_once": True, "round_events": 2} if exactly_once else {}),
+        )
         async with anyio.create_task_group() as tasks:
 
             async def leave() -> None:

@@ -201,7 +201,7 @@ async def test_a_paused_processor_begins_nothing_until_it_is_resumed(exactly_onc
 
     async with system() as ep:
         await write(ep, "a" * 10)
-        app = app_of(handle, exactly_once=exactly_once, round_events=4)
+        app = app_of(handle, **({"exactly_once": True, "round_events": 4} if exactly_once else {}))
         async with ep.run(app) as running:
             await until(lambda: len(seen) == 1)
             await running.pause("handle")

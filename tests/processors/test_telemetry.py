@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+import anyio
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
@@ -15,9 +16,13 @@ from opentelemetry.sdk.metrics.export import (
     NumberDataPoint,
 )
 
+import eventproc
+from eventproc.processors import App, Context, RetryPolicy
 from eventproc.processors.telemetry import NOTHING, Telemetry, event_log, telemetry
 from eventproc.store.model.ids import segment_id
 from eventproc.store.segments import Event
+from eventproc.testing import VirtualClock, run_seeded
+from tests.processors.apps import GROUP, OUT, STREAM, finish, system, write
 
 COMMON = {
     "messaging.system": "eventproc",
@@ -61,16 +66,72 @@ class Measured:
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> Measured:
-    reader = InMemoryMetricReader()
-    provider = MeterProvider([reader])
+def reader(monkeypatch: pytest.MonkeyPatch) -> InMemoryMetricReader:
+    found = InMemoryMetricReader()
+    provider = MeterProvider([found])
     monkeypatch.setattr("opentelemetry.metrics.get_meter", provider.get_meter)
+    return found
+
+
+@pytest.fixture
+def measured(reader: InMemoryMetricReader) -> Measured:
     return Measured(telemetry("billing", "shop/billing"), reader)
 
 
+@pytest.mark.parametrize("exactly_once", [False, True])
+async def test_a_processor_that_runs_is_measured(reader: InMemoryMetricReader, exactly_once: bool) -> None:
+    async def handle(event: Event, context: Context) -> None:
+        if event.payload == b"2" and context.attempt == 1:
+            raise OSError("once")
+        if event.payload == b"3":
+            raise ValueError("always")
+        context.emit(OUT, event.payload)
+
+    async with system() as ep:
+        await write(ep, "aabbcc")
+        app = App()
+        retry = RetryPolicy(attempts=2, wait_ms=0, wait_ms_max=0, jitter_ms=0)
+        app.add(handle, STREAM, group=GROUP, name="billing", retry=retry, exactly_once=exactly_once)
+        await finish(ep, app)
+    found = Measured(NOTHING, reader)
+
+    def total(name: str) -> float:
+        values = found.values(f"eventproc.processor.{name}")
+        return sum(value for value, where in values if where["eventproc.processor.name"] == "billing")
+
+    assert {name: total(name) for name in ("finished", "failed_attempts", "retries", "dead_letters")} == {
+        "finished": 6,
+        "failed_attempts": 3,
+        "retries": 2,
+        "dead_letters": 1,
+    }
+    assert (total("emitted"), total("in_flight")) == (5, 0)
+    assert {"messaging.process.duration", "eventproc.processor.commit.duration"} <= found.points().keys()
+
+
+def test_lag_is_measured_by_stream(reader: InMemoryMetricReader) -> None:
+    async def handle(event: Event) -> None:
+        await anyio.sleep_forever()
+
+    async def main() -> None:
+        async with eventproc.open_memory(clock=VirtualClock()) as ep:
+            await ep.create_scope("s")
+            for name in (STREAM, OUT):
+                await ep.create_stream(name)
+            await write(ep, "abc")
+            app = App()
+            app.add(handle, STREAM, OUT, group=GROUP)
+            async with ep.run(app, grace_ms=0):
+                await anyio.sleep(5)
+
+    run_seeded(main, seed=1)
+    lags = Measured(NOTHING, reader).values("eventproc.processor.lag")
+    assert {where["messaging.destination.name"]: value for value, where in lags} == {STREAM: 3, OUT: 0}
+
+
 def test_events_are_counted_by_what_became_of_them(measured: Measured) -> None:
-    measured.of.finished("shop/orders", 90, 0.3)
-    measured.of.finished("shop/orders", 10, 0.1)
+    measured.of.finished("shop/orders", 90)
+    measured.of.finished("shop/orders", 10)
     measured.of.dead_lettered("shop/orders", 2)
     measured.of.skipped("shop/orders", 3)
     measured.of.committed(0.004, {"shop/bills": 7, "shop/mails": 1})
@@ -106,8 +167,8 @@ def test_gauges_show_the_last_value(measured: Measured) -> None:
     assert measured.values("eventproc.processor.lag") == [(1000, OF_ORDERS)]
 
 
-def test_durations_are_histograms_in_seconds_with_one_value_a_batch(measured: Measured) -> None:
-    measured.of.finished("shop/orders", 1000, 0.3)
+def test_durations_are_histograms_in_seconds_with_one_value_a_turn(measured: Measured) -> None:
+    measured.of.handled("shop/orders", 0.3)
     measured.of.committed(0.004, {})
     measured.of.committed(0.0004, {})
     for name, count, total, where in [
@@ -122,7 +183,8 @@ def test_durations_are_histograms_in_seconds_with_one_value_a_batch(measured: Me
 
 
 CALLS: list[Callable[[Telemetry], None]] = [
-    lambda made: made.finished("s/t", 1, 0.1),
+    lambda made: made.handled("s/t", 0.1),
+    lambda made: made.finished("s/t", 1),
     lambda made: made.failed("s/t", ValueError(), again=True),
     lambda made: made.dead_lettered("s/t", 1),
     lambda made: made.skipped("s/t", 1),
