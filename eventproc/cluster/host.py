@@ -3,8 +3,8 @@
 Authority is the row `owner('controller')`: who acts as the host compares its owner epoch in the
 transaction of the act. `controller.lock` only decides who tries: every instance does, every 50 ms, and the
 kernel frees the lock the moment its holder dies. A holder that is stopped, not dead, keeps the lock; when
-its beat is older than BEAT_AGE_MS_MAX and requests are pending, another instance raises the owner epoch
-without the lock, and the sleeper wakes up fenced, gives the lock back and becomes a candidate.
+its beat is older than BEAT_AGE_MS_MAX and requests or decided transactions wait, another instance raises the
+owner epoch without the lock, and the sleeper wakes up fenced, gives the lock back and becomes a candidate.
 
 It runs in the background of somebody's program and never ends it. What goes wrong while it serves is looked at
 with the owner row at hand: a replaced host was fenced, however that showed (a sleeper finds the request stream
@@ -27,11 +27,12 @@ from eventproc.cluster.beat import BeatFile
 from eventproc.cluster.internal import serve_internal
 from eventproc.cluster.sweeper import sweep
 from eventproc.cluster.timeouts import watch_leases
-from eventproc.store.database import Database
+from eventproc.store.database import Database, Tx
 from eventproc.store.database.locks import TryLock
 from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner, claim, owner_epoch
 from eventproc.store.requests import pending_requests
+from eventproc.store.transactions import has_undone
 
 LOG = logging.getLogger("eventproc.host")
 
@@ -105,7 +106,7 @@ def _first(group: BaseException) -> BaseException:
 
 
 async def _wait_turn(db: Database, lock: TryLock, beat: BeatFile) -> None:
-    """Return when the lock is ours, or its holder is stopped while requests are pending."""
+    """Return when the lock is ours, or its holder is stopped while somebody waits for it."""
     looked_ms = db.clock.monotonic_ms()
     while not lock.try_acquire():
         await anyio.sleep(TRY_MS / 1000)
@@ -114,9 +115,13 @@ async def _wait_turn(db: Database, lock: TryLock, beat: BeatFile) -> None:
             continue
         looked_ms = now_ms
         age_ms = beat.age_ms()
-        if (age_ms is None or age_ms > BEAT_AGE_MS_MAX) and await db.read(pending_requests) > 0:
+        if (age_ms is None or age_ms > BEAT_AGE_MS_MAX) and await db.read(_is_waited_for):
             LOG.warning("the host gave no sign of life for %s ms; taking over", age_ms)
             return
+
+
+def _is_waited_for(tx: Tx) -> bool:
+    return pending_requests(tx) > 0 or has_undone(tx)
 
 
 async def _serve(db: Database, keep_alive: Callable[[Owner], Coroutine[Any, Any, None]] | None) -> None:

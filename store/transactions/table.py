@@ -124,6 +124,12 @@ def open_leases(tx: Tx, *, limit: int = -1) -> list[OpenLease]:
     return [OpenLease(*row) for row in rows.fetchall()]
 
 
+def has_undone(tx: Tx) -> bool:
+    """Return whether a transaction of any stream is decided and not done. It may read every unfinished one."""
+    row = tx.execute("SELECT 1 FROM txn WHERE finished = 0 AND state <> ? LIMIT 1", (TxnState.OPEN.value,))
+    return row.fetchone() is not None
+
+
 def insert_txn(tx: Tx, txn: Txn) -> None:
     """Write a new transaction."""
     marks = ", ".join("?" * (COLUMNS.count(",") + 2))

@@ -11,6 +11,7 @@ import pytest
 import eventproc
 from eventproc.cluster.host import CONTROLLER
 from eventproc.runtime import Eventproc
+from eventproc.store.database.locks import TryLock
 from eventproc.store.model.errors import OwnerFenced
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.ownership import Owner, claim, find_owner, owner_epoch
@@ -87,6 +88,27 @@ async def test_a_host_that_was_replaced_by_a_claim_changes_nothing_and_becomes_a
         assert owner.instance == ep.db.instance_id
         assert owner.owner_epoch >= 3
         await check(ep.db)
+
+
+async def test_a_host_that_is_stopped_is_replaced_when_only_a_commit_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with eventproc.open(tmp_path, durability="os") as ep:
+        await ep.create_scope("s")
+        await ep.create_stream("s/a")
+    monkeypatch.setattr("eventproc.cluster.host.BEAT_MS", 1)
+    monkeypatch.setattr("eventproc.cluster.host.BEAT_AGE_MS_MAX", -1)  # any beat is too old
+    stopped = TryLock(tmp_path / "controller.lock")
+    assert stopped.try_acquire()
+    try:
+        async with eventproc.open(tmp_path) as ep:
+            stream = await ep.stream("s/a")
+            with anyio.fail_after(20):
+                async with stream.transaction() as txn:
+                    await txn.write(b"x")
+            assert (await _owner(ep)).instance == ep.db.instance_id
+    finally:
+        stopped.close()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
