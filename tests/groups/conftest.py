@@ -18,11 +18,8 @@ __all__ = ["anyio_backend", "form"]
 @pytest.fixture
 async def ep(form: str, tmp_path: Path) -> AsyncIterator[Eventproc]:
     """An open system with a scope "s"."""
-    if form == "file":
-        opening = eventproc.open(tmp_path / "store")
-    else:
-        opening = eventproc.open_memory(clock=VirtualClock())
-    async with opening as ep:
+    path = tmp_path / "store"
+    async with eventproc.open(path) if form == "file" else eventproc.open_memory(clock=VirtualClock()) as ep:
         await ep.create_scope("s")
         yield ep
         await check(ep.db)
