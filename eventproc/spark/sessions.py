@@ -29,7 +29,6 @@ def session(*, master: str = "local[*]", conf: Mapping[str, str] | None = None) 
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_configuration()}",
         **({"spark.sql.shuffle.partitions": str(_cores(master))} if master.startswith("local") else {}),
         **(conf or {}),
