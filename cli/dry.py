@@ -10,6 +10,7 @@ from eventproc.cli.show import Row, show_one
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import StoredHistory, get_stream, head_offsets, stream_names
 from eventproc.store.database import Tx
+from eventproc.store.groups import group_names
 from eventproc.store.model.cuts import StreamCut, size_between
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.segments import readable, sealed_lengths
@@ -57,6 +58,7 @@ def _losses(tx: Tx, request: AnyRequest) -> Row:
             "events": sum(events for events, _ in sizes),
             "bytes": sum(size_bytes for _, size_bytes in sizes),
             "streams": names,
+            "groups": group_names(tx, request.scope),
         }
     return {}
 

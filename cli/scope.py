@@ -18,11 +18,11 @@ from eventproc.cli.settings import (
 )
 from eventproc.cli.show import Row, show_rows
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import get_scope, stream_names
+from eventproc.store.catalog import get_scope
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import ScopeNotEmpty
 from eventproc.store.model.names import check_scope_name
 from eventproc.workflows.requests import AnyRequest, DeleteScope
+from eventproc.workflows.scopes import verify_empty
 
 
 @click.group(cls=Noun)
@@ -66,7 +66,7 @@ def list_(settings: Settings, output: str) -> None:
 
 @scope.command()
 @click.argument("name", metavar="SCOPE")
-@click.option("--recursive", is_flag=True, help="Seal and delete its streams first.")
+@click.option("--recursive", is_flag=True, help="Delete its groups and streams first.")
 @dry_run_option
 @waiting_options
 @output_option()
@@ -85,8 +85,8 @@ def delete(
     def request(tx: Tx) -> AnyRequest:
         check_scope_name(name)
         get_scope(tx, name)
-        if not recursive and (streams := stream_names(tx, name)):
-            raise ScopeNotEmpty(scope=name, streams=len(streams))
+        if not recursive:
+            verify_empty(tx, name)
         return DeleteScope(name)
 
     async def make(_: Eventproc) -> AnyRequest:
@@ -95,7 +95,7 @@ def delete(
     if dry_run:
         would(settings, request, output)
     elif recursive:
-        ask(settings, make, Waiting(no_wait, timeout), f"deleted scope {name} and its streams")
+        ask(settings, make, Waiting(no_wait, timeout), f"deleted scope {name} and all that was in it")
     elif no_wait:
         raise click.UsageError("--no-wait needs --recursive: an empty scope is deleted at once")
     else:

@@ -93,7 +93,7 @@ class DeleteStream(_OfStream):
 
 @attrs.frozen
 class DeleteScope:
-    """Seal and delete every stream of a scope, then the scope."""
+    """Delete every group of a scope, seal and delete every stream of it, then delete the scope."""
 
     kind: ClassVar[str] = "delete_scope"
     scope: str

@@ -1,7 +1,8 @@
-"""Scopes: made and removed in one transaction when empty; emptied stream by stream when asked to.
+"""Scopes: made and removed in one transaction when empty; emptied group by group and stream by stream when asked to.
 
-A recursive delete is the one workflow of several transactions here: the first refuses new streams by the
-scope's state, each further one seals and deletes one stream, the last removes the scope with the outcome.
+A recursive delete is the one workflow of several transactions here: the first refuses new streams and groups by the
+scope's state, each further one deletes a group, or seals and deletes a stream, the last removes the scope with the
+outcome. Groups go first, so that nobody reads on from streams that are going.
 A run that dies between two leaves a scope in DELETING, from which any second run goes on.
 """
 
@@ -11,6 +12,7 @@ import attrs
 
 from eventproc.store.catalog import SCOPE, Scope, get_scope, get_stream, stream_names
 from eventproc.store.database import Tx
+from eventproc.store.groups import delete_group, group_names
 from eventproc.store.model.errors import IllegalTransition, ScopeNotEmpty
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.states import ScopeEvent, ScopeState, advance_scope
@@ -33,16 +35,22 @@ def create_scope(tx: Tx, name: str) -> Scope:
 
 
 def delete_empty_scope(tx: Tx, name: str) -> None:
-    """Remove a scope without streams.
+    """Remove a scope without streams and groups.
 
     Raises InvalidArgument, NotFound, ScopeNotEmpty, and IllegalTransition while a request deletes it.
     """
     check_scope_name(name)
     found = get_scope(tx, name)
     _verify_active(found.value, "delete")
-    if streams := stream_names(tx, name):
-        raise ScopeNotEmpty(scope=name, streams=len(streams))
+    verify_empty(tx, name)
     delete(tx, SCOPE, found)
+
+
+def verify_empty(tx: Tx, name: str) -> None:
+    """Raise ScopeNotEmpty when the scope has streams or groups."""
+    streams, groups = stream_names(tx, name), group_names(tx, name)
+    if streams or groups:
+        raise ScopeNotEmpty(scope=name, streams=len(streams), groups=len(groups))
 
 
 def _verify_active(scope: Scope, event: str) -> None:
@@ -63,6 +71,9 @@ def apply(tx: Tx, request: DeleteScope, request_id: str) -> bool:
     deleting = advance_scope(scope.value.state, ScopeEvent.DELETE, name=request.scope)
     if scope.value.state is not ScopeState.DELETING:
         replace(tx, SCOPE, scope, attrs.evolve(scope.value, state=deleting))
+        return False
+    if groups := group_names(tx, request.scope):
+        delete_group(tx, groups[0])
         return False
     if not (names := stream_names(tx, request.scope)):
         delete(tx, SCOPE, scope)

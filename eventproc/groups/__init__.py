@@ -6,7 +6,6 @@ from eventproc.groups.change import (
     PROCESSOR,
     READERS,
     add_stream,
-    delete_group,
     ensure_group,
     expire_reader,
     get_group,
@@ -15,16 +14,16 @@ from eventproc.groups.change import (
 )
 from eventproc.groups.describe import GroupDescription, MemberDescription, SegmentLag, describe_group
 from eventproc.groups.group import ReaderGroup
-from eventproc.groups.keys import Assigned, GroupStream, SegmentKey
+from eventproc.groups.keys import Assigned, SegmentKey
 from eventproc.groups.member import join
 from eventproc.groups.membership import Membership
 from eventproc.groups.names import group_name
 from eventproc.groups.openings import GroupEnd, GroupEndAnew, GroupStart
 from eventproc.groups.operations import GroupCheckpoint, follow_names
-from eventproc.groups.options import GroupOptions, TruncatedPolicy
 from eventproc.groups.preview import ResetPreview, preview_reset
 from eventproc.groups.reader import GroupReader
-from eventproc.groups.table import GROUP, Group, folded_state, watch_group
+from eventproc.groups.table import folded_state, watch_group
+from eventproc.store.groups import GROUP, Group, GroupOptions, GroupStream, TruncatedPolicy, delete_group
 
 __all__ = [
     "GROUP",

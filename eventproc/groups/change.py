@@ -7,32 +7,21 @@ from typing import Final
 
 from eventproc.groups.names import group_name, stream_names
 from eventproc.groups.openings import GroupEnd, GroupStart, opening_of, openings_of
-from eventproc.groups.options import GroupOptions
 from eventproc.groups.state import GroupState, begin
-from eventproc.groups.table import (
-    GROUP,
-    GROUP_LOG,
-    Group,
-    change,
-    folded_state,
-    positions_of,
-    topic_of,
-    write_segments,
-)
+from eventproc.groups.table import GROUP_LOG, change, folded_state, positions_of, write_segments
 from eventproc.groups.updates import Left, PauseSet, StreamAdded
-from eventproc.store.catalog import find_stream, get_scope
+from eventproc.store.catalog import Scope, find_stream, get_scope
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import AlreadyExists, GroupStreamReplaced
-from eventproc.store.records import create, delete, find, get, keys
-from eventproc.store.replicated import create_log, delete_log, initialize
+from eventproc.store.groups import GENERATION, GROUP, Group, GroupOptions, group_names, topic_of
+from eventproc.store.model.errors import AlreadyExists, GroupStreamReplaced, IllegalTransition
+from eventproc.store.model.states import ScopeState
+from eventproc.store.records import create, find, get
+from eventproc.store.replicated import create_log, initialize
 
 PROCESSOR: Final = "processor"
 READERS: Final = "readers"
 
 DEFAULTS: Final = GroupOptions()
-
-_GENERATION: Final = "group_generation"
-"""Counter: no generation of a deleted group lies above it, so that a group made later repeats none."""
 
 
 def ensure_group(
@@ -49,7 +38,8 @@ def ensure_group(
 
     until: where it stops, in the streams that have a cut there. Raises AlreadyExists naming the fields that differ
     (`start` and `until` are only looked at when the group is made), GroupStreamReplaced when one of its streams was
-    deleted since, NotFound, InvalidArgument, InvalidCut (also when `until` lies before `start`), and as `frontier_at`.
+    deleted since, NotFound, IllegalTransition (its scope is being deleted), InvalidArgument, InvalidCut (also when
+    `until` lies before `start`), and as `frontier_at`.
     """
     name = group_name(name)
     names = stream_names(streams)
@@ -57,9 +47,9 @@ def ensure_group(
         _verify_equal(found.value, names, kind, options)
         verify_streams(tx, found.value)
         return
-    get_scope(tx, name.partition("/")[0])
+    _verify_active(get_scope(tx, name.partition("/")[0]).value)
     openings = openings_of(tx, names, start, until)
-    row = tx.execute("SELECT value FROM counter WHERE name = ?", (_GENERATION,)).fetchone()
+    row = tx.execute("SELECT value FROM counter WHERE name = ?", (GENERATION,)).fetchone()
     empty = GroupState(generation=0 if row is None else row[0])
     state = begin(empty.generation, openings)
     group = Group(
@@ -88,6 +78,11 @@ def _verify_equal(group: Group, names: Sequence[str], kind: str, options: GroupO
         differing.append("options")
     if differing:
         raise AlreadyExists(kind="group", name=group.name, differing=tuple(differing))
+
+
+def _verify_active(scope: Scope) -> None:
+    if scope.state is not ScopeState.ACTIVE:
+        raise IllegalTransition(state=scope.state.value, event="create a group", name=f"scope {scope.name}")
 
 
 def verify_streams(tx: Tx, group: Group) -> None:
@@ -137,24 +132,9 @@ def left(tx: Tx, group: str, state: GroupState, reader: str) -> Left:
 
 def list_groups(tx: Tx, scope: str | None = None) -> list[Group]:
     """Return the groups of a scope, or of all, by name."""
-    prefix = "" if scope is None else f"{scope}/"
-    return [get(tx, GROUP, key).value for key in keys(tx, GROUP, prefix=prefix)]
+    return [get(tx, GROUP, name).value for name in group_names(tx, scope)]
 
 
 def get_group(tx: Tx, name: str) -> Group:
     """Return the group's record. Raises NotFound."""
     return get(tx, GROUP, name).value
-
-
-def delete_group(tx: Tx, name: str) -> None:
-    """Remove the group with its progress; readers that are online are fenced. Raises NotFound."""
-    found = get(tx, GROUP, name)
-    delete(tx, GROUP, found)
-    delete_log(tx, found.value.log)
-    tx.execute("DELETE FROM group_segment WHERE group_name = ?", (name,))
-    tx.execute("DELETE FROM group_member WHERE group_name = ?", (name,))
-    tx.execute(
-        "INSERT INTO counter (name, value) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = max(value, ?2)",
-        (_GENERATION, found.value.generation),
-    )
-    tx.wake(topic_of(name))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from eventproc.groups.keys import GroupStream, SegmentKey
+from eventproc.groups.keys import SegmentKey
 from eventproc.groups.state import Checkpoint, GroupState
-from eventproc.groups.table import GROUP, folded_state, progress_by_segment
+from eventproc.groups.table import folded_state, progress_by_segment
 from eventproc.store.catalog import StoredHistory, get_stream, tail_offsets
 from eventproc.store.database import Tx
+from eventproc.store.groups import GROUP, GroupStream
 from eventproc.store.model.cuts import NOT_REACHED, StreamCut
 from eventproc.store.model.history import History, find_segment
 from eventproc.store.model.ids import SegmentId

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from eventproc.groups.cuts import end_offsets, stream_cut
-from eventproc.groups.keys import GroupStream, SegmentKey
+from eventproc.groups.keys import SegmentKey
 from eventproc.groups.state import GroupState
-from eventproc.groups.table import GROUP, folded_state, progress_by_segment
+from eventproc.groups.table import folded_state, progress_by_segment
 from eventproc.store.catalog import StoredHistory, Stream, find_stream, head_offsets
 from eventproc.store.database import Tx
+from eventproc.store.groups import GROUP, GroupStream
 from eventproc.store.model.cuts import StreamCut, divide
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.history import find_segment

@@ -16,13 +16,13 @@ import anyio
 
 from eventproc.groups.change import verify_streams
 from eventproc.groups.cursors import Cursor, Cursors, Handing
-from eventproc.groups.keys import GroupStream, SegmentKey
+from eventproc.groups.keys import SegmentKey
 from eventproc.groups.limits import Limits
 from eventproc.groups.member import GroupMember
 from eventproc.groups.presence import BEATS_A_LEASE
 from eventproc.groups.skip import skip
-from eventproc.groups.table import GROUP, topic_of
 from eventproc.store.database import Database, Subscription, Tx
+from eventproc.store.groups import GROUP, GroupStream, topic_of
 from eventproc.store.model.errors import EventprocError, NotFound, SegmentFenced, StreamReplaced, Truncated
 from eventproc.store.model.ids import SegmentId, parse_segment
 from eventproc.store.model.progress import Progress

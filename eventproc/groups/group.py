@@ -8,7 +8,7 @@ from typing import TypeVar, overload
 
 import anyio
 
-from eventproc.groups.change import delete_group, get_group
+from eventproc.groups.change import get_group
 from eventproc.groups.cuts import group_cuts
 from eventproc.groups.describe import GroupDescription, describe_group
 from eventproc.groups.openings import GroupEndAnew, GroupStart
@@ -23,9 +23,10 @@ from eventproc.groups.operations import (
 )
 from eventproc.groups.presence import POLL_MS, expire_silent, has_silent
 from eventproc.groups.reader import GroupReader
-from eventproc.groups.table import Group, watch_group
+from eventproc.groups.table import watch_group
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
+from eventproc.store.groups import Group, delete_group
 from eventproc.store.model.arguments import int_of, text_of
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import CheckpointPending

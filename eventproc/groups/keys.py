@@ -14,15 +14,6 @@ SegmentKey: TypeAlias = tuple[int, SegmentId]
 
 
 @attrs.frozen
-class GroupStream:
-    """A stream of a group, of one incarnation. added: by the system (`add_stream`), not by who made the group."""
-
-    name: str
-    stream_id: int
-    added: bool = False
-
-
-@attrs.frozen
 class Assigned:
     """A segment that a reader owns, in one owner epoch; progress as it was when the reader acquired it."""
 

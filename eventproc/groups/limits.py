@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from eventproc.groups.keys import GroupStream, SegmentKey
+from eventproc.groups.keys import SegmentKey
 from eventproc.store.database import Database, Tx
+from eventproc.store.groups import GroupStream
 from eventproc.store.model.arguments import items_of, refused
 from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.errors import StreamReplaced

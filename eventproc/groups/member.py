@@ -24,7 +24,6 @@ from eventproc.groups.completion import completion
 from eventproc.groups.keys import Assigned, SegmentKey
 from eventproc.groups.membership import Membership
 from eventproc.groups.names import AUTOMATIC, check_reader
-from eventproc.groups.options import GroupOptions
 from eventproc.groups.presence import (
     BEATS_A_LEASE,
     POLL_MS,
@@ -35,18 +34,11 @@ from eventproc.groups.presence import (
     is_dead,
 )
 from eventproc.groups.state import GroupState, Member
-from eventproc.groups.table import (
-    GROUP,
-    Group,
-    change,
-    folded_state,
-    positions_of,
-    topic_of,
-    watch_group,
-)
+from eventproc.groups.table import change, folded_state, positions_of, watch_group
 from eventproc.groups.updates import Acquired, CheckpointPassed, CheckpointStarted, Joined, Released, Update
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.database.instances import pid_of
+from eventproc.store.groups import GROUP, Group, GroupOptions, topic_of
 from eventproc.store.model.errors import EventprocError, ReaderFenced, ReaderOnline
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import Holding, fenced, move_progress

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
-from eventproc.groups.keys import GroupStream
 from eventproc.groups.updates import Opening
 from eventproc.store.catalog import StoredHistory, Stream, get_stream
 from eventproc.store.database import Tx
+from eventproc.store.groups import GroupStream
 from eventproc.store.model.arguments import int_of, mapping_of, refused
 from eventproc.store.model.cuts import StreamCut, as_cut, equal_or_after
 from eventproc.store.model.errors import InvalidCut

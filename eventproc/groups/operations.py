@@ -13,10 +13,11 @@ from eventproc.groups.keys import SegmentKey
 from eventproc.groups.names import check_checkpoint, check_reader, stream_names
 from eventproc.groups.openings import GroupEnd, GroupEndAnew, GroupStart, openings_of
 from eventproc.groups.state import Checkpoint, GroupState
-from eventproc.groups.table import GROUP, change, folded_state, positions_of
+from eventproc.groups.table import change, folded_state, positions_of
 from eventproc.groups.updates import CheckpointStarted, Left, Opening, Reset
 from eventproc.store.catalog import find_stream, get_stream
 from eventproc.store.database import Tx
+from eventproc.store.groups import GROUP
 from eventproc.store.model.arguments import int_of, mapping_of, refused, text_of
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidCut, NotFound, TooManyCheckpoints

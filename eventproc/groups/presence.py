@@ -9,9 +9,10 @@ from typing import Final
 
 from eventproc.groups.change import left
 from eventproc.groups.state import GroupState, Member
-from eventproc.groups.table import GROUP, Group, change, folded_state, topic_of
+from eventproc.groups.table import change, folded_state
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.database.instances import is_alive
+from eventproc.store.groups import GROUP, Group, topic_of
 from eventproc.store.records import get
 
 LOG = logging.getLogger("eventproc.groups")

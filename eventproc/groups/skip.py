@@ -9,14 +9,13 @@ from collections.abc import Mapping
 
 import attrs
 
-from eventproc.groups.keys import GroupStream
 from eventproc.groups.openings import opening_at
-from eventproc.groups.options import TruncatedPolicy
 from eventproc.groups.state import GroupState
-from eventproc.groups.table import GROUP, change, folded_state, progress_by_segment
+from eventproc.groups.table import change, folded_state, progress_by_segment
 from eventproc.groups.updates import StreamSkipped
 from eventproc.store.catalog import StoredHistory, Stream, get_stream
 from eventproc.store.database import Tx
+from eventproc.store.groups import GROUP, GroupStream, TruncatedPolicy
 from eventproc.store.model.cuts import StreamCut, divide
 from eventproc.store.model.epochs import Segment
 from eventproc.store.model.errors import NotFound

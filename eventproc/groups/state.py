@@ -20,7 +20,7 @@ from typing import Final, assert_never
 import attrs
 
 from eventproc.groups.assign import assign
-from eventproc.groups.keys import GroupStream, SegmentKey
+from eventproc.groups.keys import SegmentKey
 from eventproc.groups.updates import (
     Acquired,
     CheckpointPassed,
@@ -37,6 +37,7 @@ from eventproc.groups.updates import (
     StreamSkipped,
     Update,
 )
+from eventproc.store.groups import GroupStream
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 

@@ -14,8 +14,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.groups.keys import GroupStream, SegmentKey
-from eventproc.groups.options import GroupOptions
+from eventproc.groups.keys import SegmentKey
 from eventproc.groups.state import GroupState, Portion, apply
 from eventproc.groups.updates import (
     Acquired,
@@ -33,37 +32,12 @@ from eventproc.groups.updates import (
     Update,
 )
 from eventproc.store.database import Tx, Watch
+from eventproc.store.groups import GROUP, Group, topic_of
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text
-from eventproc.store.records import Kind, Versioned, get, replace
-from eventproc.store.replicated import Folded, LogId, Replicated, append, fold_tail
-
-
-@attrs.frozen(kw_only=True)
-class Group:
-    """A group as its record says; who reads what is in its log.
-
-    name: "scope/group". generation: grows with each change of members or owners. kind: "processor" or "readers".
-    """
-
-    name: str
-    log: LogId
-    streams: tuple[GroupStream, ...]
-    generation: int
-    kind: str
-    created_ms: int
-    paused: bool = False
-    options: GroupOptions = attrs.field(factory=GroupOptions)
-
-
-def _group_may_follow(before: Group | None, after: Group) -> str | None:
-    if before is not None and after.generation <= before.generation:
-        return f"its generation grows; {before.generation} -> {after.generation}"
-    return None
-
-
-GROUP: Final = Kind(name="group", value=Group, invariant=_group_may_follow)
+from eventproc.store.records import Versioned, get, replace
+from eventproc.store.replicated import Folded, Replicated, append, fold_tail
 
 GROUP_LOG: Final[Replicated[GroupState, Update]] = Replicated(
     name="group",
@@ -83,11 +57,6 @@ GROUP_LOG: Final[Replicated[GroupState, Update]] = Replicated(
     },
     fold=apply,
 )
-
-
-def topic_of(group: str) -> tuple[str, str]:
-    """Return what to wake when a group changed."""
-    return "group", group
 
 
 def watch_group(group: str) -> Watch:

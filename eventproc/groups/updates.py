@@ -6,7 +6,8 @@ from typing import TypeAlias
 
 import attrs
 
-from eventproc.groups.keys import GroupStream, SegmentKey
+from eventproc.groups.keys import SegmentKey
+from eventproc.store.groups import GroupStream
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 

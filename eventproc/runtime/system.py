@@ -84,7 +84,7 @@ class Eventproc:
     async def delete_scope(self, name: str, *, recursive: bool = False, timeout_ms: int = WAIT_MS) -> None:
         """Remove a scope.
 
-        Raises NotFound, and unless `recursive`, which deletes its streams, ScopeNotEmpty, and
+        Raises NotFound, and unless `recursive`, which deletes its groups and streams, ScopeNotEmpty, and
         IllegalTransition while it is being deleted.
         """
         check_scope_name(name)

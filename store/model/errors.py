@@ -18,6 +18,7 @@ from eventproc.store.model.group_errors import CheckpointPending as CheckpointPe
 from eventproc.store.model.group_errors import GroupStreamReplaced as GroupStreamReplaced
 from eventproc.store.model.group_errors import ReaderFenced as ReaderFenced
 from eventproc.store.model.group_errors import ReaderOnline as ReaderOnline
+from eventproc.store.model.group_errors import ScopeNotEmpty as ScopeNotEmpty
 from eventproc.store.model.group_errors import SegmentFenced as SegmentFenced
 from eventproc.store.model.group_errors import TooManyCheckpoints as TooManyCheckpoints
 
@@ -225,17 +226,6 @@ class StreamNotSealed(Rejected):
 
     def __str__(self) -> str:
         return f"{self.stream} is not sealed; seal it first (`eventproc stream seal {self.stream}`)"
-
-
-@error
-class ScopeNotEmpty(Rejected):
-    """The scope still has streams."""
-
-    scope: str
-    streams: int
-
-    def __str__(self) -> str:
-        return f"scope {self.scope!r} has {self.streams} streams; delete them first"
 
 
 @error

@@ -1,4 +1,4 @@
-"""Errors of reader groups; `errors` is where everyone imports them from."""
+"""Errors of reader groups, and of what holds them; `errors` is where everyone imports them from."""
 
 from __future__ import annotations
 
@@ -92,3 +92,16 @@ class ReaderFenced(Fenced):
 
     def __str__(self) -> str:
         return f"{self.group}: reader {self.reader!r} was taken over by another process; nothing was written"
+
+
+@error
+class ScopeNotEmpty(Rejected):
+    """The scope still has streams, or reader groups."""
+
+    scope: str
+    streams: int
+    groups: int
+
+    def __str__(self) -> str:
+        held = f"{self.streams} streams and {self.groups} groups"
+        return f"scope {self.scope!r} has {held}; delete them first, or the scope with all that is in it (recursive)"

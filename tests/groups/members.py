@@ -8,9 +8,10 @@ from functools import partial
 from eventproc import ScalingPolicy, Stream
 from eventproc.groups import GroupStart, Membership, SegmentKey, ensure_group
 from eventproc.groups.state import GroupState
-from eventproc.groups.table import GROUP, folded_state
+from eventproc.groups.table import folded_state
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Database, Tx
+from eventproc.store.groups import GROUP
 from eventproc.store.model.ids import SegmentId, segment_id
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get

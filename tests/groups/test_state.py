@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from eventproc.groups.keys import GroupStream, SegmentKey
+from eventproc.groups.keys import SegmentKey
 from eventproc.groups.state import GroupState, apply, begin
 from eventproc.groups.table import GROUP_LOG
 from eventproc.groups.updates import (
@@ -23,6 +23,7 @@ from eventproc.groups.updates import (
     StreamSkipped,
     Update,
 )
+from eventproc.store.groups import GroupStream
 from eventproc.store.model.epochs import first_epoch, merge_ranges, split_ranges
 from eventproc.store.model.history import ListHistory, successors
 from eventproc.store.model.ids import SegmentId, number_of

@@ -33,6 +33,10 @@ async def test_a_scope_that_is_being_deleted_is_neither_made_nor_removed_beside_
             await ep.create_scope("s")
         with pytest.raises(IllegalTransition, match="scope s: delete is not possible in state deleting"):
             await ep.delete_scope("s")
+        with pytest.raises(
+            IllegalTransition, match="scope s: create a group is not possible in state deleting"
+        ):
+            await ep.create_reader_group("g", ["s/t"])
         assert [scope.state.value for scope in await ep.scopes()] == ["deleting"]
 
 
