@@ -68,7 +68,7 @@ class Engine:
         self._workers = Workers(self.work)
         self._db = db
         self._make = make
-        self._feed = Feed(db, self.cells, options.on_truncated)
+        self._feed = Feed(db, self.cells, options.on_truncated, lambda: self.work.is_wanting)
         self._committer = Committer(
             db,
             options,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Final
@@ -23,7 +23,8 @@ LOG = logging.getLogger("eventproc.processors")
 
 FEED_BYTES_MAX: Final = 16 * 2**20
 """Bytes of events, as stored, that all cells of a processor hold unfinished before it reads on. One read brings
-up to 4 MiB more."""
+up to 4 MiB more. Where calls are stuck in so many segments that they hold all of it, those that hold nothing are read
+on nevertheless while workers have nothing to do: 4 MiB at most for each that gets stuck too."""
 
 
 class Feed:
@@ -32,11 +33,18 @@ class Feed:
     truncated: events that were gone before they could be read. is_short: at the last `fill` some cell had no room.
     """
 
-    def __init__(self, db: Database, cells: Mapping[SegmentKey, Cell], on_truncated: OnTruncated) -> None:
-        """cells: those to read; the caller adds and removes."""
+    def __init__(
+        self,
+        db: Database,
+        cells: Mapping[SegmentKey, Cell],
+        on_truncated: OnTruncated,
+        wanting: Callable[[], bool],
+    ) -> None:
+        """cells: those to read; the caller adds and removes. wanting: whether workers have nothing to do."""
         self._db = db
         self._cells = cells
         self._on_truncated = on_truncated
+        self._wanting = wanting
         self._open = ExitStack()
         self._pullers: dict[int, Puller] = {}
         self._runs: deque[tuple[Cell, Run]] = deque()
@@ -94,15 +102,15 @@ class Feed:
 
     def _by_stream(self) -> dict[int, dict[SegmentId, Cell]]:
         """Return the cells that may be read on, those first that hold least."""
-        if sum(cell.waiting_bytes for cell in self._cells.values()) >= FEED_BYTES_MAX:
-            self.is_short = True
+        self.is_short = sum(cell.waiting_bytes for cell in self._cells.values()) >= FEED_BYTES_MAX
+        only_empty = self.is_short
+        if only_empty and not self._wanting():
             return {}
-        self.is_short = False
         streams: dict[int, dict[SegmentId, Cell]] = {}
         for cell in sorted(self._cells.values(), key=lambda cell: cell.waiting_bytes):
             if cell.closing or cell.end is not None:
                 continue
-            if cell.has_room:
+            if cell.has_room and not (only_empty and cell.waiting_bytes):
                 stream_id, segment = cell.key
                 streams.setdefault(stream_id, {})[segment] = cell
             else:

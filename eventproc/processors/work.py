@@ -115,7 +115,12 @@ class Work:
         """Whether more shall be handed out: much more only to find something for workers that have nothing to do."""
         if self.unfinished < WAITING_ENOUGH:
             return True
-        return bool(self._idle) and not self.lanes and self.unfinished < WAITING_MAX
+        return self.is_wanting and self.unfinished < WAITING_MAX
+
+    @property
+    def is_wanting(self) -> bool:
+        """Whether workers have nothing to do: all that was handed out is under way, or behind what is."""
+        return bool(self._idle) and not self.lanes and not self.holding
 
     async def drain(self) -> None:
         """Return when everything put so far is finished; batches do not linger meanwhile."""

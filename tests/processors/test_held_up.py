@@ -7,12 +7,14 @@ import pytest
 
 import eventproc
 from eventproc.processors import App, Context
+from eventproc.processors.cell import WAITING_BYTES_MAX
 from eventproc.processors.committer import BEHIND_BYTES_MAX
 from eventproc.processors.engine import GIVE_BACK_MS
+from eventproc.processors.feed import FEED_BYTES_MAX
 from eventproc.processors.outbox import Commit
 from eventproc.store.model.errors import VersionConflict
 from eventproc.store.model.policies import ScalingPolicy
-from eventproc.store.segments import Event
+from eventproc.store.segments import READ_BYTES_MAX, Event
 from eventproc.testing import VirtualClock, run_seeded
 from tests.processors.apps import GROUP, OUT, STREAM, events, write
 
@@ -94,3 +96,33 @@ async def _give_back() -> None:
                 (status,) = await two.status()
                 assert status.segments == 1
                 assert len(seen) == status.finished > 0
+
+
+def test_keys_that_block_in_some_segments_leave_the_others_room_whatever_they_hold() -> None:
+    run_seeded(_block_streams, seed=1)
+
+
+async def _block_streams() -> None:
+    seen: list[str] = []
+    names = ["s/a", "s/b", "s/c", "s/d"]
+    size = 256 * 2**10
+    count = 2 * WAITING_BYTES_MAX // size  # twice what one segment may hold; two hold as much as all may
+
+    async def handle(event: Event) -> None:
+        if event.key == "stuck":
+            await anyio.sleep_forever()
+        seen.append(str(event.key))
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        for name, key in zip(names, ["stuck", "stuck", "c", "d"], strict=True):
+            stream = await ep.create_stream(name)
+            async with stream.writer() as writer:
+                await writer.write_many((bytes(size), key) for _ in range(count))
+        app = App()
+        app.add(handle, *names, group=GROUP)
+        async with ep.run(app, grace_ms=0) as running:
+            await anyio.sleep(10)
+            (status,) = await running.status()
+        assert (seen.count("c"), seen.count("d")) == (count, count)
+        assert status.waiting * size <= FEED_BYTES_MAX + len(names) * READ_BYTES_MAX
