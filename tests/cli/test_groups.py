@@ -7,9 +7,6 @@ import os
 import signal
 import subprocess
 
-import anyio
-
-import eventproc
 from tests.cli.conftest import Cli
 from tests.cli.groups import EVENTS, GROUP, numbers, rows_of
 from tests.cli.shell import COMMAND, PATIENCE_S, environment
@@ -300,24 +297,15 @@ def test_a_group_is_deleted_and_before_that_it_is_said_what_goes(
     assert len(billing("read", "shop/orders").rows()) == 4
 
 
-def test_nothing_that_a_terminal_obeys_is_shown_of_a_reader(billing: Cli) -> None:
-    async def look() -> str:
-        async with eventproc.open(billing.directory) as ep, (await ep.reader_group(GROUP)).reader("\x1b[2J"):
-            return await anyio.to_thread.run_sync(
-                lambda: (
-                    subprocess.run(
-                        [*COMMAND, "-C", str(billing.directory), "group", "describe", GROUP],
-                        capture_output=True,
-                        env=environment(),
-                        check=True,
-                        text=True,
-                    ).stdout
-                )
-            )
-
-    shown = anyio.run(look)
-    assert "\x1b" not in shown
-    assert "\\x1b[2J" in shown
+def test_what_a_terminal_would_obey_is_no_id_and_is_shown_escaped(billing: Cli) -> None:
+    for arguments in [
+        ("read", "--group", GROUP, "--reader", "\x1b[2J"),
+        ("group", "checkpoint", GROUP, "\x1b[2J"),
+        ("group", "offline", GROUP, "\x1b[2J"),
+    ]:
+        line = billing(*arguments).refused(2)
+        assert "\x1b" not in line
+        assert "\\x1b[2J" in line
 
 
 def test_completion_offers_the_commands_of_groups() -> None:
