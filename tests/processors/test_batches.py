@@ -55,6 +55,7 @@ async def test_a_batch_that_lingers_leaves_the_rest_to_others() -> None:
 
     bench = Bench(handle, order=Order.NONE, batch=2, linger_ms=60_000, concurrency=2)
     async with bench.running():
+        await settled()  # both wait; whoever is woken for the first event is woken for the next ones too
         await bench.put([None])
         await settled()
         assert begun == 0
