@@ -110,12 +110,17 @@ def commit(settings: Settings, name: str, txn_id: str, no_wait: bool, timeout: f
 @txn.command()
 @stream_argument
 @ID
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also when it is decided to commit, if its commit fails: `describe` says why.",
+)
 @pass_settings
-def abort(settings: Settings, name: str, txn_id: str) -> None:
+def abort(settings: Settings, name: str, txn_id: str, force: bool) -> None:
     """Drop a transaction for ever; its owner is told so. Whoever serves the directory frees its bytes."""
 
     async def act(ep: Eventproc) -> None:
-        await (await ep.stream(name)).transaction_of(txn_id).abort()
+        await (await ep.stream(name)).transaction_of(txn_id).abort(force=force)
 
     session.run(settings, act)
     note(settings, f"{txn_id} is aborted")

@@ -122,7 +122,7 @@ CREATE TABLE writer (
 -- process of `instance` lives; `lease_until_ms` and `execution_until_ms` are monotonic ms of the boot. `position` is
 -- its place in the order of commits, from the decision on, as are events, bytes and rows: before, the last staged row
 -- says these. `prepared` counts how often it was prepared. `landed` is JSON: [segment, offset, first number, count]
--- for each segment.
+-- for each segment. `reason` is that of an abort; of one that is decided to commit, how that failed last.
 CREATE TABLE txn (
     finished INTEGER NOT NULL,
     stream_id INTEGER NOT NULL,

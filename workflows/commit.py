@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from eventproc.store.catalog import current_epoch, get_stream
 from eventproc.store.database import Tx
+from eventproc.store.model.limits import ROUND_TRANSACTIONS
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef, finish_event
 from eventproc.store.transactions import (
@@ -19,14 +20,16 @@ from eventproc.store.transactions import (
     begin_preparing,
     has_decided,
     land_round,
+    note_failure,
     plan,
     replace_rows,
     ring_commit,
+    ring_failed,
 )
 
 
-def run_round(tx: Tx, bell: Bell, event: EventRef, owner: Owner) -> Round:
-    """Commit what can be committed of the stream's decided transactions, in one step.
+def run_round(tx: Tx, bell: Bell, event: EventRef, owner: Owner, most: int = ROUND_TRANSACTIONS) -> Round:
+    """Commit what can be committed of the stream's decided transactions, at most so many, in one step.
 
     Its bell is finished, and another rung if something is left, unless the next transaction has to be prepared: then
     the caller does that and comes again. Raises OwnerFenced, with nothing changed.
@@ -37,12 +40,29 @@ def run_round(tx: Tx, bell: Bell, event: EventRef, owner: Owner) -> Round:
         return Round()
     # A stream with a decided transaction is neither sealed nor deleted: seal waits for it.
     stream = get_stream(tx, bell.stream, stream_id=bell.stream_id).value
-    done = land_round(tx, bell.stream, bell.stream_id, current_epoch(tx, stream))
+    done = land_round(tx, bell.stream, bell.stream_id, current_epoch(tx, stream), most=most)
     if done.unprepared is None:
         if done.more:
             ring_commit(tx, bell.stream, bell.stream_id)
         finish_event(tx, event)
     return done
+
+
+def set_aside(tx: Tx, bell: Bell, event: EventRef, owner: Owner, reason: str) -> bool:
+    """Finish the bell of a stream whose next transaction cannot be committed, and note why; return whether it is news.
+
+    The stream's commits stop there, for their order; `retry_failed` rings again. Raises OwnerFenced.
+    """
+    owner.check(tx)
+    news = note_failure(tx, bell.stream_id, reason=reason)
+    finish_event(tx, event)
+    return news
+
+
+def retry_failed(tx: Tx, owner: Owner) -> None:
+    """Ring for the streams whose next commit failed. Raises OwnerFenced."""
+    owner.check(tx)
+    ring_failed(tx)
 
 
 def begin_preparation(tx: Tx, txn: Txn, owner: Owner) -> Txn:

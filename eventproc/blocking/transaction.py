@@ -115,11 +115,11 @@ class BlockingTransaction(Generic[P]):
         self._hand_over()
         self._loop.call(partial(self._txn.commit, wait=wait, timeout_ms=timeout_ms))
 
-    def abort(self) -> None:
+    def abort(self, *, force: bool = False) -> None:
         """Decide that nobody will ever see its events, durably. See `Transaction.abort`."""
         self._buffer.take()
         self._handed.clear()
-        self._loop.call(self._txn.abort)
+        self._loop.call(partial(self._txn.abort, force=force))
 
     def ping(self, *, lease_ms: int | None = None) -> PingResult:
         """Extend its lease, and be its owner. See `Transaction.ping`."""

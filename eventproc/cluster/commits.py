@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -13,6 +12,7 @@ from eventproc.processors.again import again
 from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, SystemStream
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import DatabaseStopped, Fenced
+from eventproc.store.model.limits import ROUND_TRANSACTIONS
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef, finish_event
 from eventproc.store.requests import post
@@ -26,41 +26,59 @@ ABORTS_AT_ONCE: Final = 20
 """Aborts in flight. Their steps share commits; each costs a task."""
 
 FAILED_PAUSE_MS: Final = 1_000
-"""Pause after a commit or an abort that raised what it never should, before the next one: a lasting failure is not
+"""Pause after an abort that raised what it never should, before the next one in its place: a lasting failure is not
 met in a busy loop."""
 
 
 async def run_commit(db: Database, owner: Owner, event: Event) -> None:
-    """Commit the decided transactions of the stream that the bell names. Raises OwnerFenced, DatabaseStopped."""
-    await _run(db, owner, event, COMMIT_STREAM, _commit)
+    """Commit the decided transactions of the stream that the bell names. Raises OwnerFenced, DatabaseStopped.
+
+    When that raises what it never should, they are committed one by one up to the one that fails. There the stream's
+    commits stop, which holds up no other stream; the sweep rings again, and who cannot wait gives that one up.
+    """
+    bell, ref = _heard(event, COMMIT_STREAM)
+    try:
+        await _commit(db, owner, bell, ref, ROUND_TRANSACTIONS)
+    except (Fenced, DatabaseStopped):
+        raise
+    except Exception:
+        try:
+            await _commit(db, owner, bell, ref, 1)
+        except (Fenced, DatabaseStopped):
+            raise
+        except Exception as error:
+            aside = partial(commit.set_aside, bell=bell, event=ref, owner=owner, reason=repr(error))
+            if await again(partial(db.write, aside), f"the commit of {bell.stream}", LOG):
+                LOG.exception(
+                    "%s: a decided transaction cannot be committed, and those after it wait; it is tried again each"
+                    " half minute, and `eventproc txn abort --force` gives it up",
+                    bell.stream,
+                )
 
 
 async def run_abort(db: Database, owner: Owner, event: Event) -> None:
     """Abort the transactions that the bell names. Raises OwnerFenced, DatabaseStopped."""
-    await _run(db, owner, event, ABORT_STREAM, _abort)
-
-
-_Act = Callable[[Database, Owner, Bell, EventRef], Awaitable[None]]
-
-
-async def _run(db: Database, owner: Owner, event: Event, stream: SystemStream, act: _Act) -> None:
-    end_offset = event.offset + FRAME_BYTES + len(event.payload)
-    ref = EventRef(stream.name, stream.stream_id, event.segment, event.number, end_offset)
-    bell = Bell.decode(event.payload)
+    bell, ref = _heard(event, ABORT_STREAM)
     try:
-        await act(db, owner, bell, ref)
+        await _abort(db, owner, bell, ref)
     except (Fenced, DatabaseStopped):
         raise
     except Exception:
         # It must not stop the others, nor be forgotten: its bell goes to the end of the queue.
-        LOG.exception("%s: a bell of %s failed, and comes again", stream.name, bell.stream)
-        await again(partial(db.write, partial(_ring_again, stream, bell, ref, owner)), "ringing again", LOG)
+        LOG.exception("an abort of %s failed, and comes again", bell.stream)
+        await again(partial(db.write, partial(_ring_again, bell, ref, owner)), "ringing again", LOG)
         await anyio.sleep(FAILED_PAUSE_MS / 1000)
 
 
-async def _commit(db: Database, owner: Owner, bell: Bell, ref: EventRef) -> None:
+def _heard(event: Event, stream: SystemStream) -> tuple[Bell, EventRef]:
+    end_offset = event.offset + FRAME_BYTES + len(event.payload)
+    ref = EventRef(stream.name, stream.stream_id, event.segment, event.number, end_offset)
+    return Bell.decode(event.payload), ref
+
+
+async def _commit(db: Database, owner: Owner, bell: Bell, ref: EventRef, most: int) -> None:
     what = f"the commit of {bell.stream}"
-    run = partial(db.write, partial(commit.run_round, bell=bell, event=ref, owner=owner))
+    run = partial(db.write, partial(commit.run_round, bell=bell, event=ref, owner=owner, most=most))
     while (done := await again(run, what, LOG)).unprepared is not None:
         await _prepare(db, owner, done.unprepared, pack=done.pack)
 
@@ -85,7 +103,7 @@ async def _abort(db: Database, owner: Owner, bell: Bell, ref: EventRef) -> None:
         pass
 
 
-def _ring_again(stream: SystemStream, bell: Bell, ref: EventRef, owner: Owner, tx: Tx) -> None:
+def _ring_again(bell: Bell, ref: EventRef, owner: Owner, tx: Tx) -> None:
     owner.check(tx)
-    post(tx, stream, bell.stream, bell.encode())
+    post(tx, ABORT_STREAM, bell.stream, bell.encode())
     finish_event(tx, ref)

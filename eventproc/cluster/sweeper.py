@@ -13,6 +13,7 @@ from eventproc.cluster.internal import INTERNAL
 from eventproc.store.database import Database, Tx, Watch
 from eventproc.store.model.errors import Retryable
 from eventproc.store.ownership import Owner
+from eventproc.workflows.commit import retry_failed
 from eventproc.workflows.sweep import forget, reap, truncate_internal
 
 LOG = logging.getLogger("eventproc.host")
@@ -26,7 +27,7 @@ WALK_MS: Final = 3_600_000
 
 async def sweep(db: Database, owner: Owner) -> None:
     """Sweep until cancelled. Raises OwnerFenced, DatabaseStopped."""
-    walk_at_ms = 0
+    walk_at_ms, retry_at_ms = 0, 0
     with db.subscribe([Watch("reap", _waiting)]) as changes:
         while True:
             try:
@@ -36,6 +37,9 @@ async def sweep(db: Database, owner: Owner) -> None:
                     await anyio.lowlevel.checkpoint()
                 for each in INTERNAL:
                     await db.write(partial(truncate_internal, owner=owner, stream=each.stream))
+                if db.clock.monotonic_ms() >= retry_at_ms:
+                    await db.write(partial(retry_failed, owner=owner))
+                    retry_at_ms = db.clock.monotonic_ms() + SWEEP_MS
                 await sweep_chunks(db, owner)
                 if db.clock.monotonic_ms() >= walk_at_ms:
                     await walk_chunks(db, owner)

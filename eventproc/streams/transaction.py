@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
@@ -217,17 +218,18 @@ class Transaction(Generic[P]):
             await self._decide()
             await wait_ended(timeout_ms)
 
-    async def abort(self) -> None:
+    async def abort(self, *, force: bool = False) -> None:
         """Decide that nobody will ever see its events, durably. Repeated, it changes nothing.
 
-        Raises TransactionDecided (it is committed), TransactionNotFound, DiskFull, LockHeld. After one that failed or
-        was cancelled this handle takes no event and no commit: call it again, as the end of a block does.
+        force: also one that is decided to commit, if its commit has failed: see `TransactionPending`. Raises
+        TransactionDecided (it is committed), TransactionNotFound, DiskFull, LockHeld. After one that failed or was
+        cancelled this handle takes no event and no commit: call it again, as the end of a block does.
         """
         self._verify_begun()
         self._ready, self._given_up = False, True
         try:
             with self._fate.explained("abort"):
-                await self._staging.drop(self._fate.abort)
+                await self._staging.drop(partial(self._fate.abort, force=force))
         except TransactionDecided:
             self._given_up = False  # somebody committed it
             raise

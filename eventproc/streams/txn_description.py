@@ -20,7 +20,8 @@ class TransactionDescription:
     in memory, and when it is gone. owner_alive: whether that opening of the directory is still there; True in memory.
     lease_ms: None while it lasts as long as that process lives. lease_left_ms: until it is aborted, unless it is
     pinged. events, size_bytes: what is staged, framed. position: its place in the order of the stream's commits, from
-    the decision on. landed: where its events are once it is committed, one entry a segment. reason: of its abort.
+    the decision on. landed: where its events are once it is committed, one entry a segment. reason: of its abort;
+    while it is committing, how that failed last.
     """
 
     id: str

@@ -58,9 +58,10 @@ class Fate:
         """Decide to commit. Raises as `decide_commit`."""
         self._note_later(tx, decide_commit(tx, self._stream_id, self._txn_id))
 
-    def abort(self, tx: Tx) -> None:
+    def abort(self, tx: Tx, *, force: bool) -> None:
         """Decide to abort. Raises as `decide_abort`."""
-        self._note_later(tx, decide_abort(tx, self._stream_id, self._txn_id, reason=BY_OWNER))
+        txn = decide_abort(tx, self._stream_id, self._txn_id, reason=BY_OWNER, force=force)
+        self._note_later(tx, txn)
 
     async def ping(self, lease_ms: int | None = None) -> tuple[PingResult, Txn | None]:
         """Ping; return the answer, and the transaction as it is then."""
@@ -106,8 +107,11 @@ class Fate:
                 with self.explained("commit"):
                     ended = await self._db.read(lambda tx: get_txn(tx, self._stream_id, self._txn_id))
             if not left_ms and not ended.state.is_final:
-                raise TransactionPending(stream=self._stream, txn=self._txn_id, waited_ms=timeout_ms)
+                raise TransactionPending(
+                    stream=self._stream, txn=self._txn_id, waited_ms=timeout_ms, failure=ended.reason
+                )
         self.decided = ended
+        self.verify_commit()
 
     def refuse(self, event: str) -> NoReturn:
         """Raise why `event` is not possible any more."""

@@ -61,13 +61,22 @@ class TransactionNotFound(NotFound):
 
 @error
 class TransactionPending(Retryable):
-    """The wait ended before the commit did. It is decided: it will be done, and may be waited for again."""
+    """The wait ended before the commit did. It is decided: it will be done, and may be waited for again.
+
+    failure: how its commit failed, if it did; then it is a person who has to look.
+    """
 
     stream: str
     txn: str
     waited_ms: int
+    failure: str | None = None
 
     def __str__(self) -> str:
+        if self.failure is not None:
+            return (
+                f"{self.stream}: transaction {self.txn} is decided, but its commit fails ({self.failure}), and is tried"
+                f" again; `eventproc txn abort --force {self.stream} {self.txn}` gives it up"
+            )
         return (
             f"{self.stream}: transaction {self.txn} is decided, but not visible after {self.waited_ms / 1000:.1f} s; "
             f"it will be. Wait again with `eventproc txn commit {self.stream} {self.txn}`"

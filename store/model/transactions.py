@@ -1,8 +1,9 @@
 """The rules of transactions: states, leases, what a ping answers. Pure.
 
 A transaction is open until its writer, its timer or the end of its stream decides; what was decided is final, and
-done later: committing becomes committed, aborting becomes aborted, never anything else. The self-loops are what lets
-a decision be repeated by somebody who does not know whether the first one was heard.
+done later: committing becomes committed, aborting becomes aborted. The one way back is a person's, who gives up a
+commit that fails again and again. The self-loops are what lets a decision be repeated by somebody who does not know
+whether the first one was heard.
 Source: reference pravega.md 4.
 """
 
@@ -40,12 +41,16 @@ class TxnState(StrEnum):
 
 
 class TxnEvent(StrEnum):
-    """What happens to a transaction: the verb decides, the participle ends what was decided."""
+    """What happens to a transaction: the verb decides, the participle ends what was decided.
+
+    GIVE_UP: a person aborts what was decided to commit, and cannot be.
+    """
 
     COMMIT = "commit"
     COMMITTED = "committed"
     ABORT = "abort"
     ABORTED = "aborted"
+    GIVE_UP = "give up"
 
 
 class PingResult(StrEnum):
@@ -66,7 +71,11 @@ TXN_NEXT: Final[Mapping[TxnState, Mapping[TxnEvent, TxnState]]] = MappingProxyTy
             {TxnEvent.COMMIT: TxnState.COMMITTING, TxnEvent.ABORT: TxnState.ABORTING}
         ),
         TxnState.COMMITTING: MappingProxyType(
-            {TxnEvent.COMMIT: TxnState.COMMITTING, TxnEvent.COMMITTED: TxnState.COMMITTED}
+            {
+                TxnEvent.COMMIT: TxnState.COMMITTING,
+                TxnEvent.COMMITTED: TxnState.COMMITTED,
+                TxnEvent.GIVE_UP: TxnState.ABORTING,
+            }
         ),
         TxnState.COMMITTED: MappingProxyType({TxnEvent.COMMIT: TxnState.COMMITTED}),
         TxnState.ABORTING: MappingProxyType(

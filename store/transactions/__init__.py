@@ -11,8 +11,10 @@ from eventproc.store.transactions.decide import (
     decide_abort,
     decide_commit,
     has_decided,
+    note_failure,
     ping,
     ring_commit,
+    ring_failed,
 )
 from eventproc.store.transactions.dropping import drop_some, forget_txns, next_aborting
 from eventproc.store.transactions.landing import Round, decided, land_round
@@ -57,12 +59,14 @@ __all__ = [
     "list_finished",
     "list_open",
     "next_aborting",
+    "note_failure",
     "open_leases",
     "ping",
     "ping_interval_ms",
     "plan",
     "replace_rows",
     "ring_commit",
+    "ring_failed",
     "settle_staging",
     "stage",
     "watch_commits",

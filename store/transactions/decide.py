@@ -3,7 +3,8 @@
 What must be true: a decision is made once and never taken back; commits have one order per stream, that of their
 decisions; whoever is decided has a bell on its way to the host, in the same transaction.
 
-Bells. A stream with a decided transaction has a bell that no host has finished: so only the first of several rings.
+Bells. A stream with a decided transaction has a bell that no host has finished: so only the first of several rings. If
+the commit of the first one failed, its reason says so, and the host's sweep rings.
 The bell of an abort names its transaction; that of a seal names none and means all of the stream that are aborting.
 """
 
@@ -29,6 +30,7 @@ from eventproc.store.model.transactions import (
     judge_ping,
 )
 from eventproc.store.requests import post
+from eventproc.store.transactions.landing import decided
 from eventproc.store.transactions.staging import settle_staging
 from eventproc.store.transactions.table import Txn, change_txn, find_txn, get_txn, insert_txn
 
@@ -138,18 +140,27 @@ def decide_commit(tx: Tx, stream_id: int, txn_id: str) -> Txn:
     return change_txn(tx, found, state=state, position=(last or 0) + 1)
 
 
-def decide_abort(tx: Tx, stream_id: int, txn_id: str, *, reason: str, version: int | None = None) -> Txn:
+def decide_abort(
+    tx: Tx, stream_id: int, txn_id: str, *, reason: str, version: int | None = None, force: bool = False
+) -> Txn:
     """Decide that nobody will ever see the transaction's events, and ring; return it as it is then.
 
-    reason: for people. version: by which this was decided, of a timer. A repeated decision changes nothing. Raises
-    NotFound, IllegalTransition (it was decided to commit), VersionConflict.
+    reason: for people. version: by which this was decided, of a timer. force: also one that was decided to commit, if
+    its commit has failed; what was decided after it goes on. A repeated decision changes nothing. Raises NotFound,
+    IllegalTransition (it was decided to commit), VersionConflict.
     """
     found = get_txn(tx, stream_id, txn_id)
-    state = advance_txn(found.state, TxnEvent.ABORT, name=_name(found))
-    if found.state is not TxnState.OPEN:
+    given_up = force and found.state is TxnState.COMMITTING and found.reason is not None
+    event = TxnEvent.GIVE_UP if given_up else TxnEvent.ABORT
+    state = advance_txn(found.state, event, name=_name(found))
+    if state is found.state:
         return found
-    after = change_txn(tx, found, expected=version, state=state, reason=reason)
+    if given_up:
+        reason = f"{reason}, as its commit failed: {found.reason}"
+    after = change_txn(tx, found, expected=version, state=state, reason=reason, position=None)
     post(tx, ABORT_STREAM, found.stream, Bell(found.stream, stream_id, txn_id).encode())
+    if given_up and has_decided(tx, stream_id):
+        ring_commit(tx, found.stream, stream_id)
     return after
 
 
@@ -180,6 +191,25 @@ _ABORT_OPEN: Final = """
 def ring_commit(tx: Tx, stream: str, stream_id: int) -> None:
     """Let the host look at the stream's decided transactions."""
     post(tx, COMMIT_STREAM, stream, Bell(stream, stream_id).encode())
+
+
+def note_failure(tx: Tx, stream_id: int, *, reason: str) -> bool:
+    """Note how the commit of the stream's next decided transaction failed; return whether that is news."""
+    following = decided(tx, stream_id, limit=1)
+    if not following or following[0].reason == reason:
+        return False
+    change_txn(tx, following[0], reason=reason)
+    return True
+
+
+def ring_failed(tx: Tx) -> None:
+    """Let the host look again at streams whose next commit failed. It reads the decided transactions."""
+    rows = tx.execute(
+        "SELECT DISTINCT stream, stream_id FROM txn"
+        " WHERE finished = 0 AND position IS NOT NULL AND reason IS NOT NULL"
+    )
+    for stream, stream_id in rows.fetchall():
+        ring_commit(tx, stream, stream_id)
 
 
 def has_decided(tx: Tx, stream_id: int) -> bool:

@@ -70,16 +70,16 @@ def keyless_segment(epoch: Epoch, txn_id: str) -> SegmentId:
     return epoch.ids[int(txn_id[-8:], 16) % len(epoch.ids)]
 
 
-def land_round(tx: Tx, stream: str, stream_id: int, epoch: Epoch) -> Round:
+def land_round(tx: Tx, stream: str, stream_id: int, epoch: Epoch, *, most: int = ROUND_TRANSACTIONS) -> Round:
     """Commit the next decided transactions, as many as one step may: whole ones, in order.
 
-    epoch: the stream's current one, of this transaction. At most ROUND_TRANSACTIONS, and PREPARED_ROWS index rows
+    epoch: the stream's current one, of this transaction. At most `most` of them, and PREPARED_ROWS index rows
     unless the first has more, all packed. Cost: a look-up a segment; an insert a row; a row a transaction.
     """
-    waiting = decided(tx, stream_id, limit=ROUND_TRANSACTIONS + 1)
+    waiting = decided(tx, stream_id, limit=most + 1)
     landing = _Landing(tx, stream, stream_id)
     landed: list[Txn] = []
-    for txn in waiting[:ROUND_TRANSACTIONS]:
+    for txn in waiting[:most]:
         rows = _ready(tx, txn, epoch)
         if isinstance(rows, bool):
             return Round(landing.finish(landed), txn, pack=rows, more=True)
@@ -175,7 +175,7 @@ class _Landing:
         ended: list[Txn] = []
         for txn in txns:
             state = advance_txn(txn.state, TxnEvent.COMMITTED, name=txn.id)
-            ended.append(change_txn(tx, txn, state=state, finished_ms=tx.now_ms))
+            ended.append(change_txn(tx, txn, state=state, finished_ms=tx.now_ms, reason=None))
             tx.after(partial(tx.shared.get(Endings).deliver, ended[-1]))
         if txns:
             tx.wake(("commits", self._stream_id))

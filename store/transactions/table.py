@@ -30,7 +30,7 @@ class Txn:
     execution_until_ms: monotonic ms of the boot `boot_id`, None without a lease. position: its place in the order of
     the stream's commits, from the decision on. events, size_bytes, rows: what is staged, framed bytes and index
     rows. prepared: how often its commit was prepared. landed: where its events are, one entry a segment. reason: why
-    it was aborted.
+    it was aborted; of one that is committing, how its commit failed last.
     """
 
     id: str
