@@ -18,6 +18,7 @@ from eventproc.cli.rows import FORMATS, Row, guess_format, rows, take
 from eventproc.cli.settings import Command, Settings, note, pass_settings, stream_argument
 from eventproc.runtime import Eventproc
 from eventproc.store.background import Background
+from eventproc.store.model.transaction_errors import TransactionDecided
 
 AHEAD_CHUNKS: Final = 3
 """Chunks that are read while another is written; a chunk has at most about 1 MiB, of a pipe what it held."""
@@ -95,7 +96,7 @@ async def _write_whole(
     ep: Eventproc, *, settings: Settings, name: str, source: Source, kind: str, key: str | None
 ) -> None:
     stream = await ep.stream(name)
-    txn, count, decided = stream.transaction(), 0, False
+    txn, count, decided, theirs = stream.transaction(), 0, False, False
     note(settings, f"transaction {txn.id}")
 
     async def add(rows: list[Row]) -> None:
@@ -110,11 +111,14 @@ async def _write_whole(
                 await txn.commit(wait=False)
                 decided = True
                 await txn.commit()
+        except TransactionDecided:
+            theirs = True  # somebody committed what was staged: the error says so
+            raise
         finally:
             # Decided, it becomes visible whatever ends this process.
             if decided:
                 _Report().say(count, last=True)
-            else:
+            elif not theirs:
                 note(settings, f"transaction {txn.id} is aborted: nothing was written")
 
 

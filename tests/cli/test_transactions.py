@@ -142,3 +142,41 @@ def test_ctrl_c_aborts_what_was_not_decided(shop: Cli) -> None:
     ended = shop("txn", "describe", "shop/orders", said[1], "-o", "json")
     assert ended.code == 3 or ended.json()["reason"] == "by its owner"
     assert count(shop) == 3
+
+
+def test_what_somebody_else_committed_is_not_said_to_be_aborted(shop: Cli) -> None:
+    with started("-C", shop.directory, "write", "shop/orders", "--transaction") as writer:
+        assert writer.stdin is not None
+        assert writer.stderr is not None
+        writer.stdin.write(b"1\n")
+        writer.stdin.flush()
+        txn_id = writer.stderr.readline().decode().split()[1]
+        while not [row for row in listed(shop) if row["events"]]:
+            pass  # it is put down when it takes longer than a moment
+        shop("txn", "commit", "shop/orders", txn_id).ok()
+        _, err = writer.communicate(b"2\n", timeout=PATIENCE_S)
+    assert writer.returncode == 4
+    assert "begin a new one" in err.decode()
+    assert "nothing was written" not in err.decode()
+    assert count(shop) == 4
+
+
+def test_what_is_decided_and_fails_is_given_up_by_force_only(
+    shop: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise LookupError("a bug")
+
+    txn_id = begin(shop, b"1")
+    monkeypatch.setattr("eventproc.workflows.commit.land_round", fail)
+    waited = shop("txn", "commit", "shop/orders", txn_id, "--timeout", 1)
+    assert (waited.code, waited.out) == (5, "")
+    assert "LookupError('a bug')" in waited.err
+    assert f"`eventproc txn abort --force shop/orders {txn_id}`" in waited.err
+    assert (
+        shop("txn", "describe", "shop/orders", txn_id, "-o", "json").json()["reason"]
+        == "LookupError('a bug')"
+    )
+    assert "cannot be taken back" in shop("txn", "abort", "shop/orders", txn_id).refused(4)
+    shop("txn", "abort", "shop/orders", txn_id, "--force").ok()
+    assert count(shop) == 3
