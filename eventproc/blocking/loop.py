@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
+from functools import partial
 from threading import Thread
-from typing import TypeVar, TypeVarTuple
+from typing import Final, Generic, TypeVar, TypeVarTuple
 
 import anyio
 from anyio.from_thread import BlockingPortal
@@ -16,6 +17,11 @@ from eventproc.store.model.errors import Closed, ForkedError
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
+
+
+SIGNAL_LOOK_S: Final = 0.5
+"""Longest time for which a thread waits without looking for signals. One that comes between the interpreter's last
+look and the wait is seen after it, so that without a limit a Ctrl-C of that moment would be seen at the next."""
 
 
 class Loop:
@@ -31,11 +37,18 @@ class Loop:
 
         An interrupt of the waiting thread cancels it. Raises Closed, and ForkedError in a forked child.
         """
-        future = self.start(function, *args)
+        self.check()
+        call = _Call(partial(function, *args))
         try:
+            future = self._portal.start_task_soon(call.run)
+            while not future.done():
+                with suppress(TimeoutError):
+                    future.exception(timeout=SIGNAL_LOOK_S)
             return future.result()
         except BaseException:
-            future.cancel()  # does nothing when it is the coroutine that raised
+            # The interrupt may have come before there was a future to cancel, with the coroutine running already.
+            if not call.ended:
+                self._portal.start_task_soon(call.cancel)
             raise
 
     def start(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> Future[T]:
@@ -66,6 +79,32 @@ class Loop:
     def stop(self) -> None:
         """Refuse further calls."""
         self._running = False
+
+
+class _Call(Generic[T]):
+    """A coroutine that can be cancelled from the moment on at which it is handed over."""
+
+    def __init__(self, begin: Callable[[], Awaitable[T]]) -> None:
+        self._begin = begin
+        self._scope: anyio.CancelScope | None = None
+        self.cancelled = False
+        self.ended = False
+
+    async def run(self) -> T:
+        """Return or raise what the coroutine does."""
+        try:
+            with anyio.CancelScope() as self._scope:
+                if not self.cancelled:
+                    return await self._begin()
+        finally:
+            self.ended = True
+        raise CancelledError  # nobody waits for it any more
+
+    async def cancel(self) -> None:
+        """Cancel it, begun or not."""
+        self.cancelled = True
+        if self._scope is not None:
+            self._scope.cancel()
 
 
 @contextmanager
