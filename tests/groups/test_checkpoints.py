@@ -20,7 +20,7 @@ from tests.database.processes import Child
 from tests.groups.reading import eventually, read_until_tail, written
 
 HANGING = """
-import sys, time
+import sys
 import anyio, eventproc
 
 async def main():
@@ -28,7 +28,7 @@ async def main():
         async with (await ep.reader_group("s/g")).reader("a") as reader:
             async for event in reader:
                 print("in hand", flush=True)
-                time.sleep(600)
+                sys.stdin.readline()  # says nothing, and serves nothing, until it is killed
 
 anyio.run(main)
 """
