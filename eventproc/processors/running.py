@@ -302,9 +302,11 @@ async def run_app(db: Database, app: App, *, grace_ms: int = GRACE_MS) -> AsyncI
         try:
             yield running
         finally:
-            await running._drain(grace_ms)
-            for part in parts.values():
-                part.cancel()
+            try:
+                await running._drain(grace_ms)
+            finally:  # a second interrupt may come anywhere in it, and nothing else ends a part
+                for part in parts.values():
+                    part.cancel()
     running.raise_failure()
 
 
