@@ -166,16 +166,19 @@ def _look_at_host(tx: Tx, report: Report) -> None:
 def _look_at_blobs(tx: Tx, report: Report) -> None:
     report.facts["extents"] = _one(tx, "SELECT count(*) FROM extent")
     report.facts["blobs"] = _one(tx, "SELECT count(*) FROM blob")
-    lost = _one(
-        tx, "SELECT count(*) FROM extent WHERE place IS NOT NULL AND place NOT IN (SELECT id FROM blob)"
-    )
+    for table, things in (("extent", "extents"), ("staged", "runs of open transactions")):
+        lost = _one(
+            tx, f"SELECT count(*) FROM {table} WHERE place IS NOT NULL AND place NOT IN (SELECT id FROM blob)"
+        )
+        if lost:
+            report.problem(f"{lost} {things} refer to bytes that are not there; restore a backup")
     unused = _one(
-        tx, "SELECT count(*) FROM blob WHERE id NOT IN (SELECT place FROM extent WHERE place IS NOT NULL)"
+        tx,
+        "SELECT count(*) FROM blob WHERE id NOT IN (SELECT place FROM extent WHERE place IS NOT NULL "
+        "UNION ALL SELECT place FROM staged WHERE place IS NOT NULL)",
     )
-    if lost:
-        report.problem(f"{lost} extents refer to bytes that are not there; restore a backup")
     if unused:
-        report.problem(f"{unused} blobs belong to no extent: their bytes are never freed")
+        report.problem(f"{unused} blobs belong to no events: their bytes are never freed")
 
 
 def _check_pages(tx: Tx, report: Report) -> None:
