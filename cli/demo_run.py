@@ -22,13 +22,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from eventproc.cli.demo_ledger import ROW_HEADER, Ledger
 from eventproc.cli.demo_rows import CsvRows
 from eventproc.cli.signals import Ending
-from eventproc.groups import delete_group, describe_group
 from eventproc.processors import App, RetryPolicy
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
 from eventproc.store.clock import SystemClock, new_id
-from eventproc.store.database import Tx
-from eventproc.store.model.cuts import NOT_REACHED, StreamCut
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.streams import Stream
@@ -136,11 +133,12 @@ class _Run:
             tasks.start_soon(self._tell)
             await self._write()
             self._epochs = (await self._stream.describe()).epoch + 1
-            await self._stream.truncate(await self._system.db.read(self._processed))
+            group = await self._system.reader_group(self._group)
+            await self._stream.truncate((await group.cuts())[self._stream.name])
             await self._stream.seal()
             await running.wait_idle()
             tasks.cancel_scope.cancel()
-        await self._system.db.write(lambda tx: delete_group(tx, self._group))
+        await group.delete()
         await self._stream.delete()
         return Report(
             written=self._written,
@@ -149,15 +147,6 @@ class _Run:
             order_violations=self._ledger.order_violations,
             epochs=self._epochs,
         )
-
-    def _processed(self, tx: Tx) -> StreamCut:
-        """Return the cut up to which everything is processed."""
-        offsets = {
-            each.segment: NOT_REACHED if each.waiting else each.offset
-            for each in describe_group(tx, self._group).segments
-            if each.reached
-        }
-        return StreamCut(self._stream.name, self._stream.stream_id, offsets)
 
     async def _tell(self) -> None:
         while True:
