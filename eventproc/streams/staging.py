@@ -64,11 +64,6 @@ class Staging:
         self._lanes: Lanes
 
     @property
-    def is_open(self) -> bool:
-        """Whether it is known where events go; see `open`."""
-        return self._epoch is not None
-
-    @property
     def batches(self) -> int:
         """How many full batches wait."""
         return len(self._batches)

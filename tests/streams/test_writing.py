@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from functools import partial
 
 import anyio
 import pytest
 
-import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import (
     Closed,
@@ -24,22 +22,9 @@ from eventproc.store.model.errors import (
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.streams import NewEvent, Stream
 from eventproc.streams.writer import BUFFER_BYTES_MAX
-from eventproc.testing import check, disk_full
+from eventproc.testing import disk_full
 
 BIG = b"x" * 200_000
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        yield ep
-        await check(ep.db)
-
-
-@pytest.fixture
-async def stream(ep: Eventproc) -> Stream:
-    return await ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(2))
 
 
 async def sizes(stream: Stream) -> list[int]:
