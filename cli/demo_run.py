@@ -26,6 +26,7 @@ from eventproc.processors import App, RetryPolicy
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
 from eventproc.store.clock import SystemClock, new_id
+from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.streams import Stream
@@ -133,12 +134,11 @@ class _Run:
             tasks.start_soon(self._tell)
             await self._write()
             self._epochs = (await self._stream.describe()).epoch + 1
-            group = await self._system.reader_group(self._group)
-            await self._stream.truncate((await group.cuts())[self._stream.name])
+            await self._stream.truncate(await self._processed())
             await self._stream.seal()
             await running.wait_idle()
             tasks.cancel_scope.cancel()
-        await group.delete()
+        await (await self._system.reader_group(self._group)).delete()
         await self._stream.delete()
         return Report(
             written=self._written,
@@ -147,6 +147,11 @@ class _Run:
             order_violations=self._ledger.order_violations,
             epochs=self._epochs,
         )
+
+    async def _processed(self) -> StreamCut:
+        """Return the cut up to which everything is processed."""
+        group = await self._system.reader_group(self._group)
+        return (await group.cuts())[self._stream.name]
 
     async def _tell(self) -> None:
         while True:
