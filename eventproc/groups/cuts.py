@@ -18,15 +18,14 @@ from eventproc.store.model.states import StreamState
 from eventproc.store.records import get
 
 
-def group_cuts(tx: Tx, name: str, *, but: Collection[str] = ()) -> dict[str, StreamCut]:
-    """Return where the group stands durably in each of its streams `but` these. Raises NotFound, StreamReplaced.
+def group_cuts(tx: Tx, name: str) -> dict[str, StreamCut]:
+    """Return where the group stands durably in each of its streams. Raises NotFound, StreamReplaced.
 
     Whatever happens, it never reads again what lies before: the streams may be truncated there.
     """
     state = folded_state(tx, get(tx, GROUP, name).value).state
     offsets = {key: progress.offset for key, progress in progress_by_segment(tx, name).items()}
-    streams = [each for each in state.streams if each.name not in but]
-    return {each.name: stream_cut(tx, each, state, offsets, state.waiting.keys()) for each in streams}
+    return {each.name: stream_cut(tx, each, state, offsets, state.waiting.keys()) for each in state.streams}
 
 
 def checkpoint_cuts(tx: Tx, state: GroupState, checkpoint: Checkpoint) -> dict[str, StreamCut]:

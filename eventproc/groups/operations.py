@@ -8,16 +8,16 @@ from typing import Final
 import attrs
 
 from eventproc.groups.change import verify_streams
-from eventproc.groups.cuts import checkpoint_cuts, end_offsets, group_cuts
+from eventproc.groups.cuts import checkpoint_cuts, end_offsets
 from eventproc.groups.keys import SegmentKey
 from eventproc.groups.names import check_checkpoint, check_reader, stream_names
-from eventproc.groups.openings import GroupEnd, GroupEndAnew, GroupStart, openings_of
+from eventproc.groups.openings import GroupEnd, GroupEndAnew, GroupStart, opening_of, openings_of
 from eventproc.groups.state import Checkpoint, GroupState
-from eventproc.groups.table import change, folded_state, positions_of
+from eventproc.groups.table import change, folded_state, positions_of, progress_by_segment
 from eventproc.groups.updates import CheckpointStarted, Left, Opening, Reset
 from eventproc.store.catalog import find_stream, get_stream
 from eventproc.store.database import Tx
-from eventproc.store.groups import GROUP
+from eventproc.store.groups import GROUP, GroupStream
 from eventproc.store.model.arguments import int_of, mapping_of, refused, text_of
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidCut, NotFound, TooManyCheckpoints
@@ -109,14 +109,33 @@ def reset_group(
 def follow_names(tx: Tx, group: str) -> tuple[str, ...]:
     """Let the group read what has its streams' names now; return the names of those that were made again.
 
-    These are read from their heads: all that is in them is new. In the others the group goes on where it stands.
-    Nothing to do changes nothing. Raises NotFound, of a stream too.
+    These are read from their heads: all that is in them is new. In the others the group goes on where it stands,
+    what is finished beyond its cut included. Nothing to do changes nothing. Raises NotFound, of a stream too.
     """
     streams = get(tx, GROUP, group).value.streams
     replaced = [each.name for each in streams if get_stream(tx, each.name).value.stream_id != each.stream_id]
     if replaced:
-        reset_group(tx, group, group_cuts(tx, group, but=replaced))
+        state = _state(tx, group)
+        finished = progress_by_segment(tx, group)
+        openings = (
+            opening_of(tx, each.name, added=each.added)
+            if each.name in replaced
+            else _standing(state, each, finished)
+            for each in streams
+        )
+        change(tx, group, Reset(tuple(openings)))
     return tuple(replaced)
+
+
+def _standing(state: GroupState, where: GroupStream, finished: Mapping[SegmentKey, Progress]) -> Opening:
+    """Return the opening at which the group goes on in a stream as if nothing had happened."""
+    stream_id = where.stream_id
+    return Opening(
+        stream=where,
+        held=tuple((key[1], progress) for key, progress in sorted(finished.items()) if key[0] == stream_id),
+        waiting=tuple((key[1], before) for key, before in state.waits if key[0] == stream_id),
+        ends=tuple(end_offsets(state, stream_id).items()),
+    )
 
 
 def reset_openings(

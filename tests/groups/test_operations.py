@@ -8,7 +8,7 @@ from functools import partial
 import anyio
 import pytest
 
-from eventproc.groups import GroupReader
+from eventproc.groups import GroupReader, add_stream, follow_names, join
 from eventproc.groups.operations import CHECKPOINTS_OUTSTANDING_MAX
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import (
@@ -18,6 +18,8 @@ from eventproc.store.model.errors import (
     TooManyCheckpoints,
     Truncated,
 )
+from eventproc.store.model.progress import Progress
+from tests.groups.members import GROUP_NAME, finish, key_of, make, state_now
 from tests.groups.reading import are_shared, eventually, read_until_tail, write, written
 
 
@@ -239,3 +241,29 @@ async def test_a_stream_that_was_deleted_is_said_and_read_again_after_a_reset(ep
             await anext(aiter(reader))
         await group.reset()
         assert await read_until_tail(reader, again) == [0, 1]
+
+
+async def test_a_group_follows_a_name_and_stays_where_it_is_in_its_other_streams(ep: Eventproc) -> None:
+    stream = await make(ep, 3)
+    await write(stream, range(10))
+    await stream.scale(seal=["0.0", "1.0"], ranges=[(0.0, 0.5), (0.5, 2 / 3)])
+    more = await ep.create_stream("s/more")
+    await ep.db.write(partial(add_stream, group=GROUP_NAME, stream="s/more"))
+    done, half = key_of(stream, 0), key_of(stream, 2)
+    beyond = Progress(1, 9, ((2, 3, 27),))
+    async with join(ep.db, GROUP_NAME, "a") as member:
+        await member.refresh()
+        await finish(ep.db, member, done)
+        await ep.db.write(lambda tx: member.move(tx, {half: beyond}))
+    before = await state_now(ep.db)
+    await more.seal()
+    await more.delete()
+    again = await ep.create_stream("s/more")
+    assert await ep.db.write(partial(follow_names, group=GROUP_NAME)) == ("s/more",)
+    state = await state_now(ep.db)
+    assert state.waits == before.waits != ()
+    assert {key: portion.progress for key, portion in state.open.items()} == {
+        key_of(stream, 1): Progress(),
+        half: beyond,
+        key_of(again, 0): Progress(),
+    }

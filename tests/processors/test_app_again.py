@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
 import eventproc
+from tests.processors.apps import lag, until_next
 
 WAIT_MS = 10_000
 
@@ -33,3 +35,33 @@ async def test_an_app_goes_on_with_a_stream_that_was_deleted_and_made_again(
             await orders.delete()
     assert sorted(seen) == [b"shop/orders1", b"shop/orders2", b"shop/returns1", b"shop/returns2"]
     assert "shop/orders was made again" in caplog.text
+
+
+async def test_what_is_finished_beyond_a_stuck_event_stays_so_when_another_stream_is_made_again() -> None:
+    seen: list[bytes] = []
+    stuck = True
+    app = eventproc.App()
+
+    @app.processor("s/orders", "s/returns", group="s/g")
+    async def mail(event: eventproc.Event) -> None:
+        if stuck and event.key == "stuck":
+            await anyio.sleep_forever()
+        seen.append(event.payload)
+
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        returns = await ep.create_stream("s/returns")
+        orders = await ep.create_stream("s/orders")
+        async with returns.writer() as writer:
+            await writer.write_many([(b"1", "stuck"), (b"2", "k"), (b"3", "k")])
+        with anyio.fail_after(WAIT_MS / 1000):
+            async with ep.run(app, grace_ms=0):
+                while await lag(ep) > 1:
+                    await until_next()
+        await orders.seal()
+        await orders.delete()
+        await ep.create_stream("s/orders")
+        stuck = False
+        async with ep.run(app) as running:
+            await running.wait_idle(timeout_ms=WAIT_MS)
+    assert seen == [b"2", b"3", b"1"]
