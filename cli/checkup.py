@@ -25,8 +25,10 @@ from eventproc.store.database import Tx, instances
 from eventproc.store.database.checkpoint import TRUNCATE_BYTES
 from eventproc.store.database.filesystem import DATABASE, check_directory, type_of
 from eventproc.store.database.locks import WriteLock, holders
+from eventproc.store.model.transaction_errors import TransactionPending
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
+from eventproc.store.transactions import list_failing
 
 HELD_MS_MAX: Final = 1_000
 """A hold of write.lock takes milliseconds; one of a second is a process that was stopped inside it."""
@@ -139,6 +141,7 @@ async def look_inside(ep: Eventproc, report: Report) -> None:
         report.problem(f"{'; '.join(wrong)}; restore a backup, or use the version that made it")
     else:
         await ep.db.read(lambda tx: _look_at_host(tx, report))
+        await ep.db.read(lambda tx: _look_at_commits(tx, report))
         await ep.db.read(lambda tx: _look_at_blobs(tx, report))
     await ep.db.read(lambda tx: _check_pages(tx, report))
 
@@ -161,6 +164,15 @@ def _look_at_host(tx: Tx, report: Report) -> None:
     report.facts["host"] = owner.instance if owner is not None and present else None
     report.facts["host_owner_epoch"] = 0 if owner is None else owner.owner_epoch
     report.facts["requests_pending"] = pending_requests(tx)
+
+
+def _look_at_commits(tx: Tx, report: Report) -> None:
+    failing = list_failing(tx)
+    report.facts["commits_failing"] = len(failing)
+    for txn in failing:
+        report.problem(
+            str(TransactionPending(stream=txn.stream, txn=txn.id, waited_ms=0, failure=txn.reason))
+        )
 
 
 def _look_at_blobs(tx: Tx, report: Report) -> None:

@@ -32,7 +32,7 @@ from eventproc.store.model.transactions import (
 from eventproc.store.requests import post
 from eventproc.store.transactions.landing import decided
 from eventproc.store.transactions.staging import settle_staging
-from eventproc.store.transactions.table import Txn, change_txn, find_txn, get_txn, insert_txn
+from eventproc.store.transactions.table import Txn, change_txn, find_txn, get_txn, insert_txn, list_failing
 
 OPENED: Final = "transactions"
 """Topic of new transactions, for the host's timers."""
@@ -203,13 +203,9 @@ def note_failure(tx: Tx, stream_id: int, *, reason: str) -> bool:
 
 
 def ring_failed(tx: Tx) -> None:
-    """Let the host look again at streams whose next commit failed. It reads the decided transactions."""
-    rows = tx.execute(
-        "SELECT DISTINCT stream, stream_id FROM txn"
-        " WHERE finished = 0 AND position IS NOT NULL AND reason IS NOT NULL"
-    )
-    for stream, stream_id in rows.fetchall():
-        ring_commit(tx, stream, stream_id)
+    """Let the host look again at streams whose next commit failed. It reads every unfinished transaction."""
+    for txn in list_failing(tx):
+        ring_commit(tx, txn.stream, txn.stream_id)
 
 
 def has_decided(tx: Tx, stream_id: int) -> bool:

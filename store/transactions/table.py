@@ -102,6 +102,17 @@ def list_finished(tx: Tx, stream_id: int, *, limit: int = TXNS_LISTED_MAX) -> li
     return [txn_of(row) for row in rows.fetchall()]
 
 
+def list_failing(tx: Tx) -> list[Txn]:
+    """Return the transactions of all streams whose commit failed, and is tried again: at most one a stream, the next.
+
+    It reads every unfinished one.
+    """
+    rows = tx.execute(
+        f"SELECT {COLUMNS} FROM txn WHERE finished = 0 AND position IS NOT NULL AND reason IS NOT NULL"
+    )
+    return [txn_of(row) for row in rows.fetchall()]
+
+
 @attrs.frozen
 class OpenLease:
     """What a timer needs of an open transaction: until_ms is monotonic, of the boot; None: while `instance` lives."""

@@ -24,6 +24,7 @@ from eventproc.testing import disk_full
 from tests.cli.conftest import Cli
 from tests.cli.shell import COMMAND, PATIENCE_S, environment, started
 from tests.cli.test_streams import everything
+from tests.cli.test_transactions import begin
 
 ROW = b"x" * 99_999 + b"\n"
 
@@ -197,6 +198,33 @@ def test_the_doctor_finds_bytes_that_are_gone(shop: Cli) -> None:
     done = shop("doctor", "-o", "json")
     assert done.code == 1
     assert "1 extents refer to bytes that are not there" in done.out
+
+
+def test_the_doctor_knows_whose_the_bytes_of_open_transactions_are(shop: Cli) -> None:
+    begin(shop, ROW)
+    found = shop("doctor", "-o", "json").json()
+    assert (found["healthy"], found["problems"]) == (True, [])
+    change_tables(shop, "DELETE FROM staged")
+    assert "1 blobs belong to no events" in shop("doctor").out
+
+
+def test_the_doctor_names_the_commit_that_fails_and_what_gives_it_up(shop: Cli) -> None:
+    failing, behind = begin(shop, b"1"), begin(shop, b"2")
+    for txn_id in (failing, behind):
+        shop("txn", "commit", "shop/orders", txn_id, "--no-wait").ok()
+    assert shop("doctor", "-o", "json").json()["commits_failing"] == 0
+    change_tables(
+        shop, f"UPDATE txn SET reason = 'LookupError(7)' WHERE id = '{failing}'"
+    )  # as the host notes it
+    done = shop("doctor", "-o", "json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert found["commits_failing"] == 1
+    (problem,) = found["problems"]
+    assert "its commit fails (LookupError(7))" in problem
+    assert f"`eventproc txn abort --force shop/orders {failing}`" in problem
+    shop("txn", "abort", "--force", "shop/orders", failing).ok()
+    assert shop("doctor", "-o", "json").json()["healthy"]
 
 
 def change_tables(cli: Cli, statement: str) -> None:
