@@ -1,4 +1,4 @@
-"""What is done to a group: made, deleted, paused, given another stream, rid of a reader; functions of a transaction."""
+"""What is done to a group: made, paused, given another stream; functions of a transaction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from eventproc.groups.names import group_name, stream_names
 from eventproc.groups.openings import GroupEnd, GroupStart, opening_of, openings_of
 from eventproc.groups.state import GroupState, begin
-from eventproc.groups.table import GROUP_LOG, change, folded_state, positions_of, write_segments
+from eventproc.groups.table import GROUP_LOG, change, positions_of, write_segments
 from eventproc.groups.updates import Left, PauseSet, StreamAdded
 from eventproc.store.catalog import Scope, find_stream, get_scope
 from eventproc.store.database import Tx
@@ -112,17 +112,6 @@ def set_paused(tx: Tx, name: str, paused: bool) -> None:
     """Tell the group's processors to stop reading on, or to go on. Raises NotFound."""
     if get(tx, GROUP, name).value.paused != paused:
         change(tx, name, PauseSet(paused))
-
-
-def expire_reader(tx: Tx, group: str, reader: str) -> None:
-    """Declare a reader offline: what it owned is nobody's, at its durable progress, and the reader is fenced.
-
-    One that is not online is fine. Raises NotFound.
-    """
-    record = get(tx, GROUP, group).value
-    state = folded_state(tx, record).state
-    if reader in state.members:
-        change(tx, group, left(tx, group, state, reader))
 
 
 def left(tx: Tx, group: str, state: GroupState, reader: str) -> Left:

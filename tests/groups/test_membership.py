@@ -17,13 +17,13 @@ from eventproc.groups import (
     delete_group,
     describe_group,
     ensure_group,
-    expire_reader,
     join,
     list_groups,
     set_paused,
     watch_group,
 )
 from eventproc.groups.member import GroupMember
+from eventproc.groups.operations import reader_offline
 from eventproc.groups.presence import Present
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import (
@@ -180,7 +180,7 @@ async def test_an_expired_reader_can_neither_move_nor_complete_and_joins_again(e
         await a.refresh()
         epoch = a.owned[key].owner_epoch
         await ep.db.write(lambda tx: a.move(tx, {key: Progress(1, 10)}))
-        await ep.db.write(partial(expire_reader, group=GROUP_NAME, reader="a"))
+        await ep.db.write(partial(reader_offline, group=GROUP_NAME, reader="a"))
         with pytest.raises(SegmentFenced) as fenced:
             await ep.db.write(lambda tx: a.move(tx, {key: Progress(2, 20)}))
         assert (fenced.value.reader, fenced.value.segment, fenced.value.owner_epoch) == ("a", "0.0", epoch)
@@ -218,7 +218,7 @@ async def test_an_id_that_is_online_is_refused(ep: Eventproc) -> None:
 async def test_the_reader_that_another_one_expired_is_told_when_its_id_is_taken(ep: Eventproc) -> None:
     await make(ep, 1)
     async with join(ep.db, GROUP_NAME, "a") as first:
-        await ep.db.write(partial(expire_reader, group=GROUP_NAME, reader="a"))
+        await ep.db.write(partial(reader_offline, group=GROUP_NAME, reader="a"))
         async with join(ep.db, GROUP_NAME, "a"):
             with pytest.raises(ReaderFenced):
                 await first.refresh()

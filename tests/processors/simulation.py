@@ -17,7 +17,8 @@ import attrs
 
 import eventproc
 from eventproc.cluster import run_host
-from eventproc.groups import describe_group, expire_reader
+from eventproc.groups import describe_group
+from eventproc.groups.operations import reader_offline
 from eventproc.processors import App, AppTx, Context, Directive, Failure, RetryPolicy, run_app
 from eventproc.processors.app import Choices, OrderName
 from eventproc.processors.letters import DeadLetters
@@ -152,7 +153,7 @@ class Simulation:
             def expire(tx: Tx) -> None:
                 readers = [each.reader for each in describe_group(tx, GROUP).members]
                 if readers:
-                    expire_reader(tx, GROUP, self.random.choice(readers))
+                    reader_offline(tx, GROUP, self.random.choice(readers))
 
             try:
                 await ep.db.write(expire)

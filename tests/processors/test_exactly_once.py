@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from eventproc.groups import describe_group, expire_reader
+from eventproc.groups import describe_group
+from eventproc.groups.operations import reader_offline
 from eventproc.processors import App, AppTx, Context, ProcessorFailed, RetryPolicy
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
@@ -195,7 +196,7 @@ async def expire_all(ep: Eventproc) -> None:
 
     def expire(tx: Tx) -> None:
         for member in describe_group(tx, GROUP).members:
-            expire_reader(tx, GROUP, member.reader)
+            reader_offline(tx, GROUP, member.reader)
 
     await ep.db.write(expire)
 

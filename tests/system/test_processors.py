@@ -14,7 +14,7 @@ import pytest
 import eventproc
 from eventproc.cli.csv_rows import Csv
 from eventproc.cli.lines import Lines, open_source
-from eventproc.groups import expire_reader
+from eventproc.groups.operations import reader_offline
 from eventproc.groups.table import progress_by_segment
 from eventproc.store import faults
 from eventproc.store.model.progress import Progress
@@ -277,7 +277,7 @@ def test_a_stopped_process_that_wakes_after_it_was_expired_moves_nothing_and_emi
 async def expire_all(ep: eventproc.Eventproc) -> None:
     """Take from the readers of the group what they own."""
     for member in (await ep.processor(GROUP)).members:
-        await ep.db.write(partial(expire_reader, group=GROUP, reader=member.reader))
+        await ep.db.write(partial(reader_offline, group=GROUP, reader=member.reader))
 
 
 def test_work_goes_on_beside_a_process_that_is_killed(arena: Arena) -> None:
