@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
 from functools import partial
-from types import TracebackType
 from typing import Generic, overload
 
 from typing_extensions import TypeVar
 
+from eventproc.blocking.block import Block
 from eventproc.blocking.loop import Loop
 from eventproc.groups import (
     Assigned,
@@ -32,11 +31,7 @@ P = TypeVar("P", default=bytes)
 Q = TypeVar("Q")
 
 
-class _GivenUp(Exception):
-    """Stands for what ended the block: an interrupt raised again on the loop's thread would end the loop."""
-
-
-class BlockingGroupReader(Generic[P]):
+class BlockingGroupReader(Block, Generic[P]):
     """Reads events of a group; made by `BlockingReaderGroup.reader`, used in one `with`, by one thread at a time.
 
     See `GroupReader`: asking for the next event finishes the previous one, and leaving by an exception does not finish
@@ -44,29 +39,9 @@ class BlockingGroupReader(Generic[P]):
     """
 
     def __init__(self, loop: Loop, reader: GroupReader[P]) -> None:
-        self._loop = loop
+        super().__init__(loop, reader)
         self._reader = reader
-        self._context: AbstractContextManager[GroupReader[P]] | None = None
         self.reader = reader.reader
-
-    def __enter__(self) -> BlockingGroupReader[P]:
-        context = self._loop.entered(self._reader)
-        context.__enter__()
-        self._context = context
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        context, self._context = self._context, None
-        if context is None or self._loop.forked:
-            return
-        self._loop.check()
-        if why is None:
-            context.__exit__(None, None, None)
-        else:
-            with suppress(_GivenUp):
-                context.__exit__(_GivenUp, _GivenUp(), None)
 
     @property
     def owned(self) -> tuple[Assigned, ...]:

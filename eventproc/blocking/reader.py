@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Generic
 
 from typing_extensions import TypeVar
 
+from eventproc.blocking.block import Block
 from eventproc.blocking.loop import Loop
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.ids import SegmentId
@@ -18,27 +17,12 @@ from eventproc.streams import Batch, StreamReader
 P = TypeVar("P", default=bytes)
 
 
-class BlockingReader(Generic[P]):
+class BlockingReader(Block, Generic[P]):
     """Reads events of one stream; made by `BlockingStream.reader`, used in one `with`, by one thread at a time."""
 
     def __init__(self, loop: Loop, reader: StreamReader[P]) -> None:
-        self._loop = loop
+        super().__init__(loop, reader)
         self._reader = reader
-        self._context: AbstractContextManager[StreamReader[P]] | None = None
-
-    def __enter__(self) -> BlockingReader[P]:
-        context = self._loop.entered(self._reader)
-        context.__enter__()
-        self._context = context
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        context, self._context = self._context, None
-        if context is not None and not self._loop.forked:
-            self._loop.check()
-            context.__exit__(None, None, None)
 
     def cut(self) -> StreamCut:
         """Return where the reader stands: everything before it was handed out, in batches."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import partial
-from types import TracebackType
 from typing import Generic, TypeVar
 
 import anyio
 
+from eventproc.blocking.block import Block
 from eventproc.blocking.buffer import Buffer
 from eventproc.blocking.loop import Loop
 from eventproc.store.segments import Landed
@@ -23,11 +23,7 @@ from eventproc.streams.perform import WAIT_MS
 P = TypeVar("P")
 
 
-class _GivenUp(Exception):
-    """Stands for what ended the block: an interrupt raised again on the loop's thread would end the loop."""
-
-
-class BlockingTransaction(Generic[P]):
+class BlockingTransaction(Block, Generic[P]):
     """A transaction of one stream; made by `BlockingStream.transaction`, `begin` and `transaction_of`.
 
     For one thread at a time. In `with`, leaving the block commits and returns when all is visible; an exception
@@ -36,43 +32,17 @@ class BlockingTransaction(Generic[P]):
 
     def __init__(self, loop: Loop, txn: Transaction[bytes], codec: Codec[P]) -> None:
         """txn: takes bytes; `codec` makes them here, so that a wrong payload is refused where it is given."""
-        self._loop = loop
+        super().__init__(loop, txn)
         self._txn = txn
         self._buffer = Buffer(codec, loop.check)
         # On their way to the loop: each stays until it is taken there, whatever ended the hand-over.
         self._handed: deque[NewEvent[bytes]] = deque()
         self._one_hand_over = anyio.Lock()
-        self._context: AbstractContextManager[Transaction[bytes]] | None = None
         self.id = txn.id
         self.stream = txn.stream
 
     def __repr__(self) -> str:
         return f"<BlockingTransaction {self.id} of {self.stream}>"
-
-    def __enter__(self) -> BlockingTransaction[P]:
-        context = self._loop.entered(self._txn)
-        context.__enter__()
-        self._context = context
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        context, self._context = self._context, None
-        if context is None or self._loop.forked:
-            return
-        self._loop.check()
-        if why is None:
-            try:
-                self._hand_over()
-            except BaseException:
-                with suppress(_GivenUp):
-                    context.__exit__(_GivenUp, _GivenUp(), None)
-                raise
-            context.__exit__(None, None, None)
-        else:
-            with suppress(_GivenUp):
-                context.__exit__(_GivenUp, _GivenUp(), None)
 
     @property
     def landed(self) -> tuple[Landed, ...]:
@@ -129,6 +99,15 @@ class BlockingTransaction(Generic[P]):
         """Stage what was written, and return what the database knows. See `Transaction.status`."""
         self._hand_over()
         return self._loop.call(self._txn.status)
+
+    def _leave(self, context: AbstractContextManager[object], why: BaseException | None) -> None:
+        if why is None:
+            try:
+                self._hand_over()
+            except BaseException as failure:
+                super()._leave(context, failure)
+                raise
+        super()._leave(context, why)
 
     def _hand_over(self) -> None:
         self._handed.extend(self._buffer.take())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Generic, TypeVar
 
+from eventproc.blocking.block import Block
 from eventproc.blocking.buffer import Buffer
 from eventproc.blocking.loop import Loop
 from eventproc.store.model.errors import Closed, WriterFailed
@@ -17,7 +17,7 @@ from eventproc.streams.codec import Codec
 P = TypeVar("P")
 
 
-class BlockingWriter(Generic[P]):
+class BlockingWriter(Block, Generic[P]):
     """Appends events to one stream; made by `BlockingStream.writer`, used in `with`, by one thread at a time.
 
     Leaving the block waits until everything posted is durable and raises the first failure.
@@ -25,32 +25,10 @@ class BlockingWriter(Generic[P]):
 
     def __init__(self, loop: Loop, writer: EventWriter[bytes], codec: Codec[P], stream: str) -> None:
         """writer: takes bytes; `codec` makes them here, so that a wrong payload is refused where it is given."""
-        self._loop = loop
+        super().__init__(loop, writer)
         self._writer = writer
         self._stream = stream
         self._buffer = Buffer(codec, self._verify_open)
-        self._context: AbstractContextManager[EventWriter[bytes]] | None = None
-
-    def __enter__(self) -> BlockingWriter[P]:
-        context = self._loop.entered(self._writer)
-        context.__enter__()
-        self._context = context
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        context, self._context = self._context, None
-        if context is None or self._loop.forked:
-            return
-        self._loop.check()
-        try:
-            if why is None or isinstance(why, Exception):
-                self._loop.call(self._post, self._buffer.take())
-        except WriterFailed:
-            pass  # leaving raises the failure itself
-        finally:
-            context.__exit__(kind, why, trace)
 
     @property
     def name(self) -> str | None:
@@ -115,6 +93,16 @@ class BlockingWriter(Generic[P]):
     def flush(self) -> None:
         """Return when everything posted so far is durable. Raises the first failure, and only once."""
         self._loop.call(self._flush, self._buffer.take())
+
+    def _leave(self, context: AbstractContextManager[object], why: BaseException | None) -> None:
+        try:
+            if why is None or isinstance(why, Exception):
+                self._loop.call(self._post, self._buffer.take())
+        except WriterFailed:
+            pass  # leaving raises the failure itself
+        finally:
+            # The writer drops what waits when it is told of an interrupt, which it does not raise.
+            context.__exit__(None if why is None else type(why), why, None)
 
     def _verify_open(self) -> None:
         if self._context is None:
