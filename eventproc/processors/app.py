@@ -57,9 +57,10 @@ class Choices(TypedDict, total=False):
     unless given, elsewhere none. on_failure: what becomes of an event whose attempts are spent: "dead_letter" (the
     default), "skip", "stop". dead_letters: the stream for it, "<group>-dead-letters" unless given. supervise:
     decides after such an event whether to resume, restart or stop. exactly_once: what a round of up to
-    round_events emits, its progress and on_commit take effect together or not at all. start: where a group that is
-    not there yet begins, "head" unless given. on_truncated: where to go on when the next event is gone: "earliest"
-    (the default), "latest", "error".
+    round_events emits, its progress and on_commit take effect together or not at all. on_commit: SQL of a round; it may
+    run several times for one, and what one run did in its transaction is there then, see OnCommit. start: where a
+    group that is not there yet begins, "head" unless given. on_truncated: where to go on when the next event is gone:
+    "earliest" (the default), "latest", "error".
     """
 
     group: str

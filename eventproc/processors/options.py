@@ -107,7 +107,12 @@ class Failure:
 Supervisor: TypeAlias = Callable[[Failure], Directive]
 
 OnCommit: TypeAlias = Callable[[AppTx, Sequence[Event]], None]
-"""Called in the transaction of an exactly-once round with the events that were handled: re-runnable, short."""
+"""Called in the transaction of an exactly-once round with the events that were handled: short, for all writers wait.
+
+It may run several times for one round, twice in one attempt too: a write that fails after a change is run again by
+itself, and so are those that share its commit. Of all runs one is durable, with what it did by SQL; whatever else it
+does, a counter in memory or a call to the outside, is done as often as it ran.
+"""
 
 
 @attrs.frozen(kw_only=True)
