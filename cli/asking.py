@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 import anyio
 import attrs
@@ -12,14 +11,8 @@ import click
 from eventproc.cli import session
 from eventproc.cli.settings import Settings, note
 from eventproc.runtime import Eventproc
-from eventproc.store.clock import new_id
-from eventproc.store.database import WRITE_WAIT_MS_MAX
 from eventproc.store.requests import Request, RequestStatus
 from eventproc.workflows.requests import AnyRequest
-from eventproc.workflows.run import submit
-
-SUBMIT_MS_MIN: Final = 1_000
-"""How long a request may wait to be written down at least: `--timeout 0` asks not to wait for its outcome."""
 
 
 @attrs.frozen
@@ -47,7 +40,7 @@ def ask(settings: Settings, make: Ask, waiting: Waiting, done: str | Tell) -> No
     """
 
     async def act(ep: Eventproc) -> None:
-        request = await _submit(ep, await make(ep), waiting.timeout_ms)
+        request = await ep.submit(await make(ep), timeout_ms=waiting.timeout_ms)
         if waiting.no_wait:
             click.echo(request.id)
             return
@@ -58,15 +51,6 @@ def ask(settings: Settings, make: Ask, waiting: Waiting, done: str | Tell) -> No
             await done(ep, request)
 
     session.run(settings, act, host=not waiting.no_wait)
-
-
-async def _submit(ep: Eventproc, request: AnyRequest, timeout_ms: int) -> Request:
-    # As `ep.submit`, but a process stopped inside write.lock is told of within the patience asked for.
-    request_id = new_id(ep.db.clock)
-    return await ep.db.write(
-        lambda tx: submit(tx, request, request_id),
-        timeout_ms=min(max(timeout_ms, SUBMIT_MS_MIN), WRITE_WAIT_MS_MAX),
-    )
 
 
 async def wait_for(settings: Settings, ep: Eventproc, request: Request, timeout_ms: int) -> Request:
