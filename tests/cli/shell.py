@@ -45,10 +45,11 @@ def environment(**changes: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(REPOSITORY)} | changes
 
 
-def shell(*arguments: object, stdin: bytes = b"", before: Sequence[str] = ()) -> Result:
-    """Run a command to its end. before: what it is run by, such as `unshare`."""
+def shell(*arguments: object, stdin: bytes = b"", before: Sequence[str] = (), prepare: str = "") -> Result:
+    """Run a command to its end. before: what it is run by, such as `unshare`. prepare: Python to run first."""
+    python, option, code = COMMAND
     done = subprocess.run(
-        [*before, *COMMAND, *map(str, arguments)],
+        [*before, python, option, f"{prepare}\n{code}", *map(str, arguments)],
         input=stdin,
         capture_output=True,
         env=environment(),

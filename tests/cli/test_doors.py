@@ -244,9 +244,11 @@ def test_the_directory_comes_from_the_environment_too(shop: Cli, monkeypatch: py
 
 def test_who_keeps_the_write_lock_is_named_within_the_timeout(shop: Cli) -> None:
     lock = WriteLock(shop.directory / "write.lock", SystemClock())
+    hasty = "from eventproc.store.database import file; file.CLOSE_WAIT_MS_MAX = 1"
+    arguments = ("-q", "-C", shop.directory, "stream", "seal", "shop/orders", "--timeout", 1)
     lock.acquire()
     try:
-        done = shell("-q", "-C", shop.directory, "stream", "seal", "shop/orders", "--timeout", 1)
+        done = shell(*arguments, prepare=hasty)
     finally:
         lock.close()
     assert f"write.lock has been held by process {os.getpid()} for 1." in done.refused(6)
