@@ -91,19 +91,19 @@ class Fate:
     def watched(self) -> Iterator[Callable[[int], Awaitable[None]]]:
         """Give what waits until the transaction, once it is decided in the block, is visible."""
         endings, watch = self._db.shared.get(Endings), watch_txn(self._stream_id, self._txn_id)
-        with endings.expecting(self._stream_id, self._txn_id), self._db.subscribe([watch]) as changes:
+        with endings.expecting((self._stream_id, self._txn_id)), self._db.subscribe([watch]) as changes:
             yield partial(self._wait_ended, endings, changes)
 
     async def _wait_ended(self, endings: Endings, changes: Subscription, timeout_ms: int) -> None:
         deadline_ms, pause_ms = self._db.clock.monotonic_ms() + timeout_ms, LOOK_MS
         # The first change is our own decision. It may hide one that another process made, hence a look soon after.
         await changes.wait(0)
-        ended = endings.find(self._stream_id, self._txn_id) or self.decided
+        ended = endings.find((self._stream_id, self._txn_id)) or self.decided
         while ended is None or not ended.state.is_final:
             left_ms = max(deadline_ms - self._db.clock.monotonic_ms(), 0)
             await changes.wait(min(left_ms, pause_ms))
             pause_ms = PATIENCE_MS_MAX
-            if (ended := endings.find(self._stream_id, self._txn_id)) is None:
+            if (ended := endings.find((self._stream_id, self._txn_id))) is None:
                 with self.explained("commit"):
                     ended = await self._db.read(lambda tx: get_txn(tx, self._stream_id, self._txn_id))
             if not left_ms and not ended.state.is_final:

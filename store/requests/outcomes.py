@@ -1,19 +1,13 @@
-"""Outcomes on their way to who waits for them in this process, without a read.
-
-Memory of one opening of a database: it holds what somebody expects, from the commit that wrote the outcome until
-the waiter takes it. What another process finishes never comes here; its waiter is woken by the bell and reads.
-"""
+"""Outcomes of requests on their way to who waits for them in this process, without a read."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
 import attrs
 
 from eventproc.store.database import Tx
+from eventproc.store.expected import Expected
 from eventproc.store.model.errors import EventprocError
 
 
@@ -29,40 +23,22 @@ class Outcome:
     result: object = None
 
 
-class Outcomes:
+class Outcomes(Expected[str, Outcome]):
     """Expected outcomes by request id. On the event loop only."""
 
     def __init__(self) -> None:
-        self._expected: Counter[str] = Counter()
-        self._known: dict[str, Outcome] = {}
+        super().__init__()
         self._results: dict[str, object] = {}
-
-    @contextmanager
-    def expecting(self, request_id: str) -> Iterator[None]:
-        """Keep the request's outcome, if it is written while the block runs, until the end of the block."""
-        self._expected[request_id] += 1
-        try:
-            yield
-        finally:
-            self._expected[request_id] -= 1
-            if not self._expected[request_id]:
-                del self._expected[request_id]
-                self._known.pop(request_id, None)
-                self._results.pop(request_id, None)
 
     def note_result(self, request_id: str, result: object) -> None:
         """Keep what a workflow made until its outcome is delivered; an effect of the same transaction."""
-        if request_id in self._expected:
+        if self.wants(request_id):
             self._results[request_id] = result
 
-    def deliver(self, request_id: str, outcome: Outcome) -> None:
-        """Note an outcome that is durable now; an effect of the transaction that wrote it."""
-        if request_id in self._expected:
-            self._known[request_id] = attrs.evolve(outcome, result=self._results.get(request_id))
-
-    def find(self, request_id: str) -> Outcome | None:
-        """Return an expected outcome, None while it is not known here."""
-        return self._known.get(request_id)
+    def deliver(self, key: str, value: Outcome) -> None:
+        """Note an outcome with what the workflow made; an effect of the transaction that wrote it."""
+        if self.wants(key):
+            super().deliver(key, attrs.evolve(value, result=self._results.pop(key, None)))
 
 
 def note_result(tx: Tx, request_id: str, result: object) -> None:

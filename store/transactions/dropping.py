@@ -46,7 +46,7 @@ def drop_some(tx: Tx, txn: Txn) -> bool:
         return False
     state = advance_txn(txn.state, TxnEvent.ABORTED, name=txn.id)
     after = change_txn(tx, txn, state=state, finished_ms=tx.now_ms)
-    tx.after(partial(tx.shared.get(Endings).deliver, after))
+    tx.after(partial(tx.shared.get(Endings).deliver, (txn.stream_id, txn.id), after))
     return True
 
 

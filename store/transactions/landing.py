@@ -18,7 +18,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import PREPARED_INLINE_BYTES, PREPARED_ROWS, ROUND_TRANSACTIONS
 from eventproc.store.model.transactions import TxnEvent, advance_txn
 from eventproc.store.segments import Landed, Recent, TinyExtents, settle
-from eventproc.store.segments.append import find_tail
+from eventproc.store.segments.append import INSERT_EXTENT, find_tail
 from eventproc.store.segments.read import Blobs, Extent, decode
 from eventproc.store.transactions.staging import settle_staging
 from eventproc.store.transactions.table import COLUMNS, Txn, change_txn, txn_of
@@ -168,7 +168,7 @@ class _Landing:
     def finish(self, txns: Collection[Txn]) -> tuple[Txn, ...]:
         """Write everything: extents instead of staged rows, and the states; return the transactions as they end."""
         tx = self._tx
-        tx.executemany(_INSERT_EXTENT, self._extents)
+        tx.executemany(INSERT_EXTENT, self._extents)
         tx.executemany(
             "DELETE FROM staged WHERE stream_id = ? AND txn = ?", [(txn.stream_id, txn.id) for txn in txns]
         )
@@ -176,7 +176,7 @@ class _Landing:
         for txn in txns:
             state = advance_txn(txn.state, TxnEvent.COMMITTED, name=txn.id)
             ended.append(change_txn(tx, txn, state=state, finished_ms=tx.now_ms, reason=None))
-            tx.after(partial(tx.shared.get(Endings).deliver, ended[-1]))
+            tx.after(partial(tx.shared.get(Endings).deliver, (txn.stream_id, txn.id), ended[-1]))
         if txns:
             tx.wake(("commits", self._stream_id))
         if self._extents:
@@ -216,10 +216,3 @@ def _note_tiny(tiny: TinyExtents, rows: Collection[_ExtentRow]) -> None:
 def _extent(row: _ExtentRow) -> Extent:
     _, _, start, length, number, count, time, _, place, place_offset, inline = row
     return Extent(start, length, number, count, time, place, place_offset, inline)
-
-
-_INSERT_EXTENT: Final = """
-    INSERT INTO extent (stream_id, segment, start, length, first_number, count, first_time, last_time,
-                        place, place_offset, inline)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
