@@ -12,7 +12,6 @@ from typing import Final
 import attrs
 
 from eventproc.store.catalog import (
-    REQUEST_STREAM,
     STREAM,
     SYSTEM_EPOCH,
     Stream,
@@ -36,9 +35,6 @@ EPOCHS_A_STEP: Final = 256
 SYSTEM_KEEP_BYTES: Final = 2**20
 """Bytes of finished requests left in an internal stream before it is truncated: a transaction each few
 thousand requests instead of one each."""
-
-REQUEST_GROUP: Final = REQUEST_STREAM.name
-"""Group under which the host keeps its progress on the request stream: each internal stream has one of its name."""
 
 
 def reap(tx: Tx, owner: Owner) -> bool:

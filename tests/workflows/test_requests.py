@@ -39,7 +39,7 @@ from eventproc.workflows.requests import (
     UpdateStream,
 )
 from eventproc.workflows.run import step
-from eventproc.workflows.sweep import REQUEST_GROUP, reap
+from eventproc.workflows.sweep import reap
 from tests.workflows.lives import Life, summary
 
 
@@ -54,7 +54,9 @@ def _event_of(request_id: str, tx: Tx) -> EventRef:
         for event in run.events():
             if event.payload.decode() == request_id:
                 end = event.offset + 8 + len(event.payload)
-                return EventRef(REQUEST_GROUP, REQUEST_STREAM.stream_id, event.segment, event.number, end)
+                return EventRef(
+                    REQUEST_STREAM.name, REQUEST_STREAM.stream_id, event.segment, event.number, end
+                )
     raise AssertionError(f"no event of {request_id}")
 
 
