@@ -227,18 +227,19 @@ def find_tail(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> _Tail:
     return _Tail(offset=row[1], number=row[2], time=row[3])
 
 
-_INSERT_EXTENT: Final = """
+INSERT_EXTENT: Final = """
     INSERT INTO extent (stream_id, segment, start, length, first_number, count, first_time, last_time,
                         place, place_offset, inline)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+"""Inserts a row of `extent`, in the order of its columns."""
 
 
 def _insert_inline(tx: Tx, stream_id: int, appends: list[_Pending]) -> None:
     first = appends[0]
     columns = join([append.events for append in appends])
     tx.execute(
-        _INSERT_EXTENT,
+        INSERT_EXTENT,
         (
             stream_id,
             first.segment,
@@ -272,7 +273,7 @@ def _insert_blob(tx: Tx, stream_id: int, by_segment: dict[SegmentId, list[_Pendi
             )
         )
         place_offset += length
-    tx.executemany(_INSERT_EXTENT, rows)
+    tx.executemany(INSERT_EXTENT, rows)
 
 
 def insert_blob(tx: Tx, stream_id: int, columns: Columns) -> int:

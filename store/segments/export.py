@@ -5,7 +5,6 @@ The ranges must be held, or what they need may be freed in the middle. Imports p
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -17,13 +16,10 @@ import attrs
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import Truncated
 from eventproc.store.model.ids import SegmentId, format_segment
-from eventproc.store.segments.append import unpack_inline
-from eventproc.store.segments.block import Columns
 from eventproc.store.segments.chunk_file import ChunkWriter, Stretch
 from eventproc.store.segments.chunks import PART, ChunkFile, chunk_path
-from eventproc.store.segments.concatenate import concatenate
 from eventproc.store.segments.holds import HeldRange
-from eventproc.store.segments.read import Blobs, Extent, extents
+from eventproc.store.segments.read import Blobs, Extent, extents, join_inline
 
 T = TypeVar("T")
 
@@ -195,17 +191,7 @@ def _inline_run(queue: Sequence[Extent], start: int, end: int) -> list[Extent]:
 
 
 def _joined(segment: SegmentId, run: Sequence[Extent]) -> Found:
-    parts: list[tuple[Columns, int]] = []
-    times = array("q")
-    for extent in run:
-        assert extent.inline is not None, f"the extent at {extent.start} is not inline"
-        columns = unpack_inline(extent.inline)
-        parts.append((columns, extent.count))
-        if columns.times is None:
-            times.extend([extent.first_time] * extent.count)
-        else:
-            times.frombytes(columns.times)
-    columns = concatenate(parts, times=times.tobytes())
+    columns, times = join_inline(run)
     stretch = Stretch(columns, count=len(times), first=0, last=len(times), at=0, time=run[0].first_time)
     return Found(segment, run[0].start, run[-1].end, run[0].first_number, stretch)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -22,6 +22,7 @@ from eventproc.store.model.errors import CorruptRecord, InvalidCut
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.segments.append import BLOB_FORMAT, unpack_inline
 from eventproc.store.segments.block import FRAME_BYTES, NO_TIME, Columns, decode_keys
+from eventproc.store.segments.concatenate import concatenate
 from eventproc.store.segments.event import Run
 
 READ_BYTES_MAX: Final = 4 * 2**20
@@ -87,10 +88,10 @@ class Blobs:
         if extent.place is None:
             assert extent.inline is not None, f"extent at {extent.start} has no place and no columns"
             columns = unpack_inline(extent.inline)
-            return columns, _ends(columns)
+            return columns, ends_of(columns)
         if (found := self._loaded.get(extent.place)) is None:
             columns = load_blob(self._tx, extent.place)
-            found = self._loaded[extent.place] = (columns, _ends(columns))
+            found = self._loaded[extent.place] = (columns, ends_of(columns))
             self.loaded_bytes += len(columns.data)
         return found
 
@@ -299,12 +300,28 @@ def decode(blobs: Blobs, segment: SegmentId, extent: Extent) -> Run:
     )
 
 
+def join_inline(run: Sequence[Extent]) -> tuple[Columns, array[int]]:
+    """Return the columns of extents that have theirs in their rows, one after the other, and when each event came."""
+    parts: list[tuple[Columns, int]] = []
+    times = array("q")
+    for extent in run:
+        assert extent.inline is not None, f"the extent at {extent.start} is not inline"
+        columns = unpack_inline(extent.inline)
+        parts.append((columns, extent.count))
+        if columns.times is None:
+            times.extend([extent.first_time] * extent.count)
+        else:
+            times.frombytes(columns.times)
+    return concatenate(parts, times=times.tobytes()), times
+
+
 def _index(ends: array[int], place_offset: int) -> int:
     """Return the index of the event that begins at byte `place_offset` of the blob."""
     return bisect_right(ends, place_offset)
 
 
-def _ends(columns: Columns) -> array[int]:
+def ends_of(columns: Columns) -> array[int]:
+    """Return where the events end in the columns' data."""
     ends = array("I")
     ends.frombytes(columns.ends)
     return ends

@@ -7,17 +7,14 @@ is freed in the transaction that proves that no extent, and nothing that is stag
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
 from typing import Final
 
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.append import insert_blob, settle, unpack_inline
-from eventproc.store.segments.block import Columns
-from eventproc.store.segments.concatenate import concatenate
+from eventproc.store.segments.append import INSERT_EXTENT, insert_blob, settle
 from eventproc.store.segments.holds import held_from, wait_for_holds
-from eventproc.store.segments.read import Extent, extents, segment_state
+from eventproc.store.segments.read import Extent, extents, join_inline, segment_state
 
 STEP_EXTENTS_MAX: Final = 256
 """Extents freed or joined in one step: a few milliseconds under the write lock."""
@@ -210,33 +207,11 @@ def free_blobs(tx: Tx, places: Iterable[int]) -> None:
 
 
 def _replace_by_blob(tx: Tx, stream_id: int, segment: SegmentId, run: list[Extent]) -> None:
-    parts: list[tuple[Columns, int]] = []
-    times = array("q")
-    for extent in run:
-        assert extent.inline is not None, f"the extent at {extent.start} is not inline"
-        columns = unpack_inline(extent.inline)
-        parts.append((columns, extent.count))
-        if columns.times is None:
-            times.extend([extent.first_time] * extent.count)
-        else:
-            times.frombytes(columns.times)
+    columns, times = join_inline(run)
     first, last = run[0], run[-1]
     tx.execute(
         "DELETE FROM extent WHERE stream_id = ? AND segment = ? AND start BETWEEN ? AND ?",
         (stream_id, segment, first.start, last.start),
     )
-    tx.execute(
-        "INSERT INTO extent (stream_id, segment, start, length, first_number, count, first_time, last_time, place)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            stream_id,
-            segment,
-            first.start,
-            last.end - first.start,
-            first.first_number,
-            len(times),
-            times[0],
-            times[-1],
-            insert_blob(tx, stream_id, concatenate(parts, times=times.tobytes())),
-        ),
-    )
+    where = (stream_id, segment, first.start, last.end - first.start, first.first_number, len(times))
+    tx.execute(INSERT_EXTENT, (*where, times[0], times[-1], insert_blob(tx, stream_id, columns), 0, None))
