@@ -27,26 +27,33 @@ WALK_MS: Final = 3_600_000
 
 async def sweep(db: Database, owner: Owner) -> None:
     """Sweep until cancelled. Raises OwnerFenced, DatabaseStopped."""
-    walk_at_ms, retry_at_ms = 0, 0
+    tidy_at_ms, walk_at_ms = 0, 0
     with db.subscribe([Watch("reap", _waiting)]) as changes:
         while True:
             try:
                 while await db.write(partial(reap, owner=owner)):
                     await anyio.lowlevel.checkpoint()
-                while await db.write(partial(forget, owner=owner)):
-                    await anyio.lowlevel.checkpoint()
-                for each in INTERNAL:
-                    await db.write(partial(truncate_internal, owner=owner, stream=each.stream))
-                if db.clock.monotonic_ms() >= retry_at_ms:
-                    await db.write(partial(retry_failed, owner=owner))
-                    retry_at_ms = db.clock.monotonic_ms() + SWEEP_MS
+                if db.clock.monotonic_ms() >= tidy_at_ms:
+                    await _tidy(db, owner)
+                    tidy_at_ms = db.clock.monotonic_ms() + SWEEP_MS
                 await sweep_chunks(db, owner)
                 if db.clock.monotonic_ms() >= walk_at_ms:
                     await walk_chunks(db, owner)
                     walk_at_ms = db.clock.monotonic_ms() + WALK_MS
+                pause_ms = max(tidy_at_ms - db.clock.monotonic_ms(), 0)
             except (Retryable, OSError) as why:
                 LOG.warning("a sweep will be tried again: %s", why)
-            await changes.wait(SWEEP_MS)
+                pause_ms = SWEEP_MS
+            await changes.wait(pause_ms)
+
+
+async def _tidy(db: Database, owner: Owner) -> None:
+    """Do what nobody asks for: forget what is old, truncate the internal streams, ring for commits that failed."""
+    while await db.write(partial(forget, owner=owner)):
+        await anyio.lowlevel.checkpoint()
+    for each in INTERNAL:
+        await db.write(partial(truncate_internal, owner=owner, stream=each.stream))
+    await db.write(partial(retry_failed, owner=owner))
 
 
 def _waiting(tx: Tx) -> int:
