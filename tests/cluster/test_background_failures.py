@@ -26,6 +26,7 @@ STOPPED = DatabaseStopped(path="here", reason="the disk is gone")
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "FAILED_PAUSE_MS", 1)
+    monkeypatch.setattr(host, "FENCED_PAUSE_MS", 1)
 
 
 @pytest.mark.usefixtures("quick")
