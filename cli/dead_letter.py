@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 import click
 
 from eventproc.cli import session
-from eventproc.cli.settings import Noun, Settings, dry_run_option, note, output_option, pass_settings
-from eventproc.cli.show import Row, iso_time, show_one, show_rows
+from eventproc.cli.settings import (
+    F,
+    Noun,
+    Settings,
+    dry_run_option,
+    group_argument,
+    note,
+    output_option,
+    pass_settings,
+)
+from eventproc.cli.show import Row, iso_time, printable, show_one, show_rows
 from eventproc.processors.letters import DeadLetter, Ids
 from eventproc.runtime import Eventproc
-
-F = TypeVar("F", bound=Callable[..., object])
 
 COLUMNS: Final = ("id", "key", "origin", "attempts", "redriven", "failed", "error")
 
@@ -26,11 +32,6 @@ ERROR_CHARS_MAX: Final = 200
 @click.group("dead-letter", cls=Noun)
 def dead_letter() -> None:
     """List, show, redrive and drop the events that processors gave up."""
-
-
-def group_argument(command: F) -> F:
-    """Decorator of commands about the letters of one group: its full name, passed as `group`."""
-    return click.argument("group", metavar="SCOPE/GROUP")(command)
 
 
 def choice_options(command: F) -> F:
@@ -47,11 +48,11 @@ def choice_options(command: F) -> F:
 @click.option("--after", metavar="ID", help="Go on behind this letter.")
 @output_option()
 @pass_settings
-def list_(settings: Settings, group: str, limit: int, after: str | None, output: str) -> None:
+def list_(settings: Settings, name: str, limit: int, after: str | None, output: str) -> None:
     """List the pending dead letters of a group, in the order of their ids."""
 
     async def look(ep: Eventproc) -> list[Row]:
-        letters, rows, last = ep.dead_letters(group), list[Row](), after
+        letters, rows, last = ep.dead_letters(name), list[Row](), after
         # Page by page: a page is bounded in bytes, and its payloads are not kept.
         while page := await letters.list(limit=limit - len(rows), after=last):
             rows += [_summary(each) for each in page]
@@ -71,9 +72,9 @@ def list_(settings: Settings, group: str, limit: int, after: str | None, output:
 @click.argument("letter", metavar="ID")
 @output_option()
 @pass_settings
-def show(settings: Settings, group: str, letter: str, output: str) -> None:
+def show(settings: Settings, name: str, letter: str, output: str) -> None:
     """Show a dead letter: the event, where it came from, and why it was given up."""
-    found = session.run(settings, lambda ep: ep.dead_letters(group).get(letter))
+    found = session.run(settings, lambda ep: ep.dead_letters(name).get(letter))
     row = {**_summary(found), "headers": dict(found.headers)}
     try:
         row["payload"] = found.payload.decode()
@@ -89,15 +90,15 @@ def show(settings: Settings, group: str, letter: str, output: str) -> None:
 @output_option()
 @pass_settings
 def redrive(
-    settings: Settings, group: str, ids: tuple[str, ...], everything: bool, dry_run: bool, output: str
+    settings: Settings, name: str, ids: tuple[str, ...], everything: bool, dry_run: bool, output: str
 ) -> None:
     """Give events back to their group, to be handled again: behind what it reads, not where they were."""
     wanted = _chosen(ids, everything)
     if dry_run:
-        _would(settings, "redrive", group, wanted, output)
+        _would(settings, "redrive", name, wanted, output)
     else:
-        count = session.run(settings, lambda ep: ep.dead_letters(group).redrive(wanted))
-        note(settings, f"redriven: {count} dead letters of {group}")
+        count = session.run(settings, lambda ep: ep.dead_letters(name).redrive(wanted))
+        note(settings, f"redriven: {count} dead letters of {name}")
 
 
 @dead_letter.command()
@@ -109,7 +110,7 @@ def redrive(
 @pass_settings
 def drop(
     settings: Settings,
-    group: str,
+    name: str,
     ids: tuple[str, ...],
     everything: bool,
     yes: bool,
@@ -119,15 +120,15 @@ def drop(
     """Let go of dead letters, for ever."""
     wanted = _chosen(ids, everything)
     if dry_run:
-        _would(settings, "drop", group, wanted, output)
+        _would(settings, "drop", name, wanted, output)
         return
     if not yes:
         if not _can_ask():
             raise click.UsageError("nobody can be asked here: say --yes, or --dry-run to see what would go")
-        found = session.run(settings, lambda ep: ep.dead_letters(group).count(wanted))
-        click.confirm(f"Drop {found.letters} dead letters of {group} for ever?", abort=True, err=True)
-    count = session.run(settings, lambda ep: ep.dead_letters(group).drop(wanted))
-    note(settings, f"dropped: {count} dead letters of {group}")
+        found = session.run(settings, lambda ep: ep.dead_letters(name).count(wanted))
+        click.confirm(f"Drop {found.letters} dead letters of {name} for ever?", abort=True, err=True)
+    count = session.run(settings, lambda ep: ep.dead_letters(name).drop(wanted))
+    note(settings, f"dropped: {count} dead letters of {name}")
 
 
 def _can_ask() -> bool:
@@ -140,12 +141,12 @@ def _chosen(ids: tuple[str, ...], everything: bool) -> Ids:
     return "all" if everything else ids
 
 
-def _would(settings: Settings, verb: str, group: str, ids: Ids, output: str) -> None:
-    found = session.run(settings, lambda ep: ep.dead_letters(group).count(ids))
+def _would(settings: Settings, verb: str, name: str, ids: Ids, output: str) -> None:
+    found = session.run(settings, lambda ep: ep.dead_letters(name).count(ids))
     row = {
         "dry_run": True,
         "would": verb,
-        "target": group,
+        "target": name,
         "already_done": found.letters == 0,
         "letters": found.letters,
         "bytes": found.size_bytes,
@@ -178,18 +179,14 @@ def _summary(found: DeadLetter) -> dict[str, object]:
 
 def _for_people(row: Row, *, error_chars: int | None = None) -> Row:
     """Return a letter's row for a terminal: one line a field, and nothing in it that a terminal would obey."""
-    shown = {name: _printable(value) if isinstance(value, str) else value for name, value in row.items()}
+    shown = {name: printable(value) if isinstance(value, str) else value for name, value in row.items()}
     if row["origin_stream"] is not None:
         shown["origin"] = f"{shown['origin_stream']} {shown['origin_segment']}@{row['origin_offset']}"
     for name, of in (("failed", "failed_at_ms"), ("appended", "origin_timestamp")):
         when = shown.pop(of)
         shown[name] = iso_time(when) if isinstance(when, int) else None
     if isinstance(headers := row.get("headers"), dict):
-        shown["headers"] = [_printable(f"{name}={value}") for name, value in headers.items()]
+        shown["headers"] = [printable(f"{name}={value}") for name, value in headers.items()]
     if isinstance(error := shown["error"], str) and error_chars is not None and len(error) > error_chars:
         shown["error"] = f"{error[:error_chars]}…"
     return shown
-
-
-def _printable(text: str) -> str:
-    return text if text.isprintable() else repr(text)[1:-1]

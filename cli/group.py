@@ -8,10 +8,18 @@ import attrs
 import click
 
 from eventproc.cli import session
-from eventproc.cli.group_show import LOOKS, checkpoint_row, group_argument, show_checkpoint
+from eventproc.cli.group_show import LOOKS, checkpoint_row, show_checkpoint
 from eventproc.cli.places import parse_cuts, parse_group_start
-from eventproc.cli.settings import Noun, Settings, dry_run_option, note, output_option, pass_settings
-from eventproc.cli.settings import timeout_option as waiting_option
+from eventproc.cli.settings import (
+    Noun,
+    Settings,
+    dry_run_option,
+    group_argument,
+    note,
+    output_option,
+    pass_settings,
+    timeout_option,
+)
 from eventproc.cli.show import Row, show_one, show_rows
 from eventproc.groups import (
     GroupCheckpoint,
@@ -19,7 +27,6 @@ from eventproc.groups import (
     GroupStart,
     ResetPreview,
     TruncatedPolicy,
-    describe_group,
     preview_reset,
 )
 from eventproc.runtime import Eventproc
@@ -34,15 +41,6 @@ def group() -> None:
 
 for _command in LOOKS:
     group.add_command(_command)
-
-
-@attrs.frozen
-class Wanted:
-    """Options of a group to be made, in the units of the shell."""
-
-    lease_s: float | None
-    checkpoint_s: float | None
-    on_truncated: TruncatedPolicy
 
 
 @group.command()
@@ -202,7 +200,7 @@ def _preview(found: ResetPreview) -> Row:
 @group.command()
 @group_argument
 @click.argument("checkpoint", metavar="[NAME]", required=False)
-@waiting_option
+@timeout_option
 @output_option()
 @pass_settings
 def checkpoint(settings: Settings, name: str, checkpoint: str | None, timeout: float, output: str) -> None:
@@ -247,7 +245,7 @@ def delete(settings: Settings, name: str, dry_run: bool, output: str) -> None:
         await (await ep.reader_group(name)).delete()
 
     async def look(ep: Eventproc) -> Row:
-        found = await ep.db.read(partial(describe_group, name=(await ep.reader_group(name)).name))
+        found = await (await ep.reader_group(name)).describe()
         return {
             "dry_run": True,
             "would": "delete",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import click
 
 from eventproc.cli import session
-from eventproc.cli.settings import Command, Settings, output_option, pass_settings
+from eventproc.cli.settings import Command, Settings, group_argument, output_option, pass_settings
 from eventproc.cli.show import Row, show_one, show_rows
 from eventproc.groups import (
     Group,
@@ -28,19 +28,12 @@ from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.names import check_scope_name
 
-F = TypeVar("F", bound=Callable[..., object])
-
 COLUMNS: Final = ("name", "kind", "streams", "readers", "lag_events", "lag_bytes", "lag_s", "progress_at_ms")
 READER_COLUMNS: Final = ("reader", "pid", "alive", "joined_at_ms", "segments")
 STREAM_COLUMNS: Final = ("stream", "lag_events", "cut")
 SEGMENT_COLUMNS: Final = ("stream", "segment", "owner", "lag_events", "lag_bytes", "lag_s")
 STATE_COLUMNS: Final = (*SEGMENT_COLUMNS, "offset", "number", "waiting", "progress_at_ms")
 CHECKPOINT_COLUMNS: Final = ("name", "completed_at_ms", "automatic", "cuts")
-
-
-def group_argument(command: F) -> F:
-    """Decorator of commands about one group: its full name, passed as `name`."""
-    return click.argument("name", metavar="SCOPE/GROUP")(command)
 
 
 @click.command("list", cls=Command)
@@ -77,7 +70,7 @@ def describe(settings: Settings, name: str, output: str) -> None:
     options = record.options
     readers = [_reader(each, path) for each in found.members]
     streams = [_stream(each.name, found, cuts) for each in found.streams]
-    segments = [_segment(each) for each in found.segments]
+    segments = _segments(found)
     row = {
         **_summary(found),
         "generation": found.generation,
@@ -110,7 +103,7 @@ def lag(settings: Settings, name: str, output: str) -> None:
         return await (await ep.reader_group(name)).describe()
 
     found = session.run(settings, look)
-    segments = [_segment(each) for each in found.segments]
+    segments = _segments(found)
     total = {"name": found.name, **_lag(found.events, found.bytes, found.age_ms)}
     if output == "table":
         show_rows(_in_seconds([*segments, {**total, "stream": "total"}]), SEGMENT_COLUMNS, output)
@@ -145,6 +138,23 @@ def checkpoint_row(found: GroupCheckpoint) -> dict[str, object]:
         "completed_at_ms": found.at_ms,
         "automatic": found.automatic,
         "cuts": [{"stream": stream, "cut": str(cut)} for stream, cut in sorted(found.cuts.items())],
+    }
+
+
+def segment_row(lag: SegmentLag) -> dict[str, object]:
+    """Return what is shown of a segment, whatever reads it."""
+    return {
+        "stream": lag.stream,
+        "segment": format_segment(lag.segment),
+        "owner": lag.owner,
+        "owner_epoch": lag.owner_epoch,
+        "offset": lag.offset,
+        "number": lag.number,
+        **_lag(lag.events, lag.bytes, lag.age_ms),
+        "sealed": lag.sealed,
+        "reached": lag.reached,
+        "waiting": [format_segment(each) for each in lag.waiting],
+        "progress_at_ms": lag.moved_ms,
     }
 
 
@@ -215,18 +225,5 @@ def _stream(name: str, found: GroupDescription, cuts: dict[str, StreamCut]) -> d
     }
 
 
-def _segment(lag: SegmentLag) -> dict[str, object]:
-    return {
-        "stream": lag.stream,
-        "segment": format_segment(lag.segment),
-        "owner": lag.owner,
-        "target": lag.target,
-        "owner_epoch": lag.owner_epoch,
-        "offset": lag.offset,
-        "number": lag.number,
-        **_lag(lag.events, lag.bytes, lag.age_ms),
-        "sealed": lag.sealed,
-        "reached": lag.reached,
-        "waiting": [format_segment(each) for each in lag.waiting],
-        "progress_at_ms": lag.moved_ms,
-    }
+def _segments(found: GroupDescription) -> list[Row]:
+    return [segment_row(each) | {"target": each.target} for each in found.segments]

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 import attrs
 import click
 
 from eventproc.cli import session
+from eventproc.cli.group_show import segment_row
 from eventproc.cli.live import blocker_text
-from eventproc.cli.settings import Noun, Settings, note, output_option, pass_settings
+from eventproc.cli.settings import Noun, Settings, group_argument, note, output_option, pass_settings
 from eventproc.cli.show import Row, show_one, show_rows
-from eventproc.groups import SegmentLag
 from eventproc.processors import Blocker, ProcessorDescription, ProcessorMember
 from eventproc.runtime import Eventproc
-from eventproc.store.model.ids import format_segment
-
-F = TypeVar("F", bound=Callable[..., object])
 
 COLUMNS: Final = (
     "name",
@@ -53,11 +49,6 @@ def processor() -> None:
     """List, describe, pause and resume event processors."""
 
 
-def group_argument(command: F) -> F:
-    """Decorator of commands about one processor: its group's full name, passed as `group`."""
-    return click.argument("group", metavar="SCOPE/GROUP")(command)
-
-
 @processor.command("list")
 @output_option()
 @pass_settings
@@ -71,15 +62,15 @@ def list_(settings: Settings, output: str) -> None:
 @group_argument
 @output_option()
 @pass_settings
-def describe(settings: Settings, group: str, output: str) -> None:
+def describe(settings: Settings, name: str, output: str) -> None:
     """Show a processor: its lag, what holds it up, its processes, its segments and who has them."""
 
     async def look(ep: Eventproc) -> tuple[ProcessorDescription, int]:
-        return await ep.processor(group), (await ep.dead_letters(group).count()).letters
+        return await ep.processor(name), (await ep.dead_letters(name).count()).letters
 
     found, letters = session.run(settings, look)
     members = [_member(each, output) for each in found.members]
-    segments = [_segment(each) for each in found.group.segments]
+    segments = [segment_row(each) for each in found.group.segments]
     summary = {**_summary(found, output), "dead_letters": letters}
     if output != "table":
         show_one({**summary, "members": members, "segments": segments}, output)
@@ -94,19 +85,19 @@ def describe(settings: Settings, group: str, output: str) -> None:
 @processor.command()
 @group_argument
 @pass_settings
-def pause(settings: Settings, group: str) -> None:
+def pause(settings: Settings, name: str) -> None:
     """Let a processor begin nothing more, in all processes, until `resume`; what runs is finished."""
-    session.run(settings, lambda ep: ep.pause_processor(group))
-    note(settings, f"{group} is paused")
+    session.run(settings, lambda ep: ep.pause_processor(name))
+    note(settings, f"{name} is paused")
 
 
 @processor.command()
 @group_argument
 @pass_settings
-def resume(settings: Settings, group: str) -> None:
+def resume(settings: Settings, name: str) -> None:
     """Let a paused processor go on."""
-    session.run(settings, lambda ep: ep.resume_processor(group))
-    note(settings, f"{group} goes on")
+    session.run(settings, lambda ep: ep.resume_processor(name))
+    note(settings, f"{name} goes on")
 
 
 def _summary(found: ProcessorDescription, output: str) -> Row:
@@ -152,21 +143,3 @@ def _blocker(blocker: Blocker | None, output: str) -> object:
     if blocker is None:
         return None
     return blocker_text(blocker) if output == "table" else attrs.asdict(blocker)
-
-
-def _segment(lag: SegmentLag) -> Row:
-    return {
-        "stream": lag.stream,
-        "segment": format_segment(lag.segment),
-        "owner": lag.owner,
-        "owner_epoch": lag.owner_epoch,
-        "offset": lag.offset,
-        "number": lag.number,
-        "lag_events": lag.events,
-        "lag_bytes": lag.bytes,
-        "lag_ms": lag.age_ms,
-        "sealed": lag.sealed,
-        "reached": lag.reached,
-        "waiting": [format_segment(each) for each in lag.waiting],
-        "progress_at_ms": lag.moved_ms,
-    }

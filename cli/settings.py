@@ -98,6 +98,11 @@ def stream_argument(command: F) -> F:
     return click.argument("name", metavar="SCOPE/STREAM")(command)
 
 
+def group_argument(command: F) -> F:
+    """Decorator of commands about one group, of readers or of a processor: its full name, passed as `name`."""
+    return click.argument("name", metavar="SCOPE/GROUP")(command)
+
+
 def waiting_options(command: F) -> F:
     """Decorator of commands that submit a request: `--timeout` and `--no-wait`."""
     command = timeout_option(command)
