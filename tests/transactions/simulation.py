@@ -56,8 +56,10 @@ class Twin:
 class Simulation:
     """State that outlives deaths: what clients remember, and the database."""
 
-    def __init__(self, seed: int, *, deaths: int, transactions: int = 12) -> None:
+    def __init__(self, seed: int, *, deaths: int, transactions: int = 12, pace: float = 1) -> None:
+        """pace: what pauses are multiplied by; 0 where time is real."""
         self.random = Random(seed)
+        self.pace = pace
         self.deaths = deaths
         self.left = transactions
         self.twins: list[Twin] = []
@@ -103,6 +105,9 @@ class Simulation:
                 await self._ended(room, twin)
             background.cancel_scope.cancel()
 
+    async def _pause(self, most_s: float) -> None:
+        await anyio.sleep(self.random.random() * most_s * self.pace)
+
     async def _stream(self, ep: Eventproc) -> Stream:
         try:
             return await ep.stream(NAME)
@@ -128,7 +133,7 @@ class Simulation:
             for _ in range(self.random.randint(0, 8)):
                 await self._stage(room, twin)
                 if self.random.random() < 0.3:
-                    await anyio.sleep(self.random.random() * 1.5)
+                    await self._pause(1.5)
                 if self.random.random() < 0.3 and await room.ping(twin.id) is not PingResult.OK:
                     raise Rejected
             fate = self.random.choice(["commit", "commit", "commit", "abort", "leave"])
@@ -171,7 +176,7 @@ class Simulation:
 
     async def _scale(self, stream: Stream) -> None:
         for _ in range(self.random.randint(1, 8)):
-            await anyio.sleep(self.random.random() / 2)
+            await self._pause(0.5)
             try:
                 ids = [segment.id for segment in await stream.segments()]
                 if self.random.random() < 0.6 or len(ids) == 1:
@@ -183,7 +188,7 @@ class Simulation:
                 pass  # refused, and nothing happened
 
     async def _seal_early(self, stream: Stream) -> None:
-        await anyio.sleep(self.random.random() * 3)
+        await self._pause(3)
         await stream.seal()
 
     async def _look(self, room: Room) -> None:
@@ -191,7 +196,7 @@ class Simulation:
         while True:
             await room.db.read(partial(self._verify_moment, stream_id=room.stream.stream_id, room=room))
             self.looked += 1
-            await anyio.sleep(self.random.random() / 4)
+            await self._pause(0.25)
 
     def _verify_moment(self, tx: Tx, stream_id: int, room: Room) -> None:
         for twin in self.twins:

@@ -29,7 +29,7 @@ def test_transactions_keep_their_promises_through_deaths_at_commits(seed: int) -
 
 @pytest.mark.hunt(seeds=3)
 def test_transactions_keep_their_promises_on_asyncio(seed: int) -> None:
-    anyio.run(Simulation(seed, deaths=seed % 3, transactions=8).run)
+    anyio.run(Simulation(seed, deaths=seed % 3, transactions=8, pace=0).run)
 
 
 def test_the_same_seed_gives_the_same_life() -> None:

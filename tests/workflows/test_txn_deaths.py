@@ -17,6 +17,8 @@ from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, part
 from tests.workflows.lives import Act, Life, die_everywhere, open_life, summary
 
 KEYS: Final = (LOW, HIGH, "customer-42", "k1", "k2")
+STAGINGS: Final = 6
+"""More than one step of packing, or of dropping, takes: see `small_steps`."""
 FIRST, SECOND, THIRD = (f"01900000-0000-7000-8000-00000000000{number}" for number in (1, 2, 3))
 
 
@@ -25,13 +27,13 @@ async def _prepare(life: Life) -> None:
     room = await make_room(life)
     for txn_id in (FIRST, SECOND, THIRD):
         await room.begin(txn_id=txn_id)
-    for number in range(12):
+    for number in range(STAGINGS):
         await write(room, FIRST, [(b"%d" % number + b"." * 900, key) for key in KEYS], identity=number + 1)
     await write(room, SECOND, [(b"second", key) for key in KEYS])
-    for _ in range(12):
+    for _ in range(STAGINGS):
         await room.stage(THIRD, part(ZERO, [(b"x" * 3000, LOW)]), part(ONE, [(b"y", HIGH)]))
     await split(life, ONE, 0.75)
-    await write(room, FIRST, [(b"last", key) for key in KEYS], identity=13)
+    await write(room, FIRST, [(b"last", key) for key in KEYS], identity=STAGINGS + 1)
     await life.check()
 
 
@@ -41,7 +43,7 @@ async def _client(life: Life) -> None:
     for txn_id in (FIRST, SECOND, THIRD):
         await room.begin(txn_id=txn_id)
     if (await room.get(FIRST)).state is TxnState.OPEN:
-        await write(room, FIRST, [(b"last", key) for key in KEYS], identity=13)
+        await write(room, FIRST, [(b"last", key) for key in KEYS], identity=STAGINGS + 1)
 
 
 async def _commit(life: Life) -> None:
@@ -52,7 +54,7 @@ async def _commit(life: Life) -> None:
     done = await serve(life, room, [FIRST, SECOND])
     assert [txn.state for txn in done] == [TxnState.COMMITTED] * 2
     found = by_key(await events_of(room))
-    wanted = [b"second", *(b"%d" % number + b"." * 900 for number in range(12)), b"last"]
+    wanted = [b"second", *(b"%d" % number + b"." * 900 for number in range(STAGINGS)), b"last"]
     assert found == dict.fromkeys(KEYS, wanted)
 
 
@@ -93,9 +95,10 @@ WORKFLOWS: Final[Mapping[str, tuple[Act, int]]] = MappingProxyType(
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let packing begin early, in small steps, so that there are some to die between."""
-    monkeypatch.setattr("eventproc.store.transactions.landing.PREPARED_ROWS", 8)
-    monkeypatch.setattr("eventproc.store.transactions.preparing.PREPARE_ROWS", 10)
+    """Let packing begin early, and it and dropping go in small steps, so that there are some to die between."""
+    monkeypatch.setattr("eventproc.store.transactions.landing.PREPARED_ROWS", 4)
+    monkeypatch.setattr("eventproc.store.transactions.preparing.PREPARE_ROWS", 5)
+    monkeypatch.setattr("eventproc.store.transactions.dropping.STEP_BLOBS_MAX", 4)
 
 
 @pytest.mark.acceptance("C8", differs="beginning is one transaction of the database: there is no part of it")
