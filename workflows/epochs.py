@@ -23,7 +23,7 @@ def plan_epoch(
     *,
     seal: Collection[SegmentId],
     ranges: Sequence[KeyRange],
-    request_id: str | None,
+    request_id: str,
     segments_min: int | None = None,
 ) -> Epoch:
     """Return the epoch a scale would open. Changes nothing. Raises every refusal of pravega.md 1.10."""
@@ -53,7 +53,8 @@ def open_epoch(tx: Tx, stream: Stream, epoch: Epoch, *, seal: Collection[Segment
         raise CommitsPending(stream=stream.name, stream_id=stream.stream_id, event="a scale")
     seal_segments(tx, stream.stream_id, seal, sealed_epoch=epoch.number)
     ended_ms = max(last_time(tx, stream.stream_id, segment) for segment in seal)
-    epoch = attrs.evolve(epoch, created_ms=max(epoch.created_ms, ended_ms + 1))
+    if epoch.created_ms <= ended_ms:
+        epoch = attrs.evolve(epoch, created_ms=ended_ms + 1)
     epoch.check()
     insert_epoch(tx, stream.stream_id, epoch)
     opened = [segment.id for segment in epoch.opened]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import attrs
 
-from eventproc.store.catalog import STREAM, Stream, get_stream
+from eventproc.store.catalog import STREAM, Stream, current_epoch, get_stream
 from eventproc.store.database import Tx
+from eventproc.store.model.epochs import verify_scale
 from eventproc.store.model.errors import StreamSealed
 from eventproc.store.model.states import StreamEvent, StreamState, advance
 from eventproc.store.records import Versioned, replace
@@ -21,7 +22,13 @@ from eventproc.workflows.requests import ScaleStream
 def check(tx: Tx, request: ScaleStream) -> bool:
     """Return False: a scale is never done already. Raises the refusals of pravega.md 1.10."""
     stream = _open_stream(tx, request).value
-    plan_epoch(tx, stream, seal=request.seal, ranges=request.ranges, request_id=None)
+    verify_scale(
+        current_epoch(tx, stream),
+        stream=stream.name,
+        seal=request.seal,
+        ranges=request.ranges,
+        segments_min=stream.config.scaling.segments_min,
+    )
     return False
 
 

@@ -118,6 +118,37 @@ def next_epoch(
     New segments are numbered in the order of `ranges`, from the highest active number on; several merges
     and splits in one scale are fine, as is a segment replaced by one of the same range. `now_ms` is raised
     to one past the current epoch's time if need be. `stream` is for the errors' texts.
+    Raises what `verify_scale` raises.
+    """
+    verify_scale(current, stream=stream, seal=seal, ranges=ranges, segments_min=segments_min)
+    number = current.number + 1
+    first_number = max(map(number_of, current.by_id)) + 1
+    opened = tuple(
+        Segment(id=segment_id(first_number + index, number), range=key_range)
+        for index, key_range in enumerate(ranges)
+    )
+    kept = tuple(segment for segment in current.segments if segment.id not in seal)
+    following = tuple(sorted(kept + opened, key=_borders))
+    return Epoch(
+        number=number,
+        segments=following,
+        created_ms=max(now_ms, current.created_ms + 1),
+        splits=current.splits + _crossings(current.segments, following),
+        merges=current.merges + _crossings(following, current.segments),
+        request_id=request_id,
+    )
+
+
+def verify_scale(
+    current: Epoch,
+    *,
+    stream: str,
+    seal: Collection[SegmentId],
+    ranges: Sequence[KeyRange],
+    segments_min: int,
+) -> None:
+    """Verify that `seal` may give way to new segments over `ranges`. `stream` is for the errors' texts.
+
     Raises ScaleRefused if a segment is not active, InvalidArgument if one is named twice or `ranges` do not
     cover exactly what `seal` covers, once; then ScaleRefused if fewer than segments_min, or more than
     SEGMENTS_MAX, would remain: in this order, as reference pravega.md 1.10.
@@ -137,24 +168,6 @@ def next_epoch(
             stream=stream,
             reason=f"{remaining} segments would remain, {segments_min} to {SEGMENTS_MAX} are possible",
         )
-    number = current.number + 1
-    first_number = max(map(number_of, current.by_id)) + 1
-    opened = tuple(
-        Segment(id=segment_id(first_number + index, number), range=key_range)
-        for index, key_range in enumerate(ranges)
-    )
-    kept = tuple(segment for segment in current.segments if segment.id not in sealed)
-    following = Epoch(
-        number=number,
-        segments=tuple(sorted(kept + opened, key=_borders)),
-        created_ms=max(now_ms, current.created_ms + 1),
-        request_id=request_id,
-    )
-    return attrs.evolve(
-        following,
-        splits=current.splits + _crossings(current, following),
-        merges=current.merges + _crossings(following, current),
-    )
 
 
 def split_ranges(
@@ -214,6 +227,9 @@ def _verify_ranges(sealed: Collection[KeyRange], opened: Sequence[KeyRange]) -> 
         )
 
 
-def _crossings(one: Epoch, other: Epoch) -> int:
+def _crossings(one: Sequence[Segment], other: Sequence[Segment]) -> int:
     # Splits are the segments of the earlier epoch that cross more than one of the later; merges the reverse.
-    return sum(len(other.overlapping(segment.range)) > 1 for segment in one.segments)
+    lows = [segment.range.low for segment in other]
+    firsts = (bisect_right(lows, segment.range.low) for segment in one)
+    ends = (bisect_left(lows, segment.range.high) for segment in one)
+    return sum(end > first for first, end in zip(firsts, ends, strict=True))

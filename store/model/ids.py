@@ -70,7 +70,7 @@ def as_segment(value: object) -> SegmentId:
     """Return the id that a caller means: an id, or the text of one, such as "2.1". Raises InvalidArgument."""
     if isinstance(value, str):
         return parse_segment(value)
-    if not isinstance(value, SupportsIndex):
+    if not isinstance(value, (int, SupportsIndex)):  # int alone first: asking the protocol takes microseconds
         raise refused("segment", value, _MEANT)
     return SegmentId(int_of("segment", value, least=0))
 

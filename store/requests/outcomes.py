@@ -38,7 +38,8 @@ class Outcomes(Expected[str, Outcome]):
     def deliver(self, key: str, value: Outcome) -> None:
         """Note an outcome with what the workflow made; an effect of the transaction that wrote it."""
         if self.wants(key):
-            super().deliver(key, attrs.evolve(value, result=self._results.pop(key, None)))
+            result = self._results.pop(key, None)
+            super().deliver(key, Outcome(value.error, value.finished_ms, result))
 
 
 def note_result(tx: Tx, request_id: str, result: object) -> None:
