@@ -20,6 +20,9 @@ SHOP = """
 import pathlib
 import anyio
 import eventproc
+from eventproc.processors import committer, running
+
+committer.COMMIT_MS = running.TELL_MS = 200  # other shells see sooner how far it is
 
 app = eventproc.App()
 other = eventproc.App()
