@@ -75,7 +75,7 @@ async def test_whoever_has_most_gives_up_when_others_come_and_nothing_moves_when
 async def test_leaving_waits_for_what_runs_begins_nothing_more_and_makes_it_durable(
     order: str | None, exactly_once: bool
 ) -> None:
-    gate = anyio.Event()
+    gate, leaving = anyio.Event(), anyio.Event()
     begun: list[int] = []
     running = 0
 
@@ -97,9 +97,10 @@ async def test_leaving_waits_for_what_runs_begins_nothing_more_and_makes_it_dura
             async def leave() -> None:
                 async with ep.run(app, grace_ms=ENOUGH_MS):
                     await until(lambda: bool(begun))
+                    leaving.set()
 
             tasks.start_soon(leave)
-            await until(lambda: bool(begun))
+            await leaving.wait()
             await settled()
             running = len(begun)
             gate.set()
