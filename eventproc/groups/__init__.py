@@ -21,7 +21,7 @@ from eventproc.groups.openings import GroupEnd, GroupEndAnew, GroupStart
 from eventproc.groups.operations import GroupCheckpoint, follow_names
 from eventproc.groups.preview import ResetPreview, preview_reset
 from eventproc.groups.reader import GroupReader
-from eventproc.groups.table import folded_state, watch_group
+from eventproc.groups.table import folded_state, watch_group, watch_progress
 from eventproc.store.groups import GROUP, Group, GroupOptions, GroupStream, TruncatedPolicy, delete_group
 
 __all__ = [
@@ -58,4 +58,5 @@ __all__ = [
     "preview_reset",
     "set_paused",
     "watch_group",
+    "watch_progress",
 ]

@@ -34,7 +34,7 @@ from eventproc.groups.presence import (
     is_dead,
 )
 from eventproc.groups.state import GroupState, Member
-from eventproc.groups.table import change, folded_state, positions_of, watch_group
+from eventproc.groups.table import change, folded_state, positions_of, progress_topic, watch_group
 from eventproc.groups.updates import Acquired, CheckpointPassed, CheckpointStarted, Joined, Released, Update
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.database.instances import pid_of
@@ -166,6 +166,7 @@ class GroupMember(Membership):
         """See `Membership.move`."""
         for key, progress in moved.items():
             move_progress(tx, self._holding(key), progress)
+        tx.wake(progress_topic(self.group))
 
     def complete(self, tx: Tx, key: SegmentKey) -> None:
         """See `Membership.complete`."""

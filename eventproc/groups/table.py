@@ -71,6 +71,26 @@ def watch_group(group: str) -> Watch:
     return Watch(topic_of(group), probe)
 
 
+def watch_progress(group: str) -> Watch:
+    """Return what to subscribe to in order to learn that segments are finished further. One query a bell.
+
+    Another process's ranges beyond a completed prefix are not heard of before the prefix has moved.
+    """
+
+    def probe(tx: Tx) -> object:
+        # Between two changes of the group, which others watch, no prefix moves back: the sum tells of each move.
+        return tx.execute(
+            "SELECT total(number) FROM group_segment WHERE group_name = ?", (group,)
+        ).fetchone()[0]
+
+    return Watch(progress_topic(group), probe)
+
+
+def progress_topic(group: str) -> tuple[str, str]:
+    """Return what to wake when progress of a group was made durable."""
+    return "progress", group
+
+
 def change(tx: Tx, name: str, *updates: Update) -> GroupState:
     """Apply updates to the group, and return its state. Raises NotFound."""
     record = get(tx, GROUP, name)

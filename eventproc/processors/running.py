@@ -17,7 +17,16 @@ from typing import Final
 
 import anyio
 
-from eventproc.groups import Membership, describe_group, ensure_group, follow_names, join, set_paused
+from eventproc.groups import (
+    Membership,
+    describe_group,
+    ensure_group,
+    follow_names,
+    join,
+    set_paused,
+    watch_group,
+    watch_progress,
+)
 from eventproc.processors.again import again
 from eventproc.processors.app import App, Processor
 from eventproc.processors.context import AppTx
@@ -42,9 +51,13 @@ GRACE_MS: Final = 30_000
 TELL_MS: Final = 2_000
 """Pause between two looks at whether other processes should be told of a change: of a blocker, of failures."""
 
-
 IDLE_LOOK_MS: Final = 20
-"""Pause between two looks at a group's lag, for who waits until it is none."""
+"""Shortest pause between two looks at a group's lag, for who waits until it is none while much is made durable. Each
+costs about a millisecond; more is waited for in vain."""
+
+IDLE_NET_MS: Final = 1_000
+"""Longest pause between them: what is left becomes less by the truncation of a stream too, which its groups are not
+told of."""
 
 BLOCKED_MS: Final = 1_000
 """How long a call must have been under way before it is told of as a blocker: shorter is how calls are."""
@@ -220,34 +233,44 @@ class Running:
 
     async def wait(self) -> None:
         """Return when all processors were stopped. Raises ProcessorFailed as soon as one failed."""
-        async with anyio.create_task_group() as tasks:
+        async with self._until_failure():
+            for part in self._parts.values():
+                await part.ended.wait()
+
+    @asynccontextmanager
+    async def _until_failure(self) -> AsyncIterator[None]:
+        """End the block as soon as a processor failed. Raises ProcessorFailed at its end if one did."""
+        async with Background() as tasks:
 
             async def watch(part: Part) -> None:
                 await part.ended.wait()
                 if part.failure is not None:
-                    tasks.cancel_scope.cancel()
+                    tasks.cancel()
 
             for part in self._parts.values():
                 tasks.start_soon(watch, part)
+            yield
         self.raise_failure()
 
     async def wait_idle(self, *, timeout_ms: int | None = None) -> None:
         """Return when nothing is left to process in the groups of the app, durably: lag 0 at one moment of each.
 
-        Raises TimeoutError, and ProcessorFailed when a processor failed.
+        Raises TimeoutError, and ProcessorFailed when a processor failed. Cost while waiting: a look when progress was
+        made durable, and one a second.
         """
         with anyio.fail_after(None if timeout_ms is None else timeout_ms / 1000):
-            for part in self._parts.values():
-                await self._wait_idle(part)
+            async with self._until_failure():
+                for part in self._parts.values():
+                    await self._wait_idle(part.options.group)
 
-    async def _wait_idle(self, part: Part) -> None:
+    async def _wait_idle(self, group: str) -> None:
         def lag(tx: Tx) -> int:
-            return describe_group(tx, part.options.group).events
+            return describe_group(tx, group).events
 
-        while await self._db.read(lag):
-            with anyio.move_on_after(IDLE_LOOK_MS / 1000):
-                await part.ended.wait()
-            self.raise_failure()
+        with self._db.subscribe([watch_group(group), watch_progress(group)]) as changes:
+            while await self._db.read(lag):
+                await anyio.sleep(IDLE_LOOK_MS / 1000)
+                await changes.wait(IDLE_NET_MS)
 
     @property
     def in_flight(self) -> int:

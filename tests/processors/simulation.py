@@ -104,8 +104,6 @@ class Simulation:
                     actors.start_soon(self._apps, ep)
             async with run_app(ep.db, self._app()) as running:
                 await running.resume("p")
-                while await ep.db.read(lambda tx: describe_group(tx, GROUP).events):
-                    await self._pause(0.5)  # `wait_idle` looks each 20 ms, which virtual time makes expensive
                 await running.wait_idle(timeout_ms=IDLE_MS)
             background.cancel_scope.cancel()
         self.done = True

@@ -1,0 +1,97 @@
+"""Who waits until nothing is left to process is told of it by what changes, and costs next to nothing meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc.groups import GroupDescription, describe_group
+from eventproc.processors import App, Running, running
+from eventproc.runtime import Eventproc
+from eventproc.store.database import Tx
+from eventproc.store.segments import Event
+from eventproc.testing import VirtualClock, run_seeded
+from tests.processors.apps import GROUP, STREAM, write
+
+MINUTE_S = 60
+LOOKS_MAX = 2 * MINUTE_S
+"""Looks in a minute in which nothing changes."""
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The groups that were looked at, in order."""
+    found: list[str] = []
+
+    def look(tx: Tx, name: str) -> GroupDescription:
+        found.append(name)
+        assert len(found) <= 10 * LOOKS_MAX, "it looks without a pause"
+        return describe_group(tx, name)
+
+    monkeypatch.setattr(running, "describe_group", look)
+    return found
+
+
+@asynccontextmanager
+async def stuck_app(gate: anyio.Event) -> AsyncIterator[tuple[Eventproc, Running]]:
+    """Run an app whose handler waits at the gate, on a stream of one event."""
+
+    async def handle(event: Event) -> None:
+        await gate.wait()
+
+    app = App()
+    app.add(handle, STREAM, group=GROUP)
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        await ep.create_stream(STREAM)
+        await write(ep, "a")
+        async with ep.run(app, grace_ms=0) as started:
+            await anyio.sleep(1)
+            yield ep, started
+
+
+def test_while_nothing_changes_hardly_anybody_looks(looks: list[str]) -> None:
+    async def main() -> None:
+        async with stuck_app(anyio.Event()) as (_, started):
+            before = len(looks)
+            with pytest.raises(TimeoutError):
+                await started.wait_idle(timeout_ms=MINUTE_S * 1000)
+            assert len(looks) - before <= LOOKS_MAX
+
+    run_seeded(main, seed=1)
+
+
+def test_the_last_commit_is_seen_at_once(looks: list[str]) -> None:
+    async def main() -> None:
+        gate = anyio.Event()
+        async with stuck_app(gate) as (ep, started), anyio.create_task_group() as tasks:
+            clock = ep.db.clock
+
+            async def wait() -> None:
+                await started.wait_idle()
+                (status,) = await started.status()
+                assert status.last_commit_ms is not None
+                assert clock.wall_ms() - status.last_commit_ms <= running.IDLE_LOOK_MS
+
+            tasks.start_soon(wait)
+            await anyio.sleep(10.5)
+            gate.set()
+
+    run_seeded(main, seed=1)
+
+
+def test_after_a_stop_it_waits_for_its_time_and_no_longer(looks: list[str]) -> None:
+    async def main() -> None:
+        async with stuck_app(anyio.Event()) as (_, started):
+            await started.stop(grace_ms=0)
+            for part in started._parts.values():
+                part.cancel()
+            await started.wait()
+            with pytest.raises(TimeoutError):
+                await started.wait_idle(timeout_ms=MINUTE_S * 1000)
+
+    run_seeded(main, seed=1)
