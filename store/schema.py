@@ -66,11 +66,13 @@ CREATE TABLE extent (
 CREATE INDEX extent_place ON extent (place) WHERE place IS NOT NULL;
 
 -- Columns of the events of one or more extents, of one stream. `data` stands last, so that reading the
--- other columns does not walk its pages.
+-- other columns does not walk its pages. With a `chunk` (format 2), they lie in that file: `ends` is empty, and `data`
+-- says where in it.
 CREATE TABLE blob (
     id INTEGER PRIMARY KEY,
     stream_id INTEGER NOT NULL,
     format INTEGER NOT NULL,
+    chunk INTEGER,
     ends BLOB NOT NULL,
     keys BLOB,
     positions BLOB,
@@ -79,13 +81,16 @@ CREATE TABLE blob (
     headers BLOB,
     data BLOB NOT NULL
 );
+-- Lets the sweep prove that nothing lies in a file any more.
+CREATE INDEX blob_chunk ON blob (chunk) WHERE chunk IS NOT NULL;
 
--- Arrow files in the long-term store: a run of events [start, start + length) of one segment. `path` is relative to
--- the folder; `bytes` and `checksum` (CRC-32) are those of the file.
+-- Arrow files in the long-term store: a run of events [start, start + length) of one segment; or `length` bytes of
+-- events of several (`segment` is NULL), which only blobs point into. `path` is relative to the folder; `bytes` and
+-- `checksum` (CRC-32) are those of the file.
 CREATE TABLE chunk (
     id INTEGER PRIMARY KEY,
     stream_id INTEGER NOT NULL,
-    segment INTEGER NOT NULL,
+    segment INTEGER,
     start INTEGER NOT NULL,
     length INTEGER NOT NULL,
     first_number INTEGER NOT NULL,
@@ -106,6 +111,18 @@ CREATE TABLE hold (
     ranges TEXT NOT NULL,
     until_ms INTEGER NOT NULL,
     PRIMARY KEY (stream_id, name)
+) WITHOUT ROWID;
+
+-- The last batch that each run of a sink of Spark committed to a stream. Only the run of the highest `turn` of a name
+-- may commit. `offsets` is JSON: where that batch ended in its sources, if that was known.
+CREATE TABLE sink (
+    stream_id INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    run TEXT NOT NULL,
+    turn INTEGER NOT NULL,
+    batch INTEGER NOT NULL,
+    offsets TEXT,
+    PRIMARY KEY (stream_id, name, run)
 ) WITHOUT ROWID;
 
 -- The last sequence of a named writer on a stream, and when that was.

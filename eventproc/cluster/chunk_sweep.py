@@ -26,13 +26,18 @@ _EXPORTED: Final = re.compile(r"[0-9]+-([0-9a-f-]{36})" + re.escape(chunks.PART)
 
 
 async def sweep_chunks(db: Database, owner: Owner) -> None:
-    """Drop what nothing needs any more. One read when there is nothing of the kind. Raises OwnerFenced, Retryable."""
-    if db.path is None or not await db.read(_any):
+    """Drop what nothing needs any more. One read when there is nothing of the kind. Raises OwnerFenced, Retryable.
+
+    The files that it put aside are unlinked by the next sweep: a reader may still see them in its snapshot.
+    """
+    if db.path is None:
         return
-    after: int | None = 0
+    aside = db.shared.get(_Aside)
+    await anyio.to_thread.run_sync(_unlink_files, aside.take())
+    after: int | None = 0 if await db.read(_any) else None
     while after is not None:
         after, paths = await db.write(partial(_drop, owner, after))
-        await _unlink(db, owner, paths)
+        aside.add(await _put_aside(db, owner, paths))
 
 
 async def walk_chunks(db: Database, owner: Owner) -> None:
@@ -41,13 +46,30 @@ async def walk_chunks(db: Database, owner: Owner) -> None:
         return
     folder = db.path / chunks.FOLDER
     before_ms = db.clock.wall_ms() - ABANDONED_MS
-    found = await anyio.to_thread.run_sync(_clear, db.path, folder, before_ms)
-    for begin in range(0, len(found), ASIDE_MAX):
-        await _unlink(db, owner, found[begin : begin + ASIDE_MAX])
+    named, gone = await anyio.to_thread.run_sync(_clear, db.path, folder, before_ms)
+    aside = db.shared.get(_Aside)
+    aside.add([*gone, *await _put_aside(db, owner, named)])
+
+
+class _Aside:
+    """Files that were put aside, to be unlinked. What dies with the process is found when the folder is walked."""
+
+    def __init__(self) -> None:
+        self._files: list[Path] = []
+
+    def add(self, files: Iterable[Path]) -> None:
+        self._files += files
+
+    def take(self) -> list[Path]:
+        files, self._files = self._files, []
+        return files
 
 
 def _any(tx: Tx) -> bool:
-    row = tx.execute("SELECT EXISTS (SELECT 1 FROM chunk) OR EXISTS (SELECT 1 FROM hold)").fetchone()
+    row = tx.execute(
+        "SELECT EXISTS (SELECT 1 FROM hold) OR EXISTS ("
+        "SELECT 1 FROM chunk WHERE NOT EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id))"
+    ).fetchone()
     return bool(row[0])
 
 
@@ -57,16 +79,16 @@ def _drop(owner: Owner, after: int, tx: Tx) -> tuple[int | None, list[str]]:
     return chunks.drop_unused(tx, after)
 
 
-async def _unlink(db: Database, owner: Owner, paths: list[str]) -> None:
+async def _put_aside(db: Database, owner: Owner, paths: list[str]) -> list[Path]:
     assert db.path is not None, "in memory there are no files"
     folder = db.path / chunks.FOLDER
+    aside: list[Path] = []
     for begin in range(0, len(paths), ASIDE_MAX):
-        some = paths[begin : begin + ASIDE_MAX]
-        aside = await db.write(partial(_put_aside, owner, folder, some))
-        await anyio.to_thread.run_sync(_unlink_files, aside)
+        aside += await db.write(partial(_rename, owner, folder, paths[begin : begin + ASIDE_MAX]))
+    return aside
 
 
-def _put_aside(owner: Owner, folder: Path, paths: list[str], tx: Tx) -> list[Path]:
+def _rename(owner: Owner, folder: Path, paths: list[str], tx: Tx) -> list[Path]:
     owner.check(tx)
     return chunks.put_aside(tx, folder, paths)
 
@@ -76,17 +98,23 @@ def _unlink_files(files: Iterable[Path]) -> None:
         file.unlink(missing_ok=True)
 
 
-def _clear(directory: Path, folder: Path, before_ms: int) -> list[str]:
-    """Unlink what was put aside, or left unfinished before then; return the paths of all files that have a name."""
+def _clear(directory: Path, folder: Path, before_ms: int) -> tuple[list[str], list[Path]]:
+    """Unlink what was left unfinished before then; return all files that have a name, and those put aside.
+
+    Not those that tasks of a sink may still be about to commit.
+    """
     named: list[str] = []
+    gone: list[Path] = []
     for file in sorted(folder.glob("*/*/*")):
+        path = file.relative_to(folder)
         if file.name.endswith(chunks.SUFFIX):
-            named.append(str(file.relative_to(folder)))
-        elif file.name.endswith(chunks.GONE) or (
-            file.name.endswith(chunks.PART) and _is_left_behind(directory, file, before_ms)
-        ):
+            if path.parts[0] != chunks.SINK_FOLDER or _modified_ms(file) < before_ms:
+                named.append(str(path))
+        elif file.name.endswith(chunks.GONE):
+            gone.append(file)
+        elif file.name.endswith(chunks.PART) and _is_left_behind(directory, file, before_ms):
             file.unlink(missing_ok=True)
-    return named
+    return named, gone
 
 
 def _is_left_behind(directory: Path, file: Path, before_ms: int) -> bool:

@@ -1,4 +1,4 @@
-"""The format "eventproc": streams as DataFrames, batch and streaming. See docs/design/spark-source.md.
+"""The format "eventproc": streams as DataFrames, batch and streaming (docs/design/spark-source.md), and as sinks.
 
 The classes are thin: they live in Spark's processes, and are pickled from one to another. What only planning needs is
 imported where it is done: tasks run in many processes, and need none of it.
@@ -12,7 +12,14 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -25,6 +32,7 @@ from pyspark.sql.types import StructType
 from eventproc.spark.options import Positions, SourceOptions, parse_options
 from eventproc.spark.pack import ChunkPartition, Slice, pack, split
 from eventproc.spark.rows import Layout, read_partition, schema_of
+from eventproc.spark.sink import EventprocStreamWriter, EventprocWriter
 from eventproc.store.segments.chunk_file import ChunkReader
 
 if TYPE_CHECKING:
@@ -33,15 +41,15 @@ if TYPE_CHECKING:
 
 
 class EventprocSource(DataSource):
-    """`spark.read.format("eventproc")` and `spark.readStream.format("eventproc")`."""
+    """`format("eventproc")`, of `spark.read`, `spark.readStream`, `df.write` and `df.writeStream`."""
 
     cores: ClassVar[int] = os.cpu_count() or 1
     """How many partitions a batch has at most, unless `minPartitions` wants more; `register` knows the session's."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """options: see the design note. Raises InvalidArgument."""
+        """options: see the design notes; they are read when it is known what for."""
         super().__init__(options)
-        self._asked = parse_options(dict(options.items()))
+        self._given = dict(options.items())
 
     @classmethod
     def name(cls) -> str:
@@ -49,16 +57,26 @@ class EventprocSource(DataSource):
         return "eventproc"
 
     def schema(self) -> StructType | str:
-        """Return the columns that the options ask for."""
-        return schema_of(self._asked)
+        """Return the columns that the options ask for. Raises InvalidArgument."""
+        return schema_of(parse_options(self._given))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of one batch."""
-        return EventprocReader(self._asked, Layout.of(self._asked, schema), self.cores)
+        asked = parse_options(self._given)
+        return EventprocReader(asked, Layout.of(asked, schema), self.cores)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a query, or of one of its tasks."""
-        return EventprocStreamReader(self._asked, Layout.of(self._asked, schema), self.cores)
+        asked = parse_options(self._given)
+        return EventprocStreamReader(asked, Layout.of(asked, schema), self.cores)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a DataFrame. Raises InvalidArgument."""
+        return EventprocWriter(self._given, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """Return the writer of a query's batches. Raises InvalidArgument."""
+        return EventprocStreamWriter(self._given, schema, overwrite)
 
 
 class EventprocReader(DataSourceReader):

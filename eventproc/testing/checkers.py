@@ -99,7 +99,7 @@ def _of_leftovers(tx: Tx, known: set[int]) -> Iterator[str]:
     reaped = dict(tx.execute("SELECT stream_id, deleted FROM reap").fetchall())
     # Blobs of an aborting transaction do not need their stream.
     reaped.update(tx.execute("SELECT DISTINCT stream_id, 1 FROM txn WHERE state = 'aborting'").fetchall())
-    for table in ("segment", "extent", "blob", "writer"):
+    for table in ("segment", "extent", "blob", "sink", "writer"):
         for (stream_id,) in tx.execute(f"SELECT DISTINCT stream_id FROM {table}").fetchall():
             if stream_id not in known and not reaped.get(stream_id):
                 yield f"{table}: rows of stream {stream_id}, which is gone and not being reaped"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -11,7 +10,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.routing import position
 from eventproc.store.segments import FRAME_BYTES, SegmentState, extents
-from eventproc.store.segments.read import Blobs, Extent, decode
+from eventproc.store.segments.read import Blobs, Extent, decode, ends_of, load_blob
 
 
 def extent_violations(
@@ -64,9 +63,9 @@ def blob_violations(tx: Tx) -> Iterator[str]:
     )
     for place, offset, length, stream_id in rows.fetchall():
         used.setdefault(place, []).append((offset, offset + length, stream_id))
-    for blob, stream_id, ends, size in tx.execute(
-        "SELECT id, stream_id, ends, length(data) FROM blob"
-    ).fetchall():
+    for blob, stream_id in tx.execute("SELECT id, stream_id FROM blob").fetchall():
+        columns = load_blob(tx, blob)
+        size = len(columns.data)
         parts = sorted(used.pop(blob, []))
         if not parts:
             yield f"blob {blob} of stream {stream_id}: nothing refers to it"
@@ -75,8 +74,7 @@ def blob_violations(tx: Tx) -> Iterator[str]:
             yield f"blob {blob}: extents share its bytes, or go beyond them"
         if any(part[2] != stream_id for part in parts):
             yield f"blob {blob} of stream {stream_id} is used by another stream"
-        column = array("I")
-        column.frombytes(ends)
+        column = ends_of(columns)
         if not column or column[-1] != size:
             yield f"blob {blob}: its events end elsewhere than its {size} bytes"
     for place in used:

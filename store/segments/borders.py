@@ -6,10 +6,9 @@ from array import array
 from bisect import bisect_right
 
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.append import unpack_inline
-from eventproc.store.segments.read import Extent, extents, segment_state
+from eventproc.store.segments.append import BLOB_FORMAT
+from eventproc.store.segments.read import Blobs, Extent, extents, segment_state
 
 
 def number_of(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
@@ -80,16 +79,13 @@ class _Borders:
 
 
 def _ends(tx: Tx, extent: Extent) -> array[int]:
-    if extent.place is None:
-        assert extent.inline is not None, f"extent at {extent.start} has no place and no columns"
-        packed = unpack_inline(extent.inline).ends
-    else:
-        row = tx.execute("SELECT ends FROM blob WHERE id = ?", (extent.place,)).fetchone()
-        if row is None:
-            raise CorruptRecord(
-                key=f"blob {extent.place}", reason="an extent refers to it and it is not there"
-            )
-        packed = row[0]
-    ends = array("I")
-    ends.frombytes(packed)
-    return ends
+    """Return the ends of the columns that hold the extent; of a blob in the database, without its other columns."""
+    if extent.place is not None:
+        row = tx.execute(
+            "SELECT ends FROM blob WHERE id = ? AND format = ?", (extent.place, BLOB_FORMAT)
+        ).fetchone()
+        if row is not None:
+            ends = array("I")
+            ends.frombytes(row[0])
+            return ends
+    return Blobs(tx).columns(extent)[1]

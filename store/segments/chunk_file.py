@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from eventproc.store.segments.block import FRAME_BYTES, NO_TIME, Columns
+from eventproc.store.segments.outside import ABSENT, Place, Places
 
 STAMP: Final = pa.timestamp("ms", tz="UTC")
 
@@ -126,14 +127,14 @@ class ChunkWriter:
     count: events so far. size_bytes, checksum: of the file, once it is finished.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, schema: pa.Schema = SCHEMA) -> None:
         self.path = path
         self.count = 0
         self.size_bytes = 0
         self.checksum = 0
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("wb", buffering=0)
-        self._writer = pa.ipc.new_file(pa.PythonFile(self, mode="w"), SCHEMA)
+        self._writer = pa.ipc.new_file(pa.PythonFile(self, mode="w"), schema)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
 
@@ -164,6 +165,11 @@ class ChunkWriter:
         if self._waiting_bytes >= BATCH_BYTES:
             self._write_waiting()
 
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Write events as they are, as one record batch. Raises OSError."""
+        self.count += batch.num_rows
+        self._writer.write_batch(batch)
+
     def finish(self, *, sync: bool) -> None:
         """Write the rest, and close. sync: make it survive a loss of power. Raises OSError."""
         self._write_waiting()
@@ -182,6 +188,35 @@ class ChunkWriter:
             table = pa.Table.from_batches(self._waiting).combine_chunks()
             self._waiting, self._waiting_bytes = [], 0
             self._writer.write_table(table, max_chunksize=BATCH_EVENTS_MAX)
+
+
+def find_places(batch: pa.RecordBatch, whole: pa.Buffer) -> Places:
+    """Return where the buffers of a record batch that was read out of `whole`, its file, lie in it."""
+
+    def place(buffer: pa.Buffer | None) -> Place:
+        return ABSENT if buffer is None or not buffer.size else (buffer.address - whole.address, buffer.size)
+
+    found: dict[str, Place] = {}
+    for name, fields in _FIELDS.items():
+        index = batch.schema.get_field_index(name)
+        if index >= 0 and batch.column(index).null_count < batch.num_rows:
+            buffers = batch.column(index).buffers()
+            found |= {field: place(buffer) for field, buffer in zip(fields, buffers, strict=True) if field}
+    return Places(count=batch.num_rows, **found)
+
+
+_FIELDS: Final = {
+    "payload": ("", "payload_ends", "payloads"),
+    "key": ("key_present", "key_ends", "keys"),
+    "timestamp": ("", "times"),
+    "event_time": ("event_time_present", "event_times"),
+    "headers": (
+        *("headers_present", "headers_ends", ""),
+        *("", "name_ends", "names"),
+        *("", "value_ends", "values"),
+    ),
+}
+"""What `Places` calls the buffers of each column, in Arrow's order; "" for a bitmap of what always has a value."""
 
 
 @attrs.frozen

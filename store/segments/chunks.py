@@ -13,11 +13,15 @@ from typing import Final
 import attrs
 
 from eventproc.store.database import Tx
+from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.segments.holds import HeldRange, held_ranges
 
 FOLDER: Final = "chunks"
 """Where the files lie, within the directory; may be a symbolic link to a folder that a cluster shares."""
+
+SINK_FOLDER: Final = "sink"
+"""Folder, in that one, of the files that tasks of Spark's sink write: they have no row before their commit."""
 
 PART: Final = ".part"
 """Suffix of a file that is being written, or was when its writer died."""
@@ -120,25 +124,36 @@ def register_chunks(tx: Tx, folder: Path, written: Sequence[tuple[Path, ChunkFil
 
 
 def drop_missing(tx: Tx, chunks: Iterable[ChunkFile]) -> None:
-    """Forget chunks whose files turned out to be missing or damaged; what they held is exported again."""
-    tx.executemany("DELETE FROM chunk WHERE path = ?", [(chunk.path,) for chunk in chunks])
+    """Forget chunks whose files turned out to be missing or damaged; what they held is exported again.
+
+    Raises CorruptRecord for one that events lie in: they are in no other place.
+    """
+    for chunk in chunks:
+        row = tx.execute("SELECT id FROM chunk WHERE path = ?", (chunk.path,)).fetchone()
+        if row is None:
+            continue
+        if tx.execute("SELECT 1 FROM blob WHERE chunk = ?", row).fetchone() is not None:
+            raise CorruptRecord(key=f"chunk file {chunk.path}", reason="events lie in it, and it is missing")
+        tx.execute("DELETE FROM chunk WHERE id = ?", row)
 
 
 def drop_unused(tx: Tx, after: int) -> tuple[int | None, list[str]]:
     """Drop the rows of chunks that nothing needs, among the next STEP_CHUNKS_MAX with ids above `after`.
 
+    Needed is a chunk in which a blob lies, or that overlaps what is held.
     Returns the id to go on after, None at the end, and the paths of their files, to be put aside once this is durable.
     """
     rows = tx.execute(
-        "SELECT id, stream_id, segment, start, length, path FROM chunk WHERE id > ? ORDER BY id LIMIT ?",
+        "SELECT id, stream_id, segment, start, length, path,"
+        " EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id) FROM chunk WHERE id > ? ORDER BY id LIMIT ?",
         (after, STEP_CHUNKS_MAX),
     ).fetchall()
     held: dict[int, list[HeldRange]] = {}
     paths: list[str] = []
-    for number, stream_id, segment, start, length, path in rows:
+    for number, stream_id, segment, start, length, path, lived_in in rows:
         if stream_id not in held:
             held[stream_id] = held_ranges(tx, stream_id)
-        if not any(
+        if not lived_in and not any(
             each.segment == segment and each.start < start + length and start < each.end
             for each in held[stream_id]
         ):

@@ -24,6 +24,7 @@ from eventproc.store.segments.append import BLOB_FORMAT, unpack_inline
 from eventproc.store.segments.block import FRAME_BYTES, NO_TIME, Columns, decode_keys
 from eventproc.store.segments.concatenate import concatenate
 from eventproc.store.segments.event import Run
+from eventproc.store.segments.outside import OUTSIDE_FORMAT, load_outside
 
 READ_BYTES_MAX: Final = 4 * 2**20
 """Bytes of events that one read transaction returns, give or take one extent. More makes a slow reader
@@ -99,14 +100,16 @@ class Blobs:
 def load_blob(tx: Tx, blob_id: int) -> Columns:
     """Return the columns of a blob. Raises CorruptRecord when it is missing or of an unknown format."""
     row = tx.execute(
-        "SELECT format, ends, keys, positions, times, event_times, headers, data FROM blob WHERE id = ?",
+        "SELECT format, chunk, ends, keys, positions, times, event_times, headers, data FROM blob WHERE id = ?",
         (blob_id,),
     ).fetchone()
     if row is None:
         raise CorruptRecord(key=f"blob {blob_id}", reason="an extent refers to it and it is not there")
+    if row[0] == OUTSIDE_FORMAT:
+        return load_outside(tx, row[1], row[-1])
     if row[0] != BLOB_FORMAT:
         raise CorruptRecord(key=f"blob {blob_id}", reason=f"format {row[0]} is not known here")
-    return Columns(*row[1:])
+    return Columns(*row[2:])
 
 
 def read(

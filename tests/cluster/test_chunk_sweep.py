@@ -46,8 +46,8 @@ async def _chunk(db: Database, start: int, end: int) -> Path:
     return _folder(db) / path
 
 
-def _file(db: Database, name: str, *, age_ms: int = 0) -> Path:
-    path = _folder(db) / f"{STREAM_ID}/0.0/{name}"
+def _file(db: Database, name: str, *, age_ms: int = 0, under: str = f"{STREAM_ID}/0.0") -> Path:
+    path = _folder(db) / under / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"x")
     at_s = (db.clock.wall_ms() - age_ms) / 1000
@@ -56,9 +56,11 @@ def _file(db: Database, name: str, *, age_ms: int = 0) -> Path:
 
 
 async def _sweep(db: Database) -> None:
+    """Sweep, and once more for what was put aside."""
     owner = await db.write(lambda tx: claim(tx, "controller", db.instance_id))
     await sweep_chunks(db, owner)
     await walk_chunks(db, owner)
+    await sweep_chunks(db, owner)
 
 
 async def test_chunks_that_are_held_stay_and_the_others_go(db: Database) -> None:
@@ -85,6 +87,21 @@ async def test_unfinished_files_go_with_their_instance_or_of_old_age(db: Databas
     files = [_file(db, name, age_ms=age_ms) for name, age_ms in names.items()]
     await _sweep(db)
     assert [each.exists() for each in files] == [True, False, True, False]
+
+
+async def test_a_file_that_was_put_aside_is_there_until_the_next_sweep(db: Database) -> None:
+    left = _file(db, "0-50.arrow")
+    owner = await db.write(lambda tx: claim(tx, "controller", db.instance_id))
+    await walk_chunks(db, owner)
+    assert [each.name for each in left.parent.iterdir()] == ["0-50.arrow.gone"]
+    await sweep_chunks(db, owner)
+    assert list(left.parent.iterdir()) == []
+
+
+async def test_files_of_a_sink_s_tasks_may_wait_a_day_for_their_commit(db: Database) -> None:
+    waiting, old = (_file(db, f"{age}.arrow", age_ms=age, under="sink/run") for age in (0, ABANDONED_MS + 1))
+    await _sweep(db)
+    assert (waiting.exists(), old.exists()) == (True, False)
 
 
 async def test_holds_past_their_deadline_are_forgotten(db: Database) -> None:

@@ -8,8 +8,11 @@ from pathlib import Path
 import attrs
 
 from eventproc.blocking.stream import BlockingStream
+from eventproc.spark.directory import Directory
 from eventproc.spark.pack import Slice
+from eventproc.store.database import Tx
 from eventproc.store.segments.chunk_file import ChunkReader
+from eventproc.store.segments.reaper import free_step
 
 STREAM = "s/t"
 
@@ -64,3 +67,14 @@ def growing(events: Iterable[Read]) -> bool:
 def files(directory: Path) -> list[Path]:
     """Return the chunk files of a directory."""
     return sorted((directory / "chunks").glob("*/*/*"))
+
+
+def free(directory: Directory) -> None:
+    """Let the reaper free all that it may."""
+
+    def step(tx: Tx) -> None:
+        for (stream_id,) in tx.execute("SELECT stream_id FROM reap WHERE deleted = 0").fetchall():
+            free_step(tx, stream_id, deleted=False)
+
+    for _ in range(5):
+        directory.write(step)

@@ -20,8 +20,7 @@ from eventproc.store.database import Tx
 from eventproc.store.faults import Died
 from eventproc.store.model.errors import EventprocError, StreamReplaced, Truncated
 from eventproc.store.model.policies import ScalingPolicy
-from eventproc.store.segments.reaper import free_step
-from tests.spark.streams import STREAM, Read, files, growing, read_slices, write
+from tests.spark.streams import STREAM, Read, files, free, growing, read_slices, write
 
 T = TypeVar("T")
 
@@ -61,17 +60,6 @@ def batches(
 
 def events_of(groups: list[list[Slice]]) -> list[Read]:
     return [event for group in groups for event in read_slices(group)]
-
-
-def free(directory: Directory) -> None:
-    """Let the reaper free all that it may."""
-
-    def step(tx: Tx) -> None:
-        for (stream_id,) in tx.execute("SELECT stream_id FROM reap WHERE deleted = 0").fetchall():
-            free_step(tx, stream_id, deleted=False)
-
-    for _ in range(5):
-        directory.write(step)
 
 
 @pytest.mark.hunt(seeds=6)

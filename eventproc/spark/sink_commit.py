@@ -1,0 +1,152 @@
+"""The commit of the sink: what all tasks of a batch wrote becomes part of the stream, in one transaction, once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from eventproc.spark.directory import Directory
+from eventproc.spark.sink_rows import POSITION
+from eventproc.spark.sink_task import Written
+from eventproc.store.catalog import get_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.epochs import Epoch
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments import EventBlock, Headers, Part, append
+from eventproc.store.segments.block import FRAME_BYTES
+from eventproc.store.segments.chunk_file import find_places
+from eventproc.store.segments.chunks import put_aside
+from eventproc.store.segments.ingest import (
+    FullFile,
+    OutsideBatch,
+    SinkBatch,
+    Stretch,
+    check_file,
+    land_files,
+    note_batch,
+)
+from eventproc.streams.routes import find_route
+
+
+@attrs.frozen
+class _Routed:
+    """What tasks wrote, cut for the segments of an epoch."""
+
+    stream_id: int
+    epoch: Epoch
+    files: list[FullFile]
+    few: list[Part]
+
+
+def commit(directory: Directory, stream: str, written: Sequence[Written], batch: SinkBatch | None) -> bool:
+    """Make everything visible together; return False when the batch had been committed before, and nothing was done.
+
+    Raises NotFound, StreamSealed, WriterFenced, CorruptRecord, OSError, and what a write does: then nothing is visible.
+    """
+    while True:
+        stream_id, epoch = directory.read(partial(find_stream_route, stream))
+        routed = _cut_for(epoch, stream_id, written, directory.folder)
+        done = directory.write(
+            partial(_commit, stream=stream, folder=directory.folder, routed=routed, batch=batch)
+        )
+        if done is not None:
+            return done
+        # It was scaled in between. What was cut was mapped memory: cutting it again costs little.
+
+
+def abort(directory: Directory, written: Sequence[Written]) -> None:
+    """Unlink what tasks wrote, unless it was committed after all. Raises OSError."""
+    paths = [each.file.path for each in written if each.file is not None]
+    if paths:
+        for file in directory.write(partial(put_aside, folder=directory.folder, paths=paths)):
+            file.unlink(missing_ok=True)
+
+
+def find_stream_route(stream: str, tx: Tx) -> tuple[int, Epoch]:
+    """Return the id and the current epoch of a stream that can be written. Raises NotFound, StreamSealed."""
+    stream_id = get_stream(tx, stream).value.stream_id
+    return stream_id, find_route(tx, stream, stream_id, None)[0]
+
+
+def _commit(tx: Tx, *, stream: str, folder: Path, routed: _Routed, batch: SinkBatch | None) -> bool | None:
+    """Commit what was routed; None when the stream is another, or has another epoch, by now."""
+    stream_id, epoch = find_stream_route(stream, tx)
+    if (stream_id, epoch.number) != (routed.stream_id, routed.epoch.number):
+        return None
+    if batch is not None and not note_batch(tx, stream, stream_id, batch):
+        return False
+    land_files(tx, folder, stream, stream_id, routed.files)
+    for part in routed.few:
+        append(tx, stream, stream_id, [part])
+    return True
+
+
+def _cut_for(epoch: Epoch, stream_id: int, written: Sequence[Written], folder: Path) -> _Routed:
+    files: list[FullFile] = []
+    few: list[Part] = []
+    for each in written:
+        if each.file is not None:
+            check_file(folder / each.file.path, each.file.bytes)
+            batches = tuple(_cut_file(epoch, folder / each.file.path))
+            files.append(FullFile(each.file.path, each.file.bytes, each.file.checksum, batches))
+        if each.few is not None:
+            few += _parts(epoch, each.few)
+    return _Routed(stream_id, epoch, files, few)
+
+
+def _cut_file(epoch: Epoch, path: Path) -> Iterator[OutsideBatch]:
+    with pa.memory_map(str(path)) as mapped:
+        whole = mapped.read_buffer()
+        file = pa.ipc.open_file(whole)
+        for index in range(file.num_record_batches):
+            events = file.get_batch(index)
+            _, ends, _ = events.column("payload").buffers()
+            borders = np.frombuffer(ends, np.int32, events.num_rows + 1)
+            stretches = []
+            for segment, first, last in _cut(epoch, events):
+                at = int(borders[first]) + FRAME_BYTES * first
+                length = int(borders[last]) + FRAME_BYTES * last - at
+                stretches.append(Stretch(segment, at, length, last - first))
+            yield OutsideBatch(find_places(events, whole).pack(), tuple(stretches))
+
+
+def _cut(epoch: Epoch, events: pa.RecordBatch) -> Iterator[tuple[SegmentId, int, int]]:
+    """Yield which of the events, sorted by position, go to which segment: (segment, first, last)."""
+    lows = [segment.range.low for segment in epoch.segments]
+    found = np.searchsorted(events.column(POSITION).to_numpy(), lows[1:]).tolist()
+    for segment, (first, last) in zip(epoch.ids, pairwise([0, *found, events.num_rows]), strict=True):
+        if first < last:
+            yield segment, first, last
+
+
+def _parts(epoch: Epoch, events: pa.RecordBatch) -> Iterator[Part]:
+    for segment, first, last in _cut(epoch, events):
+        own = events.slice(first, last - first)
+        payloads, keys, headers, positions = (
+            own.column(name).to_pylist() for name in ("payload", "key", "headers", POSITION)
+        )
+        keyed = own.column("key").null_count < own.num_rows
+        block = EventBlock(
+            payloads,
+            keys if keyed else None,
+            [math.nan if key is None else at for key, at in zip(keys, positions, strict=True)]
+            if keyed
+            else None,
+            None
+            if own.column("event_time").null_count == own.num_rows
+            else own.column("event_time").cast(pa.int64()).to_pylist(),
+            _headers(headers),
+        )
+        yield Part(segment, block.encode())
+
+
+def _headers(column: Sequence[Sequence[tuple[str, str]] | None]) -> list[Headers | None] | None:
+    headers: list[Headers | None] = [dict(each) if each else None for each in column]
+    return headers if any(headers) else None

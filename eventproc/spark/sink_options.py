@@ -1,0 +1,65 @@
+"""The options of the sink of the format "eventproc", read and checked before a job begins. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from eventproc.store.model.arguments import refused
+from eventproc.store.model.names import StreamName
+
+SINK_NAME_CHARS_MAX: Final = 200
+"""Characters of a sink's name: it is a key in the database."""
+
+_BATCH: Final = {"path", "stream", "key", "eventtime", "sink", "batch"}
+_STREAMING: Final = _BATCH - {"batch"} | {"checkpointlocation", "queryname"}
+
+
+@attrs.frozen(kw_only=True)
+class SinkOptions:
+    """What a writer was asked for. See docs/design/spark-sink.md for each."""
+
+    path: Path
+    stream: str
+    key: str | None = None
+    event_time: str | None = None
+    sink: str | None = None
+    batch: int | None = None
+    checkpoint: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are named."""
+        return tuple(each for each in (self.key, self.event_time) if each is not None)
+
+
+def parse_sink_options(options: Mapping[str, str], *, streaming: bool, overwrite: bool) -> SinkOptions:
+    """Return the options of a writer. Raises InvalidArgument, naming the option."""
+    given = {name.lower(): value for name, value in options.items()}
+    if unknown := sorted(given.keys() - (_STREAMING if streaming else _BATCH)):
+        raise refused("option", unknown[0], "it is not one of the sink of the format eventproc")
+    if overwrite:
+        raise refused("mode", "overwrite", "a stream only grows: append, and truncate it by itself")
+    for name, what in (("path", "the directory of the streams"), ("stream", "the stream to write to")):
+        if name not in given:
+            raise refused(f"option {name}", None, f"it must name {what}")
+    StreamName.parse(given["stream"])
+    sink, batch = given.get("sink"), given.get("batch")
+    if sink is not None and not 0 < len(sink) <= SINK_NAME_CHARS_MAX:
+        raise refused("option sink", sink, f"it must have 1 to {SINK_NAME_CHARS_MAX} characters")
+    if not streaming and (sink is None) != (batch is None):
+        raise refused("option batch", batch, "give both sink and batch, or neither")
+    if batch is not None and not (batch.isascii() and batch.isdigit()):
+        raise refused("option batch", batch, "it must be a whole number, at least 0")
+    return SinkOptions(
+        path=Path(given["path"]).expanduser().absolute(),
+        stream=given["stream"],
+        key=given.get("key"),
+        event_time=given.get("eventtime"),
+        sink=sink,
+        batch=None if batch is None else int(batch),
+        checkpoint=given.get("checkpointlocation"),
+    )

@@ -1,0 +1,151 @@
+"""What a task of the sink does: rows in, a file sorted by the key space out; the rows themselves when they are few."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from eventproc.spark.sink_rows import EVENTS, POSITION, EventColumns
+from eventproc.store.clock import SystemClock, new_id
+from eventproc.store.segments.block import FRAME_BYTES
+from eventproc.store.segments.chunk_file import BATCH_EVENTS_MAX, ChunkWriter
+from eventproc.store.segments.chunks import SINK_FOLDER, SUFFIX
+
+SMALL_BYTES: Final = 128 * 2**10
+"""Bytes of events up to which a task sends them with its message. Higher: more for the driver to carry, and to copy
+into the database under its lock; lower: a file for each task of small batches, with two syncs each."""
+
+SORTED_BYTES: Final = 64 * 2**20
+"""Bytes of events that are sorted together. Higher: fewer, larger extents, and up to three times as much memory."""
+
+BLOB_BYTES: Final = 2**20
+"""Bytes of events of a record batch, give or take one event: a reader reads it whole."""
+
+
+@attrs.frozen
+class SortedFile:
+    """A file that a task wrote. path: relative to the folder. bytes, checksum: size and CRC-32."""
+
+    path: str
+    bytes: int
+    checksum: int
+
+
+@attrs.frozen
+class Written(WriterCommitMessage):
+    """What a task wrote: a file, or `few` events, sorted. run: the query's id, where there is one."""
+
+    run: str | None
+    file: SortedFile | None = None
+    few: pa.RecordBatch | None = None
+
+
+def write_task(
+    rows: Iterable[pa.RecordBatch], columns: EventColumns, folder: Path, run: str | None
+) -> Written:
+    """Write what a task is given, durably. folder: of the chunk files. Raises InvalidArgument, OSError.
+
+    A task that fails leaves no file; one that is killed leaves one that nobody knows of.
+    """
+    output = _Output(folder, run or "batch")
+    try:
+        for each in rows:
+            output.add(columns.events(each))
+        return output.finish(run)
+    except BaseException:
+        output.abandon()
+        raise
+
+
+class _Output:
+    """Events on their way into a task's file, which is made when there are enough of them."""
+
+    def __init__(self, folder: Path, run: str) -> None:
+        self._folder = folder
+        # Any number will do: events without a key begin at a place of their own in each task.
+        identifier = new_id(SystemClock())
+        self._spread = int(identifier[-8:], 16) / 2**32
+        self._path = f"{SINK_FOLDER}/{run}/{identifier}{SUFFIX}"
+        self._writer: ChunkWriter | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+
+    def add(self, events: pa.RecordBatch) -> None:
+        self._waiting.append(events)
+        self._waiting_bytes += events.nbytes
+        if self._waiting_bytes >= SORTED_BYTES:
+            self._write()
+
+    def finish(self, run: str | None) -> Written:
+        if self._writer is None and self._waiting_bytes <= SMALL_BYTES:
+            return Written(run, few=self._take())
+        self._write()
+        assert self._writer is not None, "there is something to write"
+        self._writer.finish(sync=True)
+        for each in (self._writer.path.parent, self._folder / SINK_FOLDER, self._folder):
+            _sync_folder(each)
+        return Written(run, SortedFile(self._path, self._writer.size_bytes, self._writer.checksum))
+
+    def abandon(self) -> None:
+        if self._writer is not None:
+            self._writer.abandon()
+
+    def _write(self) -> None:
+        if (events := self._take()) is None:
+            return
+        if self._writer is None:
+            self._writer = ChunkWriter(self._folder / self._path, EVENTS)
+        for batch in _batches(events):
+            self._writer.write_batch(batch)
+
+    def _take(self) -> pa.RecordBatch | None:
+        """Return what waits, sorted by position; events of one position stay in order. None when nothing does."""
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        count = sum(each.num_rows for each in waiting)
+        if not count:
+            return None
+        events = pa.concat_batches(waiting)
+        index = EVENTS.get_field_index(POSITION)
+        where = _spread_evenly(events.column(index).to_numpy(), self._spread)
+        order = np.argsort(where, kind="stable")
+        events = events.take(pa.array(order))
+        return events.set_column(index, EVENTS.field(index), pa.array(where[order]))
+
+
+def _spread_evenly(
+    where: np.ndarray[tuple[int], np.dtype[np.float64]], begin: float
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return positions, those that are NaN replaced by ones that lie evenly in the key space, from `begin` on."""
+    keyless = np.isnan(where)
+    if count := int(keyless.sum()):
+        where = where.copy()
+        where[keyless] = (begin + np.arange(count) / count) % 1.0
+    return where
+
+
+def _batches(events: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the events in record batches of about BLOB_BYTES, that hold nothing of their neighbours."""
+    _, ends, _ = events.column(0).buffers()
+    borders = np.frombuffer(ends, np.int32, events.num_rows + 1, 4 * events.column(0).offset).astype(np.int64)
+    borders += FRAME_BYTES * np.arange(len(borders))
+    first = 0
+    while first < events.num_rows:
+        fitting = int(np.searchsorted(borders, borders[first] + BLOB_BYTES))
+        last = min(max(fitting, first + 1), first + BATCH_EVENTS_MAX, events.num_rows)
+        yield events.slice(first, last - first)
+        first = last
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,81 @@
+"""Tasks of a sink without Spark: rows written as a task does, batches committed as a driver does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from eventproc.blocking import BlockingStream
+from eventproc.spark.directory import Directory
+from eventproc.spark.sink_commit import commit
+from eventproc.spark.sink_options import SinkOptions
+from eventproc.spark.sink_rows import EventColumns
+from eventproc.spark.sink_task import Written, write_task
+from eventproc.store.segments import Event
+from eventproc.store.segments.ingest import SinkBatch
+from eventproc.testing.checkers import violations
+from tests.spark.streams import STREAM
+
+COLUMNS = EventColumns.of(
+    SinkOptions(path=Path(), stream=STREAM),
+    StructType([StructField("payload", BinaryType()), StructField("key", StringType())]),
+)
+
+LARGE = 2000
+"""Bytes of a payload of which a hundred are too many for a task's message."""
+
+
+def rows(numbers: Iterable[int], *, keys: int = 7, size: int = 6) -> pa.RecordBatch:
+    """Return a row for each number, with one of so many keys: those of a key grow."""
+    found = list(numbers)
+    payloads = [(b"%06d" % each).ljust(size, b".") for each in found]
+    return pa.record_batch(
+        [pa.array(payloads), pa.array([f"k{each % keys}" if keys else None for each in found], pa.string())],
+        names=["payload", "key"],
+    )
+
+
+def task(path: Path, *batches: pa.RecordBatch, run: str = "run") -> Written:
+    """Write what a task is given."""
+    return write_task(batches, COLUMNS, path / "chunks", run)
+
+
+def commit_batch(
+    directory: Directory, written: Sequence[Written], batch: int, *, name: str = "sink", run: str = "run"
+) -> bool:
+    """Commit as Spark's driver does."""
+    return commit(directory, STREAM, written, SinkBatch(name, run, batch))
+
+
+def events_of(stream: BlockingStream) -> list[Event]:
+    """Return what an ordinary reader reads, from the head to the tail."""
+    with stream.reader() as reader:
+        return list(reader.until(stream.tail()))
+
+
+def numbers_of(events: Iterable[Event]) -> list[int]:
+    return [int(event.payload[:6]) for event in events]
+
+
+def in_order(events: Iterable[Event]) -> bool:
+    """Return whether the events of each key come in the order in which they were written."""
+    last: dict[str | None, bytes] = {}
+    for event in events:
+        if last.get(event.key, b"") >= event.payload:
+            return False
+        last[event.key] = event.payload
+    return True
+
+
+def files(path: Path) -> list[Path]:
+    """Return the files of sinks in a directory."""
+    return sorted((path / "chunks" / "sink").glob("*/*"))
+
+
+def check(directory: Directory) -> None:
+    """Assert that every invariant holds."""
+    found = directory.read(violations)
+    assert not found, "\n".join(found)

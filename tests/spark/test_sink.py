@@ -1,0 +1,210 @@
+"""The sink without Spark: what a batch writes is in the stream whole, once and in order, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from eventproc.blocking import BlockingEventproc, BlockingStream
+from eventproc.spark.directory import Directory
+from eventproc.spark.sink_commit import abort
+from eventproc.spark.sink_task import Written
+from eventproc.store.model.errors import CorruptRecord, StreamSealed, WriterFenced
+from eventproc.store.model.policies import ScalingPolicy
+from eventproc.store.segments.chunks import drop_unused, put_aside
+from tests.spark.sinks import (
+    LARGE,
+    check,
+    commit_batch,
+    events_of,
+    files,
+    in_order,
+    numbers_of,
+    rows,
+    task,
+)
+from tests.spark.streams import STREAM, free
+
+
+@pytest.fixture
+def stream(ep: BlockingEventproc) -> BlockingStream:
+    return ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(3))
+
+
+@pytest.fixture
+def directory(path: Path, ep: BlockingEventproc) -> Iterator[Directory]:
+    with Directory(path, hold_ms=60_000) as directory:
+        yield directory
+
+
+@pytest.mark.hunt(seeds=6)
+def test_batches_of_any_sizes_with_scales_and_reruns_between_are_in_the_stream_once_and_in_order(
+    seed: int, stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    dice = random.Random(seed)
+    written = 0
+    for batch in range(6):
+        count = dice.choice([1, 20, 400])
+        size = dice.choice([6, LARGE])
+        for _ in range(dice.randint(1, 2)):  # the batch runs again: the same rows, in other files
+            parts = [
+                task(path, *_tasks_rows(dice, range(written, written + count), each, size))
+                for each in range(3)
+            ]
+            if dice.random() < 0.5:
+                stream.split(dice.choice(stream.segments()).id)
+            if not commit_batch(directory, parts, batch):
+                abort(directory, parts)
+        written += count
+    found = events_of(stream)
+    assert sorted(numbers_of(found)) == list(range(written))
+    assert in_order(found)
+    assert len(files(path)) == directory.read(
+        lambda tx: tx.execute("SELECT count(*) FROM chunk").fetchone()[0]
+    )
+    check(directory)
+
+
+def _tasks_rows(dice: random.Random, numbers: range, index: int, size: int) -> Iterator[pa.RecordBatch]:
+    """Yield a third of the rows, in two batches: a task has keys of its own, as after a repartition by key."""
+    own = [each for each in numbers if each % 3 == index]
+    border = dice.randint(0, len(own))
+    yield from (rows(each, keys=6, size=size) for each in (own[:border], own[border:]))
+
+
+def _large(path: Path, numbers: range) -> Written:
+    """Write a task that makes a file."""
+    found = task(path, rows(numbers, size=LARGE))
+    assert found.file is not None, "it fits into a message"
+    return found
+
+
+def test_nothing_is_visible_before_the_commit_and_all_of_it_after(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    parts = [_large(path, range(100)), task(path, rows(range(100, 110)))]
+    assert events_of(stream) == []
+    assert commit_batch(directory, parts, 0)
+    assert sorted(numbers_of(events_of(stream))) == list(range(110))
+
+
+def test_a_batch_whose_driver_died_before_it_knew_of_its_commit_is_not_written_again(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    assert commit_batch(directory, [_large(path, range(100))], 0)
+    again = [_large(path, range(100))]
+    assert not commit_batch(directory, again, 0)
+    abort(directory, again)
+    assert sorted(numbers_of(events_of(stream))) == list(range(100))
+    assert len(files(path)) == 1
+
+
+def test_an_abort_that_comes_after_the_commit_takes_nothing_away(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    parts = [_large(path, range(100))]
+    assert commit_batch(directory, parts, 0)
+    abort(directory, parts)
+    assert len(events_of(stream)) == 100
+
+
+def test_the_files_of_a_batch_that_fails_go(stream: BlockingStream, directory: Directory, path: Path) -> None:
+    parts = [_large(path, range(100))]
+    stream.seal()
+    with pytest.raises(StreamSealed):
+        commit_batch(directory, parts, 0)
+    abort(directory, parts)
+    assert files(path) == []
+
+
+def test_a_new_checkpoint_is_a_new_run_and_the_old_one_cannot_write_behind_it(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    for batch in range(3):
+        assert commit_batch(directory, [task(path, rows([batch]))], batch, run="old")
+    assert commit_batch(directory, [task(path, rows([3]))], 0, run="new")
+    with pytest.raises(WriterFenced):
+        commit_batch(directory, [task(path, rows([4]))], 3, run="old")
+    assert commit_batch(directory, [task(path, rows([4]))], 0, run="old", name="other")
+    assert sorted(numbers_of(events_of(stream))) == [0, 1, 2, 3, 4]
+
+
+def test_a_file_that_is_gone_fails_the_whole_batch(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    parts = [_large(path, range(100)), _large(path, range(100, 200))]
+    longer, missing = files(path)
+    longer.write_bytes(longer.read_bytes() + b"x")
+    with pytest.raises(CorruptRecord, match="bytes"):
+        commit_batch(directory, parts, 0)
+    missing.unlink()
+    with pytest.raises(CorruptRecord, match="not there"):
+        commit_batch(directory, parts[1:], 0)
+    assert events_of(stream) == []
+    check(directory)
+
+
+def test_rows_without_a_key_are_spread_over_the_segments(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    assert commit_batch(directory, [task(path, rows(range(300), keys=0))], 0)
+    by_segment = Counter(event.segment for event in events_of(stream))
+    assert sorted(by_segment.values()) == [100, 100, 100]
+
+
+def test_what_lies_in_files_is_read_without_pyarrow(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    assert commit_batch(directory, [_large(path, range(100))], 0)
+    program = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from eventproc.blocking import open_blocking\n"
+        "with open_blocking(sys.argv[1]) as ep, (stream := ep.stream('s/t')).reader() as reader:\n"
+        "    print(sum(1 for _ in reader.until(stream.tail())))"
+    )
+    said = subprocess.check_output([sys.executable, "-c", program, str(path)], text=True, timeout=60)
+    assert said == "100\n"
+
+
+def test_a_file_goes_when_its_last_event_was_truncated_away(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    assert commit_batch(directory, [_large(path, range(100))], 0)
+    cut = stream.tail()
+    assert commit_batch(directory, [_large(path, range(100, 200))], 1)
+    stream.truncate(cut)
+    free(directory)
+    # The host may have been faster with either.
+    _, paths = directory.write(partial(drop_unused, after=0))
+    directory.write(partial(put_aside, folder=directory.folder, paths=paths))
+    assert [each.suffix for each in files(path)].count(".arrow") == 1
+    assert sorted(numbers_of(events_of(stream))) == list(range(100, 200))
+    check(directory)
+
+
+def test_a_reader_finds_the_file_that_is_put_aside_under_it(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    assert commit_batch(directory, [_large(path, range(100))], 0)
+    (file,) = files(path)
+    file.rename(file.with_name(file.name + ".gone"))
+    assert len(events_of(stream)) == 100
+
+
+def test_a_deleted_stream_forgets_its_sinks(
+    ep: BlockingEventproc, stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    assert commit_batch(directory, [task(path, rows([1]))], 0)
+    stream.seal()
+    stream.delete()
+    fresh = ep.create_stream(STREAM)
+    assert commit_batch(directory, [task(path, rows([1]))], 0)
+    assert numbers_of(events_of(fresh)) == [1]
