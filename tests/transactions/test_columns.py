@@ -1,0 +1,41 @@
+"""Some events of stored columns, taken without making events of them, are those events written alone."""
+
+from __future__ import annotations
+
+from math import nan
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventproc.store.segments.block import Columns, join
+from eventproc.store.segments.concatenate import concatenate
+from eventproc.store.transactions.columns import cut, pick
+from tests.segments.test_concatenate import ROWS, Row, block
+
+STAGED = ROWS.map(lambda row: row if row[1] is not None else (*row[:2], nan, *row[3:]))
+"""As a transaction stages them: an event without a key has no position."""
+
+LAST: Row = (b"last", "k", 0.5, 7, {"a": "b"})
+"""An event that uses every column."""
+
+
+def columns_of(rows: list[Row]) -> Columns:
+    return join([block(rows).encode()])
+
+
+def filled(columns: Columns, count: int) -> Columns:
+    """Return the columns with one more event, so that a column without values looks like one that is absent."""
+    return concatenate([(columns, count), (columns_of([LAST]), 1)], times=b"")
+
+
+@given(st.lists(STAGED, min_size=1, max_size=8), st.data())
+def test_cut_and_picked_columns_are_those_of_the_events_alone(rows: list[Row], data: st.DataObject) -> None:
+    columns = columns_of(rows)
+    first = data.draw(st.integers(0, len(rows) - 1))
+    last = data.draw(st.integers(first + 1, len(rows)))
+    assert filled(cut(columns, first, last), last - first) == filled(
+        columns_of(rows[first:last]), last - first
+    )
+    chosen = sorted(data.draw(st.sets(st.integers(0, len(rows) - 1), min_size=1)))
+    own = [rows[index] for index in chosen]
+    assert filled(pick(columns, chosen), len(own)) == filled(columns_of(own), len(own))
