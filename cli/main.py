@@ -36,6 +36,7 @@ COMMANDS: Final = MappingProxyType(
         "group": ("group", "Make, show, reset, checkpoint and delete reader groups."),
         "txn": ("txn", "List, describe, commit and abort transactions."),
         "processor": ("processor", "List, describe, pause and resume event processors."),
+        "query": ("query", "List Spark's queries, and how far they are."),
         "dead-letter": ("dead_letter", "List, show, redrive and drop events that processors gave up."),
         "request": ("request", "Show, list and wait for what was asked of the system."),
         "run": ("run", "Serve the directory, and run the processors of apps."),

@@ -1,26 +1,53 @@
 """Spark: streams as DataFrames, batch and streaming, through PySpark's Python data source API.
 
 `session()` starts a local session that is set up and quiet; `register(spark)` adds the format "eventproc" to any
-other. Needs the extra `spark`, and a Java of 17 or later or the extra `java`. Nothing is imported before it is used:
-asking which Java there is (`eventproc doctor` does) costs no PySpark.
+other; `attach(spark, path)` opens a directory inside the driver. Needs the extra `spark`, and a Java of 17 or later or
+the extra `java`. Nothing is imported before it is used: asking which Java there is (`eventproc doctor` does) costs no
+PySpark.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from eventproc.spark.attaching import AttachedEventproc, attach
     from eventproc.spark.java import Java, find_java, prepare
+    from eventproc.spark.jobs import job
+    from eventproc.spark.queries import QueryDescription, QueryState, SparkQuery, StreamLag
     from eventproc.spark.sessions import register, session
+    from eventproc.spark.sink import committed
 
 _WHERE = {
+    "AttachedEventproc": "eventproc.spark.attaching",
     "Java": "eventproc.spark.java",
+    "QueryDescription": "eventproc.spark.queries",
+    "QueryState": "eventproc.spark.queries",
+    "SparkQuery": "eventproc.spark.queries",
+    "StreamLag": "eventproc.spark.queries",
+    "attach": "eventproc.spark.attaching",
+    "committed": "eventproc.spark.sink",
     "find_java": "eventproc.spark.java",
+    "job": "eventproc.spark.jobs",
     "prepare": "eventproc.spark.java",
     "register": "eventproc.spark.sessions",
     "session": "eventproc.spark.sessions",
 }
 
-__all__ = ["Java", "find_java", "prepare", "register", "session"]
+__all__ = [
+    "AttachedEventproc",
+    "Java",
+    "QueryDescription",
+    "QueryState",
+    "SparkQuery",
+    "StreamLag",
+    "attach",
+    "committed",
+    "find_java",
+    "job",
+    "prepare",
+    "register",
+    "session",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,69 @@
+"""`eventproc query`: the queries of Spark whose drivers have the directory attached; how far each is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import click
+
+from eventproc.cli import session
+from eventproc.cli.settings import Noun, Settings, output_option, pass_settings
+from eventproc.cli.show import Row, show_rows
+from eventproc.runtime import Eventproc
+from eventproc.spark import QueryDescription
+from eventproc.spark.queries import describe_queries
+
+COLUMNS: Final = (
+    *(
+        "name",
+        "id",
+        "state",
+        "pid",
+        "batch",
+        "rows_per_second",
+        "lag_events",
+        "lag_bytes",
+        "said_at_ms",
+        "error",
+    ),
+)
+
+
+@click.group(cls=Noun)
+def query() -> None:
+    """List Spark's queries, as drivers with this directory attached published them."""
+
+
+@query.command("list")
+@output_option()
+@pass_settings
+def list_(settings: Settings, output: str) -> None:
+    """List the queries that said something within a week, with how far they are, the newest first."""
+
+    async def look(ep: Eventproc) -> list[QueryDescription]:
+        path = ep.path
+        assert path is not None, "a directory has a path"
+        return await ep.db.read(lambda tx: describe_queries(tx, path))
+
+    show_rows([_row(each) for each in session.run(settings, look)], COLUMNS, output)
+
+
+def _row(found: QueryDescription) -> Row:
+    said = found.query
+    return {
+        "name": said.name,
+        "id": said.id,
+        "run_id": said.run_id,
+        "state": found.state.value,
+        "pid": found.pid,
+        "started_at_ms": said.started_ms,
+        "said_at_ms": said.said_ms,
+        "batch": said.batch,
+        "input_rows": said.input_rows,
+        "rows_per_second": said.rows_per_second,
+        "lag_events": found.events,
+        "lag_bytes": found.bytes,
+        "streams": [attrs.asdict(each) for each in found.streams],
+        "error": said.error,
+    }

@@ -1,0 +1,80 @@
+"""Processors whose handlers run jobs of Spark: off the event loop, and with their jobs cancelled when they are."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable
+from functools import partial, wraps
+from typing import Any, Final
+
+import anyio
+from anyio.to_thread import run_sync
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from eventproc.processors import Context
+from eventproc.store.model.arguments import refused
+from eventproc.store.model.errors import IllegalTransition
+
+_COUNT: Final = itertools.count(1)
+_JOB_PROPERTIES: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+
+
+def job(function: Callable[[SparkSession, Any], object]) -> Callable[[Any, Context], Awaitable[None]]:
+    """Make a handler of a plain function that takes the session and an event (with `batch`, a list of them).
+
+        @app.processor("air/uploads", order=None, concurrency=2)
+        @eventproc.spark.job
+        def load(spark: SparkSession, event: eventproc.Event) -> None: ...
+
+    It runs on a thread. Its jobs are one group, described by the function's name and the event; the group is cancelled
+    when the call is: at a timeout, or when draining takes too long. At least once, as any handler: let it write what a
+    second run overwrites. It raises IllegalTransition where no session runs. Raises InvalidArgument.
+    """
+    if not callable(function):
+        raise refused("function", function, "it must be a function of a session and an event")
+    name = getattr(function, "__name__", type(function).__name__)
+
+    @wraps(function)
+    async def handler(event: Any, context: Context) -> None:
+        group = f"eventproc {name} {next(_COUNT)}"
+        work = partial(
+            _run, function, event, group, f"{name}: {_described(event)}, attempt {context.attempt}"
+        )
+        try:
+            await run_sync(work, abandon_on_cancel=True)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await run_sync(_cancel, group)
+            raise
+
+    del handler.__wrapped__  # its parameters are its own: what declares a processor looks at them
+    return handler
+
+
+def _run(
+    function: Callable[[SparkSession, Any], object], event: object, group: str, description: str
+) -> None:
+    if SparkContext._active_spark_context is None:
+        raise IllegalTransition(name="a handler", event="running a job", state="without a session of Spark")
+    spark = SparkSession.active()
+    context = spark.sparkContext
+    context.setJobGroup(group, description)
+    try:
+        function(spark, event)
+    finally:
+        for each in _JOB_PROPERTIES:  # the thread serves others next
+            context.setLocalProperty(each, None)  # type: ignore[arg-type]
+
+
+def _cancel(group: str) -> None:
+    context = SparkContext._active_spark_context
+    if context is not None:
+        context.cancelJobGroup(group)
+
+
+def _described(event: object) -> str:
+    if isinstance(event, list):
+        return f"{len(event)} events from {_described(event[0])} on" if event else "no events"
+    segment, number = getattr(event, "segment", "?"), getattr(event, "number", "?")
+    return f"event {number} of segment {segment}"

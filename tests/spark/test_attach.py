@@ -1,0 +1,198 @@
+"""A directory inside a Spark driver: batches written once, queries seen from outside, processors that run jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import eventproc.spark
+from eventproc.blocking import BlockingStream
+from eventproc.processors import App
+from eventproc.spark import AttachedEventproc, QueryState
+from eventproc.spark.batches import write_once
+from eventproc.store.model.errors import Closed, IllegalTransition, InvalidArgument
+from eventproc.store.model.policies import ScalingPolicy
+from eventproc.store.segments import Event as StreamEvent
+from eventproc.store.segments import WriterSequence
+from eventproc.streams import NewEvent
+from tests.spark.streams import STREAM, write
+
+OUT = "s/out"
+
+
+@pytest.fixture
+def attached(spark: SparkSession, path: Path) -> Iterator[AttachedEventproc]:
+    with eventproc.spark.attach(spark, path, durability="os") as attached:
+        attached.create_scope("s")
+        yield attached
+
+
+@pytest.fixture
+def stream(attached: AttachedEventproc) -> BlockingStream:
+    stream = attached.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))
+    write(stream, range(100))
+    return stream
+
+
+@pytest.fixture
+def out(attached: AttachedEventproc) -> BlockingStream:
+    return attached.create_stream(OUT, scaling=ScalingPolicy.fixed(2))
+
+
+def payloads(stream: BlockingStream) -> list[bytes]:
+    with stream.reader() as reader:
+        return sorted(event.payload for event in reader.until(stream.tail()))
+
+
+def wait_said(spark: SparkSession) -> None:
+    """Return when listeners know all that happened."""
+    jvm_context: Any = spark.sparkContext._jsc
+    jvm_context.sc().listenerBus().waitUntilEmpty()
+
+
+def reading(spark: SparkSession, path: Path, **options: str) -> DataFrame:
+    """Return the stream as it comes, from its head."""
+    found = spark.readStream.format("eventproc").options(stream=STREAM, startingOffsets="earliest", **options)
+    return found.load(str(path))
+
+
+def test_a_batch_that_runs_again_is_in_the_stream_once_and_can_be_read_in_the_query_s_place(
+    spark: SparkSession,
+    attached: AttachedEventproc,
+    stream: BlockingStream,
+    out: BlockingStream,
+    path: Path,
+    tmp_path: Path,
+) -> None:
+    dies = [True]
+
+    def both(batch: DataFrame, batch_id: int) -> None:
+        attached.write_batch(batch.select("number", "key"), batch_id, OUT, key="key")
+        attached.write_batch(batch.select("payload", "key"), batch_id, OUT, key="key", part="copies")
+        if batch_id == 1 and dies:
+            dies.pop()
+            raise RuntimeError("dies between the stream and Spark's own log")
+
+    def start() -> StreamingQuery:
+        query = reading(spark, path, maxEventsPerTrigger="60").writeStream.foreachBatch(both)
+        query = query.queryName("both").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return query.trigger(availableNow=True).start()
+
+    with pytest.raises(StreamingQueryException, match="dies between"):
+        start().awaitTermination(120)
+    stream.split(stream.segments()[0].id)
+    write(stream, range(100, 110))
+    assert start().awaitTermination(120)
+    found = payloads(out)
+    copies = [each for each in found if not each.startswith(b"{")]
+    assert copies == [b"%06d" % each for each in range(110)]
+    rows = [json.loads(each) for each in found if each.startswith(b"{")]
+    assert len(rows) == 110 and len({(row["key"], row["number"]) for row in rows}) == 110
+    wait_said(spark)
+    (query,) = attached.queries()
+    assert (query.query.name, query.events) == ("both", 0)
+    write(stream, range(110, 113))
+    (query,) = attached.queries()
+    assert (query.events, query.bytes) == (3, 3 * 14)
+
+
+def test_batches_are_json_keyed_by_a_column_and_what_is_no_event_is_refused(
+    spark: SparkSession, attached: AttachedEventproc, stream: BlockingStream, out: BlockingStream, path: Path
+) -> None:
+    said: list[str] = []
+
+    def tried(batch: DataFrame, batch_id: int) -> None:
+        frame = spark.sql("SELECT 'UA' AS carrier, 2 AS n, timestamp_millis(1234) AS at")
+        for wrong in (frame.selectExpr("n AS payload"), frame.selectExpr("string(null) AS payload")):
+            with pytest.raises(InvalidArgument, match="payload"):
+                attached.write_batch(wrong, batch_id, OUT)
+        with pytest.raises(InvalidArgument, match="the batch has carrier, n, at"):
+            attached.write_batch(frame, batch_id, OUT, key="none")
+        attached.write_batch(frame, batch_id, OUT, key="carrier", event_time="at")
+        with pytest.raises(InvalidArgument, match="its own part"):
+            attached.write_batch(frame, batch_id, OUT)
+        said.append("all")
+
+    reading(spark, path).writeStream.foreachBatch(tried).trigger(availableNow=True).start().awaitTermination(
+        120
+    )
+    assert said == ["all"]
+    with out.reader() as reader:
+        (event,) = reader.until(out.tail())
+    assert (json.loads(event.payload)["n"], event.key, event.event_time) == (2, "UA", 1234)
+    with pytest.raises(IllegalTransition, match="foreachBatch"):
+        attached.write_batch(spark.range(1), 0, OUT)
+
+
+def test_of_two_who_write_the_same_batch_one_does(attached: AttachedEventproc, out: BlockingStream) -> None:
+    identity, system = WriterSequence("spark:query:", 7), attached._system
+    assert attached._loop.call(write_once, system.db, out._stream, identity, [NewEvent(b"first")])
+    assert not attached._loop.call(write_once, system.db, out._stream, identity, [NewEvent(b"second")])
+    assert payloads(out) == [b"first"]
+
+
+def test_a_query_is_seen_while_it_runs_when_it_failed_and_when_it_ended(
+    spark: SparkSession, attached: AttachedEventproc, stream: BlockingStream, path: Path
+) -> None:
+    def fail(batch: DataFrame, batch_id: int) -> None:
+        raise ValueError("on purpose")
+
+    writing = reading(spark, path).writeStream
+    failing = writing.foreachBatch(fail).queryName("failing").start()
+    with pytest.raises(StreamingQueryException):
+        failing.awaitTermination(120)
+    running = reading(spark, path).writeStream.format("noop").queryName("running").start()
+    running.processAllAvailable()
+    wait_said(spark)
+    found = {each.query.name: each for each in attached.queries()}
+    assert found["running"].state is QueryState.RUNNING
+    assert (found["running"].query.input_rows, found["running"].events) == (100, 0)
+    assert found["failing"].state is QueryState.FAILED
+    running.stop()
+    wait_said(spark)
+    assert attached.queries()[0].state is QueryState.ENDED
+
+
+def test_a_handler_runs_jobs_and_one_that_is_cancelled_takes_its_jobs_along(
+    spark: SparkSession, attached: AttachedEventproc, tmp_path: Path
+) -> None:
+    app, groups, done = App(), dict[int, str | None](), Event()
+    attached.create_stream("s/in")
+
+    @eventproc.spark.job
+    def load(spark: SparkSession, event: StreamEvent) -> None:
+        groups[event.number] = spark.sparkContext.getLocalProperty("spark.jobGroup.id")
+        if event.number == 1:
+            spark.range(10**15, numPartitions=1).selectExpr("sum(id % 7)").collect()  # for ever
+        spark.range(3).write.parquet(str(tmp_path / "loaded"))
+        done.set()
+
+    app.add(load, "s/in", group="s/load", order=None, concurrency=2)
+    with attached.stream("s/in").writer() as writer, attached.run(app, grace_ms=0):
+        writer.write(b"0")
+        assert done.wait(60)
+        writer.write(b"1")
+        while 1 not in groups or not spark.sparkContext.statusTracker().getJobIdsForGroup(groups[1]):
+            spark.range(1).collect()
+    spark.range(1).collect()  # what was asked of the scheduler before is done
+    assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
+    assert spark.read.parquet(str(tmp_path / "loaded")).count() == 3
+
+
+def test_what_is_detached_is_closed_and_spark_goes_on(spark: SparkSession, path: Path) -> None:
+    attached = eventproc.spark.attach(spark, path, durability="os")
+    running = attached.start(App())
+    attached.detach()
+    attached.detach()
+    for ended in (attached.scopes, running.status):
+        with pytest.raises(Closed):
+            ended()
+    assert spark.range(3).count() == 3
