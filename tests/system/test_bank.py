@@ -44,17 +44,14 @@ class Bank:
         self._ending.close()
 
     def start(self, role: str, name: str, *death: object) -> Child:
-        """Start a process; it has the directory open when this returns."""
+        """Start a process; it says "open" when it has the directory open."""
         arguments = [str(self.arena.base), role, name, str(self._seed), *map(str, death)]
-        process = self._ending.enter_context(Child(["-m", "tests.system.bank", *arguments]))
-        hear(process, "open")
-        return process
+        return self._ending.enter_context(Child(["-m", "tests.system.bank", *arguments]))
 
     def start_teller(self, number: int) -> Child:
-        """Start the teller of that number; every other one carries its death with it."""
-        return self.start(
-            "teller", f"t{number}", *(("kill", *DEATHS[number % len(DEATHS)]) if number % 2 else ())
-        )
+        """Start the teller of that number; every other one carries its death with it, one of each kind in turn."""
+        death = ("kill", *DEATHS[number // 2 % len(DEATHS)]) if number % 2 else ()
+        return self.start("teller", f"t{number}", *death)
 
 
 def open_bank(arena: Arena) -> None:
@@ -122,6 +119,7 @@ def kill_tellers(bank: Bank, tellers: list[Child], choose: Random, kills: int) -
             hear(tellers[number % TELLERS], f"written {SAID_EACH * choose.randint(1, 3)}")
             tellers[number % TELLERS].kill()
         tellers[number % TELLERS] = bank.start_teller(TELLERS + number)
+        hear(tellers[number % TELLERS], "open")
 
 
 @pytest.mark.hunt(seeds=1)
@@ -131,6 +129,8 @@ def test_the_total_never_changes_and_nothing_is_missing_whoever_is_killed(arena:
         auditor = bank.start("auditor", "auditor")
         manager = bank.start("manager", "manager")
         tellers = [bank.start_teller(number) for number in range(TELLERS)]
+        for process in (auditor, manager, *tellers):
+            hear(process, "open")
         kill_tellers(bank, tellers, Random(seed), KILLS)
         assert manager.finish() == 0
         for teller in tellers:
