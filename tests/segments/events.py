@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import nan
 from typing import Any
 
 import attrs
 
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.routing import position
 from eventproc.store.segments import (
     FRAME_BYTES,
     EventBlock,
@@ -53,7 +55,7 @@ def part(segment: SegmentId, events: Iterable[Written]) -> Part:
         EventBlock(
             [event.payload for event in events],
             keys if keyed else None,
-            [float("nan") if key is None else 0.5 for key in keys] if keyed else None,
+            [nan if key is None else position(key) for key in keys] if keyed else None,
             times if any(time is not None for time in times) else None,
             headers if any(header is not None for header in headers) else None,
         ).encode(),

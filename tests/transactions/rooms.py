@@ -13,9 +13,8 @@ from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
-from eventproc.store.model.routing import position
 from eventproc.store.records import create
-from eventproc.store.segments import EventBlock, Part, WriterSequence
+from eventproc.store.segments import Part, WriterSequence
 from eventproc.store.transactions import (
     PingResult,
     Totals,
@@ -27,6 +26,8 @@ from eventproc.store.transactions import (
     ping,
     stage,
 )
+from tests.segments.events import Written
+from tests.segments.events import part as encode_part
 
 T = TypeVar("T")
 
@@ -38,11 +39,7 @@ LOW, HIGH = "N14228", "a"
 
 def part(segment: SegmentId, events: Sequence[tuple[bytes, str | None]]) -> Part:
     """Return (payload, key) pairs as a writer hands them over."""
-    keys = [key for _, key in events]
-    keyed = any(key is not None for key in keys)
-    where = [float("nan") if key is None else position(key) for key in keys]
-    block = EventBlock([payload for payload, _ in events], keys if keyed else None, where if keyed else None)
-    return Part(segment, block.encode())
+    return encode_part(segment, (Written(payload, key) for payload, key in events))
 
 
 @attrs.frozen

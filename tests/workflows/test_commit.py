@@ -12,6 +12,7 @@ from eventproc.store.model.transactions import TxnState
 from eventproc.workflows import scale
 from eventproc.workflows.commit import plan_step, take_step
 from eventproc.workflows.requests import ScaleStream
+from tests.segments.events import Written, part
 from tests.transactions.hosting import by_key, commit, events_of, make_room, merge, serve, split, write
 from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, Room
 from tests.workflows.lives import Life
@@ -26,6 +27,12 @@ async def room(life: Life) -> Room:
 
 async def blobs(room: Room) -> list[tuple[object, ...]]:
     return await room.rows("SELECT id FROM blob WHERE stream_id = ?", room.stream.stream_id)
+
+
+def pack_early(monkeypatch: pytest.MonkeyPatch, *, rows_a_step: int) -> None:
+    """Let more than ten rows be packed before they land, so many a step."""
+    monkeypatch.setattr("eventproc.store.transactions.landing.PREPARED_ROWS", 10)
+    monkeypatch.setattr("eventproc.store.transactions.preparing.PREPARE_ROWS", rows_a_step)
 
 
 async def test_a_commit_moves_rows_and_no_bytes(life: Life, room: Room) -> None:
@@ -138,11 +145,7 @@ async def test_a_merge_between_staging_and_commit_moves_rows_as_they_are(life: L
 async def test_many_small_stagings_are_packed_before_they_land(
     life: Life, room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name, value in (
-        ("landing", "PREPARED_ROWS", 10),
-        ("preparing", "PREPARE_ROWS", 16),
-    ):
-        monkeypatch.setattr(f"eventproc.store.transactions.{module}.{name}", value)
+    pack_early(monkeypatch, rows_a_step=16)
     txn_id = await room.begin()
     events = [(b"%d" % number, KEYS[number % len(KEYS)]) for number in range(60)]
     for event in events:
@@ -160,11 +163,7 @@ async def test_many_small_stagings_are_packed_before_they_land(
 async def test_order_of_a_key_holds_when_packing_died_halfway_and_another_segment_was_scaled(
     life: Life, room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name, value in (
-        ("landing", "PREPARED_ROWS", 10),
-        ("preparing", "PREPARE_ROWS", 4),
-    ):
-        monkeypatch.setattr(f"eventproc.store.transactions.{module}.{name}", value)
+    pack_early(monkeypatch, rows_a_step=4)
     txn_id = await room.begin()
     events = [(b"%d" % number, KEYS[number % len(KEYS)]) for number in range(40)]
     for event in events:
@@ -182,7 +181,7 @@ async def test_order_of_a_key_holds_when_packing_died_halfway_and_another_segmen
     await life.db.write(
         partial(scale.apply, request=request, request_id="r")
     )  # before the next host can commit
-    monkeypatch.setattr("eventproc.store.transactions.preparing.PREPARE_ROWS", 100)
+    pack_early(monkeypatch, rows_a_step=100)
     await serve(life, room, [txn_id])
     assert by_key(await events_of(room)) == {
         key: [payload for payload, own in events if own == key] for key in KEYS
@@ -191,17 +190,23 @@ async def test_order_of_a_key_holds_when_packing_died_halfway_and_another_segmen
 
 
 async def test_events_keep_their_headers_times_and_keys_through_a_split(life: Life, room: Room) -> None:
+    events = [
+        Written(b"", "", event_time=5, headers={"a": "b"}),
+        Written(b"\0" * 3000, "🚀key", headers={"ü": ""}),
+        Written(b"x", None, event_time=-1),
+        Written(b"y", "N14228"),
+    ]
     txn_id = await room.begin()
-    await write(room, txn_id, [(b"", ""), (b"\0" * 3000, "🚀key"), (b"x", None), (b"y", "N14228")])
+    await room.stage(txn_id, part(ZERO, events))
     await split(life, ZERO, 0.25)
     await split(life, ONE, 0.75)
     await commit(life, room, txn_id)
-    assert by_key(await events_of(room)) == {
-        "": [b""],
-        "🚀key": [b"\0" * 3000],
-        None: [b"x"],
-        "N14228": [b"y"],
-    }
+    found = [
+        Written(event.payload, event.key, event.event_time, dict(event.headers) or None)
+        for own in (await events_of(room)).values()
+        for event in own
+    ]
+    assert sorted(found, key=lambda event: event.payload) == sorted(events, key=lambda event: event.payload)
     await life.check()
 
 
