@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 
@@ -39,18 +39,6 @@ from eventproc.store.model.errors import (
 )
 from eventproc.streams import EventWriter, NewEvent, Stream, StreamReader, Transaction
 from eventproc.workflows.requests import SealStream
-
-
-@pytest.fixture
-def ep(tmp_path: Path) -> Iterator[BlockingEventproc]:
-    with eventproc.open_blocking(tmp_path / "data", durability="os") as found:
-        yield found
-
-
-@pytest.fixture
-def stream(ep: BlockingEventproc) -> BlockingStream:
-    ep.create_scope("shop")
-    return ep.create_stream("shop/orders", scaling=eventproc.ScalingPolicy.fixed(2))
 
 
 @pytest.mark.parametrize(

@@ -31,18 +31,6 @@ GROUP = "shop/billing"
 
 
 @pytest.fixture
-def ep(tmp_path: Path) -> Iterator[BlockingEventproc]:
-    with eventproc.open_blocking(tmp_path / "data", durability="os") as found:
-        yield found
-
-
-@pytest.fixture
-def stream(ep: BlockingEventproc) -> BlockingStream:
-    ep.create_scope("shop")
-    return ep.create_stream("shop/orders", scaling=eventproc.ScalingPolicy.fixed(2))
-
-
-@pytest.fixture
 def group(ep: BlockingEventproc, stream: BlockingStream) -> BlockingReaderGroup:
     return ep.create_reader_group("billing", ["shop/orders"])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -17,6 +16,8 @@ from eventproc.groups import READERS, ensure_group
 from eventproc.processors import NotOfProcessor
 from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound
 from tests.database.processes import PATIENCE_S, Child
+
+pytestmark = pytest.mark.usefixtures("stream")
 
 EVENTS = 20
 AT_ONCE = 3
@@ -109,14 +110,6 @@ async def main():
 anyio.run(main)
 """
 )
-
-
-@pytest.fixture
-def ep(tmp_path: Path) -> Iterator[BlockingEventproc]:
-    with eventproc.open_blocking(tmp_path / "data", durability="os") as found:
-        found.create_scope("shop")
-        found.create_stream("shop/orders", scaling=eventproc.ScalingPolicy.fixed(2))
-        yield found
 
 
 def write(ep: BlockingEventproc, count: int = EVENTS) -> None:

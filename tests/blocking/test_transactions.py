@@ -5,27 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-import eventproc
 from eventproc import PingResult, TxnState
 from eventproc.blocking import BlockingStream
 from eventproc.blocking.buffer import POSTS_MAX
 from eventproc.store.model.errors import DiskFull, InvalidArgument
 from eventproc.store.model.transaction_errors import TransactionAborted, TransactionDecided
 from eventproc.streams import NewEvent, Transaction
-
-
-@pytest.fixture
-def stream(tmp_path: Path) -> Iterator[BlockingStream]:
-    with eventproc.open_blocking(tmp_path / "data", durability="os") as ep:
-        ep.create_scope("shop")
-        yield ep.create_stream("shop/orders", scaling=eventproc.ScalingPolicy.fixed(2))
 
 
 def payloads(stream: BlockingStream) -> list[bytes]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 import pytest
 
-import eventproc
 from eventproc.blocking import BlockingStream
 from eventproc.store.model.errors import Closed, InvalidArgument
 from eventproc.store.model.limits import (
@@ -20,14 +18,6 @@ from eventproc.store.model.limits import (
     KEY_CHARS_MAX,
 )
 from eventproc.streams import NewEvent
-
-
-@pytest.fixture
-def stream(tmp_path: Path) -> Iterator[BlockingStream]:
-    with eventproc.open_blocking(tmp_path / "data", durability="os") as ep:
-        ep.create_scope("s")
-        yield ep.create_stream("s/t")
-
 
 WAYS: dict[str, Callable[[Any, Any], object]] = {
     "write": lambda w, e: w.write(e.payload, key=e.key, event_time=e.event_time, headers=e.headers),

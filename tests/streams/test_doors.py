@@ -225,13 +225,6 @@ async def test_a_wrong_type_is_refused_by_name_and_changes_nothing(door: str, wo
         str(caught.value).encode()
 
 
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        yield ep
-
-
 async def test_segments_may_be_named_by_their_text(ep: Eventproc) -> None:
     stream = await ep.create_stream("s/t")
     parts = await stream.split("0.0")
