@@ -224,13 +224,18 @@ def begin(child: Child) -> None:
     assert [child.hear(), child.hear()] == ["interrupted", "draining"]
 
 
-@pytest.mark.parametrize("kind", ["script", "driver"])
-@pytest.mark.parametrize("code", [BLOCKING, AWAITED], ids=["blocking", "awaited"])
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (BLOCKING, "script"),
+        (BLOCKING, "driver"),
+        (AWAITED, "script"),
+    ],  # awaited, a loop has Ctrl-C as its own
+    ids=["blocking-script", "blocking-driver", "awaited-script"],
+)
 def test_ctrl_c_lets_what_runs_finish_and_makes_it_durable(
     ep: BlockingEventproc, tmp_path: Path, code: str, kind: str
 ) -> None:
-    if code == AWAITED and kind == "driver":
-        kind = "script"  # a loop on the main thread has Ctrl-C as its own
     write(ep)
     with Child.running(code, tmp_path / "data", kind) as child:
         begin(child)
