@@ -7,6 +7,7 @@ nothing of the stream, which may be sealed or deleted meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 import attrs
 
@@ -28,20 +29,16 @@ class Timer:
     reason: str
 
 
-def time_out(tx: Tx, timers: Iterable[Timer], owner: Owner) -> int:
-    """Decide to abort, each by the version its timer saw; return how many were. A stale timer does nothing.
+def time_out(tx: Tx, timers: Iterable[Timer], owner: Owner) -> None:
+    """Decide to abort, each by the version its timer saw. A stale timer does nothing.
 
     Raises OwnerFenced, with nothing changed.
     """
     owner.check(tx)
-    aborted = 0
     for timer in timers:
-        try:
+        # When it raises, somebody pinged it, decided it, or it is long over.
+        with suppress(VersionConflict, IllegalTransition, NotFound):
             decide_abort(tx, timer.stream_id, timer.txn, reason=timer.reason, version=timer.version)
-        except (VersionConflict, IllegalTransition, NotFound):
-            continue  # somebody pinged it, decided it, or it is long over
-        aborted += 1
-    return aborted
 
 
 def run_step(tx: Tx, bell: Bell, event: EventRef, owner: Owner) -> bool:

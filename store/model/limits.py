@@ -75,9 +75,6 @@ EXECUTION_PER_LEASE_MAX: Final = 1_000
 EXECUTION_MS_MAX: Final = 24 * 3600 * 1000
 """Longest time that a transaction with a lease stays open."""
 
-STAGED_CALL_BYTES_MAX: Final = GROUP_BYTES_MAX
-"""Framed bytes of one staging: what one database transaction takes."""
-
 ROUND_TRANSACTIONS: Final = 100
 """Transactions of one stream that one step commits. Higher: longer holds of the lock; lower: more commits."""
 

@@ -72,10 +72,10 @@ def stage(
 ) -> Totals:
     """Add the parts to an open transaction, all or none; return what it has staged then.
 
-    parts: for segments active now, as for `append`. identity: the writer's `sequence`-th staging of this
-    transaction, counted from 1; one that was made before changes nothing. stream: name, for errors only. At most
-    STAGED_CALL_BYTES_MAX a call. Raises NotFound (no such transaction), TransactionAborted, IllegalTransition (it is
-    decided), SegmentSealed (route anew); then nothing changed. Cost: a look-up a segment, two a transaction and
+    parts: for segments active now, as for `append`; bounded by the caller, at most what one database transaction takes.
+    identity: the writer's `sequence`-th staging of this transaction, counted from 1; one that was made before changes
+    nothing. stream: name, for errors only. Raises NotFound (no such transaction), TransactionAborted, IllegalTransition
+    (it is decided), SegmentSealed (route anew); then nothing changed. Cost: a look-up a segment, two a transaction and
     commit, and one row a segment at its end.
     """
     group = tx.defer("staging", _GroupStaging)

@@ -83,21 +83,21 @@ def get_txn(tx: Tx, stream_id: int, txn_id: str) -> Txn:
     return found
 
 
-def list_open(tx: Tx, stream_id: int, *, limit: int = TXNS_LISTED_MAX) -> list[Txn]:
-    """Return the stream's unfinished transactions, the oldest first: open, committing and aborting."""
+def list_open(tx: Tx, stream_id: int) -> list[Txn]:
+    """Return the stream's transactions that are under way: open, committing, aborting; the oldest TXNS_LISTED_MAX."""
     settle_staging(tx)
     rows = tx.execute(
         f"SELECT {COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? ORDER BY id LIMIT ?",
-        (stream_id, limit),
+        (stream_id, TXNS_LISTED_MAX),
     )
     return [_with_totals(tx, txn_of(row)) for row in rows.fetchall()]
 
 
-def list_finished(tx: Tx, stream_id: int, *, limit: int = TXNS_LISTED_MAX) -> list[Txn]:
-    """Return the stream's transactions that were committed or aborted and are remembered, the newest first."""
+def list_finished(tx: Tx, stream_id: int) -> list[Txn]:
+    """Return the stream's transactions that ended and are remembered, the newest first, at most TXNS_LISTED_MAX."""
     rows = tx.execute(
         f"SELECT {COLUMNS} FROM txn WHERE finished = 1 AND stream_id = ? ORDER BY id DESC LIMIT ?",
-        (stream_id, limit),
+        (stream_id, TXNS_LISTED_MAX),
     )
     return [txn_of(row) for row in rows.fetchall()]
 
