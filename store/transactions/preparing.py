@@ -129,19 +129,9 @@ def _new_rows(tx: Tx, txn: Txn, planned: Plan, columns: Columns) -> Iterator[tup
     place_offset, first = 0, 0
     for piece in planned.pieces:
         own = pack_inline(cut(columns, first, first + piece.count)) if inline else None
-        yield (
-            *(
-                txn.stream_id,
-                txn.id,
-                piece.seq,
-                piece.part,
-                piece.segment,
-                piece.length,
-                piece.count,
-                piece.keyed,
-            ),
-            *(piece.packed, place, place_offset, own),
-        )
+        key = (txn.stream_id, txn.id, piece.seq, piece.part)
+        what = (piece.segment, piece.length, piece.count, piece.keyed, piece.packed)
+        yield (*key, *what, place, place_offset, own)
         first += piece.count
         place_offset += 0 if inline else piece.length
 
