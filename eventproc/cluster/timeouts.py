@@ -88,7 +88,7 @@ def arm(
 
 
 def _any_open(tx: Tx) -> bool:
-    return any(True for _ in open_leases(tx, limit=1))
+    return bool(open_leases(tx, limit=1))
 
 
 def _is_alive(db: Database, instance: str) -> bool:
