@@ -28,6 +28,7 @@ from eventproc.store.database.locks import WriteLock, holders
 from eventproc.store.model.transaction_errors import TransactionPending
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
+from eventproc.store.segments.outside import folder_of
 from eventproc.store.transactions import list_failing
 
 HELD_MS_MAX: Final = 1_000
@@ -191,6 +192,29 @@ def _look_at_blobs(tx: Tx, report: Report) -> None:
     )
     if unused:
         report.problem(f"{unused} blobs belong to no events: their bytes are never freed")
+    _look_at_files(tx, report)
+
+
+def _look_at_files(tx: Tx, report: Report) -> None:
+    """Look for the chunk files in which events lie: whether they are there, not what is in them."""
+    rows = tx.execute(
+        "SELECT path, bytes FROM chunk WHERE EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)"
+    ).fetchall()
+    folder = folder_of(tx)
+    report.facts["files_with_events"] = len(rows)
+    lost = [path for path, size_bytes in rows if _size_of(folder / path) != size_bytes]
+    if lost:
+        report.problem(
+            f"{len(lost)} files that events lie in are missing, or not as they were written, such as"
+            f" {folder / lost[0]}; restore a backup"
+        )
+
+
+def _size_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 def _check_pages(tx: Tx, report: Report) -> None:

@@ -1,4 +1,4 @@
-"""A driver that is killed, and its processes with it: the next one goes on, and nothing is lost or read twice."""
+"""A driver that is killed, and its processes with it: the next one goes on; nothing is lost, read or written twice."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from pyspark.sql import SparkSession
 
 from eventproc.blocking import BlockingEventproc
 from eventproc.store.model.policies import ScalingPolicy
+from tests.spark.driver import COPY, start
+from tests.spark.sinks import events_of, in_order, numbers_of
 from tests.spark.streams import STREAM, write
 from tests.tidy.source import ROOT
 
@@ -20,28 +23,31 @@ EVENTS = 3000
 
 
 @pytest.mark.torture
-def test_a_driver_killed_between_any_two_batches_is_followed_by_one_that_reads_the_rest_once(
+def test_a_driver_killed_between_any_two_batches_is_followed_by_one_that_copies_the_rest_once(
     spark: SparkSession, ep: BlockingEventproc, path: Path, tmp_path: Path
 ) -> None:
     stream = ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))
     write(stream, range(EVENTS // 2))
     stream.split(stream.segments()[0].id)
     write(stream, range(EVENTS // 2, EVENTS))
-    checkpoint, output = tmp_path / "checkpoint", tmp_path / "output"
-    command = [sys.executable, "-m", "tests.spark.driver", str(path), str(checkpoint), str(output)]
+    copy = ep.create_stream(COPY, scaling=ScalingPolicy.fixed(2))
+    command = [sys.executable, "-m", "tests.spark.driver", str(path), str(tmp_path)]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as driver:
         assert driver.stdout is not None
-        done = [line for line, _ in zip(driver.stdout, range(3), strict=False)]
+        done: Counter[str] = Counter()
+        while set(done) < {"parquet", "stream"} or min(done.values()) < 3:
+            line = driver.stdout.readline()
+            assert line, "it ended by itself"
+            done[line.split()[0]] += 1
         os.killpg(driver.pid, signal.SIGKILL)
-    assert done == ["batch 0\n", "batch 1\n", "batch 2\n"], "it ended by itself"
-    reading = spark.readStream.format("eventproc").options(stream=STREAM, maxEventsPerTrigger="1000")
-    writing = reading.load(str(path)).writeStream.format("parquet")
-    query = (
-        writing.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(str(output))
-    )
-    assert query.awaitTermination(200)
-    rows = spark.read.parquet(str(output)).select("payload", "segment", "number").collect()
+    copy.split(copy.segments()[0].id)
+    for query in start(spark, str(path), str(tmp_path), events=1000):
+        assert query.awaitTermination(200)
+    rows = spark.read.parquet(str(tmp_path / "output")).collect()
     assert sorted(bytes(row.payload) for row in rows) == [b"%06d" % each for each in range(EVENTS)]
     assert len({(row.segment, row.number) for row in rows}) == EVENTS
+    copied = events_of(copy)
+    assert sorted(numbers_of(copied)) == list(range(EVENTS))
+    assert in_order(copied)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from eventproc.blocking import BlockingEventproc, BlockingStream
+from eventproc.cli.main import run
 from eventproc.spark.directory import Directory
 from eventproc.spark.sink_commit import abort
 from eventproc.spark.sink_task import Written
@@ -197,6 +198,17 @@ def test_a_reader_finds_the_file_that_is_put_aside_under_it(
     (file,) = files(path)
     file.rename(file.with_name(file.name + ".gone"))
     assert len(events_of(stream)) == 100
+
+
+def test_the_doctor_misses_files_that_events_lie_in(
+    stream: BlockingStream, directory: Directory, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commit_batch(directory, [_large(path, range(100))], 0)
+    assert run(["-C", str(path), "doctor"]) == 0
+    files(path)[0].unlink()
+    capsys.readouterr()
+    assert run(["-C", str(path), "doctor"]) == 1
+    assert "1 files that events lie in are missing" in capsys.readouterr().out
 
 
 def test_a_deleted_stream_forgets_its_sinks(

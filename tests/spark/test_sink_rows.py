@@ -1,0 +1,151 @@
+"""Rows as events, and the sink's options: what becomes what, and what is refused, without Spark."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from eventproc.spark.sink_options import SinkOptions, parse_sink_options
+from eventproc.spark.sink_rows import EVENTS, EventColumns
+from eventproc.store.model.errors import EventprocError, InvalidArgument
+from eventproc.store.model.limits import EVENT_BYTES_MAX
+from eventproc.store.model.routing import position
+
+
+def columns_of(
+    rows: pa.RecordBatch, *, key: str | None = None, event_time: str | None = None
+) -> EventColumns:
+    schema = from_arrow_schema(rows.schema)
+    assert isinstance(schema, StructType)
+    return EventColumns.of(SinkOptions(path=Path(), stream="s/t", key=key, event_time=event_time), schema)
+
+
+def events_of(rows: pa.RecordBatch, **columns: str) -> list[dict[str, object]]:
+    found = columns_of(rows, **columns).events(rows)
+    assert found.schema == EVENTS
+    return [dict(each) for each in found.to_pylist()]
+
+
+def test_columns_of_events_are_taken_as_they_are_and_those_of_the_source_are_left_out() -> None:
+    rows = pa.record_batch(
+        {
+            "payload": pa.array([b"a", b""]),
+            "key": pa.array(["é", None]),
+            "event_time": pa.array([-1, None], pa.timestamp("us", "UTC")),
+            "headers": pa.array([[("a", "1")], None], pa.map_(pa.string(), pa.string())),
+            "offset": pa.array([1, 2]),
+        }
+    )
+    first, second = events_of(rows)
+    assert first.pop("event_time") == datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC)
+    assert first == {"payload": b"a", "key": "é", "headers": [("a", "1")], "position": position("é")}
+    assert math.isnan(second.pop("position"))  # type: ignore[arg-type]  # a float
+    assert second == {"payload": b"", "key": None, "event_time": None, "headers": None}
+
+
+def test_without_a_payload_rows_become_json_without_their_nulls() -> None:
+    rows = pa.record_batch(
+        {
+            "carrier": ["UA", None],
+            "delay": [2.5, math.nan],
+            "high": [-math.inf, None],
+            "day": [date(2013, 1, 1), None],
+            "at": pa.array([0, None], pa.timestamp("us", "America/New_York")),
+            "local": pa.array([0, None], pa.timestamp("us")),
+            "price": [Decimal("1.50"), None],
+            "raw": [b"\xff", None],
+            "more": pa.array(
+                [{"a": [1, None], "b": [("x", 1.0)], "c": None}, None],
+                pa.struct(
+                    [("a", pa.list_(pa.int64())), ("b", pa.map_(pa.string(), pa.float64())), ("c", pa.int8())]
+                ),
+            ),
+        }
+    )
+    first, second = (json.loads(bytes(each["payload"])) for each in events_of(rows, key="carrier"))  # type: ignore[call-overload]  # bytes
+    assert first == {
+        "carrier": "UA",
+        "delay": 2.5,
+        "high": "-Infinity",
+        "day": "2013-01-01",
+        "at": "1970-01-01T00:00:00.000000Z",
+        "local": "1970-01-01T00:00:00",
+        "price": "1.50",
+        "raw": "/w==",
+        "more": {"a": [1, None], "b": {"x": 1.0}},
+    }
+    assert second == {"delay": "NaN"}
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("payload", [None]),
+        ("payload", ["x" * (EVENT_BYTES_MAX + 1)]),
+        ("key", ["k" * 100_000]),
+        ("headers", [[("h" * 100_000, "")]]),
+    ],
+)
+def test_a_row_that_cannot_be_an_event_is_refused(column: str, values: list[object]) -> None:
+    kinds = {"headers": pa.map_(pa.string(), pa.string())}
+    given = {"payload": pa.array([b"x"]), column: pa.array(values, kinds.get(column, pa.string()))}
+    rows = pa.record_batch(given)
+    with pytest.raises(InvalidArgument):
+        columns_of(rows).events(rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "named"),
+    [
+        ({"payload": ["x"], "colour": ["y"]}, {}, "colour"),
+        ({"payload": [1]}, {}, "payload"),
+        ({"id": [1]}, {"key": "id"}, "cast it"),
+        ({"id": [1]}, {"key": "none"}, "none"),
+        ({"id": [1]}, {"event_time": "id"}, "timestamp"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused_by_name(
+    rows: Mapping[str, list[object]], columns: Mapping[str, str], named: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=named):
+        columns_of(pa.record_batch(rows), **columns)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({}, "path"),
+        ({"path": "/d"}, "stream"),
+        ({"path": "/d", "stream": "nothing"}, "nothing"),
+        ({"path": "/d", "stream": "_system/request"}, "_system"),
+        ({"path": "/d", "stream": "s/t", "keys": "k"}, "keys"),
+        ({"path": "/d", "stream": "s/t", "sink": "x"}, "give both sink and batch"),
+        ({"path": "/d", "stream": "s/t", "sink": "x", "batch": "-1"}, "whole number"),
+        ({"path": "/d", "stream": "s/t", "sink": "", "batch": "1"}, "characters"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_by_name(options: Mapping[str, str], named: str) -> None:
+    with pytest.raises(EventprocError, match=named):
+        parse_sink_options(options, streaming=False, overwrite=False)
+
+
+def test_a_query_has_numbers_of_its_own_and_nothing_is_overwritten() -> None:
+    options = {"path": "/d", "stream": "s/t"}
+    assert parse_sink_options(
+        {**options, "Sink": "x", "queryName": "q", "checkpointLocation": "/c"},
+        streaming=True,
+        overwrite=False,
+    ) == SinkOptions(path=Path("/d"), stream="s/t", sink="x", checkpoint="/c")
+    with pytest.raises(InvalidArgument, match="batch"):
+        parse_sink_options({**options, "batch": "1"}, streaming=True, overwrite=False)
+    with pytest.raises(InvalidArgument, match="append"):
+        parse_sink_options(options, streaming=True, overwrite=True)

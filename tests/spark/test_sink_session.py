@@ -1,0 +1,85 @@
+"""DataFrames into streams, through Spark: batch and streaming, restarted, and with a lost checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from eventproc.blocking import BlockingEventproc, BlockingStream
+from eventproc.spark import committed
+from eventproc.store.model.policies import ScalingPolicy
+from tests.spark.sinks import events_of, in_order, numbers_of
+from tests.spark.streams import STREAM, write
+
+COPY = "s/copy"
+
+
+@pytest.fixture
+def stream(ep: BlockingEventproc) -> BlockingStream:
+    return ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))
+
+
+@pytest.fixture
+def copy(ep: BlockingEventproc) -> BlockingStream:
+    return ep.create_stream(COPY, scaling=ScalingPolicy.fixed(3))
+
+
+def save(frame: DataFrame, path: Path, **options: str) -> None:
+    frame.write.format("eventproc").mode("append").options(**{"stream": STREAM, **options}).save(str(path))
+
+
+def copy_now(spark: SparkSession, path: Path, checkpoint: Path, **options: str) -> None:
+    """Copy what is there from the one stream to the other, by a query that ends."""
+    given = {"startingOffsets": "earliest", "columns": "payload,key,event_time,headers", **options}
+    reading = spark.readStream.format("eventproc").options(stream=STREAM, **given).load(str(path))
+    writing = reading.writeStream.format("eventproc").options(stream=COPY, sink="copy")
+    query = writing.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(str(path))
+    assert query.awaitTermination(120), "the query did not end"
+
+
+def test_rows_become_events_with_a_column_as_their_key_once_where_they_say_which_batch_they_are(
+    spark: SparkSession, stream: BlockingStream, path: Path
+) -> None:
+    frame = spark.sql("SELECT concat('k', id % 5) AS carrier, id / 2 AS delay FROM range(100)")
+    for _ in range(2):
+        save(frame, path, key="carrier", sink="import", batch="7")
+    read = spark.read.format("eventproc").options(stream=STREAM, schema="carrier string, delay double")
+    rows = read.option("columns", "key").load(str(path)).collect()
+    assert sorted((row.delay, row.carrier, row.key) for row in rows) == [
+        (each / 2, f"k{each % 5}", f"k{each % 5}") for each in range(100)
+    ]
+
+
+def test_a_query_copies_a_stream_goes_on_across_a_scale_and_with_a_lost_checkpoint(
+    spark: SparkSession, stream: BlockingStream, copy: BlockingStream, path: Path, tmp_path: Path
+) -> None:
+    with stream.writer() as writer:
+        writer.post(b"000000", key="ü", event_time=-1, headers={"a": "ß"})
+    write(stream, range(1, 1000))
+    copy_now(spark, path, tmp_path / "checkpoint", maxEventsPerTrigger="600")
+    copy.split(copy.segments()[0].id)
+    write(stream, range(1000, 1500))
+    copy_now(spark, path, tmp_path / "checkpoint")
+    write(stream, range(1500, 1600))
+    known = committed(path, COPY, "copy")
+    assert known is not None
+    assert known["batch"] == 2
+    copy_now(spark, path, tmp_path / "new", startingOffsets=json.dumps(known["offsets"][0]))
+    found = events_of(copy)
+    assert sorted(numbers_of(found)) == list(range(1600))
+    assert in_order(found)
+    (first,) = [event for event in found if event.key == "ü"]
+    assert (first.payload, first.event_time, first.headers) == (b"000000", -1, {"a": "ß"})
+
+
+def test_what_cannot_be_written_is_refused_before_the_job_begins(
+    spark: SparkSession, stream: BlockingStream, path: Path
+) -> None:
+    for options, named in (({"stream": "s/none"}, "s/none"), ({"key": "id"}, "cast it")):
+        with pytest.raises(PySparkException, match=named):
+            save(spark.range(1), path, **options)
+    assert events_of(stream) == []
