@@ -1,8 +1,9 @@
 """Event processors beside a plain asyncio keyed queue, and exactly once beside at least once.
 
 The queue holds what it is given in memory and forgets it: no reading, no progress, no failures, no other process.
-Both sides get their events before the clock starts, which it does at the first call of the handler. Ours ends when
-all progress is durable and the processor has left; the queue when its last handler returned.
+Our events are in the stream before the clock starts, which it does at the first call of the handler; the queue is
+filled while it runs. Ours ends when all progress is durable and the processor has left; the queue when its last
+handler returned.
 """
 
 from __future__ import annotations
