@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test hunt check fmt docs bench bench-quick clean
+.PHONY: help setup demo example test hunt check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -17,6 +17,9 @@ setup: ## install what uv.lock says into .venv/
 
 demo: setup ## run the main job on 336,776 real flight records; ARGS="--output json" for programs
 	$(BIN)/eventproc demo data/flights.csv.xz $(ARGS)
+
+example: setup ## a pipeline on Spark over the same records; ARGS="--continuous", ARGS="--plot delays.png"
+	$(BIN)/python docs/examples/carrier_delays.py $(ARGS)
 
 test: setup ## every test, a bounded slice of the hunts among them; ARGS="-k name" to choose
 	$(BIN)/pytest -q $(ARGS)

@@ -24,12 +24,12 @@ from eventproc.blocking.loop import Loop, running_loop
 from eventproc.processors import GRACE_MS, App, ProcessorFailed
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
-from eventproc.spark.batches import BatchOfQuery, events_of, write_once
+from eventproc.spark.batches import BatchWriter
 from eventproc.spark.progress import Change, Publisher, QueryListener
 from eventproc.spark.queries import QueryDescription, SparkQuery, describe_queries
 from eventproc.spark.sessions import register
 from eventproc.store.database import Durability
-from eventproc.store.model.arguments import instance_of, refused
+from eventproc.store.model.arguments import instance_of
 from eventproc.store.model.errors import Closed
 
 LOG: Final = logging.getLogger("eventproc.spark")
@@ -70,7 +70,9 @@ class AttachedEventproc(BlockingEventproc):
         self._spark = spark
         self._open = ExitStack()
         self._running: dict[int, ExitStack] = {}  # apps, to be left by whoever comes first
-        self._written: dict[tuple[str, str, str, str], int] = {}  # (query, run, stream, part): its last batch
+        assert system.path is not None, "a directory has a path"
+        self._path = system.path
+        self._batches = BatchWriter(system.path)
         self._publisher = Publisher(system.db)
         self._once = threading.Lock()
 
@@ -92,7 +94,7 @@ class AttachedEventproc(BlockingEventproc):
     ) -> Callable[[DataFrame, int], None]:
         """Return a function for `foreachBatch`, which writes each batch into `stream` once. See `write_batch`."""
         self.stream(stream)  # there, or refused here and not in the query
-        return lambda batch, batch_id: self._write(batch, batch_id, stream, key, event_time, "")
+        return partial(self.write_batch, stream=stream, key=key, event_time=event_time)
 
     def write_batch(
         self,
@@ -106,12 +108,12 @@ class AttachedEventproc(BlockingEventproc):
     ) -> None:
         """Write a batch, within `foreachBatch`, into a stream: all of it together, once for each query and batch id.
 
-        Column `payload`, binary or string, is the event; without one all columns are, as JSON. key: the column that
-        routes. event_time: a timestamp column. part: tells apart what one function writes to one stream. The rows are
-        collected into this process. Raises InvalidArgument, IllegalTransition outside of `foreachBatch`, and as a
-        transaction of the stream.
+        It goes through the sink (docs/design/spark-sink.md): what columns may be there, and what becomes of rows, is
+        said there. key, event_time: the columns to take them from. part: tells apart what one function writes to one
+        stream. Raises InvalidArgument, IllegalTransition outside of `foreachBatch`, Closed, and what Spark raises.
         """
-        self._write(batch, batch_id, stream, key, event_time, part)
+        self._loop.check()
+        self._batches.write(batch, batch_id, stream, key=key, event_time=event_time, part=part)
 
     def run(self, app: App, *, grace_ms: int = GRACE_MS) -> AbstractContextManager[BlockingRunning]:
         """Run the app's processors while the block does, or until Spark is stopped. See `BlockingEventproc.run`."""
@@ -125,9 +127,7 @@ class AttachedEventproc(BlockingEventproc):
 
     def queries(self) -> list[QueryDescription]:
         """Return the queries of Spark that drivers published here within a week, and how far each lags."""
-        path = self.path
-        assert path is not None, "a directory has a path"
-        db = self._system.db
+        path, db = self._path, self._system.db
         self._loop.call(self._publisher.write)  # what this driver's queries said by now
         return self._loop.call(partial(db.read, lambda tx: describe_queries(tx, path)))
 
@@ -141,27 +141,6 @@ class AttachedEventproc(BlockingEventproc):
         _Ending.forget(self._spark.sparkContext, self)
         self._drain()
         stack.close()
-
-    def _write(
-        self,
-        batch: DataFrame,
-        batch_id: int,
-        stream: str,
-        key: str | None,
-        event_time: str | None,
-        part: str,
-    ) -> None:
-        whose = BatchOfQuery.of(batch, batch_id)
-        place = (whose.query, whose.run, stream, part)
-        if self._written.get(place) == batch_id:
-            reason = (
-                f"batch {batch_id} was written to {stream} already; give each write of a batch its own part"
-            )
-            raise refused("part", part, reason)
-        if events := events_of(batch, key, event_time):
-            target = self._loop.call(self._system.stream, stream)
-            self._loop.call(write_once, self._system.db, target, whose.identity(part), events)
-        self._written[place] = batch_id
 
     def _entered(self, app: App, grace_ms: int) -> tuple[ExitStack, BlockingRunning]:
         stack = ExitStack()

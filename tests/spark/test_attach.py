@@ -17,12 +17,9 @@ import eventproc.spark
 from eventproc.blocking import BlockingStream
 from eventproc.processors import App
 from eventproc.spark import AttachedEventproc, QueryState
-from eventproc.spark.batches import write_once
-from eventproc.store.model.errors import Closed, IllegalTransition, InvalidArgument
+from eventproc.store.model.errors import Closed, IllegalTransition, InvalidArgument, NotFound
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import Event as StreamEvent
-from eventproc.store.segments import WriterSequence
-from eventproc.streams import NewEvent
 from tests.spark.streams import STREAM, write
 
 OUT = "s/out"
@@ -75,7 +72,7 @@ def test_a_batch_that_runs_again_is_in_the_stream_once_and_can_be_read_in_the_qu
     dies = [True]
 
     def both(batch: DataFrame, batch_id: int) -> None:
-        attached.write_batch(batch.select("number", "key"), batch_id, OUT, key="key")
+        attached.write_batch(batch.select("segment", "number", "key"), batch_id, OUT, key="key")
         attached.write_batch(batch.select("payload", "key"), batch_id, OUT, key="key", part="copies")
         if batch_id == 1 and dies:
             dies.pop()
@@ -95,7 +92,7 @@ def test_a_batch_that_runs_again_is_in_the_stream_once_and_can_be_read_in_the_qu
     copies = [each for each in found if not each.startswith(b"{")]
     assert copies == [b"%06d" % each for each in range(110)]
     rows = [json.loads(each) for each in found if each.startswith(b"{")]
-    assert len(rows) == 110 and len({(row["key"], row["number"]) for row in rows}) == 110
+    assert len(rows) == 110 and len({(row["segment"], row["number"]) for row in rows}) == 110
     wait_said(spark)
     (query,) = attached.queries()
     assert (query.query.name, query.events) == ("both", 0)
@@ -104,39 +101,27 @@ def test_a_batch_that_runs_again_is_in_the_stream_once_and_can_be_read_in_the_qu
     assert (query.events, query.bytes) == (3, 3 * 14)
 
 
-def test_batches_are_json_keyed_by_a_column_and_what_is_no_event_is_refused(
+def test_a_second_write_of_a_batch_is_refused_without_a_part_and_an_empty_one_ends_nothing(
     spark: SparkSession, attached: AttachedEventproc, stream: BlockingStream, out: BlockingStream, path: Path
 ) -> None:
-    said: list[str] = []
+    said: list[int] = []
 
     def tried(batch: DataFrame, batch_id: int) -> None:
-        frame = spark.sql("SELECT 'UA' AS carrier, 2 AS n, timestamp_millis(1234) AS at")
-        for wrong in (frame.selectExpr("n AS payload"), frame.selectExpr("string(null) AS payload")):
-            with pytest.raises(InvalidArgument, match="payload"):
-                attached.write_batch(wrong, batch_id, OUT)
-        with pytest.raises(InvalidArgument, match="the batch has carrier, n, at"):
-            attached.write_batch(frame, batch_id, OUT, key="none")
-        attached.write_batch(frame, batch_id, OUT, key="carrier", event_time="at")
+        rows = [(f"{batch_id}", "UA")] if batch_id != 1 else []
+        frame = spark.createDataFrame(rows, "payload string, carrier string")
+        attached.write_batch(frame, batch_id, OUT, key="carrier")
         with pytest.raises(InvalidArgument, match="its own part"):
             attached.write_batch(frame, batch_id, OUT)
-        said.append("all")
+        said.append(batch_id)
 
-    reading(spark, path).writeStream.foreachBatch(tried).trigger(availableNow=True).start().awaitTermination(
-        120
-    )
-    assert said == ["all"]
-    with out.reader() as reader:
-        (event,) = reader.until(out.tail())
-    assert (json.loads(event.payload)["n"], event.key, event.event_time) == (2, "UA", 1234)
+    query = reading(spark, path, maxEventsPerTrigger="40").writeStream.foreachBatch(tried)
+    assert query.trigger(availableNow=True).start().awaitTermination(120)
+    assert said == [0, 1, 2]
+    assert payloads(out) == [b"0", b"2"]
     with pytest.raises(IllegalTransition, match="foreachBatch"):
         attached.write_batch(spark.range(1), 0, OUT)
-
-
-def test_of_two_who_write_the_same_batch_one_does(attached: AttachedEventproc, out: BlockingStream) -> None:
-    identity, system = WriterSequence("spark:query:", 7), attached._system
-    assert attached._loop.call(write_once, system.db, out._stream, identity, [NewEvent(b"first")])
-    assert not attached._loop.call(write_once, system.db, out._stream, identity, [NewEvent(b"second")])
-    assert payloads(out) == [b"first"]
+    with pytest.raises(NotFound):
+        attached.writing("s/none")
 
 
 def test_a_query_is_seen_while_it_runs_when_it_failed_and_when_it_ended(

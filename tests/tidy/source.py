@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ("cli", "eventproc", "store", "workflows")
-CODE = (*SHIPPED, "benchmarks", "tests", "tools")
+CODE = (*SHIPPED, "benchmarks", "docs", "tests", "tools")
 
 
 @cache

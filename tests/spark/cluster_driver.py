@@ -1,0 +1,80 @@
+"""A driver on a cluster: `python -m tests.spark.cluster_driver MASTER DIRECTORY CHECKPOINT`.
+
+Copies a stream into another, in batches, from an attached directory, and processes what was written. Prints how many
+executors read, and what was processed, when Spark was stopped and the directory is closed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+import eventproc.spark
+from eventproc.processors import App
+from eventproc.store.model.errors import Closed
+from eventproc.store.model.policies import ScalingPolicy
+from eventproc.store.segments import Event
+from tests.spark.conftest import CHEAP
+from tests.spark.streams import STREAM, write
+
+OUT = "s/out"
+EVENTS = 300
+
+
+def main(master: str, directory: str, checkpoint: str) -> None:
+    conf = {
+        "spark.driver.defaultJavaOptions": CHEAP,
+        "spark.executor.defaultJavaOptions": CHEAP,
+        "spark.executor.memory": "512m",
+        "spark.cores.max": "2",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "100s",
+    }
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", CHEAP)
+    spark = eventproc.spark.session(master=master, conf=conf)
+    ep = eventproc.spark.attach(spark, directory, durability="os")
+    ep.create_scope("s")
+    stream = ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))
+    ep.create_stream(OUT, scaling=ScalingPolicy.fixed(2))
+    write(stream, range(EVENTS))
+    seen: list[int] = []
+
+    reading = spark.readStream.format("eventproc").options(
+        stream=STREAM, startingOffsets="earliest", maxEventsPerTrigger="100"
+    )
+    query = (
+        reading.option("columns", "payload,key")
+        .load(directory)
+        .writeStream.foreachBatch(ep.writing(OUT, key="key"))
+        .option("checkpointLocation", checkpoint)
+    )
+    assert query.trigger(availableNow=True).start().awaitTermination(200)
+    found = spark.read.format("eventproc").options(stream=OUT, minPartitions="6").load(directory)
+    readers = found.select("number").mapInArrow(who, "parent long").distinct().count()
+    app = App()
+    app.add(lambda event: seen.append(_number_of(event)), OUT, name="count", group="count")
+    ep.start(app).wait_idle(timeout_ms=100_000)
+    spark.stop()  # with an app that runs
+    try:
+        ep.scopes()
+    except Closed:
+        sys.stdout.write(json.dumps({"executors": readers, "seen": sorted(seen)}))
+
+
+def who(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Say once for each batch which process forks the workers of this executor."""
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"parent": [os.getppid()]})
+
+
+def _number_of(event: Event) -> int:
+    return int(event.payload)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

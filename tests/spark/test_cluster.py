@@ -1,0 +1,42 @@
+"""A driver with an attached directory on a standalone master, whose two workers read and write chunk files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eventproc.blocking import open_blocking
+from eventproc.spark import QueryState
+from eventproc.spark.queries import describe_queries
+from tests.spark.cluster import standalone_cluster
+from tests.spark.cluster_driver import EVENTS, OUT
+from tests.tidy.source import ROOT
+
+
+@pytest.mark.torture
+def test_on_a_cluster_executors_read_and_write_and_stopping_spark_ends_everything_in_order(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    with standalone_cluster(tmp_path, workers=2) as master:
+        command = [
+            sys.executable,
+            "-m",
+            "tests.spark.cluster_driver",
+            master,
+            str(data),
+            str(tmp_path / "log"),
+        ]
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout) == {"executors": 2, "seen": list(range(EVENTS))}
+    with open_blocking(data) as ep:
+        with ep.stream(OUT).reader() as reader:
+            written = [event.payload for event in reader.until(ep.stream(OUT).tail())]
+        (query,) = ep._loop.call(ep._system.db.read, lambda tx: describe_queries(tx, data))
+    assert sorted(written) == [b"%06d" % each for each in range(EVENTS)]
+    assert (query.state, query.events) == (QueryState.ENDED, 0)
