@@ -1,9 +1,11 @@
-"""`eventproc stream`: make, scale, truncate, seal and delete a stream. What only looks is in `stream_show`."""
+"""`eventproc stream`: make, scale, truncate, offload, seal and delete a stream. What only looks is in `stream_show`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
+import attrs
 import click
 
 from eventproc.cli import session
@@ -20,7 +22,7 @@ from eventproc.cli.settings import (
     stream_argument,
     waiting_options,
 )
-from eventproc.cli.show import Row, show_rows
+from eventproc.cli.show import Row, show_one, show_rows
 from eventproc.cli.stream_show import LOOKS, segment_row
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import get_stream
@@ -31,6 +33,7 @@ from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.requests import Request
+from eventproc.streams.offload import Offloaded
 from eventproc.workflows.requests import (
     AnyRequest,
     CreateStream,
@@ -40,6 +43,8 @@ from eventproc.workflows.requests import (
     TruncateStream,
     UpdateStream,
 )
+
+DAY_MS: Final = 24 * 3_600_000
 
 Plan = Callable[[Epoch], tuple[tuple[SegmentId, ...], tuple[KeyRange, ...]]]
 """From the active epoch to what a scale seals, and the ranges of what it opens."""
@@ -118,6 +123,30 @@ def truncate(
         would(settings, lambda _: request, output)
     else:
         ask(settings, make, Waiting(no_wait, timeout), f"truncated {name}")
+
+
+@stream.command()
+@stream_argument
+@click.option(
+    "--older-than",
+    "days",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    metavar="DAYS",
+    help="Only what was written longer ago.",
+)
+@output_option()
+@pass_settings
+def offload(settings: Settings, name: str, days: float, output: str) -> None:
+    """Move old events of a stream out of the database, into files; they are read as before."""
+
+    async def work(ep: Eventproc) -> Offloaded:
+        return await (await ep.stream(name)).offload(older_than_ms=round(days * DAY_MS))
+
+    done = session.run(settings, work)
+    note(settings, f"moved {done.events} events of {name}")
+    show_one(attrs.asdict(done), output)
 
 
 @stream.command()

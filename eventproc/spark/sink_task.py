@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from eventproc.spark.sink_rows import EVENTS, POSITION, EventColumns
 from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.segments.block import FRAME_BYTES
-from eventproc.store.segments.chunk_file import BATCH_EVENTS_MAX, ChunkWriter
+from eventproc.store.segments.chunk_file import BATCH_EVENTS_MAX, ChunkWriter, sync_folders
 from eventproc.store.segments.chunks import SINK_FOLDER, SUFFIX
 
 SMALL_BYTES: Final = 128 * 2**10
@@ -89,8 +88,7 @@ class _Output:
         self._write()
         assert self._writer is not None, "there is something to write"
         self._writer.finish(sync=True)
-        for each in (self._writer.path.parent, self._folder / SINK_FOLDER, self._folder):
-            _sync_folder(each)
+        sync_folders(self._writer.path, self._folder)
         return Written(run, SortedFile(self._path, self._writer.size_bytes, self._writer.checksum))
 
     def abandon(self) -> None:
@@ -141,11 +139,3 @@ def _batches(events: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         last = min(max(fitting, first + 1), first + BATCH_EVENTS_MAX, events.num_rows)
         yield events.slice(first, last - first)
         first = last
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

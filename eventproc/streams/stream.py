@@ -22,6 +22,7 @@ from eventproc.store.model.transactions import check_lease
 from eventproc.store.transactions import list_finished, list_open
 from eventproc.streams.codec import codec_for
 from eventproc.streams.description import SegmentDescription, StreamDescription, describe_stream
+from eventproc.streams.offload import Offloaded, offload
 from eventproc.streams.perform import WAIT_MS, perform
 from eventproc.streams.positions import (
     frontier_at,
@@ -266,6 +267,16 @@ class Stream:
     async def delete(self, *, timeout_ms: int = WAIT_MS) -> None:
         """Delete the sealed stream. Raises StreamNotSealed."""
         await perform(self._db, DeleteStream(self.name, self.stream_id), timeout_ms=timeout_ms)
+
+    async def offload(self, *, older_than_ms: int = 0) -> Offloaded:
+        """Move events that were appended longer ago than that out of the database, into files; return how many.
+
+        They are read as before. Runs of less than 256 KiB stay where they are. Needs pyarrow, of the extra `spark`.
+        Raises NotSupported (without it, or in memory), Truncated (the stream was deleted meanwhile), DiskFull,
+        OSError. Cost: reading and writing them once, with short transactions in between.
+        """
+        int_of("age", older_than_ms, least=0, unit="milliseconds")
+        return await offload(self._db, self.name, self.stream_id, older_than_ms)
 
     async def _current_epoch(self) -> Epoch:
         return await self._db.read(lambda tx: current_epoch(tx, self._record(tx)))

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from eventproc.store.segments.block import FRAME_BYTES, NO_TIME, Columns
+from eventproc.store.segments.offload import Moved
 from eventproc.store.segments.outside import ABSENT, Place, Places
 
 STAMP: Final = pa.timestamp("ms", tz="UTC")
@@ -217,6 +218,44 @@ _FIELDS: Final = {
     ),
 }
 """What `Places` calls the buffers of each column, in Arrow's order; "" for a bitmap of what always has a value."""
+
+
+def read_places(path: Path, *, start: int, first_number: int) -> list[Moved]:
+    """Return the record batches of a chunk file that begins with event `first_number`, at offset `start`.
+
+    Raises OSError, pa.ArrowInvalid when damaged.
+    """
+    found: list[Moved] = []
+    with pa.memory_map(str(path)) as mapped:
+        whole = mapped.read_buffer()
+        file = pa.ipc.open_file(whole)
+        for index in range(file.num_record_batches):
+            batch = file.get_batch(index)
+            times = batch.column("timestamp").cast(pa.int64())
+            found.append(
+                Moved(
+                    start=start,
+                    end=start + _length(batch),
+                    first_number=first_number,
+                    count=batch.num_rows,
+                    first_time=times[0].as_py(),
+                    last_time=times[-1].as_py(),
+                    places=find_places(batch, whole).pack(),
+                )
+            )
+            start, first_number = found[-1].end, first_number + batch.num_rows
+    return found
+
+
+def sync_folders(file: Path, folder: Path) -> None:
+    """Make the names of `file`, and of the folders above it up to `folder`, survive a loss of power. Raises OSError."""
+    within = file.relative_to(folder)
+    for parent in within.parents:
+        descriptor = os.open(folder / parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @attrs.frozen

@@ -89,6 +89,17 @@ def test_a_cut_that_is_printed_is_one_that_is_accepted(shop: Cli) -> None:
     assert shop("read", "shop/orders", "--from", tail).rows() == []
 
 
+def test_offload_says_how_much_it_moved(shop: Cli) -> None:
+    row = b'{"k":"c","n":"%s"}\n' % (b"x" * 1000)
+    shop("write", "shop/orders", "--format", "jsonl", "--key", "k", stdin=row * 600).ok()
+    young = shop("stream", "offload", "shop/orders", "--older-than", 1, "-o", "json").json()
+    assert young == {"events": 0, "bytes": 0, "files": 0}
+    moved = shop("stream", "offload", "shop/orders", "-o", "json").json()
+    assert (moved["files"], moved["events"] >= 600, moved["bytes"] > 600_000) == (1, True, True)
+    assert len(shop("read", "shop/orders").out.splitlines()) == 603
+    assert shop("doctor", "-o", "json").json()["files_with_events"] == 1
+
+
 def test_truncate_at_an_end_of_the_stream(shop: Cli) -> None:
     shop("stream", "truncate", "shop/orders", "--cut", "head").ok()
     assert len(shop("read", "shop/orders").rows()) == 3

@@ -20,6 +20,7 @@ from eventproc.store.database import Tx
 from eventproc.store.faults import Died
 from eventproc.store.model.errors import EventprocError, StreamReplaced, Truncated
 from eventproc.store.model.policies import ScalingPolicy
+from eventproc.store.segments import offload
 from tests.spark.streams import STREAM, Read, files, free, growing, read_slices, write
 
 T = TypeVar("T")
@@ -348,3 +349,18 @@ def test_a_planner_that_dies_at_any_step_is_followed_by_one_that_plans_the_same(
             break
     assert 4 <= steps < 30
     assert [each for each in files(path) if each.suffix == ".part"] == []
+
+
+def test_what_was_moved_out_of_the_database_is_not_exported_again(
+    stream: BlockingStream, directory: Directory, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offload, "RUN_BYTES_MIN", 1)
+    write(stream, range(500))
+    assert stream.offload().events == 500
+    before = files(path)
+    write(stream, range(500, 510))
+    reading = planner(directory, path)
+    ((_, _, groups),) = batches(reading, reading.position(EARLIEST))
+    assert sorted(event.payload for event in events_of(groups)) == [b"%06d" % each for each in range(510)]
+    assert {each.path for group in groups for each in group} > set(before)
+    assert all(piece.size_bytes < 200 for group in groups for piece in group if piece.path not in before)

@@ -147,6 +147,7 @@ DOORS: dict[str, tuple[Callable[[World, Any], Any], list[Any]]] = {
     "split, into": (lambda w, x: w.stream.split(0, x), NO_INT),
     "merge": (lambda w, x: w.stream.merge(x, x), NO_SEGMENT),
     "truncate": (lambda w, x: w.stream.truncate(x), [*NO_CUT, None]),
+    "offload, older_than": (lambda w, x: w.stream.offload(older_than_ms=x), NO_INT),
     "seal, timeout": (lambda w, x: w.stream.seal(timeout_ms=x), NO_INT),
     "write": (lambda w, x: w.writer.write(x), [5, None, "text", [b""], THING]),
     "write, key": (lambda w, x: w.writer.write(b"", key=x), [5, b"k", ["k"], {}, THING]),

@@ -1,0 +1,123 @@
+"""Moving what is old of a stream out of the database, run by run: docs/design/cold-tier.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio.from_thread
+import anyio.to_thread
+import attrs
+
+from eventproc.store.clock import new_id
+from eventproc.store.database import Database, Durability, Tx
+from eventproc.store.model.errors import NotSupported
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments.chunks import FOLDER, ChunkFile, register_chunks
+from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold, release_holds
+from eventproc.store.segments.offload import Moved, extent_ends, move, next_run, steps
+
+if TYPE_CHECKING:
+    from eventproc.store.segments.export import Export
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Offloaded:
+    """What was moved out of the database: events, their bytes, and in how many files they lie."""
+
+    events: int = 0
+    bytes: int = 0
+    files: int = 0
+
+
+async def offload(db: Database, stream: str, stream_id: int, older_than_ms: int) -> Offloaded:
+    """Move what was appended longer ago than that into files; return how much it was.
+
+    Raises NotSupported (without pyarrow, or in memory), Truncated (the stream was deleted meanwhile), DiskFull,
+    OSError.
+    """
+    if db.path is None:
+        raise NotSupported(what="moving events of a database in memory", remedy="open a directory")
+    try:
+        from eventproc.store.segments.export import Export
+    except ImportError as why:
+        remedy = 'pip install "eventproc[spark]"'
+        raise NotSupported(what=f"writing Arrow files without {why.name}", remedy=remedy) from None
+    export = Export(
+        folder=(db.path / FOLDER).resolve(),
+        stream=stream,
+        stream_id=stream_id,
+        instance=db.instance_id,
+        sync=db.durability is Durability.FSYNC,
+    )
+    cold_ms = db.clock.wall_ms() - older_than_ms
+    total = Offloaded()
+    for segment in await db.read(partial(_segments, stream_id)):
+        offset = 0
+        while run := await _offload_run(db, export, segment, offset, cold_ms):
+            offset, done = run
+            total = Offloaded(total.events + done.events, total.bytes + done.bytes, total.files + done.files)
+    return total
+
+
+def _segments(stream_id: int, tx: Tx) -> list[SegmentId]:
+    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ? ORDER BY segment", (stream_id,))
+    return [SegmentId(segment) for (segment,) in rows]
+
+
+async def _offload_run(
+    db: Database, export: Export, segment: SegmentId, offset: int, cold_ms: int
+) -> tuple[int, Offloaded] | None:
+    """Move the next run of a segment; return where it ends, and how much it was. None when there is none."""
+    stream_id, name = export.stream_id, f"offload-{new_id(db.clock)}"
+
+    def hold(tx: Tx) -> HeldRange | None:
+        found = next_run(tx, stream_id, segment, offset, cold_ms)
+        if found is not None:
+            until_ms = tx.now_ms + HOLD_MS
+            place_hold(tx, stream_id, name, plan=name, ranges=[[found]], until_ms=until_ms)
+        return found
+
+    if (run := await db.write(hold)) is None:
+        return None
+    try:
+        done = Offloaded()
+        for chunk, moved in await anyio.to_thread.run_sync(_export_run, db, export, run):
+            ends = await db.read(partial(extent_ends, stream_id=stream_id, run=run))
+            for step in steps(moved, ends):
+                moving = partial(move, stream_id=stream_id, segment=segment, path=chunk.path, moved=step)
+                if await db.write(moving):
+                    events, size_bytes = sum(each.count for each in step), step[-1].end - step[0].start
+                    done = Offloaded(done.events + events, done.bytes + size_bytes, done.files)
+            done = attrs.evolve(done, files=done.files + 1)
+        return run.end, done
+    finally:
+        with anyio.CancelScope(shield=True):
+            await db.write(lambda tx: release_holds(tx, [(stream_id, name)]))
+
+
+def _export_run(db: Database, export: Export, run: HeldRange) -> list[tuple[ChunkFile, list[Moved]]]:
+    """Write the files of a run, in a thread; return them, durable and with rows, and their record batches."""
+    from eventproc.store.segments.chunk_file import read_places, sync_folders
+
+    def read(fn: Callable[[Tx], T], /) -> T:
+        return anyio.from_thread.run(db.read, fn)
+
+    found: list[tuple[ChunkFile, list[Moved]]] = []
+    for written in export.run(read, [run]):
+        try:
+            anyio.from_thread.run(db.write, partial(register_chunks, folder=export.folder, written=written))
+        finally:
+            for part, _ in written:
+                part.unlink(missing_ok=True)
+        for _, chunk in written:
+            file: Path = export.folder / chunk.path
+            if export.sync:
+                sync_folders(file, export.folder)
+            places = read_places(file, start=chunk.start, first_number=chunk.first_number)
+            found.append((chunk, places))
+    return found

@@ -1,0 +1,224 @@
+"""The cold tier: what is old moves into files, is read as before, and gives its pages back; whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import eventproc
+from eventproc.runtime import Eventproc
+from eventproc.store.database import Tx
+from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED
+from eventproc.store.model.errors import NotSupported
+from eventproc.store.segments import Event, chunk_file
+from eventproc.store.segments import offload as cold
+from eventproc.store.segments.reaper import free_step, join_step
+from eventproc.streams import Stream
+from eventproc.streams.offload import Offloaded
+from eventproc.testing import check
+from eventproc.testing.faults import Deaths, run_until_death
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def ep(tmp_path: Path) -> AsyncIterator[Eventproc]:
+    async with eventproc.open(tmp_path / "data", durability="os") as ep:
+        await ep.create_scope("s")
+        yield ep
+        await check(ep.db)
+
+
+@pytest.fixture
+async def stream(ep: Eventproc) -> Stream:
+    return await ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(2))
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let files, record batches and steps be as small as the tests' streams need them."""
+    monkeypatch.setattr(cold, "RUN_BYTES_MIN", 100)
+    monkeypatch.setattr(cold, "RUN_BYTES_MAX", 20_000)
+    monkeypatch.setattr(cold, "STEP_BYTES", 3_000)
+    monkeypatch.setattr(chunk_file, "BATCH_BYTES", 1_000)
+    monkeypatch.setattr(chunk_file, "BATCH_EVENTS_MAX", 7)
+
+
+async def write(stream: Stream, dice: random.Random, count: int) -> None:
+    """Write events of all kinds: few and many at once, alone and in transactions."""
+    if dice.random() < 0.3:
+        async with stream.transaction() as txn:
+            for index in range(count):
+                await txn.write(b"%d" % index * dice.randint(0, 300), key=f"k{index % 5}")
+        return
+    async with stream.writer() as writer:
+        for index in range(count):
+            await writer.post(
+                b"%d" % index * dice.choice([1, 30, 300]),
+                key=dice.choice([None, "", "k", "schlüssel"]),
+                event_time=dice.choice([None, -1, 2**50]),
+                headers=dice.choice([None, {}, {"a": "ß", "b": ""}]),
+            )
+            if dice.random() < 0.1:
+                await writer.flush()
+
+
+async def events_of(stream: Stream) -> list[Event]:
+    """Return all events, by segment and in order."""
+    async with stream.reader() as reader:
+        found = [event async for event in reader.until(await stream.tail())]
+    return sorted(found, key=lambda event: (event.segment, event.offset))
+
+
+@pytest.mark.hunt(seeds=8)
+@pytest.mark.usefixtures("small")
+async def test_no_reader_notices_what_was_moved(seed: int, ep: Eventproc, stream: Stream) -> None:
+    dice = random.Random(seed)
+    known: list[Event] = []
+    for _ in range(8):
+        await write(stream, dice, dice.choice([1, 5, 100]))
+        if dice.random() < 0.3:
+            await stream.split((await stream.segments())[0].id)
+        known = await events_of(stream)
+        match dice.randrange(4):
+            case 0:
+                middle = dice.choice(known)
+                await stream.truncate(await stream.cut_at(middle.timestamp))
+                known = await events_of(stream)
+            case 1:
+                for segment in await stream.segments():
+                    await ep.db.write(
+                        partial(join_step, stream_id=stream.stream_id, segment=segment.id, offset=0)
+                    )
+            case _:
+                await stream.offload()
+        assert await events_of(stream) == known
+    await stream.offload()
+    assert await events_of(stream) == known
+    for event in dice.sample(known, min(len(known), 5)):
+        cut = await stream.cut_at(event.timestamp)
+        assert cut.offsets.get(event.segment, 0) <= event.offset
+    await check(ep.db)
+
+
+async def test_what_is_moved_gives_its_pages_back_and_what_is_young_stays(
+    ep: Eventproc, stream: Stream
+) -> None:
+    async with stream.writer() as writer:
+        for index in range(4000):
+            await writer.post(b"x" * 1000, key=f"k{index % 10}")
+    known = await events_of(stream)
+    assert await stream.offload(older_than_ms=3_600_000) == Offloaded()
+    assert await stream.offload() == Offloaded(events=4000, bytes=4000 * 1008, files=2)
+    assert await stream.offload() == Offloaded()
+    assert await ep.db.read(_bytes_inside) == 0
+    used, free = await ep.db.read(_pages)
+    assert (used - free) * 16384 < 1_000_000
+    assert await events_of(stream) == known
+
+
+async def test_a_short_run_stays_in_the_database(stream: Stream) -> None:
+    async with stream.writer() as writer:
+        await writer.write(b"few")
+    assert await stream.offload() == Offloaded()
+
+
+@pytest.mark.usefixtures("small")
+async def test_events_whose_extents_were_joined_meanwhile_are_left_for_the_next_time(
+    ep: Eventproc, stream: Stream
+) -> None:
+    async with stream.writer() as writer:
+        for index in range(80):
+            await writer.write(b"%03d" % index, key="k")
+    known = await events_of(stream)
+    segment = known[0].segment
+    before = await ep.db.read(_places)
+    await ep.db.write(partial(join_step, stream_id=stream.stream_id, segment=segment, offset=0))
+    after = await ep.db.read(_places)
+    assert len(after) < len(before)
+    moved = [
+        cold.Moved(start, start + 11, index, 1, 0, 0, b"") for index, (start, _) in enumerate(before[:3])
+    ]
+    await ep.db.write(_chunk_row)
+    assert not await ep.db.write(
+        partial(cold.move, stream_id=stream.stream_id, segment=segment, path="p", moved=moved)
+    )
+    assert await ep.db.read(_places) == after
+    await ep.db.write(lambda tx: tx.execute("DELETE FROM chunk"))
+    assert (await stream.offload()).events == 80
+    assert await events_of(stream) == known
+
+
+@pytest.mark.usefixtures("small")
+async def test_the_file_of_truncated_events_is_dropped_with_the_last_of_them(
+    ep: Eventproc, stream: Stream
+) -> None:
+    await write(stream, random.Random(1), 200)
+    await stream.offload()
+    await stream.truncate(await stream.tail())
+    for _ in range(20):
+        await ep.db.write(partial(free_step, stream_id=stream.stream_id, deleted=False))
+    assert await ep.db.read(lambda tx: tx.execute("SELECT count(*) FROM blob").fetchone()) == (0,)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("point", [WRITE_COMMIT, WRITE_COMMITTED])
+@pytest.mark.parametrize("nth", range(1, 8))
+async def test_whoever_dies_at_any_step_leaves_every_event_in_one_place(
+    tmp_path: Path, point: str, nth: int
+) -> None:
+    deaths = Deaths()
+
+    async def live() -> None:
+        async with eventproc.open(tmp_path / "data", durability="os", faults=deaths) as ep:
+            await ep.create_scope("s")
+            stream = await ep.create_stream("s/t")
+            await write(stream, random.Random(5), 60)
+            known.extend(await events_of(stream))
+            deaths.die_at(point, nth)
+            await stream.offload()
+
+    known: list[Event] = []
+    await run_until_death(live)
+    async with eventproc.open(tmp_path / "data") as ep:
+        stream = await ep.stream("s/t")
+        assert await events_of(stream) == known
+        await check(ep.db)
+        await stream.offload()
+        assert await events_of(stream) == known
+        await check(ep.db)
+
+
+async def test_a_stream_in_memory_has_no_files_to_go_to() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        with pytest.raises(NotSupported):
+            await (await ep.create_stream("s/t")).offload()
+
+
+def _places(tx: Tx) -> list[tuple[int, int | None]]:
+    return tx.execute("SELECT start, place FROM extent WHERE stream_id > 3 ORDER BY start").fetchall()
+
+
+def _chunk_row(tx: Tx) -> None:
+    tx.execute(
+        "INSERT INTO chunk (stream_id, start, length, first_number, count, path, bytes, checksum)"
+        " VALUES (4, 0, 1, 0, 1, 'p', 1, 0)"
+    )
+
+
+def _bytes_inside(tx: Tx) -> int:
+    row = tx.execute("SELECT coalesce(sum(length(data)), 0) FROM blob WHERE chunk IS NULL").fetchone()
+    return int(row[0])
+
+
+def _pages(tx: Tx) -> tuple[int, int]:
+    """Return how many pages the database has, and how many of them are free."""
+    return tuple(tx.execute(f"PRAGMA {each}").fetchone()[0] for each in ("page_count", "freelist_count"))
