@@ -37,11 +37,12 @@ class EventprocWriter(DataSourceArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._options = parse_sink_options(options, streaming=False, overwrite=overwrite)
         self._columns = EventColumns.of(self._options, schema)
+        self._folder = _folder_of(self._options)
         _check_stream(self._options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write what one task is given."""
-        return _write(iterator, self._options, self._columns)
+        return _write(iterator, self._columns, self._folder)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make everything visible."""
@@ -62,10 +63,11 @@ class EventprocStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._options = parse_sink_options(options, streaming=True, overwrite=overwrite)
         self._columns = EventColumns.of(self._options, schema)
+        self._folder = _folder_of(self._options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write what one task is given."""
-        return _write(iterator, self._options, self._columns)
+        return _write(iterator, self._columns, self._folder)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Make the batch visible, unless it is there already."""
@@ -73,7 +75,9 @@ class EventprocStreamWriter(DataSourceStreamArrowWriter):
         if not written:
             return  # no task, so nothing to write
         if (run := _run_of(written)) is None:
-            raise CorruptRecord(key=f"batch {batchId}", reason="Spark did not tell its tasks which query it is of")
+            raise CorruptRecord(
+                key=f"batch {batchId}", reason="Spark did not tell its tasks which query it is of"
+            )
         batch = SinkBatch(options.sink or run, run, batchId, _offsets_of(options.checkpoint, batchId))
         _commit(options, written, batch)
 
@@ -91,12 +95,15 @@ def _check_stream(options: SinkOptions) -> None:
         directory.read(lambda tx: find_stream_route(options.stream, tx))
 
 
-def _write(
-    iterator: Iterator[pa.RecordBatch], options: SinkOptions, columns: EventColumns
-) -> WriterCommitMessage:
+def _folder_of(options: SinkOptions) -> Path:
+    """Return where tasks write; a link is followed here, so that executors elsewhere find the same place."""
+    return (options.path / FOLDER).resolve()
+
+
+def _write(iterator: Iterator[pa.RecordBatch], columns: EventColumns, folder: Path) -> WriterCommitMessage:
     context = TaskContext.get()
     run = None if context is None else context.getLocalProperty(_QUERY_ID)
-    return write_task(iterator, columns, (options.path / FOLDER).resolve(), run)
+    return write_task(iterator, columns, folder, run)
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
@@ -126,10 +133,11 @@ def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
 
 def _offsets_of(checkpoint: str | None, batch: int) -> str | None:
     """Return where a batch ends in each of the query's sources, as JSON, out of Spark's own log, if it lies here."""
-    if checkpoint is None or urlparse(checkpoint).scheme not in ("", "file"):
+    if checkpoint is None or (address := urlparse(checkpoint)).scheme not in ("", "file"):
         return None
+    folder = Path(unquote(address.path) if address.scheme else checkpoint)
     try:
-        lines = (Path(unquote(urlparse(checkpoint).path)) / "offsets" / str(batch)).read_text().splitlines()
+        lines = (folder / "offsets" / str(batch)).read_text().splitlines()
         # The version of the format, settings, then a line for each source.
         return json.dumps([None if line == _NOTHING else json.loads(line) for line in lines[2:]])
     except (OSError, ValueError):

@@ -109,7 +109,7 @@ class _Output:
         count = sum(each.num_rows for each in waiting)
         if not count:
             return None
-        events = pa.concat_batches(waiting)
+        (events,) = pa.Table.from_batches(waiting).combine_chunks().to_batches()
         index = EVENTS.get_field_index(POSITION)
         where = _spread_evenly(events.column(index).to_numpy(), self._spread)
         order = np.argsort(where, kind="stable")

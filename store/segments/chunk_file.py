@@ -248,10 +248,10 @@ def read_places(path: Path, *, start: int, first_number: int) -> list[Moved]:
 
 
 def sync_folders(file: Path, folder: Path) -> None:
-    """Make the names of `file`, and of the folders above it up to `folder`, survive a loss of power. Raises OSError."""
-    within = file.relative_to(folder)
-    for parent in within.parents:
-        descriptor = os.open(folder / parent, os.O_RDONLY | os.O_CLOEXEC)
+    """Make the names of `file`, and of the folders above it, `folder` too, survive a loss of power. Raises OSError."""
+    within = [folder / each for each in file.relative_to(folder).parents]
+    for each in (*within, folder.parent):
+        descriptor = os.open(each, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
