@@ -161,6 +161,11 @@ class Cell:
         return not self._chunks
 
     @property
+    def unfinished(self) -> int:
+        """How many events of its chunks are not finished. O(chunks)."""
+        return sum(chunk.remaining for chunk in self._chunks)
+
+    @property
     def complete(self) -> bool:
         """Whether its segment is sealed and everything in it is finished."""
         return self.end == self.offset and not self._chunks

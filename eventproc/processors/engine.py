@@ -15,9 +15,8 @@ that it emitted is seen. There is nothing between two transactions to mend.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import repeat
 from typing import Final, cast
 
 import anyio
@@ -36,10 +35,9 @@ from eventproc.processors.letters import Letter
 from eventproc.processors.options import Directive, Failure, OnFailure, Options
 from eventproc.processors.tally import Tally, name_of
 from eventproc.processors.telemetry import event_log, telemetry
-from eventproc.processors.work import Work
+from eventproc.processors.work import PUT_EVENTS, Work
 from eventproc.processors.workers import Workers
 from eventproc.store.database import Database
-from eventproc.store.segments import Run
 
 LOG = logging.getLogger("eventproc.processors")
 
@@ -68,7 +66,7 @@ class Engine:
         self._workers = Workers(self.work)
         self._db = db
         self._make = make
-        self._feed = Feed(db, self.cells, options.on_truncated, lambda: self.work.is_wanting)
+        self._feed = Feed(db, self.cells, options.on_truncated, self.work)
         self._committer = Committer(
             db,
             options,
@@ -364,26 +362,17 @@ class Engine:
     async def _hand_out(self) -> bool:
         """Hand out some of what was read, under exactly once as a round; return whether there was anything."""
         if not self.options.exactly_once:
-            if (taken := self._feed.take()) is None:
+            if (items := self._feed.take(PUT_EVENTS)) is None:
                 return False
-            await self.work.put(_items(*taken))
+            await self.work.put(items)
             return True
         async with self._in_round:
-            room = self.options.round_events
-            while room and (taken := self._feed.take(room)) is not None:
-                room -= len(taken[1])
-                await self.work.put(_items(*taken))
-            if room == self.options.round_events:
+            room, is_begun = self.options.round_events, False
+            while room and (items := self._feed.take(min(room, PUT_EVENTS))) is not None:
+                room, is_begun = room - len(items), True
+                await self.work.put(items)
+            if not is_begun:
                 return False
             await self.work.drain()
             await self._committer.commit()
         return True
-
-
-def _items(cell: Cell, run: Run) -> Iterator[Item]:
-    """Hand the run out: return its events that are not finished yet."""
-    chunk = cell.add(run)
-    items = zip(run.events(), repeat(chunk), strict=False)
-    if chunk.remaining == chunk.count:
-        return items
-    return iter([item for item in items if not chunk.is_finished(item[0].number)])

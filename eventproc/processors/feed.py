@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Final
 
 from eventproc.groups import SegmentKey
 from eventproc.processors.cell import Cell
+from eventproc.processors.handout import Handout
+from eventproc.processors.lanes import Item
 from eventproc.processors.options import OnTruncated
+from eventproc.processors.work import PUT_EVENTS, Work
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import Truncated
 from eventproc.store.model.ids import SegmentId
@@ -30,7 +32,8 @@ on nevertheless while workers have nothing to do: 4 MiB at most for each that ge
 class Feed:
     """What was read and not handed out yet; used in `with`, by one task.
 
-    truncated: events that were gone before they could be read. is_short: at the last `fill` some cell had no room.
+    truncated: events that were gone before they could be read. is_short: at the last `fill` some cell had no room, for
+    more to be read or for what was read.
     """
 
     def __init__(
@@ -38,16 +41,16 @@ class Feed:
         db: Database,
         cells: Mapping[SegmentKey, Cell],
         on_truncated: OnTruncated,
-        wanting: Callable[[], bool],
+        work: Work,
     ) -> None:
-        """cells: those to read; the caller adds and removes. wanting: whether workers have nothing to do."""
+        """cells: those to read; the caller adds and removes. work: what is handed out goes there."""
         self._db = db
         self._cells = cells
         self._on_truncated = on_truncated
-        self._wanting = wanting
+        self._work = work
         self._open = ExitStack()
         self._pullers: dict[int, Puller] = {}
-        self._runs: deque[tuple[Cell, Run]] = deque()
+        self._handouts: dict[Cell, Handout] = {}
         self.changes = db.subscribe()
         self.truncated = 0
         self.is_short = False
@@ -65,25 +68,29 @@ class Feed:
         """Let `changes.wait()` return."""
         self.changes.notify("processor")
 
-    def take(self, events_max: int | None = None) -> tuple[Cell, Run] | None:
-        """Return the next run, at most so many events of it; None when all that was read is handed out."""
-        while self._runs:
-            cell, run = self._runs.popleft()
-            if cell.closing:
-                continue
-            if events_max is not None and len(run) > events_max:
-                run, rest = run.split(run.end_of(events_max))
-                self._runs.appendleft((cell, rest))
-            return cell, run
-        return None
+    def take(self, events_max: int) -> list[Item] | None:
+        """Hand out what comes next, at most so many events; perhaps none, if what comes next is finished already.
+
+        None when all that was read is handed out, but in segments that have no room.
+        """
+        taken: list[Item] | None = None
+        for cell, handout in list(self._handouts.items()):
+            if not cell.closing:
+                if self._work.is_crowded and handout.unfinished >= PUT_EVENTS:
+                    continue
+                taken = taken or []
+                taken += handout.take(events_max - len(taken))
+            if cell.closing or handout.is_over:
+                del self._handouts[cell]
+            if taken is not None and len(taken) == events_max:
+                break
+        return taken
 
     async def fill(self) -> bool:
-        """Read on, once; return whether there was anything: events, or the end of a segment.
+        """Read on, once, where all that was read is handed out; return whether there was anything: events, or an end.
 
-        Call it when everything read is handed out. Raises NotFound and StreamReplaced when a stream was deleted,
-        Truncated when the feed is told to.
+        Raises NotFound and StreamReplaced when a stream was deleted, Truncated when the feed is told to.
         """
-        assert not self._runs, "what was read is not handed out yet"
         found = False
         for stream_id, cells in self._by_stream().items():
             wanted: dict[SegmentId, Limit] = {cell.key[1]: (cell.offset, None) for cell in cells.values()}
@@ -102,13 +109,13 @@ class Feed:
 
     def _by_stream(self) -> dict[int, dict[SegmentId, Cell]]:
         """Return the cells that may be read on, those first that hold least."""
-        self.is_short = sum(cell.waiting_bytes for cell in self._cells.values()) >= FEED_BYTES_MAX
-        only_empty = self.is_short
-        if only_empty and not self._wanting():
+        only_empty = sum(map(self._held_bytes, self._cells.values())) >= FEED_BYTES_MAX
+        self.is_short = only_empty or bool(self._handouts)
+        if only_empty and not self._work.is_wanting:
             return {}
         streams: dict[int, dict[SegmentId, Cell]] = {}
-        for cell in sorted(self._cells.values(), key=lambda cell: cell.waiting_bytes):
-            if cell.closing or cell.end is not None:
+        for cell in sorted(self._cells.values(), key=self._held_bytes):
+            if cell.closing or cell.end is not None or cell in self._handouts:
                 continue
             if cell.has_room and not (only_empty and cell.waiting_bytes):
                 stream_id, segment = cell.key
@@ -116,6 +123,10 @@ class Feed:
             else:
                 self.is_short = True
         return streams
+
+    def _held_bytes(self, cell: Cell) -> int:
+        handout = self._handouts.get(cell)
+        return cell.waiting_bytes + (0 if handout is None else handout.bytes_left)
 
     def _puller(self, name: str, stream_id: int) -> Puller:
         if (found := self._pullers.get(stream_id)) is None:
@@ -126,9 +137,12 @@ class Feed:
 
     def _take_in(self, cells: Mapping[SegmentId, Cell], fetched: Fetched) -> None:
         ends = {segment: cell.offset for segment, cell in cells.items()}
+        by_segment: dict[SegmentId, list[Run]] = {}
         for run in fetched.runs:
-            self._runs.append((cells[run.segment], run))
+            by_segment.setdefault(run.segment, []).append(run)
             ends[run.segment] = run.end
+        for segment, runs in by_segment.items():
+            self._handouts[cells[segment]] = Handout(cells[segment], runs)
         for segment in fetched.ended:
             cells[segment].end = ends[segment]
 

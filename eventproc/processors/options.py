@@ -25,7 +25,7 @@ CONCURRENCY_MAX: Final = 10_000
 """Handlers of one processor in flight in one process. Each costs a task, about 2 KB."""
 
 BATCH_EVENTS_MAX: Final = 10_000
-"""Events that a batch handler may ask for at once: what a processor holds waiting at most."""
+"""Events that a batch handler may ask for at once. More is memory: a tenth of what a processor holds at most."""
 
 EVENT_TIMEOUT_MS: Final = 60_000
 """Timeout of one call of a handler under exactly once, where a round waits for all of its handlers."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 from typing import Final, Protocol
 
 import anyio
@@ -19,9 +18,10 @@ from eventproc.processors.options import Options
 from eventproc.processors.telemetry import NOTHING, Telemetry
 from eventproc.store.clock import Clock
 
-WAITING_MAX: Final = 10_000
-"""Events that may be handed out and not finished before `put` waits. More is memory; less makes workers idle when
-one key dominates what was read."""
+WAITING_MAX: Final = 100_000
+"""Events handed out and not finished beyond which a segment gets more only while it has fewer than PUT_EVENTS of them:
+they wait behind calls that are stuck. Each costs 240 bytes beside what was read, so more is memory. Less holds up the
+other keys of a segment sooner: with this many, only events of less than 80 bytes fill no 8 MiB (`cell`)."""
 
 WAITING_ENOUGH: Final = 2_000
 """Events handed out and not finished that are enough while no worker is idle. An event is made when it is handed
@@ -29,7 +29,7 @@ out. With more of them they live long enough for the garbage collector to follow
 leave the caches: a third more CPU for a handler that does nothing. Fewer than the handlers in flight idles some."""
 
 PUT_EVENTS: Final = 500
-"""Events handed out at once. More overshoots WAITING_ENOUGH; fewer costs more per event."""
+"""Events handed out at once, at most. More overshoots WAITING_ENOUGH; fewer costs more per event."""
 
 assert PUT_EVENTS <= WAITING_ENOUGH <= WAITING_MAX, "what is enough is a part of what may be"
 
@@ -98,24 +98,32 @@ class Work:
         """The workers that have a call running."""
         return [slot for slot in self.slots if slot.items]
 
-    async def put(self, items: Iterable[Item]) -> None:
-        """Add items, in order; waits while enough are unfinished. Items of a closing cell are dropped later."""
-        items = iter(items)
-        while taken := list(islice(items, PUT_EVENTS)):
-            self.unfinished += len(taken)
-            self.lanes.put(taken)
-            self.wake()
-            while not self._has_room:
-                self._room = anyio.Event()
-                await self._room.wait()
-        await anyio.lowlevel.checkpoint()
+    async def put(self, items: Sequence[Item]) -> None:
+        """Add items, in order; return when more shall be handed out. Items of a closing cell are dropped later.
+
+        Reaches a scheduling point once every WAITING_ENOUGH events at least.
+        """
+        self.unfinished += len(items)
+        self.lanes.put(items)
+        self.wake()
+        while not self._has_room:
+            self._room = anyio.Event()
+            await self._room.wait()
+        self._room = None
+        if (
+            self.unfinished >= WAITING_ENOUGH
+        ):  # else one of the next calls waits, and until then nobody need run
+            await anyio.lowlevel.checkpoint()
 
     @property
     def _has_room(self) -> bool:
-        """Whether more shall be handed out: much more only to find something for workers that have nothing to do."""
-        if self.unfinished < WAITING_ENOUGH:
-            return True
-        return self.is_wanting and self.unfinished < WAITING_MAX
+        """Whether more shall be handed out: what is enough, and more to find something for who has nothing to do."""
+        return self.unfinished < WAITING_ENOUGH or self.is_wanting
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so much waits that no segment shall add much to it."""
+        return self.unfinished >= WAITING_MAX
 
     @property
     def is_wanting(self) -> bool:
@@ -192,11 +200,15 @@ class Work:
     def wake(self) -> None:
         """Wake one idle worker if something is ready; it wakes the next, each only if one is needed:
 
-        handlers that never wait are run by few workers, those that do by all of them.
+        handlers that never wait are run by few workers, those that do by all of them. If nothing is, let `put` look:
+        the call that took the last of it may never return.
         """
-        if self._idle and not self._waking and self.lanes:
-            self._waking = True
-            self._idle.pop().set()
+        if self._idle and not self._waking:
+            if self.lanes:
+                self._waking = True
+                self._idle.pop().set()
+            elif self._room is not None:
+                self.notify()
 
     def _wake_all(self) -> None:
         while self._idle:

@@ -11,7 +11,7 @@ import pytest
 
 from eventproc.processors.options import Order
 from eventproc.processors.turns import EVENTS_A_TURN
-from eventproc.processors.work import WAITING_MAX
+from eventproc.processors.work import PUT_EVENTS, WAITING_ENOUGH
 from eventproc.store.segments import Event
 from eventproc.testing import run_seeded
 from tests.processors.bench import Bench, settled, until
@@ -199,17 +199,32 @@ async def test_what_waits_is_bounded_and_put_waits_for_room() -> None:
         await gate.wait()
 
     bench = Bench(handle, order=Order.NONE)
-    count = 3 * WAITING_MAX
+    rounds = 3 * WAITING_ENOUGH // PUT_EVENTS
 
     async def put() -> None:
-        await bench.put([None] * count)
+        for _ in range(rounds):
+            await bench.put([None] * PUT_EVENTS)
 
     async with bench.running(), anyio.create_task_group() as tasks:
         tasks.start_soon(put)
         await settled()
-        assert bench.work.unfinished <= 2 * WAITING_MAX
+        assert WAITING_ENOUGH <= bench.work.unfinished < WAITING_ENOUGH + PUT_EVENTS
         gate.set()
-    assert len(bench.done) + bench.work.unfinished == count
+    assert len(bench.done) + bench.work.unfinished == rounds * PUT_EVENTS
+
+
+async def test_put_goes_on_when_all_that_waits_is_behind_a_stuck_call() -> None:
+    async def handle(event: Event) -> None:
+        if event.key == "stuck":
+            await anyio.sleep_forever()
+
+    bench = Bench(handle)
+    async with bench.running():
+        await settled()  # all workers wait, and one is woken
+        with anyio.fail_after(2):
+            await bench.put(["stuck"] * WAITING_ENOUGH)
+            await bench.put(["a"])
+            await until(lambda: bench.done == [WAITING_ENOUGH])
 
 
 async def test_a_lost_segment_ends_the_calls_for_it_and_no_others() -> None:

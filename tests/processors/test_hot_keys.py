@@ -1,0 +1,86 @@
+"""A key that is stuck with many events: what may go on beside it does, in its segment and in others, within bounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc.processors import App, Running, work
+from eventproc.processors.work import PUT_EVENTS
+from eventproc.store.segments import Event
+from eventproc.testing import VirtualClock, run_seeded
+from tests.processors.apps import GROUP, write
+
+HOT = "s/hot"
+HOT_EVENTS = 15_000
+"""Events of the stuck key: more than workers need to be busy, and few bytes."""
+
+
+@asynccontextmanager
+async def stuck(
+    keys: Mapping[str, Sequence[str]], **choices: object
+) -> AsyncIterator[tuple[Running, Counter[str]]]:
+    """Run an app on these streams, {name: keys of its events}, until nothing more happens; yield what it handled.
+
+    A call for key "stuck" does not return before the block ends; then all is handled.
+    """
+    handled: Counter[str] = Counter()
+    gate = anyio.Event()
+
+    async def handle(event: Event) -> None:
+        if event.key == "stuck":
+            await gate.wait()
+        handled[str(event.key)] += 1
+
+    app = App()
+    app.add(handle, *keys, group=GROUP, **choices)  # type: ignore[arg-type]
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        for name, of_stream in keys.items():
+            await ep.create_stream(name)
+            await write(ep, of_stream, name)
+        async with ep.run(app) as running:
+            await anyio.sleep(10)
+            yield running, handled
+            gate.set()
+            await running.wait_idle()
+    assert handled == Counter(key for of_stream in keys.values() for key in of_stream)
+
+
+@pytest.mark.parametrize("order", ["key", "segment"])
+def test_a_stuck_key_with_many_events_does_not_hold_up_other_segments(order: str) -> None:
+    async def main() -> None:
+        streams = {HOT: ["stuck"] * HOT_EVENTS, "s/a": ["a"] * 3_000, "s/b": ["b"] * 3_000}
+        async with stuck(streams, order=order, concurrency=4) as (_, handled):
+            assert handled == {"a": 3_000, "b": 3_000}
+
+    run_seeded(main, seed=1)
+
+
+def test_a_stuck_key_with_many_events_does_not_hold_up_the_keys_behind_them() -> None:
+    async def main() -> None:
+        async with stuck({HOT: [*["stuck"] * HOT_EVENTS, *["a", "b"] * 100]}) as (_, handled):
+            assert handled == {"a": 100, "b": 100}
+
+    run_seeded(main, seed=1)
+
+
+def test_however_many_segments_are_stuck_what_waits_is_bounded_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    most = 4_000
+    monkeypatch.setattr(work, "WAITING_MAX", most)
+
+    async def main() -> None:
+        streams = {f"s/hot{n}": ["stuck"] * HOT_EVENTS for n in range(3)} | {"s/a": ["a"] * 3_000}
+        async with stuck(streams) as (running, handled):
+            assert handled == {"a": 3_000}
+            (status,) = await running.status()
+            assert status.waiting <= most + 2 * PUT_EVENTS * len(streams)
+
+    run_seeded(main, seed=1)
