@@ -89,6 +89,8 @@ class Work:
         self._holds: set[str] = set()
         self.hurry = False
         self._idle: list[anyio.Event] = []
+        self._vacant = list(self.slots)  # whose workers have not begun: they begin when one is needed
+        self._needed = anyio.Event()
         self._waking = False
         self._room: anyio.Event | None = None  # what `put` waits for
         self._changed: list[anyio.Event] = []
@@ -128,7 +130,7 @@ class Work:
     @property
     def is_wanting(self) -> bool:
         """Whether workers have nothing to do: all that was handed out is under way, or behind what is."""
-        return bool(self._idle) and not self.lanes and not self.holding
+        return bool(self._idle or self._vacant) and not self.lanes and not self.holding
 
     async def drain(self) -> None:
         """Return when everything put so far is finished; batches do not linger meanwhile."""
@@ -178,6 +180,21 @@ class Work:
             for event in changed:
                 event.set()
 
+    async def vacancy(self) -> Slot | None:
+        """Return the slot of a worker that has to begin, when there is something for it; None when all have begun.
+
+        That worker begins with `begin`.
+        """
+        if not self._vacant:
+            return None
+        await self._needed.wait()
+        self._needed = anyio.Event()
+        return self._vacant.pop()
+
+    def begin(self) -> None:
+        """Note that a worker that was needed is there, and looks for something to do like one that was woken."""
+        self._waking = False
+
     async def wait_ready(self, deadline: float = float("inf")) -> None:
         """Return when something is ready and may begin, or at `deadline`, or when there is a hurry."""
         while self.holding or not self.lanes:
@@ -198,17 +215,18 @@ class Work:
                 return
 
     def wake(self) -> None:
-        """Wake one idle worker if something is ready; it wakes the next, each only if one is needed:
+        """Wake one idle worker, or let one more begin, if something is ready; it wakes the next, if one is needed:
 
         handlers that never wait are run by few workers, those that do by all of them. If nothing is, let `put` look:
         the call that took the last of it may never return.
         """
-        if self._idle and not self._waking:
-            if self.lanes:
-                self._waking = True
-                self._idle.pop().set()
-            elif self._room is not None:
-                self.notify()
+        if self._waking or not (self._idle or self._vacant):
+            return
+        if self.lanes:
+            self._waking = True
+            (self._idle.pop() if self._idle else self._needed).set()
+        elif self._room is not None:
+            self.notify()
 
     def _wake_all(self) -> None:
         while self._idle:

@@ -1,8 +1,8 @@
 """The workers of one processor: long-lived tasks that call the handler for what is ready.
 
-N workers; each takes a lane, runs a turn of its events, and brings it back. A call that fails parks its lane until
-the retry is due; a watch cancels calls that overrun their timeout. What a handler that never waits costs is
-one call and some bookkeeping, about a microsecond.
+Up to N workers, each of which begins when one more is needed, takes a lane, runs a turn of its events, and brings
+it back. A call that fails parks its lane until the retry is due; a watch cancels calls that overrun their timeout.
+What a handler that never waits costs is one call and some bookkeeping, about a microsecond.
 
 A handler on a thread cannot be interrupted: when it overruns, the processor stops and says so, because going on
 could run one key twice at the same time.
@@ -36,9 +36,9 @@ class Workers:
     async def run(self) -> None:
         """Work until cancelled. Raises, in a group, what `Sink.spent` raises to stop it, and HandlerStuck."""
         async with anyio.create_task_group() as tasks:
-            for slot in self._work.slots:
-                tasks.start_soon(self._serve, slot)
             tasks.start_soon(self._watch)
+            while (slot := await self._work.vacancy()) is not None:
+                tasks.start_soon(self._serve, slot)
 
     def cancel(self, cell: Cell) -> None:
         """Cancel the calls that run for events of `cell`, which was lost to another reader.
@@ -53,6 +53,7 @@ class Workers:
 
     async def _serve(self, slot: Slot) -> None:
         work = self._work
+        work.begin()
         while True:
             await work.wait_ready()
             lanes = [work.lanes.take()]

@@ -314,3 +314,24 @@ async def test_what_the_sink_raises_ends_the_workers() -> None:
         await bench.process(["a"])
     assert raised.group_contains(KeyError)
     assert bench.failures == [(0, 1, "KeyError"), (0, 2, "KeyError")]
+
+
+async def test_a_worker_begins_when_one_more_is_needed() -> None:
+    gate = anyio.Event()
+
+    async def handle(event: Event) -> None:
+        if event.key != "quick":
+            await gate.wait()
+
+    bench = Bench(handle, concurrency=40)
+    async with bench.running():
+        await settled()
+        without = len(anyio.get_running_tasks())
+        await bench.put(["quick"] * 10)
+        await bench.work.drain()
+        assert len(anyio.get_running_tasks()) == without + 1
+        await bench.put([f"slow-{number}" for number in range(60)])
+        await until(lambda: len(bench.work.running) == 40)
+        gate.set()
+        await bench.work.drain()
+    assert len(bench.done) == 70
