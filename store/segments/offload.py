@@ -5,8 +5,7 @@ Between the two the run is exported (`export`), under a hold. Why it is made so:
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -16,7 +15,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.append import INSERT_EXTENT
 from eventproc.store.segments.holds import HeldRange
 from eventproc.store.segments.outside import OUTSIDE_FORMAT
-from eventproc.store.segments.reaper import VACUUM_PAGES, free_blobs
+from eventproc.store.segments.reaper import free_blobs, give_back
 
 RUN_BYTES_MIN: Final = 256 * 2**10
 """Bytes of events for which a file pays: fewer stay in the database."""
@@ -25,11 +24,13 @@ RUN_BYTES_MAX: Final = 64 * 2**20
 """Bytes of events that are exported together, give or take one extent."""
 
 RUN_EXTENTS_MAX: Final = 1000
-"""Extents that are exported together: their rows go in one transaction if they are small, a few milliseconds."""
+"""Extents that are exported together: if they are small, their rows go in one transaction, a few milliseconds."""
 
-STEP_BYTES: Final = 8 * 2**20
-"""Bytes of events moved in one transaction, give or take a record batch: their pages go to the free list under the
-write lock."""
+STEP_BYTES: Final = 4 * 2**20
+"""Bytes of events moved in one transaction, give or take an extent."""
+
+STEP_BLOBS_MAX: Final = 2
+"""Blobs that may become free in one transaction: a MiB each takes a few milliseconds, under the write lock."""
 
 
 @attrs.frozen
@@ -84,53 +85,87 @@ def _rows(
         cursor.close()
 
 
-def extent_ends(tx: Tx, stream_id: int, run: HeldRange) -> set[int]:
-    """Return where the extents of a run end."""
-    rows = tx.execute(
-        "SELECT start + length FROM extent WHERE stream_id = ? AND segment = ? AND start >= ? AND start < ?",
-        (stream_id, run.segment, run.start, run.end),
-    )
-    return {end for (end,) in rows}
+def move(
+    tx: Tx, stream_id: int, segment: SegmentId, path: str, moved: Sequence[Moved], start: int
+) -> int | None:
+    """Let the next events of a chunk, from `start` on, be where its record batches are; return where they end.
 
-
-def steps(moved: Sequence[Moved], ends: Container[int]) -> Iterator[list[Moved]]:
-    """Yield the record batches of a file in groups, each to be moved in one transaction, which end where extents do."""
-    step: list[Moved] = []
-    for each in moved:
-        step.append(each)
-        if each.end - step[0].start >= STEP_BYTES and each.end in ends:
-            yield step
-            step = []
-    if step:
-        yield step
-
-
-def move(tx: Tx, stream_id: int, segment: SegmentId, path: str, moved: Sequence[Moved]) -> bool:
-    """Let these record batches of a chunk be where their events lie; return whether that could be done.
-
-    It cannot if extents do not begin and end where they do, or the chunk has gone, or the stream.
+    None when that cannot be: no extent begins there any more, or the chunk has gone, or the stream. Cost: some extents'
+    rows, and freeing STEP_BLOBS_MAX blobs.
     """
-    start, end = moved[0].start, moved[-1].end
     chunk = tx.execute("SELECT id FROM chunk WHERE path = ?", (path,)).fetchone()
-    rows = tx.execute(
-        "SELECT start, start + length, place FROM extent"
-        " WHERE stream_id = ? AND segment = ? AND start >= ? AND start < ? ORDER BY start",
-        (stream_id, segment, start, end),
-    ).fetchall()
-    if chunk is None or not rows or (rows[0][0], rows[-1][1]) != (start, end):
-        return False
-    assert all(before[1] == after[0] for before, after in pairwise(rows)), "extents have no gaps"
+    run = _next_extents(tx, stream_id, segment, start, moved[-1].end)
+    if chunk is None or not run:
+        return None
+    end = run[-1].end
     tx.execute(
         "DELETE FROM extent WHERE stream_id = ? AND segment = ? AND start >= ? AND start < ?",
         (stream_id, segment, start, end),
     )
     for each in moved:
-        blob = tx.execute(
-            "INSERT INTO blob (stream_id, format, chunk, ends, data) VALUES (?, ?, ?, x'', ?)",
-            (stream_id, OUTSIDE_FORMAT, *chunk, each.places),
-        ).lastrowid
-        where = (stream_id, segment, each.start, each.end - each.start, each.first_number, each.count)
-        tx.execute(INSERT_EXTENT, (*where, each.first_time, each.last_time, blob, 0, None))
-    free_blobs(tx, {place for _, _, place in rows if place is not None})
-    tx.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
-    return True
+        if each.start < end and each.end > start:
+            blob, at = _blob(tx, stream_id, int(chunk[0]), each), max(start - each.start, 0)
+            tx.execute(INSERT_EXTENT, (stream_id, segment, *_overlap(each, run), blob, at, None))
+    free_blobs(tx, {each.place for each in run if each.place is not None})
+    give_back(tx)
+    return end
+
+
+@attrs.frozen
+class _Old:
+    """An extent that is moved."""
+
+    start: int
+    end: int
+    first_number: int
+    count: int
+    first_time: int
+    last_time: int
+    place: int | None
+
+
+def _next_extents(tx: Tx, stream_id: int, segment: SegmentId, start: int, end: int) -> list[_Old]:
+    """Return the extents to move in one step: from the one that begins at `start` on, none beyond `end`."""
+    cursor = tx.execute(
+        "SELECT start, start + length, first_number, count, first_time, last_time, place FROM extent"
+        " WHERE stream_id = ? AND segment = ? AND start >= ? AND start + length <= ? ORDER BY start",
+        (stream_id, segment, start, end),
+    )
+    run: list[_Old] = []
+    places: set[int | None] = set()
+    try:
+        for row in cursor:
+            each = _Old(*row)
+            places.add(each.place)
+            full = len(places) > STEP_BLOBS_MAX or (run and run[-1].end - start >= STEP_BYTES)
+            if full or each.start != (run[-1].end if run else start):
+                break
+            run.append(each)
+    finally:
+        cursor.close()
+    return run
+
+
+def _overlap(batch: Moved, run: Sequence[_Old]) -> tuple[int, int, int, int, int, int]:
+    """Return what of a record batch the extents cover: start, length, first number, count, first and last time."""
+    first, last = run[0], run[-1]
+    start, number, first_time = max(
+        (batch.start, batch.first_number, batch.first_time),
+        (first.start, first.first_number, first.first_time),
+    )
+    end, following, last_time = min(
+        (batch.end, batch.first_number + batch.count, batch.last_time),
+        (last.end, last.first_number + last.count, last.last_time),
+    )
+    return start, end - start, number, following - number, first_time, last_time
+
+
+def _blob(tx: Tx, stream_id: int, chunk: int, batch: Moved) -> int | None:
+    """Return the blob of a record batch, made when an earlier step did not."""
+    row = tx.execute("SELECT id FROM blob WHERE chunk = ? AND data = ?", (chunk, batch.places)).fetchone()
+    if row is not None:
+        return int(row[0])
+    return tx.execute(
+        "INSERT INTO blob (stream_id, format, chunk, ends, data) VALUES (?, ?, ?, x'', ?)",
+        (stream_id, OUTSIDE_FORMAT, chunk, batch.places),
+    ).lastrowid
