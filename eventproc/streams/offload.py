@@ -17,7 +17,8 @@ from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.chunks import FOLDER, ChunkFile, register_chunks
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold, release_holds
-from eventproc.store.segments.offload import Moved, extent_ends, move, next_run, steps
+from eventproc.store.segments.offload import Moved, move, next_run
+from eventproc.store.segments.reaper import give_back
 
 if TYPE_CHECKING:
     from eventproc.store.segments.export import Export
@@ -61,6 +62,8 @@ async def offload(db: Database, stream: str, stream_id: int, older_than_ms: int)
         while run := await _offload_run(db, export, segment, offset, cold_ms):
             offset, done = run
             total = Offloaded(total.events + done.events, total.bytes + done.bytes, total.files + done.files)
+    while await db.write(give_back):
+        pass  # each is a transaction, between which others have their turn
     return total
 
 
@@ -87,13 +90,12 @@ async def _offload_run(
     try:
         done = Offloaded()
         for chunk, moved in await anyio.to_thread.run_sync(_export_run, db, export, run):
-            ends = await db.read(partial(extent_ends, stream_id=stream_id, run=run))
-            for step in steps(moved, ends):
-                moving = partial(move, stream_id=stream_id, segment=segment, path=chunk.path, moved=step)
-                if await db.write(moving):
-                    events, size_bytes = sum(each.count for each in step), step[-1].end - step[0].start
-                    done = Offloaded(done.events + events, done.bytes + size_bytes, done.files)
-            done = attrs.evolve(done, files=done.files + 1)
+            moving = partial(move, stream_id=stream_id, segment=segment, path=chunk.path, moved=moved)
+            at = chunk.start
+            while at < chunk.end and (end := await db.write(partial(moving, start=at))):
+                at = end
+            events = sum(each.count for each in moved if each.end <= at)
+            done = Offloaded(done.events + events, done.bytes + at - chunk.start, done.files + 1)
         return run.end, done
     finally:
         with anyio.CancelScope(shield=True):

@@ -143,13 +143,11 @@ async def test_events_whose_extents_were_joined_meanwhile_are_left_for_the_next_
     await ep.db.write(partial(join_step, stream_id=stream.stream_id, segment=segment, offset=0))
     after = await ep.db.read(_places)
     assert len(after) < len(before)
-    moved = [
-        cold.Moved(start, start + 11, index, 1, 0, 0, b"") for index, (start, _) in enumerate(before[:3])
-    ]
+    second, _ = before[1]
+    moved = [cold.Moved(second, second + 11, 1, 1, 0, 0, b"")]
     await ep.db.write(_chunk_row)
-    assert not await ep.db.write(
-        partial(cold.move, stream_id=stream.stream_id, segment=segment, path="p", moved=moved)
-    )
+    moving = partial(cold.move, stream_id=stream.stream_id, segment=segment, path="p", moved=moved)
+    assert await ep.db.write(partial(moving, start=second)) is None
     assert await ep.db.read(_places) == after
     await ep.db.write(lambda tx: tx.execute("DELETE FROM chunk"))
     assert (await stream.offload()).events == 80
