@@ -28,6 +28,7 @@ from eventproc.store.database.locks import WriteLock, holders
 from eventproc.store.model.transaction_errors import TransactionPending
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
+from eventproc.store.segments.chunks import size_of
 from eventproc.store.segments.outside import folder_of
 from eventproc.store.transactions import list_failing
 
@@ -202,19 +203,12 @@ def _look_at_files(tx: Tx, report: Report) -> None:
     ).fetchall()
     folder = folder_of(tx)
     report.facts["files_with_events"] = len(rows)
-    lost = [path for path, size_bytes in rows if _size_of(folder / path) != size_bytes]
+    lost = [path for path, size_bytes in rows if size_of(folder / path) != size_bytes]
     if lost:
         report.problem(
             f"{len(lost)} files that events lie in are missing, or not as they were written, such as"
             f" {folder / lost[0]}; restore a backup"
         )
-
-
-def _size_of(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return None
 
 
 def _check_pages(tx: Tx, report: Report) -> None:

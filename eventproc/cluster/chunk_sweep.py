@@ -21,7 +21,7 @@ ABANDONED_MS: Final = 24 * 3_600_000
 ASIDE_MAX: Final = 64
 """Files put aside in one transaction: a rename each, under the write lock."""
 
-_EXPORTED: Final = re.compile(r"[0-9]+-([0-9a-f-]{36})" + re.escape(chunks.PART))
+_EXPORTED: Final = re.compile(r"[0-9]+-([0-9a-f-]{36})-[0-9]+" + re.escape(chunks.PART))
 """Name of a file that an instance exports into."""
 
 

@@ -113,14 +113,26 @@ def _overlapping(tx: Tx, stream_id: int, held: HeldRange) -> list[ChunkFile]:
 def register_chunks(tx: Tx, folder: Path, written: Sequence[tuple[Path, ChunkFile]]) -> None:
     """Give written files, (file, chunk), their names and their rows; one whose range has a row stays as it is.
 
-    A rename is done again without harm, and until the commit nobody knows of the file. Raises OSError.
+    Unless its file was lost, as a loss of power may do: then the new one takes its place. A rename is done again
+    without harm, and until the commit nobody knows of the file. Raises OSError; CorruptRecord when events lay in what
+    was lost.
     """
     for part, chunk in written:
-        if tx.execute("SELECT 1 FROM chunk WHERE path = ?", (chunk.path,)).fetchone() is not None:
+        row = tx.execute("SELECT bytes FROM chunk WHERE path = ?", (chunk.path,)).fetchone()
+        if row is not None and size_of(folder / chunk.path) == row[0]:
             continue
+        drop_missing(tx, [chunk])
         if part.exists():  # else an earlier run of this function renamed it
             part.replace(folder / chunk.path)
         tx.execute(f"INSERT INTO chunk ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", attrs.astuple(chunk))
+
+
+def size_of(path: Path) -> int | None:
+    """Return the size of a file, bytes; None when it is not there, or cannot be looked at."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 def drop_missing(tx: Tx, chunks: Iterable[ChunkFile]) -> None:

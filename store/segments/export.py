@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -34,6 +35,9 @@ SEGMENTS_AT_ONCE: Final = 128
 """Segments exported together: a file is open for each."""
 
 _EXTENTS_A_QUERY: Final = 64
+
+_FILES: Final = count()
+"""Tells the unfinished files of a process apart: two may export one range at the same time."""
 
 
 class Read(Protocol):
@@ -117,7 +121,7 @@ class Export:
 
     def _write(self, writing: dict[SegmentId, _Writing], found: Found) -> _Writing:
         if (file := writing.get(found.segment)) is None:
-            name = f"{found.start}-{self.instance}{PART}"
+            name = f"{found.start}-{self.instance}-{next(_FILES)}{PART}"
             path = self.folder / str(self.stream_id) / format_segment(found.segment) / name
             file = _Writing(found.start, found.start, found.first_number, ChunkWriter(path))
             writing[found.segment] = file

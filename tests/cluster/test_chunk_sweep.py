@@ -83,7 +83,12 @@ async def test_files_that_no_row_names_go(db: Database) -> None:
 
 async def test_unfinished_files_go_with_their_instance_or_of_old_age(db: Database) -> None:
     dead = "01890a5d-ac96-774b-bcce-b302099a8057"
-    names = {f"0-{db.instance_id}.part": 0, f"0-{dead}.part": 0, "task.part": 0, "old.part": ABANDONED_MS + 1}
+    names = {
+        f"0-{db.instance_id}-7.part": 0,
+        f"0-{dead}-7.part": 0,
+        "task.part": 0,
+        "old.part": ABANDONED_MS + 1,
+    }
     files = [_file(db, name, age_ms=age_ms) for name, age_ms in names.items()]
     await _sweep(db)
     assert [each.exists() for each in files] == [True, False, True, False]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from eventproc.store.catalog import SYSTEM_MIGRATION
 from eventproc.store.database import Database, Tx, open_memory_database
-from eventproc.store.model.errors import Truncated
+from eventproc.store.model.errors import CorruptRecord, Truncated
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import delete_segments, free_step, truncate_segments
 from eventproc.store.segments.chunk_file import ChunkReader
@@ -216,6 +216,44 @@ async def test_a_registration_that_is_run_again_finds_its_file_in_place(db: Data
     assert await rows(db, "chunk") == 0
     await db.write(partial(register_chunks, folder=tmp_path, written=written))
     assert len(read_chunk(tmp_path, written[0][1], 0, 50)) == 5
+
+
+async def test_two_who_export_a_range_in_one_process_write_files_of_their_own(
+    db: Database, tmp_path: Path
+) -> None:
+    await _ten(db)
+    ((ours, chunk),) = await export(db, tmp_path, [HeldRange(ONE, 0, 50)])
+    whole = ours.read_bytes()
+    ((theirs, _),) = await export(db, tmp_path, [HeldRange(ONE, 0, 50)])
+    theirs.write_bytes(b"half")
+    await db.write(partial(register_chunks, folder=tmp_path, written=[(ours, chunk)]))
+    assert (tmp_path / chunk.path).read_bytes() == whole
+
+
+@pytest.mark.parametrize("left", [None, b"half"])
+async def test_a_file_that_was_lost_although_it_has_a_row_is_replaced(
+    db: Database, tmp_path: Path, left: bytes | None
+) -> None:
+    await _ten(db)
+    (chunk,) = await export_and_register(db, tmp_path, [HeldRange(ONE, 0, 50)])
+    file = tmp_path / chunk.path
+    file.unlink() if left is None else file.write_bytes(left)
+    await export_and_register(db, tmp_path, [HeldRange(ONE, 0, 50)])
+    assert await rows(db, "chunk") == 1
+    assert len(read_chunk(tmp_path, chunk, 0, 50)) == 5
+
+
+async def test_a_lost_file_in_which_events_lie_is_not_replaced(db: Database, tmp_path: Path) -> None:
+    await _ten(db)
+    (chunk,) = await export_and_register(db, tmp_path, [HeldRange(ONE, 0, 50)])
+    await db.write(
+        lambda tx: tx.execute(
+            "INSERT INTO blob (stream_id, format, chunk, ends, data) SELECT 1, 2, id, x'', x'' FROM chunk"
+        )
+    )
+    (tmp_path / chunk.path).unlink()
+    with pytest.raises(CorruptRecord):
+        await export_and_register(db, tmp_path, [HeldRange(ONE, 0, 50)])
 
 
 async def _truncate(db: Database, offset: int) -> None:
