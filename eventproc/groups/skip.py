@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from eventproc.groups.cuts import end_offsets
 from eventproc.groups.openings import opening_at
 from eventproc.groups.state import GroupState
 from eventproc.groups.table import change, folded_state, progress_by_segment
@@ -54,7 +55,7 @@ def skip(tx: Tx, name: str, stream: GroupStream, policy: TruncatedPolicy) -> int
         for each, progress in finished.items()
         if each in after.held
     }
-    ends = {segment: offset for (stream_id, segment), offset in state.ends if stream_id == stream.stream_id}
+    ends = end_offsets(state, stream.stream_id)
     opening = opening_at(tx, record, after, added=stream.added, ends=ends, finished=moved)
     lost = _lost_events(tx, record, own, finished, after, history)
     change(tx, name, StreamSkipped(attrs.evolve(opening, stream=stream), kept, lost))
