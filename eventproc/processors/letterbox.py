@@ -331,14 +331,9 @@ def offset_of(tx: Tx, stream_id: int, segment: SegmentId, number: int) -> int:
         elif number == extent.first_number:
             return extent.start
         else:
-            return _offset_within(tx, stream_id, segment, extent.start, extent.end, number)
-
-
-def _offset_within(tx: Tx, stream_id: int, segment: SegmentId, start: int, end: int, number: int) -> int:
-    state = segment_state(tx, stream_id, segment)
-    assert state is not None, "it was there just now"
-    (run,) = read(tx, stream_id, {segment: (max(start, state.head), end)}, bytes_max=1).runs
-    return run.end_of(number - run.first_number)
+            within = max(extent.start, state.head), extent.end
+            (run,) = read(tx, stream_id, {segment: within}, bytes_max=1).runs
+            return run.end_of(number - run.first_number)
 
 
 def _events(tx: Tx, stream_id: int, segment: SegmentId, offset: int, bytes_max: int) -> Iterator[Event]:
