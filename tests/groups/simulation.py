@@ -50,10 +50,14 @@ class Mortal(GroupReader[bytes]):
 
 
 class Simulation:
-    """What outlives the readers: what was written, and what was delivered."""
+    """What outlives the readers: what was written, and what was delivered.
 
-    def __init__(self, seed: int, *, deaths: bool, events: int = 150) -> None:
+    pace: how many seconds one of the simulation takes; virtual ones cost nothing.
+    """
+
+    def __init__(self, seed: int, *, deaths: bool, events: int = 150, pace: float = 1.0) -> None:
         self.random = Random(seed)
+        self.pace = pace
         self.deaths = deaths
         self.events = events
         self.written: Counter[str] = Counter()
@@ -82,6 +86,9 @@ class Simulation:
             assert (await group.describe()).segments == ()
             await check(ep.db)
 
+    async def _pause(self, seconds: float) -> None:
+        await anyio.sleep(seconds * self.pace)
+
     def _compare(self) -> None:
         expected = {(key, number) for key, count in self.written.items() for number in range(count)}
         assert self.delivered.keys() == expected, f"{expected - self.delivered.keys()} were not delivered"
@@ -99,7 +106,7 @@ class Simulation:
     async def _live(self, ep: Eventproc, group: ReaderGroup, number: int) -> None:
         """Be one reader after the other, until the stream has ended."""
         while True:
-            await anyio.sleep(self.random.random() * 2)
+            await self._pause(self.random.random() * 2)
             # Ids are taken over from the dead, and sometimes wanted by two.
             name = f"r{self.random.choice([number, number, 0])}"
             try:
@@ -145,7 +152,7 @@ class Simulation:
             self.delivered[key, number] += 1
         match self.random.randrange(12):
             case 0:
-                await anyio.sleep(self.random.random() * 3)
+                await self._pause(self.random.random() * 3)
             case 1:
                 await reader.checkpoint()
             case _:
@@ -162,11 +169,11 @@ class Simulation:
                     self.written[key] += 1
                 left -= len(batch)
                 await writer.write_many(batch)
-                await anyio.sleep(self.random.random() / 2)
+                await self._pause(self.random.random() / 2)
 
     async def _scale(self, stream: Stream) -> None:
         for _ in range(self.random.randint(2, 8)):
-            await anyio.sleep(self.random.random() * 2)
+            await self._pause(self.random.random() * 2)
             ids = [segment.id for segment in await stream.segments()]
             try:
                 if len(ids) > 1 and self.random.random() < 0.5:
@@ -180,7 +187,7 @@ class Simulation:
     async def _ask(self, group: ReaderGroup) -> None:
         """Ask for checkpoints, and declare readers offline that are not."""
         for _ in range(4):
-            await anyio.sleep(self.random.random() * 2)
+            await self._pause(self.random.random() * 2)
             try:
                 found = await group.checkpoint(timeout_ms=20_000)
             except CheckpointPending:

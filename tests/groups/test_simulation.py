@@ -32,6 +32,6 @@ def test_the_same_seed_gives_the_same_deliveries() -> None:
 
 
 def test_the_promises_are_kept_on_asyncio() -> None:
-    simulation = Simulation(1, deaths=True, events=40)
+    simulation = Simulation(1, deaths=True, events=40, pace=0.02)
     anyio.run(simulation.run)
     assert simulation.log
