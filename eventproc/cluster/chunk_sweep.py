@@ -21,6 +21,10 @@ ABANDONED_MS: Final = 24 * 3_600_000
 ASIDE_MAX: Final = 64
 """Files put aside in one transaction: a rename each, under the write lock."""
 
+ASIDE_MS: Final = 60_000
+"""How long a file that was put aside can be read still: by who has a snapshot of before, which lasts for milliseconds,
+or as long as its process is stopped. Higher: bytes that nobody needs take their place for longer."""
+
 _EXPORTED: Final = re.compile(r"[0-9]+-([0-9a-f-]{36})-[0-9]+" + re.escape(chunks.PART))
 """Name of a file that an instance exports into."""
 
@@ -28,16 +32,16 @@ _EXPORTED: Final = re.compile(r"[0-9]+-([0-9a-f-]{36})-[0-9]+" + re.escape(chunk
 async def sweep_chunks(db: Database, owner: Owner) -> None:
     """Drop what nothing needs any more. One read when there is nothing of the kind. Raises OwnerFenced, Retryable.
 
-    The files that it put aside are unlinked by the next sweep: a reader may still see them in its snapshot.
+    The files that it put aside are unlinked by a sweep ASIDE_MS later: a reader may still see them in its snapshot.
     """
     if db.path is None:
         return
     aside = db.shared.get(_Aside)
-    await anyio.to_thread.run_sync(_unlink_files, aside.take())
+    await anyio.to_thread.run_sync(_unlink_files, aside.take(db.clock.monotonic_ms() - ASIDE_MS))
     after: int | None = 0 if await db.read(_any) else None
     while after is not None:
         after, paths = await db.write(partial(_drop, owner, after))
-        aside.add(await _put_aside(db, owner, paths))
+        aside.add(await _put_aside(db, owner, paths), db.clock.monotonic_ms())
 
 
 async def walk_chunks(db: Database, owner: Owner) -> None:
@@ -48,20 +52,23 @@ async def walk_chunks(db: Database, owner: Owner) -> None:
     before_ms = db.clock.wall_ms() - ABANDONED_MS
     named, gone = await anyio.to_thread.run_sync(_clear, db.path, folder, before_ms)
     aside = db.shared.get(_Aside)
-    aside.add([*gone, *await _put_aside(db, owner, named)])
+    aside.add([*gone, *await _put_aside(db, owner, named)], db.clock.monotonic_ms())
 
 
 class _Aside:
     """Files that were put aside, to be unlinked. What dies with the process is found when the folder is walked."""
 
     def __init__(self) -> None:
-        self._files: list[Path] = []
+        self._since_ms: dict[Path, int] = {}
 
-    def add(self, files: Iterable[Path]) -> None:
-        self._files += files
+    def add(self, files: Iterable[Path], now_ms: int) -> None:
+        self._since_ms |= dict.fromkeys(files, now_ms)
 
-    def take(self) -> list[Path]:
-        files, self._files = self._files, []
+    def take(self, before_ms: int) -> list[Path]:
+        """Return, once each, those that were put aside by then."""
+        files = [file for file, since_ms in self._since_ms.items() if since_ms <= before_ms]
+        for file in files:
+            del self._since_ms[file]
         return files
 
 

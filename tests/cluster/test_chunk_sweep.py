@@ -10,13 +10,14 @@ from pathlib import Path
 import anyio
 import pytest
 
-from eventproc.cluster.chunk_sweep import ABANDONED_MS, sweep_chunks, walk_chunks
+from eventproc.cluster.chunk_sweep import ABANDONED_MS, ASIDE_MS, sweep_chunks, walk_chunks
 from eventproc.store.catalog import SYSTEM_MIGRATION
 from eventproc.store.database import Database, open_database
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import claim
 from eventproc.store.segments.chunks import ChunkFile, chunk_path, register_chunks
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold
+from eventproc.testing.clock import VirtualClock
 
 SEGMENT, STREAM_ID = SegmentId(0), 7
 
@@ -27,8 +28,13 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-async def db(tmp_path: Path) -> AsyncIterator[Database]:
-    async with open_database(tmp_path / "data", migrations=[SYSTEM_MIGRATION]) as db:
+async def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def db(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Database]:
+    async with open_database(tmp_path / "data", migrations=[SYSTEM_MIGRATION], clock=clock) as db:
         yield db
 
 
@@ -55,33 +61,36 @@ def _file(db: Database, name: str, *, age_ms: int = 0, under: str = f"{STREAM_ID
     return path
 
 
-async def _sweep(db: Database) -> None:
+async def _sweep(db: Database, clock: VirtualClock) -> None:
     """Sweep, and once more for what was put aside."""
     owner = await db.write(lambda tx: claim(tx, "controller", db.instance_id))
     await sweep_chunks(db, owner)
     await walk_chunks(db, owner)
+    clock.advance(ASIDE_MS)
     await sweep_chunks(db, owner)
 
 
-async def test_chunks_that_are_held_stay_and_the_others_go(db: Database) -> None:
+async def test_chunks_that_are_held_stay_and_the_others_go(db: Database, clock: VirtualClock) -> None:
     held, free = await _chunk(db, 0, 50), await _chunk(db, 50, 90)
     await db.write(
         lambda tx: place_hold(
             tx, STREAM_ID, "h", plan="p", ranges=[[HeldRange(SEGMENT, 40, 50)]], until_ms=tx.now_ms + HOLD_MS
         )
     )
-    await _sweep(db)
+    await _sweep(db, clock)
     assert (held.exists(), free.exists()) == (True, False)
     assert sorted(each.name for each in held.parent.iterdir()) == ["0-50.arrow"]
 
 
-async def test_files_that_no_row_names_go(db: Database) -> None:
+async def test_files_that_no_row_names_go(db: Database, clock: VirtualClock) -> None:
     left = [_file(db, "0-50.arrow"), _file(db, "0-50.arrow.gone")]
-    await _sweep(db)
+    await _sweep(db, clock)
     assert [each.exists() for each in left] == [False, False]
 
 
-async def test_unfinished_files_go_with_their_instance_or_of_old_age(db: Database) -> None:
+async def test_unfinished_files_go_with_their_instance_or_of_old_age(
+    db: Database, clock: VirtualClock
+) -> None:
     dead = "01890a5d-ac96-774b-bcce-b302099a8057"
     names = {
         f"0-{db.instance_id}-7.part": 0,
@@ -90,33 +99,43 @@ async def test_unfinished_files_go_with_their_instance_or_of_old_age(db: Databas
         "old.part": ABANDONED_MS + 1,
     }
     files = [_file(db, name, age_ms=age_ms) for name, age_ms in names.items()]
-    await _sweep(db)
+    await _sweep(db, clock)
     assert [each.exists() for each in files] == [True, False, True, False]
 
 
-async def test_a_file_that_was_put_aside_is_there_until_the_next_sweep(db: Database) -> None:
+async def test_a_file_that_was_put_aside_is_there_for_a_while_however_many_sweeps_follow(
+    db: Database, clock: VirtualClock
+) -> None:
     left = _file(db, "0-50.arrow")
     owner = await db.write(lambda tx: claim(tx, "controller", db.instance_id))
     await walk_chunks(db, owner)
+    clock.advance(ASIDE_MS - 1_000)
+    for _ in range(2):
+        await sweep_chunks(db, owner)
     assert [each.name for each in left.parent.iterdir()] == ["0-50.arrow.gone"]
+    clock.advance(1_000)
     await sweep_chunks(db, owner)
     assert list(left.parent.iterdir()) == []
 
 
-async def test_files_of_a_sink_s_tasks_may_wait_a_day_for_their_commit(db: Database) -> None:
+async def test_files_of_a_sink_s_tasks_may_wait_a_day_for_their_commit(
+    db: Database, clock: VirtualClock
+) -> None:
     waiting, old = (_file(db, f"{age}.arrow", age_ms=age, under="sink/run") for age in (0, ABANDONED_MS + 1))
-    await _sweep(db)
+    await _sweep(db, clock)
     assert (waiting.exists(), old.exists()) == (True, False)
 
 
-async def test_holds_past_their_deadline_are_forgotten(db: Database) -> None:
+async def test_holds_past_their_deadline_are_forgotten(db: Database, clock: VirtualClock) -> None:
     await _chunk(db, 0, 50)
     await db.write(lambda tx: place_hold(tx, STREAM_ID, "h", plan="p", ranges=[], until_ms=tx.now_ms - 1))
-    await _sweep(db)
+    await _sweep(db, clock)
     assert await db.read(lambda tx: tx.execute("SELECT count(*) FROM hold").fetchone()) == (0,)
 
 
-async def test_a_sweep_beside_exports_never_takes_a_file_that_has_a_row(db: Database) -> None:
+async def test_a_sweep_beside_exports_never_takes_a_file_that_has_a_row(
+    db: Database, clock: VirtualClock
+) -> None:
     async def export() -> None:
         for _ in range(20):
             path = await _chunk(db, 0, 50)
@@ -125,7 +144,7 @@ async def test_a_sweep_beside_exports_never_takes_a_file_that_has_a_row(db: Data
 
     async def sweep() -> None:
         for _ in range(20):
-            await _sweep(db)
+            await _sweep(db, clock)
             await anyio.lowlevel.checkpoint()
 
     async with anyio.create_task_group() as tasks:
