@@ -216,13 +216,12 @@ def _verify_ranges(sealed: Collection[KeyRange], opened: Sequence[KeyRange]) -> 
     # set, which has none. An empty range would vanish when joined, so those are refused first.
     for key_range in opened:
         key_range.verify()
-    given = ", ".join(map(str, opened))
     if not opened:
-        raise InvalidArgument(what="new key ranges", value=given, reason="a scale needs at least one")
+        raise InvalidArgument(what="new key ranges", value="", reason="a scale needs at least one")
     if (wanted := canonical(sealed)) != canonical(opened):
         raise InvalidArgument(
             what="new key ranges",
-            value=given,
+            value=", ".join(map(str, opened)),
             reason=f"they must cover exactly what is sealed, once: {', '.join(map(str, wanted)) or 'nothing'}",
         )
 
@@ -230,6 +229,5 @@ def _verify_ranges(sealed: Collection[KeyRange], opened: Sequence[KeyRange]) -> 
 def _crossings(one: Sequence[Segment], other: Sequence[Segment]) -> int:
     # Splits are the segments of the earlier epoch that cross more than one of the later; merges the reverse.
     lows = [segment.range.low for segment in other]
-    firsts = (bisect_right(lows, segment.range.low) for segment in one)
-    ends = (bisect_left(lows, segment.range.high) for segment in one)
-    return sum(end > first for first, end in zip(firsts, ends, strict=True))
+    ranges = [segment.range for segment in one]
+    return sum([bisect_left(lows, each.high) > bisect_right(lows, each.low) for each in ranges])

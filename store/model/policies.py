@@ -6,7 +6,7 @@ Only what is enforced can be chosen; the rest is refused by name rather than acc
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import attrs
 
@@ -66,11 +66,14 @@ def as_scaling(value: object) -> ScalingPolicy:
 _REMEDY = "use ScalingPolicy.fixed(n) and scale the stream by request"
 
 
+_ONE_SEGMENT: Final = ScalingPolicy.fixed(1)
+
+
 @attrs.frozen
 class StreamConfig:
     """All that people choose about a stream."""
 
-    scaling: ScalingPolicy = attrs.field(factory=lambda: ScalingPolicy.fixed(1))
+    scaling: ScalingPolicy = _ONE_SEGMENT
 
 
 def differing(a: StreamConfig, b: StreamConfig) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ JSON, because a person with nothing but the `sqlite3` shell can read it when som
 from __future__ import annotations
 
 import json
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import cattrs
 from cattrs.preconf.json import make_converter
@@ -14,16 +14,17 @@ from cattrs.preconf.json import make_converter
 T = TypeVar("T")
 
 _CONVERTER = make_converter(omit_if_default=True, forbid_extra_keys=True, detailed_validation=False)
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def to_json(value: object) -> bytes:
     """Return `value`, an attrs instance, as compact UTF-8 JSON; fields at their default are left out."""
-    return json.dumps(_CONVERTER.unstructure(value), separators=(",", ":"), ensure_ascii=False).encode()
+    return _ENCODE(_CONVERTER.unstructure(value)).encode()
 
 
 def from_json(body: bytes, kind: type[T]) -> T:
     """Return the `kind` that `to_json` wrote as `body`. Raises ValueError naming what does not fit."""
-    return from_plain(json.loads(body), kind)
+    return from_plain(json.loads(body.decode()), kind)  # from bytes it would look for their encoding first
 
 
 def from_plain(plain: object, kind: type[T]) -> T:
