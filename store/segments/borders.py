@@ -8,6 +8,7 @@ from bisect import bisect_right
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.append import BLOB_FORMAT
+from eventproc.store.segments.outside import OUTSIDE_FORMAT, load_ends
 from eventproc.store.segments.read import Blobs, Extent, extents, segment_state
 
 
@@ -79,13 +80,14 @@ class _Borders:
 
 
 def _ends(tx: Tx, extent: Extent) -> array[int]:
-    """Return the ends of the columns that hold the extent; of a blob in the database, without its other columns."""
-    if extent.place is not None:
-        row = tx.execute(
-            "SELECT ends FROM blob WHERE id = ? AND format = ?", (extent.place, BLOB_FORMAT)
-        ).fetchone()
-        if row is not None:
-            ends = array("I")
-            ends.frombytes(row[0])
-            return ends
-    return Blobs(tx).columns(extent)[1]
+    """Return the ends of the columns that hold the extent; of a blob, without its other columns."""
+    row = tx.execute(
+        "SELECT format, ends, chunk, iif(chunk IS NULL, NULL, data) FROM blob WHERE id = ?", (extent.place,)
+    ).fetchone()
+    if row is not None and row[0] == OUTSIDE_FORMAT:
+        return load_ends(tx, row[2], row[3])
+    if row is None or row[0] != BLOB_FORMAT:
+        return Blobs(tx).columns(extent)[1]  # inline, or says what is wrong
+    ends = array("I")
+    ends.frombytes(row[1])
+    return ends

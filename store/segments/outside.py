@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count, pairwise
+from operator import add
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -17,7 +19,7 @@ import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import CorruptRecord
-from eventproc.store.segments.block import Columns, EventBlock, Headers, join
+from eventproc.store.segments.block import FRAME_BYTES, Columns, EventBlock, Headers, join
 from eventproc.store.segments.chunks import FOLDER, GONE
 
 V = TypeVar("V")
@@ -78,6 +80,22 @@ def load_outside(tx: Tx, chunk: int, packed: bytes) -> Columns:
 
     Cost: opening a file, and about 0.5 us an event. A file that was put aside since the snapshot began is still found.
     """
+    with _opened(tx, chunk) as buffers:
+        return buffers.columns(Places.unpack(packed))
+
+
+def load_ends(tx: Tx, chunk: int, packed: bytes) -> array[int]:
+    """Return where the events of a blob that lies in a file end in its columns, and read nothing else of it.
+
+    Raises CorruptRecord. About 0.1 us an event.
+    """
+    with _opened(tx, chunk) as buffers:
+        ends = buffers.ints(Places.unpack(packed).payload_ends)
+    return array("I", map(add, ends[1:], count(FRAME_BYTES, FRAME_BYTES)))
+
+
+@contextmanager
+def _opened(tx: Tx, chunk: int) -> Iterator[_Buffers]:
     row = tx.execute("SELECT path FROM chunk WHERE id = ?", (chunk,)).fetchone()
     if row is None:
         raise CorruptRecord(key=f"chunk {chunk}", reason="a blob refers to it and it is not there")
@@ -88,7 +106,8 @@ def load_outside(tx: Tx, chunk: int, packed: bytes) -> Columns:
         except FileNotFoundError:
             continue
         try:
-            return _Buffers(path, descriptor).columns(Places.unpack(packed))
+            yield _Buffers(path, descriptor)
+            return
         finally:
             os.close(descriptor)
     raise CorruptRecord(key=f"chunk file {path}", reason="events lie in it and it is not there")
@@ -102,14 +121,14 @@ class _Buffers:
     descriptor: int
 
     def columns(self, places: Places) -> Columns:
-        count = places.count
+        """Return everything."""
         block = EventBlock(
-            payloads=_cut(self._ints(places.payload_ends), self._read(places.payloads)),
+            payloads=_cut(self.ints(places.payload_ends), self._read(places.payloads)),
             keys=self._keys(places),
             event_times=self._event_times(places),
             headers=self._headers(places),
         )
-        if len(block) != count:
+        if len(block) != places.count:
             raise CorruptRecord(key=f"chunk file {self.path}", reason="it has other events than its blob")
         return join([block.encode()], times=self._read(places.times) or None)
 
@@ -120,14 +139,15 @@ class _Buffers:
             raise CorruptRecord(key=f"chunk file {self.path}", reason="it is shorter than it was")
         return found
 
-    def _ints(self, place: Place) -> array[int]:
+    def ints(self, place: Place) -> array[int]:
+        """Return a buffer of int32."""
         values = array("i")
         values.frombytes(self._read(place))
         return values
 
     def _texts(self, ends: Place, text: Place) -> list[str]:
         found = self._read(text)
-        borders = self._ints(ends)
+        borders = self.ints(ends)
         if found.isascii():
             whole = found.decode("ascii")
             return [whole[begin:end] for begin, end in pairwise(borders)]
@@ -151,7 +171,7 @@ class _Buffers:
         names = self._texts(places.name_ends, places.names)
         values = self._texts(places.value_ends, places.values)
         pairs = list(zip(names, values, strict=True))
-        ends = self._ints(places.headers_ends)
+        ends = self.ints(places.headers_ends)
         headers: list[Headers] = [dict(pairs[begin:end]) for begin, end in pairwise(ends)]
         return self._present(places.headers_present, headers)
 
