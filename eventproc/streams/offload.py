@@ -12,10 +12,10 @@ import anyio.to_thread
 import attrs
 
 from eventproc.store.clock import new_id
-from eventproc.store.database import Database, Durability, Tx
+from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.chunks import FOLDER, ChunkFile, register_chunks
+from eventproc.store.segments.chunks import FOLDER, ChunkFile, find_chunk, register_chunks
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold, release_holds
 from eventproc.store.segments.offload import Moved, move, next_run
 from eventproc.store.segments.reaper import give_back
@@ -38,8 +38,8 @@ class Offloaded:
 async def offload(db: Database, stream: str, stream_id: int, older_than_ms: int) -> Offloaded:
     """Move what was appended longer ago than that into files; return how much it was.
 
-    Raises NotSupported (without pyarrow, or in memory), Truncated (the stream was deleted meanwhile), DiskFull,
-    OSError.
+    Raises NotSupported (without pyarrow, or in memory), Truncated (the stream was deleted meanwhile), CorruptRecord,
+    DiskFull, OSError.
     """
     if db.path is None:
         raise NotSupported(what="moving events of a database in memory", remedy="open a directory")
@@ -53,7 +53,7 @@ async def offload(db: Database, stream: str, stream_id: int, older_than_ms: int)
         stream=stream,
         stream_id=stream_id,
         instance=db.instance_id,
-        sync=db.durability is Durability.FSYNC,
+        sync=False,  # each file is, before anything is moved into it, also one that was there before
     )
     cold_ms = db.clock.wall_ms() - older_than_ms
     total = Offloaded()
@@ -104,7 +104,7 @@ async def _offload_run(
 
 def _export_run(db: Database, export: Export, run: HeldRange) -> list[tuple[ChunkFile, list[Moved]]]:
     """Write the files of a run, in a thread; return them, durable and with rows, and their record batches."""
-    from eventproc.store.segments.chunk_file import read_places, sync_folders
+    from eventproc.store.segments.chunk_file import read_places, sync_file
 
     def read(fn: Callable[[Tx], T], /) -> T:
         return anyio.from_thread.run(db.read, fn)
@@ -116,10 +116,10 @@ def _export_run(db: Database, export: Export, run: HeldRange) -> list[tuple[Chun
         finally:
             for part, _ in written:
                 part.unlink(missing_ok=True)
-        for _, chunk in written:
+        for _, exported in written:
+            chunk = anyio.from_thread.run(db.read, partial(find_chunk, path=exported.path)) or exported
             file: Path = export.folder / chunk.path
-            if export.sync:
-                sync_folders(file, export.folder)
-            places = read_places(file, start=chunk.start, first_number=chunk.first_number)
-            found.append((chunk, places))
+            # What leaves the database was durable in it, whatever is promised of a commit.
+            sync_file(file, export.folder)
+            found.append((chunk, read_places(file, chunk)))
     return found

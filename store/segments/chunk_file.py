@@ -18,7 +18,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.segments.block import FRAME_BYTES, NO_TIME, Columns
+from eventproc.store.segments.chunks import ChunkFile
 from eventproc.store.segments.offload import Moved
 from eventproc.store.segments.outside import ABSENT, Place, Places
 
@@ -220,14 +222,17 @@ _FIELDS: Final = {
 """What `Places` calls the buffers of each column, in Arrow's order; "" for a bitmap of what always has a value."""
 
 
-def read_places(path: Path, *, start: int, first_number: int) -> list[Moved]:
-    """Return the record batches of a chunk file that begins with event `first_number`, at offset `start`.
+def read_places(path: Path, chunk: ChunkFile) -> list[Moved]:
+    """Return the record batches of a chunk's file, which is read whole.
 
-    Raises OSError, pa.ArrowInvalid when damaged.
+    Raises CorruptRecord when it is not what was written, OSError.
     """
     found: list[Moved] = []
+    start, first_number = chunk.start, chunk.first_number
     with pa.memory_map(str(path)) as mapped:
         whole = mapped.read_buffer()
+        if (whole.size, zlib.crc32(whole)) != (chunk.bytes, chunk.checksum):
+            raise CorruptRecord(key=f"chunk file {path}", reason="it is not what was written to it")
         file = pa.ipc.open_file(whole)
         for index in range(file.num_record_batches):
             batch = file.get_batch(index)
@@ -245,6 +250,16 @@ def read_places(path: Path, *, start: int, first_number: int) -> list[Moved]:
             )
             start, first_number = found[-1].end, first_number + batch.num_rows
     return found
+
+
+def sync_file(file: Path, folder: Path) -> None:
+    """Make a file survive a loss of power, under its name. folder: the one of all chunk files. Raises OSError."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    sync_folders(file, folder)
 
 
 def sync_folders(file: Path, folder: Path) -> None:

@@ -127,6 +127,12 @@ def register_chunks(tx: Tx, folder: Path, written: Sequence[tuple[Path, ChunkFil
         tx.execute(f"INSERT INTO chunk ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", attrs.astuple(chunk))
 
 
+def find_chunk(tx: Tx, path: str) -> ChunkFile | None:
+    """Return the chunk of that file, relative to the folder. One look-up."""
+    row = tx.execute(f"SELECT {_COLUMNS} FROM chunk WHERE path = ?", (path,)).fetchone()
+    return None if row is None else ChunkFile(*row)
+
+
 def size_of(path: Path) -> int | None:
     """Return the size of a file, bytes; None when it is not there, or cannot be looked at."""
     try:

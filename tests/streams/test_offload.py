@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,10 +14,11 @@ import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED
-from eventproc.store.model.errors import NotSupported
+from eventproc.store.model.errors import CorruptRecord, NotSupported
 from eventproc.store.segments import FRAME_BYTES, Event, chunk_file
 from eventproc.store.segments import offload as cold
 from eventproc.store.segments.borders import border_before, number_of, offset_after
+from eventproc.store.segments.chunks import ChunkFile, register_chunks
 from eventproc.store.segments.reaper import free_step, join_step
 from eventproc.streams import Stream
 from eventproc.streams.offload import Offloaded
@@ -124,6 +126,48 @@ async def test_what_is_moved_gives_its_pages_back_and_what_is_young_stays(
     used, free = await ep.db.read(_pages)
     assert (used - free) * 16384 < 1_000_000
     assert await events_of(stream) == known
+
+
+async def test_what_leaves_the_database_survives_a_loss_of_power_also_where_a_commit_may_not(
+    ep: Eventproc, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[int] = set()
+
+    def fsync(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+
+    assert ep.path is not None
+    monkeypatch.setattr(os, "fsync", fsync)
+    await write_large(stream)
+    await stream.offload()
+    found = list((ep.path / "chunks").rglob("*"))
+    assert {each.suffix for each in found} >= {".arrow"}
+    assert [each for each in found if each.stat().st_ino not in synced] == []
+
+
+async def test_nothing_leaves_the_database_for_a_file_that_is_not_what_was_written(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def register(tx: Tx, folder: Path, written: Sequence[tuple[Path, ChunkFile]]) -> None:
+        register_chunks(tx, folder, written)
+        file = folder / written[0][1].path
+        found = bytearray(file.read_bytes())
+        found[len(found) // 2] ^= 1
+        file.write_bytes(found)
+
+    await write_large(stream)
+    known = await events_of(stream)
+    monkeypatch.setattr("eventproc.streams.offload.register_chunks", register)
+    with pytest.raises(CorruptRecord):
+        await stream.offload()
+    assert await events_of(stream) == known
+
+
+async def write_large(stream: Stream) -> None:
+    """Write what is worth a file."""
+    async with stream.writer() as writer:
+        for _ in range(400):
+            await writer.post(b"x" * 1000, key="k")
 
 
 async def test_a_short_run_stays_in_the_database(stream: Stream) -> None:
