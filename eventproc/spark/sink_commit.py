@@ -14,12 +14,13 @@ import pyarrow as pa
 
 from eventproc.spark.directory import Directory
 from eventproc.spark.sink_rows import POSITION
-from eventproc.spark.sink_task import Written
+from eventproc.spark.sink_task import BLOB_BYTES, Written
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import EventBlock, Headers, Part, append
+from eventproc.store.segments.append import settle
 from eventproc.store.segments.block import FRAME_BYTES
 from eventproc.store.segments.chunk_file import find_places
 from eventproc.store.segments.chunks import put_aside
@@ -83,8 +84,15 @@ def _commit(tx: Tx, *, stream: str, folder: Path, routed: _Routed, batch: SinkBa
     if batch is not None and not note_batch(tx, stream, stream_id, batch):
         return False
     land_files(tx, folder, stream, stream_id, routed.files)
+    waiting_bytes = 0
     for part in routed.few:
         append(tx, stream, stream_id, [part])
+        waiting_bytes += part.events.size_bytes
+        if waiting_bytes >= BLOB_BYTES:
+            settle(
+                tx, stream_id
+            )  # else all of it, of hundreds of tasks, would be one blob, which readers read whole
+            waiting_bytes = 0
     return True
 
 

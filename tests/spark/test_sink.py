@@ -17,7 +17,7 @@ from eventproc.blocking import BlockingEventproc, BlockingStream
 from eventproc.cli.main import run
 from eventproc.spark.directory import Directory
 from eventproc.spark.sink_commit import abort
-from eventproc.spark.sink_task import Written
+from eventproc.spark.sink_task import BLOB_BYTES, Written
 from eventproc.store.model.errors import CorruptRecord, StreamSealed, WriterFenced
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments.chunks import drop_unused, put_aside
@@ -95,6 +95,18 @@ def test_nothing_is_visible_before_the_commit_and_all_of_it_after(
     assert events_of(stream) == []
     assert commit_batch(directory, parts, 0)
     assert sorted(numbers_of(events_of(stream))) == list(range(110))
+
+
+def test_what_many_tasks_sent_with_their_messages_is_not_read_as_one(
+    stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    parts = [task(path, rows(range(each, each + 60), size=LARGE)) for each in range(0, 1800, 60)]
+    assert not any(each.file for each in parts)
+    assert commit_batch(directory, parts, 0)
+    sizes = directory.read(lambda tx: tx.execute("SELECT length(data) FROM blob").fetchall())
+    assert max(sizes) <= (2 * BLOB_BYTES,)
+    assert sorted(numbers_of(events_of(stream))) == list(range(1800))
+    check(directory)
 
 
 def test_a_batch_whose_driver_died_before_it_knew_of_its_commit_is_not_written_again(
