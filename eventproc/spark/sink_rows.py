@@ -141,7 +141,7 @@ def _positions(keys: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 def _json(rows: pa.RecordBatch) -> pa.Array:
-    """Return each row as JSON, as Spark's `to_json` makes it: without fields that are null."""
+    """Return each row as JSON, without fields that are null; values as `_plain` has them."""
     columns = [_plain_column(column) for column in rows.columns]
     names = rows.schema.names
     found = []
