@@ -32,6 +32,8 @@ def main() -> int:
         for name in arguments.names or CASES:
             case = CASES[name]
             count = case.quick_count if arguments.quick else case.count
+            if not count:
+                continue
             for of in case.classes:
                 result = measure(case, of, count, parent, status.update)
                 results.append(result)

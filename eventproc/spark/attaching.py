@@ -177,7 +177,8 @@ class AttachedEventproc(BlockingEventproc):
             yield
         finally:
             if self._spark.sparkContext._jsc is not None:
-                streams.removeListener(listener)
+                with suppress(Exception):  # the JVM may be dead: then nobody listens
+                    streams.removeListener(listener)
             task.cancel()
             self._loop.call(self._publisher.write)
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from eventproc.blocking import open_blocking
-from eventproc.spark import QueryState
-from eventproc.spark.queries import describe_queries
+from eventproc.cli import main
 from tests.spark.cluster import standalone_cluster
 from tests.spark.cluster_driver import EVENTS, OUT
 from tests.tidy.source import ROOT
@@ -19,7 +18,7 @@ from tests.tidy.source import ROOT
 
 @pytest.mark.torture
 def test_on_a_cluster_executors_read_and_write_and_stopping_spark_ends_everything_in_order(
-    tmp_path: Path,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "data"
     with standalone_cluster(tmp_path, workers=2) as master:
@@ -34,9 +33,9 @@ def test_on_a_cluster_executors_read_and_write_and_stopping_spark_ends_everythin
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout) == {"executors": 2, "seen": list(range(EVENTS))}
-    with open_blocking(data) as ep:
-        with ep.stream(OUT).reader() as reader:
-            written = [event.payload for event in reader.until(ep.stream(OUT).tail())]
-        (query,) = ep._loop.call(ep._system.db.read, lambda tx: describe_queries(tx, data))
+    with open_blocking(data) as ep, ep.stream(OUT).reader() as reader:
+        written = [event.payload for event in reader.until(ep.stream(OUT).tail())]
     assert sorted(written) == [b"%06d" % each for each in range(EVENTS)]
-    assert (query.state, query.events) == (QueryState.ENDED, 0)
+    assert main.run(["-C", str(data), "query", "list", "-o", "json"]) == 0
+    (query,) = json.loads(capsys.readouterr().out)
+    assert (query["state"], query["input_rows"], query["lag_events"]) == ("ended", EVENTS % 100 or 100, 0)
