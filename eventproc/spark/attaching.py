@@ -221,14 +221,13 @@ class _Ending:
 
     def __call__(self) -> None:
         attached, self.attached = self.attached, []
-        for each in attached:
-            each._drain()
-            each._stop_queries()
-        try:
-            self._stop()
-        finally:
+        with ExitStack() as ending:  # run from the last to the first, also when one of them fails
             for each in attached:
-                each.detach()
+                ending.callback(each.detach)
+            ending.callback(self._stop)
+            for each in attached:
+                ending.callback(each._stop_queries)
+                ending.callback(each._drain)
 
 
 def _ended(said: SparkQuery) -> SparkQuery:

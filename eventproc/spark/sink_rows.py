@@ -170,6 +170,8 @@ def _plain(value: object, kind: pa.DataType) -> object:
         return [_plain(item, kind.value_type) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(pa.scalar(value)).replace("inf", "Infinity").replace("nan", "NaN")
+    if isinstance(value, float) and pa.types.is_float32(kind):
+        return float(str(np.float32(value)))  # its own digits, not those of the double that is nearest to it
     if isinstance(value, datetime):
         return value.isoformat() if value.tzinfo is None else f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
     if isinstance(value, bytes):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -17,6 +20,7 @@ import eventproc.spark
 from eventproc.blocking import BlockingStream
 from eventproc.processors import App
 from eventproc.spark import AttachedEventproc, QueryState
+from eventproc.spark.attaching import _Ending
 from eventproc.store.model.errors import Closed, IllegalTransition, InvalidArgument, NotFound
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import Event as StreamEvent
@@ -181,3 +185,21 @@ def test_what_is_detached_is_closed_and_spark_goes_on(spark: SparkSession, path:
         with pytest.raises(Closed):
             ended()
     assert spark.range(3).count() == 3
+
+
+@pytest.mark.parametrize("failing", ["drain", "queries", "stop", "detach"])
+def test_what_fails_while_spark_is_stopped_keeps_nothing_else_from_being_stopped(failing: str) -> None:
+    done: list[str] = []
+
+    def step(name: str) -> None:
+        done.append(name)
+        if name == failing:
+            raise OSError(name)
+
+    steps = {name: partial(step, name) for name in ("drain", "queries", "stop", "detach")}
+    ending = _Ending(cast("SparkContext", SimpleNamespace(stop=steps["stop"])))
+    attached = SimpleNamespace(_drain=steps["drain"], _stop_queries=steps["queries"], detach=steps["detach"])
+    ending.attached.append(cast("AttachedEventproc", attached))
+    with pytest.raises(OSError, match=failing):
+        ending()
+    assert done == ["drain", "queries", "stop", "detach"]

@@ -52,6 +52,11 @@ def test_columns_of_events_are_taken_as_they_are_and_those_of_the_source_are_lef
     assert second == {"payload": b"", "key": None, "event_time": None, "headers": None}
 
 
+def test_a_float_of_32_bits_has_no_more_digits_in_json_than_it_has_itself() -> None:
+    found = events_of(pa.record_batch({"a": pa.array([0.1, 1e20], pa.float32())}))
+    assert [each["payload"] for each in found] == [b'{"a":0.1}', b'{"a":1e+20}']
+
+
 def test_without_a_payload_rows_become_json_without_their_nulls() -> None:
     rows = pa.record_batch(
         {
