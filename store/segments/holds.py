@@ -97,6 +97,12 @@ def wait_for_holds(tx: Tx, stream_id: int) -> None:
     )
 
 
+def any_overdue(tx: Tx) -> bool:
+    """Return whether there are holds whose deadline passed. A scan, as that of `forget_holds`."""
+    row = tx.execute("SELECT EXISTS (SELECT 1 FROM hold WHERE until_ms <= ?)", (tx.now_ms,)).fetchone()
+    return bool(row[0])
+
+
 def forget_holds(tx: Tx) -> None:
     """Drop the holds whose deadline passed. A scan: holds are as many as running queries, times two."""
     tx.execute("DELETE FROM hold WHERE until_ms <= ?", (tx.now_ms,))

@@ -12,10 +12,10 @@ import pytest
 
 from eventproc.cluster.chunk_sweep import ABANDONED_MS, ASIDE_MS, sweep_chunks, walk_chunks
 from eventproc.store.catalog import SYSTEM_MIGRATION
-from eventproc.store.database import Database, open_database
+from eventproc.store.database import Database, Tx, open_database
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import claim
-from eventproc.store.segments.chunks import ChunkFile, chunk_path, register_chunks
+from eventproc.store.segments.chunks import ChunkFile, chunk_path, drop_unused, register_chunks
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold
 from eventproc.testing.clock import VirtualClock
 
@@ -124,6 +124,33 @@ async def test_files_of_a_sink_s_tasks_may_wait_a_day_for_their_commit(
     waiting, old = (_file(db, f"{age}.arrow", age_ms=age, under="sink/run") for age in (0, ABANDONED_MS + 1))
     await _sweep(db, clock)
     assert (waiting.exists(), old.exists()) == (True, False)
+
+
+async def test_files_in_which_events_lie_cost_no_transaction_of_a_sweep(
+    db: Database, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lived_in = await _chunk(db, 0, 50)
+
+    def fill(tx: Tx) -> None:
+        tx.execute(
+            "INSERT INTO blob (stream_id, format, chunk, ends, data) SELECT 1, 2, id, x'', x'' FROM chunk"
+        )
+        place_hold(tx, STREAM_ID, "h", plan="p", ranges=[], until_ms=tx.now_ms + HOLD_MS)
+
+    await db.write(fill)
+    looked_at: list[int] = []
+
+    def drop(tx: Tx, after: int) -> tuple[int | None, list[str]]:
+        looked_at.append(after)
+        return drop_unused(tx, after)
+
+    monkeypatch.setattr("eventproc.store.segments.chunks.drop_unused", drop)
+    await _sweep(db, clock)
+    assert looked_at == []
+    others = [await _chunk(db, start, start + 1) for start in (50, 51)]
+    await _sweep(db, clock)
+    assert looked_at == [1]
+    assert (lived_in.exists(), [each.exists() for each in others]) == (True, [False, False])
 
 
 async def test_holds_past_their_deadline_are_forgotten(db: Database, clock: VirtualClock) -> None:
