@@ -78,12 +78,17 @@ async def _offload_run(
     """Move the next run of a segment; return where it ends, and how much it was. None when there is none."""
     stream_id, name = export.stream_id, f"offload-{new_id(db.clock)}"
 
+    find = partial(next_run, stream_id=stream_id, segment=segment, until_ms=cold_ms)
+    # What was moved before may be long, and is passed where nobody waits for it.
+    if (found := await db.read(partial(find, offset=offset))) is None:
+        return None
+
     def hold(tx: Tx) -> HeldRange | None:
-        found = next_run(tx, stream_id, segment, offset, cold_ms)
-        if found is not None:
+        run = find(tx, offset=found.start)
+        if run is not None:
             until_ms = tx.now_ms + HOLD_MS
-            place_hold(tx, stream_id, name, plan=name, ranges=[[found]], until_ms=until_ms)
-        return found
+            place_hold(tx, stream_id, name, plan=name, ranges=[[run]], until_ms=until_ms)
+        return run
 
     if (run := await db.write(hold)) is None:
         return None

@@ -15,10 +15,12 @@ from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED
 from eventproc.store.model.errors import CorruptRecord, NotSupported
+from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import FRAME_BYTES, Event, chunk_file
 from eventproc.store.segments import offload as cold
 from eventproc.store.segments.borders import border_before, number_of, offset_after
 from eventproc.store.segments.chunks import ChunkFile, register_chunks
+from eventproc.store.segments.holds import HeldRange
 from eventproc.store.segments.reaper import free_step, join_step
 from eventproc.streams import Stream
 from eventproc.streams.offload import Offloaded
@@ -161,6 +163,25 @@ async def test_nothing_leaves_the_database_for_a_file_that_is_not_what_was_writt
     with pytest.raises(CorruptRecord):
         await stream.offload()
     assert await events_of(stream) == known
+
+
+async def test_what_was_moved_before_is_passed_in_a_read_and_not_while_others_wait_to_write(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write_large(stream)
+    await stream.offload()
+    passed = max((await stream.tail()).offsets.values())
+    await write_large(stream)
+    asked: list[int] = []
+
+    def next_run(tx: Tx, stream_id: int, segment: SegmentId, offset: int, until_ms: int) -> HeldRange | None:
+        asked.append(offset)
+        return cold.next_run(tx, stream_id, segment, offset, until_ms)
+
+    monkeypatch.setattr("eventproc.streams.offload.next_run", next_run)
+    assert (await stream.offload()).events == 400
+    assert asked.count(0) == 2, "once a segment, to find the first run"
+    assert asked.count(passed) == 1, "in the transaction that holds it"
 
 
 async def write_large(stream: Stream) -> None:
