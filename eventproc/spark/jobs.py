@@ -69,8 +69,10 @@ def _run(
 
 def _cancel(group: str) -> None:
     context = SparkContext._active_spark_context
-    if context is not None:
-        context.cancelJobGroup(group)
+    java: Any = None if context is None else context._jsc
+    if java is not None:
+        # Those that it may begin still, too: PySpark has no name for that.
+        java.sc().cancelJobGroupAndFutureJobs(group)
 
 
 def _described(event: object) -> str:

@@ -176,6 +176,35 @@ def test_a_handler_runs_jobs_and_one_that_is_cancelled_takes_its_jobs_along(
     assert spark.read.parquet(str(tmp_path / "loaded")).count() == 3
 
 
+def test_a_cancelled_handler_that_is_between_two_jobs_begins_no_other(
+    spark: SparkSession, attached: AttachedEventproc
+) -> None:
+    app, begun, cancelled, done = App(), Event(), Event(), Event()
+    outcomes: list[str] = []
+    attached.create_stream("s/in")
+
+    @eventproc.spark.job
+    def load(spark: SparkSession, event: StreamEvent) -> None:
+        begun.set()
+        cancelled.wait(60)
+        try:
+            spark.range(3).collect()
+            outcomes.append("it ran")
+        except Exception as why:
+            outcomes.append(type(why).__name__)
+        finally:
+            done.set()
+
+    app.add(load, "s/in", group="s/load", order=None)
+    with attached.stream("s/in").writer() as writer, attached.run(app, grace_ms=0):
+        writer.write(b"0")
+        assert begun.wait(60)
+    cancelled.set()
+    assert done.wait(60)
+    assert outcomes != ["it ran"]
+    assert spark.range(1).collect(), "other jobs do"
+
+
 def test_what_is_detached_is_closed_and_spark_goes_on(spark: SparkSession, path: Path) -> None:
     attached = eventproc.spark.attach(spark, path, durability="os")
     running = attached.start(App())
