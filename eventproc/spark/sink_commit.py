@@ -33,6 +33,7 @@ from eventproc.store.segments.ingest import (
     land_files,
     note_batch,
 )
+from eventproc.store.segments.reaper import join_tail
 from eventproc.streams.routes import find_route
 
 
@@ -93,6 +94,8 @@ def _commit(tx: Tx, *, stream: str, folder: Path, routed: _Routed, batch: SinkBa
                 tx, stream_id
             )  # else all of it, of hundreds of tasks, would be one blob, which readers read whole
             waiting_bytes = 0
+    for segment in sorted({part.segment for part in routed.few}):
+        join_tail(tx, stream_id, segment)
     return True
 
 

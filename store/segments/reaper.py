@@ -8,6 +8,7 @@ is freed in the transaction that proves that no extent, and nothing that is stag
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Final
 
 from eventproc.store.database import Tx
@@ -16,6 +17,7 @@ from eventproc.store.segments.append import INSERT_EXTENT, insert_blob, settle
 from eventproc.store.segments.holds import held_from, wait_for_holds
 from eventproc.store.segments.ingest import forget_sinks
 from eventproc.store.segments.read import Extent, extents, join_inline, segment_state
+from eventproc.store.segments.tiny import TINY_EXTENTS_MAX
 
 STEP_EXTENTS_MAX: Final = 256
 """Extents freed or joined in one step: a few milliseconds under the write lock."""
@@ -113,6 +115,23 @@ def join_step(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | 
         return passed[-1].end if len(passed) > len(run) and passed[-1].end > offset else None
     _replace_by_blob(tx, stream_id, segment, run)
     return run[-1].end
+
+
+def join_tail(tx: Tx, stream_id: int, segment: SegmentId) -> None:
+    """Join the inline extents at the end of a segment when they are TINY_EXTENTS_MAX in a row.
+
+    For who commits in a process of its own each time, which is all that `TinyExtents` remembers. A row each, until one
+    that is not inline.
+    """
+    settle(tx, stream_id)
+    cursor = tx.execute(
+        "SELECT start, place FROM extent WHERE stream_id = ? AND segment = ? ORDER BY start DESC LIMIT ?",
+        (stream_id, segment, TINY_EXTENTS_MAX),
+    )
+    run = [start for start, _ in takewhile(lambda row: row[1] is None, cursor)]
+    cursor.close()
+    if len(run) == TINY_EXTENTS_MAX:
+        join_step(tx, stream_id, segment, run[-1])
 
 
 def _free_truncated(tx: Tx, stream_id: int) -> bool:

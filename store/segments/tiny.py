@@ -1,7 +1,7 @@
 """Where this process left runs of tiny extents, to be joined once they are long enough.
 
 A hint in memory: what is lost with the process stays as it is, readable, and is never joined. That is
-cheaper than asking every segment, for ever, whether it has become one.
+cheaper than asking every segment, for ever, whether it has become one. Who never lives long asks (`reaper.join_tail`).
 """
 
 from __future__ import annotations
