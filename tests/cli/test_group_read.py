@@ -95,7 +95,7 @@ def test_what_a_broken_pipe_did_not_take_is_read_again(billing: Cli) -> None:
     rest = numbers(billing("read", "--group", GROUP).rows())
     assert taken == list(range(10))
     assert rest == list(range(20_000 - len(rest), 20_000))
-    assert 10 < len(rest) < 20_000 - 10  # the pipe had taken some more, and not all
+    assert 10 < len(rest) <= 20_000 - 10  # the pipe may have taken some more, and not all
 
 
 def test_two_shells_share_a_group_and_print_each_event_once(billing: Cli, tmp_path: Path) -> None:
