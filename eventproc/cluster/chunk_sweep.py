@@ -54,7 +54,8 @@ async def walk_chunks(db: Database, owner: Owner) -> None:
     before_ms = db.clock.wall_ms() - ABANDONED_MS
     named, gone = await anyio.to_thread.run_sync(_clear, db.path, folder, before_ms)
     aside = db.shared.get(_Aside)
-    aside.add([*gone, *await _put_aside(db, owner, named)], db.clock.monotonic_ms())
+    aside.find(gone, db.clock.monotonic_ms())
+    aside.add(await _put_aside(db, owner, named), db.clock.monotonic_ms())
 
 
 class _Aside:
@@ -64,7 +65,12 @@ class _Aside:
         self._since_ms: dict[Path, int] = {}
 
     def add(self, files: Iterable[Path], now_ms: int) -> None:
+        """Note those that were put aside now."""
         self._since_ms |= dict.fromkeys(files, now_ms)
+
+    def find(self, files: Iterable[Path], now_ms: int) -> None:
+        """Note those that were put aside some time, unless it is known when."""
+        self._since_ms = dict.fromkeys(files, now_ms) | self._since_ms
 
     def take(self, before_ms: int) -> list[Path]:
         """Return, once each, those that were put aside by then."""

@@ -112,6 +112,7 @@ async def test_a_file_that_was_put_aside_is_there_for_a_while_however_many_sweep
     clock.advance(ASIDE_MS - 1_000)
     for _ in range(2):
         await sweep_chunks(db, owner)
+        await walk_chunks(db, owner)
     assert [each.name for each in left.parent.iterdir()] == ["0-50.arrow.gone"]
     clock.advance(1_000)
     await sweep_chunks(db, owner)
