@@ -76,11 +76,11 @@ class Case:
         return ours >= self.bar if self.kind is Bar.VALUE_MIN else ours < self.bar
 
 
-def _spark(name: str) -> Side:
-    """Return a side of `benchmarks.spark`, imported when it runs: the other sides are measured without PySpark."""
+def _spark(name: str, module_name: str = "benchmarks.spark") -> Side:
+    """Return a side of a module that is imported when it runs: the other sides are measured without PySpark."""
 
     async def side(task: Task) -> Sample:
-        module = import_module("benchmarks.spark")
+        module = import_module(module_name)
         sample: Sample = await getattr(module, name)(task)
         return sample
 
@@ -258,6 +258,17 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 quick_count=0,
                 bar=40,
                 kind=Bar.MORE_MAX,
+            ),
+            Case(
+                name="spark_writers",
+                unit="events/s",
+                classes=(Class.FSYNC,),
+                ours=_spark("beside_stream", "benchmarks.spark_writers"),
+                floor=_spark("beside_parquet", "benchmarks.spark_writers"),
+                count=5_000_000,
+                quick_count=0,
+                bar=0.9,
+                kind=Bar.RATIO_MIN,
             ),
             Case(
                 name="idle",

@@ -102,7 +102,7 @@ async def idle(task: Task) -> Sample:
     """Keep a directory open as its host, with one stream in it, and do nothing."""
     async with eventproc.open(task.directory, durability=task.durability) as ep:
         await _make_stream(ep, "benchmark/stream")
-        await anyio.sleep(2)  # what follows opening, and the second until its progress is durable, is not idling
+        await anyio.sleep(2)  # what follows opening is not idling, nor a second until progress is durable
         watch = Stopwatch()
         await anyio.sleep(task.count / 1000)
         return watch.load()

@@ -52,7 +52,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 @attrs.frozen
-class _Bench:
+class Bench:
     """A session, a directory open in it, and where the sides put what they make."""
 
     spark: SparkSession
@@ -106,7 +106,7 @@ async def copy_parquet(task: Task) -> Sample:
 
 async def small_batch(task: Task) -> Sample:
     """A batch of a few events that were just written, into a sink that drops everything; ms."""
-    with _session(task) as bench:
+    with session(task) as bench:
         stream = bench.ep.create_stream(STREAM)
         with stream.writer() as writer:
             writer.write(b"first")
@@ -119,35 +119,35 @@ async def small_batch(task: Task) -> Sample:
 
 async def small_batch_trivial(task: Task) -> Sample:
     """A batch of one row of a source that has another one whenever it is asked; ms."""
-    with _session(task) as bench:
+    with session(task) as bench:
         bench.spark.dataSource.register(TrivialSource)
         return _batch_ms(task, bench, bench.spark.readStream.format("trivial").load(), lambda: None)
 
 
-def _to_parquet(bench: _Bench, found: DataFrame, name: str) -> DataStreamWriter:
+def _to_parquet(bench: Bench, found: DataFrame, name: str) -> DataStreamWriter:
     return found.writeStream.format("parquet").option("path", str(bench.folder / f"copy-{name}"))
 
 
-def _rate(bench: _Bench, task: Task, start: Callable[[str], DataStreamWriter]) -> Sample:
+def _rate(bench: Bench, task: Task, start: Callable[[str], DataStreamWriter]) -> Sample:
     for number in range(WARM_QUERIES_COUNT):
         bench.batches(f"warm-{number}", start(f"warm-{number}"))
-    before_s = _cpu_s()
+    before_s = cpu_s()
     took_ms = []
     for number in range(REPETITIONS_COUNT):
         found = bench.batches(str(number), start(str(number)))
         rows = sum(each.numInputRows for each in found)
         assert rows == task.count, f"{rows} rows of {task.count} were read"
         took_ms.append(sum(each.durationMs["triggerExecution"] for each in found))
-    cpu_us = (_cpu_s() - before_s) * 1e6 / (task.count * REPETITIONS_COUNT)
-    return Sample(value=task.count / median(took_ms) * 1000, cpu_us=cpu_us, rss_mb=_rss_mb())
+    cpu_us = (cpu_s() - before_s) * 1e6 / (task.count * REPETITIONS_COUNT)
+    return Sample(value=task.count / median(took_ms) * 1000, cpu_us=cpu_us, rss_mb=rss_mb())
 
 
-def _batch_ms(task: Task, bench: _Bench, found: DataFrame, feed: Callable[[], None]) -> Sample:
+def _batch_ms(task: Task, bench: Bench, found: DataFrame, feed: Callable[[], None]) -> Sample:
     took_ms: list[int] = []
     checkpoint = str(bench.folder / "checkpoint")
     query = found.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
     seen = -1
-    before_s = _cpu_s()
+    before_s = cpu_s()
     while len(took_ms) < task.count + WARM_BATCHES_COUNT:
         time.sleep(FEED_S)
         feed()
@@ -156,22 +156,22 @@ def _batch_ms(task: Task, bench: _Bench, found: DataFrame, feed: Callable[[], No
             new = [each for each in query.recentProgress if each.batchId > seen]
             took_ms += [each.durationMs["triggerExecution"] for each in new if each.numInputRows]
             seen = last.batchId
-    cpu_us = (_cpu_s() - before_s) * 1e6 / len(took_ms)
+    cpu_us = (cpu_s() - before_s) * 1e6 / len(took_ms)
     query.stop()
-    return Sample(value=median(took_ms[WARM_BATCHES_COUNT:]), cpu_us=cpu_us, rss_mb=_rss_mb())
+    return Sample(value=median(took_ms[WARM_BATCHES_COUNT:]), cpu_us=cpu_us, rss_mb=rss_mb())
 
 
 @contextmanager
-def _filled(task: Task) -> Iterator[_Bench]:
+def _filled(task: Task) -> Iterator[Bench]:
     """Give a session, and a stream of `count` events."""
-    with _session(task) as bench:
+    with session(task) as bench:
         stream = bench.ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(SEGMENTS_COUNT))
         with stream.writer() as writer:
-            writer.write_many(_events(task.count))
+            writer.write_many(events_of(task.count))
         yield bench
 
 
-def _events(count: int) -> Iterator[tuple[bytes, str]]:
+def events_of(count: int) -> Iterator[tuple[bytes, str]]:
     """Yield events of which no two are the same: Parquet writes what comes again only once."""
     noise = random.Random(1).randbytes(PAYLOAD_BYTES * KEYS_COUNT)
     for number, key in zip(range(count), cycle(keys())):
@@ -180,12 +180,13 @@ def _events(count: int) -> Iterator[tuple[bytes, str]]:
 
 
 @contextmanager
-def _session(task: Task) -> Iterator[_Bench]:
+def session(task: Task) -> Iterator[Bench]:
+    """Give a session, and an empty directory open in it."""
     os.environ["PYTHONPATH"] = str(ROOT)  # Spark's processes import the trivial source
     spark = eventproc.spark.session(master="local[2]")
     with eventproc.spark.attach(spark, task.directory / "streams", durability=task.durability) as ep:
         ep.create_scope("bench")
-        yield _Bench(spark, ep, task.directory)
+        yield Bench(spark, ep, task.directory)
     spark.stop()
 
 
@@ -194,7 +195,7 @@ def _processes() -> list[psutil.Process]:
     return [here, *here.children(recursive=True)]
 
 
-def _cpu_s() -> float:
+def cpu_s() -> float:
     """Return the CPU time of this process, of the JVM and of Spark's Python processes, ended ones too."""
     seconds = 0.0
     for each in _processes():
@@ -204,7 +205,7 @@ def _cpu_s() -> float:
     return seconds
 
 
-def _rss_mb() -> float:
+def rss_mb() -> float:
     """Return the memory of all of them now: what they share is counted in each."""
     size_bytes = 0
     for each in _processes():
