@@ -13,7 +13,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import PREPARATIONS_MAX
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.transaction_errors import CommitsPending
-from eventproc.store.segments import create_segments, last_time, seal_segments
+from eventproc.store.segments import create_segments, seal_segments
 from eventproc.store.transactions import decided, settle_staging
 
 
@@ -24,7 +24,6 @@ def plan_epoch(
     seal: Collection[SegmentId],
     ranges: Sequence[KeyRange],
     request_id: str,
-    segments_min: int | None = None,
 ) -> Epoch:
     """Return the epoch a scale would open. Changes nothing. Raises every refusal of pravega.md 1.10."""
     return next_epoch(
@@ -33,13 +32,13 @@ def plan_epoch(
         seal=seal,
         ranges=ranges,
         now_ms=tx.now_ms,
-        segments_min=stream.config.scaling.segments_min if segments_min is None else segments_min,
+        segments_min=stream.config.scaling.segments_min,
         request_id=request_id,
     )
 
 
-def open_epoch(tx: Tx, stream: Stream, epoch: Epoch, *, seal: Collection[SegmentId]) -> tuple[Stream, Epoch]:
-    """Open `epoch` after the stream's current one and return the stream as it then is, for its record.
+def open_epoch(tx: Tx, stream: Stream, epoch: Epoch, *, seal: Collection[SegmentId]) -> Epoch:
+    """Open `epoch` after the stream's current one and return it as it then is; the stream's record names it next.
 
     Successors are made and predecessors sealed in this one transaction, so that no writer ever meets a
     seal without a successor, and no reader a successor without its predecessors' end. The epoch begins after
@@ -51,12 +50,11 @@ def open_epoch(tx: Tx, stream: Stream, epoch: Epoch, *, seal: Collection[Segment
     following = decided(tx, stream.stream_id, limit=1)
     if following and following[0].prepared >= PREPARATIONS_MAX:
         raise CommitsPending(stream=stream.name, stream_id=stream.stream_id, event="a scale")
-    seal_segments(tx, stream.stream_id, seal, sealed_epoch=epoch.number)
-    ended_ms = max(last_time(tx, stream.stream_id, segment) for segment in seal)
+    ended_ms = seal_segments(tx, stream.name, stream.stream_id, seal, sealed_epoch=epoch.number)
     if epoch.created_ms <= ended_ms:
         epoch = attrs.evolve(epoch, created_ms=ended_ms + 1)
     epoch.check()
     insert_epoch(tx, stream.stream_id, epoch)
     opened = [segment.id for segment in epoch.opened]
     create_segments(tx, stream.stream_id, opened, since_ms=epoch.created_ms)
-    return attrs.evolve(stream, epoch=epoch.number), epoch
+    return epoch

@@ -37,9 +37,9 @@ def apply(tx: Tx, request: ScaleStream, request_id: str) -> bool:
     before = _open_stream(tx, request)
     epoch = plan_epoch(tx, before.value, seal=request.seal, ranges=request.ranges, request_id=request_id)
     scaling = advance(before.value.state, StreamEvent.SCALE, name=request.stream)
-    stream, epoch = open_epoch(tx, before.value, epoch, seal=request.seal)
+    epoch = open_epoch(tx, before.value, epoch, seal=request.seal)
     scaled = advance(scaling, StreamEvent.SCALED, name=request.stream)
-    replace(tx, STREAM, before, attrs.evolve(stream, state=scaled))
+    replace(tx, STREAM, before, attrs.evolve(before.value, epoch=epoch.number, state=scaled))
     note_result(tx, request_id, epoch)
     return True
 

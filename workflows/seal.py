@@ -43,7 +43,9 @@ def apply(tx: Tx, request: SealStream, request_id: str) -> bool:
         replace(tx, STREAM, before, attrs.evolve(before.value, state=sealing))
         return False
     abort_open(tx, request.stream, request.stream_id, reason=REASON)
-    seal_segments(tx, request.stream_id, current_epoch(tx, before.value).ids, sealed_epoch=None)
+    seal_segments(
+        tx, request.stream, request.stream_id, current_epoch(tx, before.value).ids, sealed_epoch=None
+    )
     sealed = advance(sealing, StreamEvent.SEALED, name=request.stream)
     replace(tx, STREAM, before, attrs.evolve(before.value, state=sealed))
     return True

@@ -27,18 +27,15 @@ def check(tx: Tx, request: UpdateStream) -> bool:
 def apply(tx: Tx, request: UpdateStream, request_id: str) -> bool:
     """Publish the configuration, and the epoch that fits it. One step."""
     before = _open_stream(tx, request)
-    stream = attrs.evolve(
-        before.value,
-        config=request.config,
-        state=advance(before.value.state, StreamEvent.UPDATE, name=request.stream),
-    )
+    stream = attrs.evolve(before.value, config=request.config)
+    updating = advance(stream.state, StreamEvent.UPDATE, name=request.stream)
     if _count_differs(tx, stream, request):
         wanted = request.config.scaling.segments_min
         seal = current_epoch(tx, stream).ids
         epoch = plan_epoch(tx, stream, seal=seal, ranges=initial_ranges(wanted), request_id=request_id)
-        stream, _ = open_epoch(tx, stream, epoch, seal=seal)
-    state = advance(stream.state, StreamEvent.UPDATED, name=request.stream)
-    replace(tx, STREAM, before, attrs.evolve(stream, state=state))
+        stream = attrs.evolve(stream, epoch=open_epoch(tx, stream, epoch, seal=seal).number)
+    updated = advance(updating, StreamEvent.UPDATED, name=request.stream)
+    replace(tx, STREAM, before, attrs.evolve(stream, state=updated))
     return True
 
 

@@ -48,7 +48,7 @@ class Kind(Generic[T]):
         """
         number, _, text = bytes(body).partition(b":")
         try:
-            found, plain = int(number), json.loads(text)
+            found, plain = int(number), json.loads(text.decode())
             if found > self.format:
                 raise ValueError(f"format {found} is newer than {self.format}, the newest known here")
             for step in range(found, self.format):

@@ -77,8 +77,9 @@ class Request:
     def ended(self, outcome: Outcome) -> Request:
         """Return the request as it is after it ended so."""
         status = RequestStatus.DONE if outcome.error is None else RequestStatus.REJECTED
-        return attrs.evolve(
-            self, status=status, error=outcome.error, finished_ms=outcome.finished_ms, result=outcome.result
+        return Request(  # by hand: `evolve` takes five times as long, for each request that anyone waits for
+            *(self.id, self.target, self.kind, self.body, status, outcome.error, self.created_ms),
+            *(outcome.finished_ms, self.deadline, self.started, outcome.result),
         )
 
     def has_expired(self, tx: Tx) -> bool:

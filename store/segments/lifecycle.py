@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.append import settle
+from eventproc.store.segments.append import find_tail, settle
 from eventproc.store.segments.read import Blobs, decode, extents, segment_state
 from eventproc.store.segments.recent import Recent
 
@@ -19,22 +19,23 @@ def create_segments(tx: Tx, stream_id: int, segments: Iterable[SegmentId], *, si
     )
 
 
-def seal_segments(tx: Tx, stream_id: int, segments: Iterable[SegmentId], *, sealed_epoch: int | None) -> None:
+def seal_segments(
+    tx: Tx, stream: str, stream_id: int, segments: Iterable[SegmentId], *, sealed_epoch: int | None
+) -> int:
     """Seal active segments at their tails; from this transaction on they never grow.
 
-    sealed_epoch: the epoch that replaces them, None when the whole stream is sealed.
+    stream: name, for errors. sealed_epoch: the epoch that replaces them, None when the whole stream is sealed.
+    Returns when the last event of them all was appended, or the time before which none can be. Raises SegmentSealed,
+    NotFound, when one is not active. A look-up a segment.
     """
     settle(tx, stream_id)
-    for segment in segments:
-        state = segment_state(tx, stream_id, segment)
-        assert state is not None and not state.sealed, (
-            f"segment {segment} of stream {stream_id} is not active"
-        )
-        tx.execute(
-            "UPDATE segment SET sealed_length = ?, sealed_epoch = ? WHERE stream_id = ? AND segment = ?",
-            (state.tail, sealed_epoch, stream_id, segment),
-        )
+    tails = {segment: find_tail(tx, stream, stream_id, segment) for segment in segments}
+    tx.executemany(
+        "UPDATE segment SET sealed_length = ?, sealed_epoch = ? WHERE stream_id = ? AND segment = ?",
+        [(tail.offset, sealed_epoch, stream_id, segment) for segment, tail in tails.items()],
+    )
     tx.wake(("stream", stream_id))
+    return max(tail.time for tail in tails.values())
 
 
 def sealed_lengths(tx: Tx, stream_id: int) -> dict[SegmentId, int]:

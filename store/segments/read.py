@@ -160,19 +160,6 @@ def segment_state(tx: Tx, stream_id: int, segment: SegmentId) -> SegmentState | 
     return SegmentState(head, head_number, tail, tail_number, bool(sealed))
 
 
-def last_time(tx: Tx, stream_id: int, segment: SegmentId) -> int:
-    """Return when the last event of the segment was appended; the time before which none can be when it has none."""
-    row = tx.execute(
-        """
-        SELECT coalesce((SELECT last_time FROM extent WHERE stream_id = ?1 AND segment = ?2
-                         ORDER BY start DESC LIMIT 1), base_time)
-        FROM segment WHERE stream_id = ?1 AND segment = ?2
-        """,
-        (stream_id, segment),
-    ).fetchone()
-    return int(row[0])
-
-
 def readable(tx: Tx, stream_id: int) -> tuple[int, int]:
     """Return how many events, and how many bytes, of the stream can be read. One look-up a segment."""
     segments = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream_id,)).fetchall()

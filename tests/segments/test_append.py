@@ -194,7 +194,7 @@ async def test_a_refused_neighbour_takes_nothing_with_it_and_leaves_nothing_behi
 
 async def test_an_append_to_several_segments_is_whole_or_not_at_all(db: Database) -> None:
     await make_segments(db)
-    await db.write(lambda tx: seal_segments(tx, STREAM_ID, [TWO], sealed_epoch=1))
+    await db.write(lambda tx: seal_segments(tx, STREAM, STREAM_ID, [TWO], sealed_epoch=1))
     with pytest.raises(SegmentSealed):
         await db.write(appending(payloads("a"), payloads("b", segment=TWO)))
     with pytest.raises(NotFound):
@@ -206,7 +206,7 @@ async def test_a_segment_sealed_in_the_group_takes_what_came_before_and_nothing_
     await make_segments(world.db)
     outcomes = await world.write_together(
         appending(payloads("a")),
-        lambda tx: seal_segments(tx, STREAM_ID, [ONE], sealed_epoch=1),
+        lambda tx: seal_segments(tx, STREAM, STREAM_ID, [ONE], sealed_epoch=1),
         appending(payloads("b")),
         appending(payloads("c", segment=TWO)),
     )

@@ -59,7 +59,7 @@ async def test_a_step_frees_many_passed_segments_and_looks_at_each_once(ep: even
     def make(tx: Tx) -> None:
         create_segments(tx, STREAM_ID, segments)
         appending(*(payloads("x", segment=segment) for segment in segments))(tx)
-        seal_segments(tx, STREAM_ID, segments, sealed_epoch=1)
+        seal_segments(tx, STREAM, STREAM_ID, segments, sealed_epoch=1)
         truncate_segments(tx, STREAM, STREAM_ID, {}, passed=segments)
 
     def free(tx: Tx) -> bool:

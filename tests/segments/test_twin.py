@@ -76,7 +76,7 @@ async def _run(steps: list[Step]) -> None:
         while not await db.write(partial(free_step, stream_id=STREAM_ID, deleted=False)):
             pass
         await _verify(db, twins)
-        await db.write(lambda tx: seal_segments(tx, STREAM_ID, [ONE, TWO], sealed_epoch=None))
+        await db.write(lambda tx: seal_segments(tx, STREAM, STREAM_ID, [ONE, TWO], sealed_epoch=None))
         await _verify(db, twins)
 
 

@@ -98,7 +98,9 @@ async def test_stagings_of_one_commit_are_one_row_a_segment(room: Room) -> None:
 
 async def test_a_staging_for_a_sealed_segment_is_refused_whole(room: Room) -> None:
     txn_id = await room.begin()
-    await room.db.write(lambda tx: seal_segments(tx, room.stream.stream_id, [ONE], sealed_epoch=1))
+    await room.db.write(
+        lambda tx: seal_segments(tx, room.stream.name, room.stream.stream_id, [ONE], sealed_epoch=1)
+    )
     with pytest.raises(SegmentSealed):
         await room.stage(txn_id, part(ZERO, [(b"x", LOW)]), part(ONE, [(b"y", HIGH)]))
     with pytest.raises(NotFound):
