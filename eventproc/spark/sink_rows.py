@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -42,6 +43,9 @@ where each event lies in the key space."""
 
 _GIVEN: Final = ("payload", "key", "event_time", "headers")
 
+_INTERVAL: Final = re.compile(r"\binterval\b(?!:)")
+"""Finds an interval in the text of a type, also within others; what is followed by a colon is the name of a field."""
+
 
 @attrs.frozen
 class EventColumns:
@@ -72,6 +76,12 @@ class EventColumns:
         _check(schema, "key", found.key, (StringType,), "a string; cast it")
         _check(schema, "event time", found.event_time, (TimestampType, TimestampNTZType), "a timestamp")
         _check(schema, "headers", found.headers, (MapType,), "a map of strings")
+        for each in schema:
+            shown = each.dataType.simpleString()
+            if each.name == found.headers and not shown == "map<string,string>":
+                raise refused(f"column {each.name}", shown, "it must be a map of strings")
+            if not as_events and _INTERVAL.search(shown):
+                raise refused(f"column {each.name}", shown, "JSON has no intervals; cast it to a string")
         return found
 
     def events(self, rows: pa.RecordBatch) -> pa.RecordBatch:

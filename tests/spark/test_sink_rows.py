@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -116,6 +116,16 @@ def test_a_row_that_cannot_be_an_event_is_refused(column: str, values: list[obje
         ({"id": [1]}, {"key": "id"}, "cast it"),
         ({"id": [1]}, {"key": "none"}, "none"),
         ({"id": [1]}, {"event_time": "id"}, "timestamp"),
+        (
+            {"payload": ["x"], "headers": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))},
+            {},
+            "map of strings",
+        ),
+        (
+            {"took": [[timedelta(seconds=1)]], "interval": [{"interval": 1}]},
+            {},
+            "took.*JSON has no intervals",
+        ),
     ],
 )
 def test_columns_that_do_not_fit_are_refused_by_name(
@@ -135,6 +145,7 @@ def test_columns_that_do_not_fit_are_refused_by_name(
         ({"path": "/d", "stream": "s/t", "keys": "k"}, "keys"),
         ({"path": "/d", "stream": "s/t", "sink": "x"}, "give both sink and batch"),
         ({"path": "/d", "stream": "s/t", "sink": "x", "batch": "-1"}, "whole number"),
+        ({"path": "/d", "stream": "s/t", "sink": "x", "batch": str(2**63)}, "whole number"),
         ({"path": "/d", "stream": "s/t", "sink": "", "batch": "1"}, "characters"),
     ],
 )
