@@ -18,6 +18,7 @@ import anyio
 from eventproc.blocking.loop import Loop, running_loop
 from eventproc.runtime import open as open_directory
 from eventproc.store.database import Database, Durability, Tx
+from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.segments.chunks import FOLDER
 from eventproc.store.segments.holds import RENEW_MS, release_holds, renew_holds
@@ -36,8 +37,9 @@ IDLE_MS: Final = 10_000
 class Directory:
     """The directory of the streams; used in `with`, by one thread at a time."""
 
-    def __init__(self, path: Path, *, hold_ms: int) -> None:
+    def __init__(self, path: Path, *, hold_ms: int, faults: Faults = NO_FAULTS) -> None:
         self._path = path
+        self._faults = faults
         self.hold_ms = hold_ms
         self._open = ExitStack()
         self._loop: Loop | None = None
@@ -48,7 +50,7 @@ class Directory:
     def __enter__(self) -> Directory:
         with ExitStack() as stack:
             self._loop = stack.enter_context(running_loop())
-            opening = open_directory(self._path, create=False, host=False)
+            opening = open_directory(self._path, create=False, host=False, faults=self._faults)
             self._db = stack.enter_context(self._loop.entered(opening)).db
             self._open = stack.pop_all()
         return self

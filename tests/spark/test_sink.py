@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -18,6 +19,7 @@ from eventproc.cli.main import run
 from eventproc.spark.directory import Directory
 from eventproc.spark.sink_commit import abort
 from eventproc.spark.sink_task import BLOB_BYTES, Written
+from eventproc.store import faults
 from eventproc.store.model.errors import CorruptRecord, StreamSealed, WriterFenced
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import TinyExtents
@@ -35,6 +37,7 @@ from tests.spark.sinks import (
     task,
 )
 from tests.spark.streams import STREAM, free
+from tests.tidy.source import ROOT
 
 
 @pytest.fixture
@@ -132,6 +135,34 @@ def test_a_batch_whose_driver_died_before_it_knew_of_its_commit_is_not_written_a
     abort(directory, again)
     assert sorted(numbers_of(events_of(stream))) == list(range(100))
     assert len(files(path)) == 1
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("point", [faults.WRITE_BEGUN, faults.WRITE_COMMIT, faults.WRITE_COMMITTED])
+def test_a_driver_killed_at_any_point_of_its_commit_leaves_all_of_the_batch_or_nothing(
+    point: str, stream: BlockingStream, directory: Directory, path: Path
+) -> None:
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from eventproc.spark.directory import Directory\n"
+        "from eventproc.testing import KillAt\n"
+        "from tests.spark.sinks import LARGE, commit_batch, rows, task\n"
+        "path = Path(sys.argv[1])\n"
+        "parts = [task(path, rows(range(100), size=LARGE)), task(path, rows(range(100, 110)))]\n"
+        "with Directory(path, hold_ms=60_000, faults=KillAt(sys.argv[2], 1)) as directory:\n"
+        "    commit_batch(directory, parts, 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path), point], cwd=ROOT, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    committed = point == faults.WRITE_COMMITTED
+    assert len(events_of(stream)) == (110 if committed else 0)
+    again = [_large(path, range(100)), task(path, rows(range(100, 110)))]
+    assert commit_batch(directory, again, 0) is not committed
+    if committed:
+        abort(directory, again)
+    assert sorted(numbers_of(events_of(stream))) == list(range(110))
+    check(directory)
 
 
 def test_an_abort_that_comes_after_the_commit_takes_nothing_away(
