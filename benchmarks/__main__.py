@@ -49,7 +49,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Measure, each beside its floor."
     )
-    parser.add_argument("--quick", action="store_true", help="fewer operations: within three minutes")
+    parser.add_argument("--quick", action="store_true", help="fewer operations: about five minutes")
     parser.add_argument("--directory", type=Path, help="where to make temporary directories; must be a disk")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of: {', '.join(CASES)}; default all")
     arguments = parser.parse_args()
