@@ -71,16 +71,20 @@ async def concurrent_writes(task: Task) -> Sample:
 
 async def workflows(task: Task) -> Sample:
     """Two awaited commits by compare and set for each of the workflows, many at once, grouped."""
+    return await two_commits(task, CALLERS_COUNT, bytes(200))
+
+
+async def two_commits(task: Task, callers: int, body: bytes) -> Sample:
+    """Make a row that holds `body`, and change it by compare and set, each awaited; grouped where callers are many."""
     commits = Commits(task.directory, task.durability)
     names = iter(range(task.count))
-    body = bytes(200)
 
     async def run() -> None:
         for name in names:
             await commits.create(f"scope/stream-{name}", body)
             await commits.replace(f"scope/stream-{name}", 1, body)
 
-    sample = await timed(run, CALLERS_COUNT, task.count)
+    sample = await timed(run, callers, task.count)
     commits.close()
     return sample
 

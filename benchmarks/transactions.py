@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import eventproc
 from benchmarks.bare import Commits
+from benchmarks.floors import two_commits
 from benchmarks.samples import CALLERS_COUNT, KEYS_COUNT, Sample, Stopwatch, Task, keys, payloads, timed
 from eventproc.store.database.locks import WriteLock
 from eventproc.streams import Stream
@@ -47,12 +48,12 @@ async def many(task: Task) -> Sample:
 
 async def one_floor(task: Task) -> Sample:
     """Two commits for each, one after the other: the events' bytes in a row, and the row changed."""
-    return await _two_commits(task, callers=1)
+    return await two_commits(task, 1, _body())
 
 
 async def many_floor(task: Task) -> Sample:
     """The same from many tasks at once, commits grouped."""
-    return await _two_commits(task, callers=CALLERS_COUNT)
+    return await two_commits(task, CALLERS_COUNT, _body())
 
 
 async def longest_hold(task: Task) -> Sample:
@@ -101,19 +102,8 @@ async def _small(task: Task, *, callers: int) -> Sample:
         return await timed(run, callers, task.count)
 
 
-async def _two_commits(task: Task, *, callers: int) -> Sample:
-    commits = Commits(task.directory, task.durability)
-    body = b"".join(payloads()[:EVENTS_COUNT])
-    names = iter(range(task.count))
-
-    async def run() -> None:
-        for name in names:
-            await commits.create(f"transaction-{name}", body)
-            await commits.replace(f"transaction-{name}", 1, body)
-
-    sample = await timed(run, callers, task.count)
-    commits.close()
-    return sample
+def _body() -> bytes:
+    return b"".join(payloads()[:EVENTS_COUNT])
 
 
 async def _large(task: Task, *, scaled: bool) -> Sample:

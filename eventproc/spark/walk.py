@@ -19,7 +19,7 @@ from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.history import predecessors, successors
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import SegmentState, segment_state
-from eventproc.store.segments.borders import border_before, number_of, offset_after
+from eventproc.store.segments.borders import border_before, number_at, offset_after
 from eventproc.store.segments.holds import HeldRange
 
 GLUED_BYTES_MAX: Final = 16 * 2**20
@@ -81,8 +81,8 @@ class Walk:
                 continue
             size = end - start
             if budget.events is not None:
-                number = number_of(self._tx, self.stream.stream_id, segment, start)
-                size = number_of(self._tx, self.stream.stream_id, segment, end) - number
+                number = number_at(self._tx, self.stream.stream_id, segment, start)
+                size = number_at(self._tx, self.stream.stream_id, segment, end) - number
             found.append(_Open(self, segment, start, end, size))
         return found
 

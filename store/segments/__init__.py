@@ -12,11 +12,11 @@ from eventproc.store.segments.append import (
     tail_offset,
 )
 from eventproc.store.segments.block import FRAME_BYTES, Encoded, EventBlock, Headers
+from eventproc.store.segments.borders import number_at
 from eventproc.store.segments.event import NO_HEADERS, Event, Run
 from eventproc.store.segments.lifecycle import (
     create_segments,
     delete_segments,
-    number_at,
     readable_sealed,
     request_reaping,
     seal_segments,

@@ -12,10 +12,10 @@ from eventproc.store.segments.outside import OUTSIDE_FORMAT, load_ends
 from eventproc.store.segments.read import Blobs, Extent, extents, segment_state
 
 
-def number_of(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
-    """Return how many events of the segment begin before `offset`, an event border within [head, tail].
+def number_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
+    """Return how many events of the segment begin before `offset`, an event border.
 
-    As `number_at`, which decodes the events. Two look-ups, and one blob's ends.
+    Before the head and beyond the tail it counts as these. Two look-ups, and one blob's ends.
     """
     state = segment_state(tx, stream_id, segment)
     assert state is not None, f"segment {segment} of stream {stream_id} is not there"
@@ -34,7 +34,7 @@ def offset_after(tx: Tx, stream_id: int, segment: SegmentId, offset: int, count:
     """
     state = segment_state(tx, stream_id, segment)
     assert state is not None, f"segment {segment} of stream {stream_id} is not there"
-    number = number_of(tx, stream_id, segment, offset) + count
+    number = number_at(tx, stream_id, segment, offset) + count
     if number >= state.tail_number:
         return state.tail
     row = tx.execute(

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.append import find_tail, settle
-from eventproc.store.segments.read import Blobs, decode, extents, segment_state
+from eventproc.store.segments.borders import number_at
+from eventproc.store.segments.read import segment_state
 from eventproc.store.segments.recent import Recent
 
 
@@ -83,21 +84,6 @@ def truncate_segments(
     recent = Recent.of(tx)
     tx.after(lambda: recent.forget(stream_id))
     tx.wake(("stream", stream_id))
-
-
-def number_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
-    """Return how many events of the segment begin before `offset`, an event border."""
-    state = segment_state(tx, stream_id, segment)
-    assert state is not None, f"segment {segment} of stream {stream_id} is not there"
-    if offset >= state.tail:
-        return state.tail_number
-    if offset <= state.head:
-        return state.head_number
-    found = extents(tx, stream_id, segment, offset, limit=1)[0]
-    if found.start == offset:
-        return found.first_number
-    before, _ = decode(Blobs(tx), segment, found).split(offset)
-    return found.first_number + len(before)
 
 
 def request_reaping(tx: Tx, stream: str, stream_id: int, *, deleted: bool) -> None:

@@ -60,16 +60,6 @@ def numbers_of(events: Iterable[Event]) -> list[int]:
     return [int(event.payload[:6]) for event in events]
 
 
-def in_order(events: Iterable[Event]) -> bool:
-    """Return whether the events of each key come in the order in which they were written."""
-    last: dict[str | None, bytes] = {}
-    for event in events:
-        if last.get(event.key, b"") >= event.payload:
-            return False
-        last[event.key] = event.payload
-    return True
-
-
 def files(path: Path) -> list[Path]:
     """Return the files of sinks in a directory."""
     return sorted((path / "chunks" / "sink").glob("*/*"))

@@ -11,6 +11,7 @@ from eventproc.blocking.stream import BlockingStream
 from eventproc.spark.directory import Directory
 from eventproc.spark.pack import Slice
 from eventproc.store.database import Tx
+from eventproc.store.segments import Event
 from eventproc.store.segments.chunk_file import ChunkReader
 from eventproc.store.segments.reaper import free_step
 
@@ -54,7 +55,7 @@ def read_slices(slices: Iterable[Slice]) -> list[Read]:
     return found
 
 
-def growing(events: Iterable[Read]) -> bool:
+def growing(events: Iterable[Read | Event]) -> bool:
     """Return whether the events of each key come in the order in which they were written."""
     last: dict[str | None, bytes] = {}
     for event in events:

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from eventproc.blocking import BlockingEventproc
 from eventproc.store.model.policies import ScalingPolicy
 from tests.spark.driver import COPY, start
-from tests.spark.sinks import events_of, in_order, numbers_of
-from tests.spark.streams import STREAM, write
+from tests.spark.sinks import events_of, numbers_of
+from tests.spark.streams import STREAM, growing, write
 from tests.tidy.source import ROOT
 
 EVENTS = 3000
@@ -50,4 +50,4 @@ def test_a_driver_killed_between_any_two_batches_is_followed_by_one_that_copies_
     assert len({(row.segment, row.number) for row in rows}) == EVENTS
     copied = events_of(copy)
     assert sorted(numbers_of(copied)) == list(range(EVENTS))
-    assert in_order(copied)
+    assert growing(copied)

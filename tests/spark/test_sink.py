@@ -31,12 +31,11 @@ from tests.spark.sinks import (
     commit_batch,
     events_of,
     files,
-    in_order,
     numbers_of,
     rows,
     task,
 )
-from tests.spark.streams import STREAM, free
+from tests.spark.streams import STREAM, free, growing
 from tests.tidy.source import ROOT
 
 
@@ -72,7 +71,7 @@ def test_batches_of_any_sizes_with_scales_and_reruns_between_are_in_the_stream_o
         written += count
     found = events_of(stream)
     assert sorted(numbers_of(found)) == list(range(written))
-    assert in_order(found)
+    assert growing(found)
     assert len(files(path)) == directory.read(
         lambda tx: tx.execute("SELECT count(*) FROM chunk").fetchone()[0]
     )

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from eventproc.blocking import BlockingEventproc, BlockingStream
 from eventproc.spark import committed
 from eventproc.store.model.policies import ScalingPolicy
-from tests.spark.sinks import events_of, in_order, numbers_of
-from tests.spark.streams import STREAM, write
+from tests.spark.sinks import events_of, numbers_of
+from tests.spark.streams import STREAM, growing, write
 
 COPY = "s/copy"
 
@@ -73,7 +73,7 @@ def test_a_query_copies_a_stream_goes_on_after_a_death_across_a_scale_and_with_a
     copy_now(spark, path, tmp_path / "new", startingOffsets=json.dumps(known["offsets"][0]))
     found = events_of(copy)
     assert sorted(numbers_of(found)) == list(range(1600))
-    assert in_order(found)
+    assert growing(found)
     (first,) = [event for event in found if event.key == "ü"]
     assert (first.payload, first.event_time, first.headers) == (b"000000", -1, {"a": "ß"})
 

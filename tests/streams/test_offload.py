@@ -18,7 +18,7 @@ from eventproc.store.model.errors import CorruptRecord, NotSupported
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import FRAME_BYTES, Event, chunk_file
 from eventproc.store.segments import offload as cold
-from eventproc.store.segments.borders import border_before, number_of, offset_after
+from eventproc.store.segments.borders import border_before, number_at, offset_after
 from eventproc.store.segments.chunks import ChunkFile, register_chunks
 from eventproc.store.segments.holds import HeldRange
 from eventproc.store.segments.reaper import free_step, join_step
@@ -39,11 +39,6 @@ async def ep(tmp_path: Path) -> AsyncIterator[Eventproc]:
         await ep.create_scope("s")
         yield ep
         await check(ep.db)
-
-
-@pytest.fixture
-async def stream(ep: Eventproc) -> Stream:
-    return await ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(2))
 
 
 @pytest.fixture
@@ -271,7 +266,7 @@ async def test_a_stream_in_memory_has_no_files_to_go_to() -> None:
 def _borders(tx: Tx, stream_id: int, event: Event, end: int) -> tuple[int, int, int]:
     """Return its number, the border after it, and the border before its last byte."""
     return (
-        number_of(tx, stream_id, event.segment, event.offset),
+        number_at(tx, stream_id, event.segment, event.offset),
         offset_after(tx, stream_id, event.segment, event.offset, 1),
         border_before(tx, stream_id, event.segment, end - 1),
     )
