@@ -46,6 +46,7 @@ class Publisher:
         self._said: dict[str, SparkQuery] = {}  # {query id: as noted last}
         self._fresh: set[str] = set()
         self._noted = anyio.Event()
+        self._writing = anyio.Lock()
 
     async def note(self, query_id: str, run_id: str, name: str | None, change: Change) -> None:
         """Take note of a change of a query; it is written soon."""
@@ -70,16 +71,22 @@ class Publisher:
         """Write what is noted, with pauses, until cancelled."""
         while True:
             await self._noted.wait()
+            self._noted = anyio.Event()  # here alone: `write` is called by others, too
             await self.write()
             await anyio.sleep(PAUSE_MS / 1000)
 
     async def write(self) -> None:
-        """Write what is noted and not written."""
-        self._noted = anyio.Event()
-        fresh = [self._said[each] for each in self._fresh]
-        self._fresh.clear()
-        if fresh:
-            await again(partial(self._db.write, partial(_publish, fresh)), "the status of queries", LOG)
+        """Write what is noted and not written; return when it is, whoever wrote it."""
+        async with self._writing:
+            taken, self._fresh = self._fresh, set()
+            if not taken:
+                return
+            fresh = [self._said[each] for each in taken]
+            try:
+                await again(partial(self._db.write, partial(_publish, fresh)), "the status of queries", LOG)
+            except BaseException:
+                self._fresh |= taken  # who was cancelled leaves it to the next
+                raise
 
 
 class QueryListener(StreamingQueryListener):

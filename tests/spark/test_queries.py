@@ -5,16 +5,18 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import anyio
 import attrs
 import pytest
 
 from eventproc.runtime import Eventproc, open_memory
 from eventproc.spark import QueryDescription, QueryState, SparkQuery
-from eventproc.spark.progress import positions_of, shortened
+from eventproc.spark.progress import Publisher, positions_of, shortened
 from eventproc.spark.queries import KEPT_MS, describe_queries, publish_query
 from eventproc.store.clock import new_id
 from eventproc.store.database.instances import Instance
 from eventproc.store.model.policies import ScalingPolicy
+from tests.processors.bench import settled
 
 FRAME_BYTES = 8
 
@@ -103,3 +105,29 @@ def test_positions_are_read_of_our_source_alone(offset: str | None, found: dict[
 
 def test_an_error_is_shown_by_its_first_line() -> None:
     assert shortened("\n  why it failed  \n\tat java\n") == "why it failed"
+
+
+async def test_what_a_query_says_is_published_also_after_somebody_asked_in_between(tmp_path: Path) -> None:
+    async with open_memory() as ep, anyio.create_task_group() as tasks:
+        publisher = Publisher(ep.db)
+        tasks.start_soon(publisher.run)
+        await settled()
+        await publisher.write()
+        await publisher.note("q", "r", "n", lambda said: said)
+        with anyio.fail_after(10):
+            while not await look(ep, tmp_path):  # noqa: ASYNC110 - what others see is the point, and signals nothing
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+
+
+async def test_what_was_being_written_when_its_writer_was_cancelled_is_written_by_the_next(
+    tmp_path: Path,
+) -> None:
+    async with open_memory() as ep:
+        publisher = Publisher(ep.db)
+        await publisher.note("q", "r", "n", lambda said: said)
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await publisher.write()
+        await publisher.write()
+        assert [each.query.id for each in await look(ep, tmp_path)] == ["q"]
