@@ -15,7 +15,7 @@ from eventproc.store.segments.read import Blobs, Extent, extents, segment_state
 def number_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
     """Return how many events of the segment begin before `offset`, an event border.
 
-    Before the head and beyond the tail it counts as these. Two look-ups, and one blob's ends.
+    Before the head and beyond the tail it counts as these. Two look-ups, and one blob's ends if no extent begins there.
     """
     state = segment_state(tx, stream_id, segment)
     assert state is not None, f"segment {segment} of stream {stream_id} is not there"
@@ -24,6 +24,8 @@ def number_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
     if offset <= state.head:
         return state.head_number
     extent = extents(tx, stream_id, segment, offset, limit=1)[0]
+    if offset == extent.start:
+        return extent.first_number
     return extent.first_number + _Borders(tx, extent).count_before(offset)
 
 

@@ -254,11 +254,7 @@ def read_places(path: Path, chunk: ChunkFile) -> list[Moved]:
 
 def sync_file(file: Path, folder: Path) -> None:
     """Make a file survive a loss of power, under its name. folder: the one of all chunk files. Raises OSError."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    _sync(file)
     sync_folders(file, folder)
 
 
@@ -266,11 +262,15 @@ def sync_folders(file: Path, folder: Path) -> None:
     """Make the names of `file`, and of the folders above it, `folder` too, survive a loss of power. Raises OSError."""
     within = [folder / each for each in file.relative_to(folder).parents]
     for each in (*within, folder.parent):
-        descriptor = os.open(each, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(each)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @attrs.frozen

@@ -15,7 +15,7 @@ from eventproc.store.database import SqlValue, Tx
 from eventproc.store.model.errors import CorruptRecord, WriterFenced
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.append import INSERT_EXTENT, find_tail, settle
-from eventproc.store.segments.outside import OUTSIDE_FORMAT
+from eventproc.store.segments.outside import insert_outside
 
 
 @attrs.frozen
@@ -130,11 +130,9 @@ def land_files(tx: Tx, folder: Path, stream: str, stream_id: int, files: Sequenc
             " VALUES (?, 0, ?, 0, ?, ?, ?, ?)",
             (stream_id, file.length, file.count, file.path, file.bytes, file.checksum),
         ).lastrowid
+        assert chunk is not None, "an insert has a row id"
         for batch in file.batches:
-            blob = tx.execute(
-                "INSERT INTO blob (stream_id, format, chunk, ends, data) VALUES (?, ?, ?, x'', ?)",
-                (stream_id, OUTSIDE_FORMAT, chunk, batch.places),
-            ).lastrowid
+            blob = insert_outside(tx, stream_id, chunk, batch.places)
             for each in batch.stretches:
                 if (tail := tails.get(each.segment)) is None:
                     found = find_tail(tx, stream, stream_id, each.segment)

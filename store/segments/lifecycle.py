@@ -25,7 +25,8 @@ def seal_segments(
 ) -> int:
     """Seal active segments at their tails; from this transaction on they never grow.
 
-    stream: name, for errors. sealed_epoch: the epoch that replaces them, None when the whole stream is sealed.
+    stream: name, for errors. segments: at least one. sealed_epoch: the epoch that replaces them, None when the whole
+    stream is sealed.
     Returns when the last event of them all was appended, or the time before which none can be. Raises SegmentSealed,
     NotFound, when one is not active. A look-up a segment.
     """

@@ -14,7 +14,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.append import INSERT_EXTENT
 from eventproc.store.segments.holds import HeldRange
-from eventproc.store.segments.outside import OUTSIDE_FORMAT
+from eventproc.store.segments.outside import OUTSIDE_FORMAT, insert_outside
 from eventproc.store.segments.reaper import free_blobs, give_back
 
 RUN_BYTES_MIN: Final = 256 * 2**10
@@ -160,12 +160,9 @@ def _overlap(batch: Moved, run: Sequence[_Old]) -> tuple[int, int, int, int, int
     return start, end - start, number, following - number, first_time, last_time
 
 
-def _blob(tx: Tx, stream_id: int, chunk: int, batch: Moved) -> int | None:
+def _blob(tx: Tx, stream_id: int, chunk: int, batch: Moved) -> int:
     """Return the blob of a record batch, made when an earlier step did not."""
     row = tx.execute("SELECT id FROM blob WHERE chunk = ? AND data = ?", (chunk, batch.places)).fetchone()
     if row is not None:
         return int(row[0])
-    return tx.execute(
-        "INSERT INTO blob (stream_id, format, chunk, ends, data) VALUES (?, ?, ?, x'', ?)",
-        (stream_id, OUTSIDE_FORMAT, chunk, batch.places),
-    ).lastrowid
+    return insert_outside(tx, stream_id, chunk, batch.places)

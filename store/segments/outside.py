@@ -84,6 +84,16 @@ def load_outside(tx: Tx, chunk: int, packed: bytes) -> Columns:
         return buffers.columns(Places.unpack(packed))
 
 
+def insert_outside(tx: Tx, stream_id: int, chunk: int, places: bytes) -> int:
+    """Write a blob whose columns lie in a file, at `Places`, packed; return its id."""
+    blob = tx.execute(
+        "INSERT INTO blob (stream_id, format, chunk, ends, data) VALUES (?, ?, ?, x'', ?)",
+        (stream_id, OUTSIDE_FORMAT, chunk, places),
+    ).lastrowid
+    assert blob is not None, "an insert has a row id"
+    return blob
+
+
 def load_ends(tx: Tx, chunk: int, packed: bytes) -> array[int]:
     """Return where the events of a blob that lies in a file end in its columns, and read nothing else of it.
 
