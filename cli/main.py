@@ -30,7 +30,7 @@ COMMANDS: Final = MappingProxyType(
     {
         "init": ("init", "Make a directory for streams."),
         "scope": ("scope", "Make, list and delete scopes, the namespaces of streams."),
-        "stream": ("stream", "Make, show, scale, truncate, seal and delete streams."),
+        "stream": ("stream", "Make, show, scale, truncate, offload, seal and delete streams."),
         "write": ("write", "Write the lines, JSON lines or CSV rows of a file to a stream."),
         "read": ("read", "Read the events of a stream."),
         "group": ("group", "Make, show, reset, checkpoint and delete reader groups."),

@@ -15,18 +15,16 @@ from eventproc.spark import QueryDescription
 from eventproc.spark.queries import describe_queries
 
 COLUMNS: Final = (
-    *(
-        "name",
-        "id",
-        "state",
-        "pid",
-        "batch",
-        "rows_per_second",
-        "lag_events",
-        "lag_bytes",
-        "said_at_ms",
-        "error",
-    ),
+    "name",
+    "id",
+    "state",
+    "pid",
+    "batch",
+    "rows_per_second",
+    "lag_events",
+    "lag_bytes",
+    "said_at_ms",
+    "error",
 )
 
 

@@ -52,7 +52,7 @@ Plan = Callable[[Epoch], tuple[tuple[SegmentId, ...], tuple[KeyRange, ...]]]
 
 @click.group(cls=Noun)
 def stream() -> None:
-    """Make, show, scale, truncate, seal and delete streams."""
+    """Make, show, scale, truncate, offload, seal and delete streams."""
 
 
 for _command in LOOKS:

@@ -30,7 +30,9 @@ _EXPORTED: Final = re.compile(r"[0-9]+-([0-9a-f-]{36})-[0-9]+" + re.escape(chunk
 
 
 async def sweep_chunks(db: Database, owner: Owner) -> None:
-    """Drop what nothing needs any more. Only reads, 0.5 us a file, if nothing does. Raises OwnerFenced, Retryable.
+    """Drop what nothing needs any more. Raises OwnerFenced, Retryable.
+
+    Only reads, 0.5 us a file, if events lie in all of them; files that are held cost a write for STEP_CHUNKS_MAX.
 
     The files that it put aside are unlinked by a sweep ASIDE_MS later: a reader may still see them in its snapshot.
     """

@@ -10,6 +10,7 @@ from eventproc.groups import Membership, SegmentKey
 from eventproc.processors.cell import Cell
 from eventproc.processors.context import AppTx
 from eventproc.processors.emit import Emission, append_emissions
+from eventproc.processors.letter import failure_text
 from eventproc.processors.letters import Letter, append_letters
 from eventproc.processors.options import Options
 from eventproc.store.database import Tx
@@ -131,4 +132,4 @@ class Commit:
             with tx.user_sql():
                 options.on_commit(AppTx(tx), [event for _, event in self.outbox.handled])
         except Exception as why:
-            raise HookFailed(f"{type(why).__name__}: {why}") from why
+            raise HookFailed(failure_text(why)) from why

@@ -112,9 +112,8 @@ class Work:
             self._room = anyio.Event()
             await self._room.wait()
         self._room = None
-        if (
-            self.unfinished >= WAITING_ENOUGH
-        ):  # else one of the next calls waits, and until then nobody need run
+        # With fewer, one of the next calls waits; until then nobody need run.
+        if self.unfinished >= WAITING_ENOUGH:
             await anyio.lowlevel.checkpoint()
 
     @property

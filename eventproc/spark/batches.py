@@ -7,12 +7,12 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
+from eventproc.spark.sink import QUERY_ID
 from eventproc.store.model.arguments import refused
 from eventproc.store.model.errors import IllegalTransition
 
-_QUERY: Final = "sql.streaming.queryId"
 _RUN: Final = "spark.jobGroup.id"
-"""Local properties in which Spark tells the thread of a query its id, and that of this start of it."""
+"""The local property in which Spark tells the thread of a query the id of this start of it."""
 
 
 class BatchWriter:
@@ -34,7 +34,7 @@ class BatchWriter:
     ) -> None:
         """See `AttachedEventproc.write_batch`."""
         context = batch.sparkSession.sparkContext
-        query, run = context.getLocalProperty(_QUERY), context.getLocalProperty(_RUN) or ""
+        query, run = context.getLocalProperty(QUERY_ID), context.getLocalProperty(_RUN) or ""
         if not query:
             state = 'not within `foreachBatch`; use `batch.write.format("eventproc")`'
             raise IllegalTransition(name="a batch", event="writing it once", state=state)

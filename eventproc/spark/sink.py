@@ -24,7 +24,7 @@ from eventproc.store.segments.chunks import FOLDER
 from eventproc.store.segments.holds import HOLD_MS
 from eventproc.store.segments.ingest import SinkBatch
 
-_QUERY_ID: Final = "sql.streaming.queryId"
+QUERY_ID: Final = "sql.streaming.queryId"
 """The local property in which Spark tells the tasks of a query its id; within `foreachBatch`, too."""
 
 _NOTHING: Final = "-"
@@ -102,7 +102,7 @@ def _folder_of(options: SinkOptions) -> Path:
 
 def _write(iterator: Iterator[pa.RecordBatch], columns: EventColumns, folder: Path) -> WriterCommitMessage:
     context = TaskContext.get()
-    run = None if context is None else context.getLocalProperty(_QUERY_ID)
+    run = None if context is None else context.getLocalProperty(QUERY_ID)
     return write_task(iterator, columns, folder, run)
 
 

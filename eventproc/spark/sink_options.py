@@ -8,14 +8,11 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.model.arguments import refused
+from eventproc.store.model.arguments import INT_MAX, refused
 from eventproc.store.model.names import StreamName
 
 SINK_NAME_CHARS_MAX: Final = 200
 """Characters of a sink's name: it is a key in the database."""
-
-BATCH_MAX: Final = 2**63 - 1
-"""Highest number of a batch: the database keeps 64 bits of it."""
 
 _BATCH: Final = {"path", "stream", "key", "eventtime", "sink", "batch"}
 _STREAMING: Final = _BATCH - {"batch"} | {"checkpointlocation", "queryname"}
@@ -55,8 +52,8 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool, overwrite
         raise refused("option sink", sink, f"it must have 1 to {SINK_NAME_CHARS_MAX} characters")
     if not streaming and (sink is None) != (batch is None):
         raise refused("option batch", batch, "give both sink and batch, or neither")
-    if batch is not None and not (batch.isascii() and batch.isdigit() and int(batch) <= BATCH_MAX):
-        raise refused("option batch", batch, f"it must be a whole number, 0 to {BATCH_MAX}")
+    if batch is not None and not (batch.isascii() and batch.isdigit() and int(batch) <= INT_MAX):
+        raise refused("option batch", batch, f"it must be a whole number, 0 to {INT_MAX}")
     return SinkOptions(
         path=Path(given["path"]).expanduser().absolute(),
         stream=given["stream"],

@@ -1,7 +1,8 @@
 """Beginning, pinging and deciding transactions; each a function of a transaction of the database.
 
-What must be true: a decision is made once and never taken back; commits have one order per stream, that of their
-decisions; whoever is decided has a bell on its way to the host, in the same transaction.
+What must be true: a decision is made once, and taken back only by a person who gives up a commit that fails;
+commits have one order per stream, that of their decisions; whoever is decided has a bell on its way to the host,
+in the same transaction.
 
 Bells. A stream with a decided transaction has a bell that no host has finished: so only the first of several rings. If
 the commit of the first one failed, its reason says so, and the host's sweep rings.

@@ -1,7 +1,8 @@
 """Preparing a transaction for its commit: rows of sealed segments are split for the active ones, small rows packed.
 
-In bounded steps of two halves: `plan` reads, and does the work, outside of the write lock; `replace_rows` writes what
-was planned. Nobody else changes the rows in between: the transaction is decided, and the host is fenced.
+In bounded steps of two halves: `plan` reads, and does the work, outside of the write lock; `replace_rows` writes
+what was planned. Nobody else changes the rows in between, for the transaction is decided and the host is fenced,
+unless a person gives it up.
 
 Order. A row that is only split is replaced where it stood. A plan that packs takes every small row of its window, in
 order, and what it makes stands where the last of them stood. What it leaves between them is packed and active: an
