@@ -139,7 +139,7 @@ def _open_files(
             undo.callback(connection.close)
             _verify_current(connection, str(path), migrations)
             driver.prepare_writer(connection, stored)
-            alarm = WalAlarm(db_path)
+            alarm = WalAlarm(db_path, clock)
             write_lock = WriteLock(path / "write.lock", clock)
             undo.callback(write_lock.close)
             instances.sweep(path)

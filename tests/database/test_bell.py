@@ -15,15 +15,9 @@ from eventproc.store.database import bell
 from eventproc.store.database.bell import Ringer
 from eventproc.store.database.instances import Instance
 from tests.database.processes import Child, run
+from tests.database.worlds import LaterClock
 
 CLOCK = SystemClock()
-
-
-class LaterClock(SystemClock):
-    """A clock by which the directory's last change is long past."""
-
-    def wall_ms(self) -> int:
-        return super().wall_ms() + 3_600_000
 
 
 @pytest.fixture

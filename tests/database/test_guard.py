@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from eventproc.store.clock import SystemClock
 from eventproc.store.database.guard import FileGuard, WalAlarm
 from eventproc.store.model.errors import DatabaseStopped
 from tests.database.processes import Child, run
+from tests.database.worlds import LaterClock
 
 WRITER = """
     import os, sqlite3, sys
     from pathlib import Path
+    from eventproc.store.clock import SystemClock
     from eventproc.store.database.guard import FileGuard, WalAlarm
     from eventproc.store.model.errors import DatabaseStopped
     path, guarded = Path(sys.argv[1]), sys.argv[2] == "guarded"
@@ -26,7 +29,7 @@ WRITER = """
     database.execute("PRAGMA wal_autocheckpoint = 0")
     database.execute("CREATE TABLE IF NOT EXISTS row (number INTEGER)")
     guard = FileGuard.hold(path) if guarded else None
-    alarm = WalAlarm(path)
+    alarm = WalAlarm(path, SystemClock())
 
     def write():
         for number in range(100):
@@ -279,7 +282,7 @@ def test_a_kernel_that_knows_the_locks_by_name_only_leaves_the_alarm(
 
 def test_the_alarm_is_silent_until_the_wal_is_another_one(path: Path) -> None:
     with connected(path) as connection:
-        alarm = WalAlarm(path)
+        alarm = WalAlarm(path, SystemClock())
         connection.execute("INSERT INTO row VALUES (1)")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         alarm.check()
@@ -291,7 +294,39 @@ def test_the_alarm_is_silent_until_the_wal_is_another_one(path: Path) -> None:
             alarm.check()
 
 
+def test_the_alarm_asks_the_wal_only_when_entries_of_its_directory_changed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    stat = os.stat
+
+    def recording(what: str) -> os.stat_result:
+        asked.append(what)
+        return stat(what)
+
+    with connected(path) as connection:
+        alarm = WalAlarm(path, LaterClock())
+        alarm.check()
+        monkeypatch.setattr(os, "stat", recording)
+        for number in range(3):
+            connection.execute("INSERT INTO row VALUES (?)", (number,))
+            alarm.check()
+        assert asked == [str(path.parent)] * 3
+        path.with_name("another").touch()
+        alarm.check()
+        assert asked[3:] == [str(path.parent), f"{path}-wal"]
+
+
+def test_the_alarm_tells_of_a_directory_that_is_gone(path: Path) -> None:
+    with connected(path):
+        alarm = WalAlarm(path, LaterClock())
+        alarm.check()
+        path.parent.rename(path.parent.with_name("elsewhere"))
+        with pytest.raises(DatabaseStopped, match="the WAL was removed by another program"):
+            alarm.check()
+
+
 def test_the_alarm_wants_a_wal(path: Path) -> None:
     path.touch()
     with pytest.raises(DatabaseStopped, match="no WAL"):
-        WalAlarm(path)
+        WalAlarm(path, SystemClock())

@@ -46,6 +46,13 @@ def names(tx: Tx) -> list[str]:
     return [name for (name,) in tx.execute("SELECT name FROM item ORDER BY name")]
 
 
+class LaterClock(SystemClock):
+    """A clock by which the last change of any directory is long past."""
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + 3_600_000
+
+
 class Refused(Exception):
     """What a function under test raises on purpose."""
 
