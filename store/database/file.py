@@ -26,6 +26,7 @@ from eventproc.store.database import instances
 from eventproc.store.database.bell import Ringer
 from eventproc.store.database.checkpoint import Checkpointer
 from eventproc.store.database.connection import ThreadConnection
+from eventproc.store.database.crossing import Crossing
 from eventproc.store.database.database import Database, Durability
 from eventproc.store.database.failures import explained, primary_code
 from eventproc.store.database.filesystem import DATABASE, check_directory
@@ -147,7 +148,7 @@ def _open_files(
             undo.pop_all()
     except sqlite3.Error as why:
         raise _opening_failed(why, path) from why
-    except PermissionError as why:
+    except OSError as why:
         raise StoreUnusable(path=str(path), reason=f"cannot be used: {why.strerror}") from why
     return _Opened(
         connection=connection,
@@ -284,6 +285,7 @@ class FileDatabase(Database):
         opened: _Opened,
         writer_connection: ThreadConnection,
         readers: Readers,
+        crossing: Crossing,
         *,
         clock: Clock,
         faults: Faults,
@@ -298,6 +300,7 @@ class FileDatabase(Database):
         self._opened = opened
         self._connection = writer_connection
         self._readers = readers
+        self._crossing = crossing
         self._ringer = Ringer(path, opened.instance.id, clock)
         self._closed = False
         self._origin = Guarded()
@@ -323,6 +326,7 @@ class FileDatabase(Database):
                 path=str(path / DATABASE),
             ),
             clock=clock,
+            crossing=crossing,
             publish=self._publish,
         )
 
@@ -335,8 +339,10 @@ class FileDatabase(Database):
             connections = [
                 await _kept(driver.open_reader(path / DATABASE), undo) for _ in range(READERS_COUNT)
             ]
-            readers = Readers(connections, clock=clock, path=str(path))
-            database = cls(path, opened, writer_connection, readers, clock=clock, faults=faults)
+            crossing = Crossing()
+            undo.callback(crossing.close)
+            readers = Readers(connections, clock=clock, crossing=crossing, path=str(path))
+            database = cls(path, opened, writer_connection, readers, crossing, clock=clock, faults=faults)
             undo.pop_all()
         database._listener.start()
         return database
@@ -360,6 +366,7 @@ class FileDatabase(Database):
         await self._readers.close()
         with anyio.move_on_after(CLOSE_WAIT_MS_MAX / 1000):
             await self._connection.close()
+            self._crossing.close()
             self._writer.close()
             self._ringer.close()
             self._opened.close()

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from eventproc.store.clock import Clock
 from eventproc.store.database.connection import ThreadConnection
+from eventproc.store.database.crossing import Crossing
 from eventproc.store.database.failures import explained
 from eventproc.store.database.group import Job
 from eventproc.store.database.tx import Tx
@@ -30,11 +31,14 @@ READERS_COUNT: Final = 2
 class Readers:
     """The pool of reading connections."""
 
-    def __init__(self, connections: Sequence[ThreadConnection], *, clock: Clock, path: str) -> None:
+    def __init__(
+        self, connections: Sequence[ThreadConnection], *, clock: Clock, crossing: Crossing, path: str
+    ) -> None:
         self._connections = connections
         self._idle = list(connections)
         self._waiting: deque[tuple[Job[Any], Callable[[], None]]] = deque()
         self._clock = clock
+        self._crossing = crossing
         self._path = path
         self._loop = asyncio.get_running_loop()
 
@@ -80,8 +84,7 @@ class Readers:
         except BaseException as why:
             job.error = why
         job.done = True
-        with contextlib.suppress(RuntimeError):  # the event loop is gone
-            self._loop.call_soon_threadsafe(self._finish, connection, tell)
+        self._crossing.call(partial(self._finish, connection, tell))
 
     def _finish(self, connection: ThreadConnection, tell: Callable[[], None]) -> None:
         self._idle.append(connection)

@@ -1,7 +1,7 @@
 """The write path of the file form: a queue, the writer's thread, and the way back.
 
-Callers put jobs into a queue. The thread takes `write.lock`, runs what waits as one group, commits, unlocks,
-and hands the whole group to the event loop in one crossing; then again, while jobs wait. There is no linger
+Callers put jobs into a queue. The thread takes `write.lock`, runs what waits as one group, commits, hands the
+whole group to the event loop in one crossing, and unlocks; then again, while jobs wait. There is no linger
 timer: what arrives during a commit is the next group.
 
 A job in the queue has not started: its caller may take it out, by cancellation or at its deadline, and then it
@@ -16,6 +16,7 @@ import contextlib
 import logging
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -25,6 +26,7 @@ from eventproc.store.clock import Clock
 from eventproc.store.database.bell import Ringer
 from eventproc.store.database.checkpoint import Checkpointer
 from eventproc.store.database.connection import ThreadConnection
+from eventproc.store.database.crossing import Crossing
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX, cancellation_returns
 from eventproc.store.database.failures import primary_code
 from eventproc.store.database.group import Group, GroupWriter, Job, Queue
@@ -73,6 +75,7 @@ class FileWriter:
         ringer: Ringer,
         checkpointer: Checkpointer,
         clock: Clock,
+        crossing: Crossing,
         publish: Callable[[Group], None],
     ) -> None:
         """publish: applies a durable group's effects, on the event loop, before its callers go on."""
@@ -83,6 +86,7 @@ class FileWriter:
         self._lock_path = lock_path
         self._ringer = ringer
         self._clock = clock
+        self._crossing = crossing
         self._publish = publish
         self._loop = asyncio.get_running_loop()
         self._queue: Queue = Queue()
@@ -211,23 +215,21 @@ class FileWriter:
         self._lock_wanted_ms = None
         try:
             group = self._groups.run_group(self._queue)
+            self._send(group)
         except sqlite3.OperationalError as why:
             # BEGIN failed. A program without our protocol may hold SQLite's own lock: then the jobs wait on.
             if primary_code(why) != sqlite3.SQLITE_BUSY:
                 self._groups.stop(f"a transaction could not be begun ({why})")
             return
         finally:
-            self._lock.release()
-        self._send(group)
+            self._lock.release()  # after the callers were told: the event loop wakes up meanwhile
         if group.changed:
             self._ringer.ring()
             self.checkpointer.maybe_run(sum(job.size_bytes for job in group.jobs))
 
     def _send(self, group: Group) -> None:
         if group.jobs:
-            # RuntimeError: the event loop is gone, and with it everyone who waited.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._deliver, group)
+            self._crossing.call(partial(self._deliver, group))
 
 
 def _tell(job: Job[T]) -> None:

@@ -1,0 +1,73 @@
+"""What threads leave for the event loop is run there: all of it, in order, whatever one of the calls does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from functools import partial
+
+import anyio
+import pytest
+
+from eventproc.store.database.crossing import Crossing
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def leave(crossing: Crossing, calls: Iterable[Callable[[], None]]) -> None:
+    """Leave the calls from another thread, while the event loop does nothing else."""
+
+    def run() -> None:
+        for call in calls:
+            crossing.call(call)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+
+
+async def test_calls_run_on_the_event_loop_in_their_order() -> None:
+    with closing(Crossing()) as crossing:
+        ran: list[tuple[int, int]] = []
+        done = anyio.Event()
+        calls = [partial(lambda n: ran.append((n, threading.get_ident())), number) for number in range(1_000)]
+        leave(crossing, [*calls, done.set])
+        await done.wait()
+    assert ran == [(number, threading.get_ident()) for number in range(1_000)]
+
+
+async def test_a_call_that_raises_is_logged_and_keeps_none_from_running(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail() -> None:
+        raise ValueError("on purpose")
+
+    with closing(Crossing()) as crossing:
+        done = anyio.Event()
+        leave(crossing, [fail, done.set])
+        await done.wait()
+    assert "on purpose" in caplog.text
+
+
+async def test_more_calls_than_the_pipe_holds_wait_for_a_busy_loop() -> None:
+    with closing(Crossing()) as crossing:
+        ran: list[int] = []
+        done = anyio.Event()
+        leave(crossing, [*(partial(ran.append, number) for number in range(70_000)), done.set])
+        assert ran == []
+        await done.wait()
+    assert ran == list(range(70_000))
+
+
+async def test_closing_runs_what_was_left() -> None:
+    ran: list[int] = []
+    crossing = Crossing()
+    crossing.call(partial(ran.append, 1))
+    crossing.close()
+    assert ran == [1]
