@@ -169,7 +169,7 @@ class GroupWriter:
             if self._ended():
                 raise _TransactionEnded
             size_bytes += job.size_bytes
-            if self._clock.monotonic_ms() >= deadline_ms or not _take(queue, group, size_bytes):
+            if not queue or self._clock.monotonic_ms() >= deadline_ms or not _take(queue, group, size_bytes):
                 break
             job = group.jobs[-1]
         try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import attrs
 
@@ -36,8 +36,7 @@ INLINE_HEAD: Final = struct.Struct("<7i")
 """Lengths of the seven columns of an inline extent, -1 for one that is absent; the columns follow."""
 
 
-@attrs.frozen
-class Part:
+class Part(NamedTuple):
     """Events for one segment."""
 
     segment: SegmentId
@@ -69,13 +68,8 @@ class _Tail:
     time: int
 
 
-@attrs.frozen
-class _Pending:
-    segment: SegmentId
-    offset: int
-    number: int
-    time: int
-    events: Encoded
+_Pending: TypeAlias = tuple[Landed, int, Encoded]
+"""An append that is not written yet: where it will lie, its time, its events. A tuple, for one is made per caller."""
 
 
 def append(
@@ -175,12 +169,14 @@ class _GroupAppends:
             tx.wake(("stream", stream_id))
         landed = []
         for part, tail in zip(parts, tails, strict=True):
-            time = max(tx.now_ms, tail.time)
-            pending.append(_Pending(part.segment, tail.offset, tail.number, time, part.events))
-            landed.append(Landed(part.segment, tail.offset, tail.number, part.events.count))
-            tail.offset += part.events.size_bytes
-            tail.number += part.events.count
-            tail.time = time
+            events, count = part.events, len(part.events.lengths)
+            if tx.now_ms > tail.time:
+                tail.time = tx.now_ms
+            where = Landed(part.segment, tail.offset, tail.number, count)
+            pending.append((where, tail.time, events))
+            landed.append(where)
+            tail.offset += len(events.data)
+            tail.number += count
         if identity is not None:
             self._identities.setdefault(stream_id, []).append(identity)
         return tuple(landed)
@@ -189,13 +185,12 @@ class _GroupAppends:
         """Write what was collected: rows of extents, at most one blob a stream, sequences of writers."""
         recent, tiny = Recent.of(tx), tx.shared.get(TinyExtents)
         for stream_id, pending in self._pending.items():
-            by_segment: dict[SegmentId, list[_Pending]] = {}
-            for append in pending:
-                by_segment.setdefault(append.segment, []).append(append)
-            if sum([len(append.events.data) for append in pending]) <= INLINE_BYTES_MAX:
-                for appends in by_segment.values():
+            by_segment = _by_segment(pending)
+            if sum([len(events.data) for _, _, events in pending]) <= INLINE_BYTES_MAX:
+                for appends in by_segment:
                     _insert_inline(tx, stream_id, appends)
-                    tx.after(partial(tiny.note, stream_id, appends[0].segment, appends[0].offset))
+                    first, _, _ = appends[0]
+                    tx.after(partial(tiny.note, stream_id, first.segment, first.offset))
             else:
                 _insert_blob(tx, stream_id, by_segment)
             for identity in self._identities.get(stream_id, ()):
@@ -206,6 +201,16 @@ class _GroupAppends:
         self._tails.clear()
         self._pending.clear()
         self._identities.clear()
+
+
+def _by_segment(pending: list[_Pending]) -> list[list[_Pending]]:
+    """Return the appends of each segment, in order, the segments ascending."""
+    if len(pending) == 1:
+        return [pending]
+    by_segment: dict[SegmentId, list[_Pending]] = {}
+    for append in pending:
+        by_segment.setdefault(append[0].segment, []).append(append)
+    return [by_segment[segment] for segment in sorted(by_segment)]
 
 
 def find_tail(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> _Tail:
@@ -236,44 +241,29 @@ INSERT_EXTENT: Final = """
 
 
 def _insert_inline(tx: Tx, stream_id: int, appends: list[_Pending]) -> None:
-    first = appends[0]
-    columns = join([append.events for append in appends])
-    tx.execute(
-        INSERT_EXTENT,
-        (
-            stream_id,
-            first.segment,
-            first.offset,
-            len(columns.data),
-            first.number,
-            sum([append.events.count for append in appends]),
-            first.time,
-            first.time,
-            None,
-            0,
-            pack_inline(columns),
-        ),
-    )
+    columns = join([events for _, _, events in appends])
+    tx.execute(INSERT_EXTENT, (*_extent(stream_id, appends), None, 0, pack_inline(columns)))
 
 
-def _insert_blob(tx: Tx, stream_id: int, by_segment: dict[SegmentId, list[_Pending]]) -> None:
-    ordered = [append for segment in sorted(by_segment) for append in by_segment[segment]]
-    blob_id = insert_blob(tx, stream_id, join([append.events for append in ordered]))
+def _insert_blob(tx: Tx, stream_id: int, by_segment: list[list[_Pending]]) -> None:
+    blob_id = insert_blob(tx, stream_id, join([events for appends in by_segment for _, _, events in appends]))
     place_offset = 0
     rows = []
-    for segment in sorted(by_segment):
-        appends = by_segment[segment]
-        first = appends[0]
-        length = sum(append.events.size_bytes for append in appends)
-        count = sum(append.events.count for append in appends)
-        rows.append(
-            (
-                *(stream_id, segment, first.offset, length, first.number, count, first.time, first.time),
-                *(blob_id, place_offset, None),
-            )
-        )
-        place_offset += length
+    for appends in by_segment:
+        extent = _extent(stream_id, appends)
+        rows.append((*extent, blob_id, place_offset, None))
+        place_offset += extent[3]
     tx.executemany(INSERT_EXTENT, rows)
+
+
+def _extent(stream_id: int, appends: list[_Pending]) -> tuple[int, SegmentId, int, int, int, int, int, int]:
+    """Return the columns of the appends' one extent up to its times."""
+    first, time, events = appends[0]
+    length, count = len(events.data), first.count
+    for where, _, more in appends[1:]:
+        length += len(more.data)
+        count += where.count
+    return stream_id, first.segment, first.offset, length, first.number, count, time, time
 
 
 def insert_blob(tx: Tx, stream_id: int, columns: Columns) -> int:
@@ -316,13 +306,14 @@ def _remember(tx: Tx, stream_id: int, identity: WriterSequence) -> None:
 
 
 def _run(append: _Pending) -> Run:
-    block = append.events.block
+    where, time, events = append
+    block = events.block
     return Run(
-        segment=append.segment,
-        start=append.offset,
-        end=append.offset + append.events.size_bytes,
-        first_number=append.number,
-        time=append.time,
+        segment=where.segment,
+        start=where.offset,
+        end=where.offset + len(events.data),
+        first_number=where.number,
+        time=time,
         payloads=block.payloads,
         keys=block.keys,
         event_times=block.event_times,

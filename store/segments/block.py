@@ -14,6 +14,7 @@ import json
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain
+from struct import Struct
 from typing import Final, NamedTuple
 
 import attrs
@@ -25,6 +26,9 @@ NO_TIME: Final = -(2**63)
 """Stored event time of an event that has none."""
 
 Headers = Mapping[str, str]
+
+_UINT: Final = Struct("@I")  # in the machine's own order, as arrays are
+_DOUBLE: Final = Struct("@d")
 
 
 class _FrameHeads(dict[int, bytes]):
@@ -80,7 +84,7 @@ class EventBlock:
         return Encoded(self, array("I", (len(payload),)), _FRAME_HEAD[len(payload)] + payload, keys)
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class Encoded:
     """An `EventBlock` with its costly columns ready, so that little is left to do under the write lock."""
 
@@ -100,7 +104,7 @@ class Encoded:
         return len(self.data)
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class KeyColumn:
     """UTF-8 keys: their byte lengths, their text, and one byte per event that is 0 where there is no key."""
 
@@ -129,7 +133,7 @@ class Columns(NamedTuple):
 def join(parts: Sequence[Encoded], *, times: bytes | None = None) -> Columns:
     """Return the columns of `parts`, one after the other, as one blob stores them."""
     if len(parts) == 1:
-        return _alone(parts[0], times)
+        return _one_event(parts[0], times) if len(parts[0].lengths) == 1 else _alone(parts[0], times)
     lengths = array("I", chain.from_iterable(part.lengths for part in parts))
     ends = array("I", accumulate(map(FRAME_BYTES.__add__, lengths)))
     blocks = [part.block for part in parts]
@@ -145,17 +149,31 @@ def join(parts: Sequence[Encoded], *, times: bytes | None = None) -> Columns:
 
 
 def _alone(part: Encoded, times: bytes | None) -> Columns:
-    """Return the columns of one part: the usual case of an awaited write, which nothing has to be joined for."""
+    """Return the columns of one part, which nothing has to be joined for."""
     block, keys = part.block, part.keys
-    ends = (len(part.data),) if part.count == 1 else accumulate(map(FRAME_BYTES.__add__, part.lengths))
     return Columns(
-        ends=array("I", ends).tobytes(),
+        ends=array("I", accumulate(map(FRAME_BYTES.__add__, part.lengths))).tobytes(),
         keys=None if keys is None else _pack_keys(keys.lengths, keys.present, (keys.text,)),
         positions=None if block.positions is None else array("d", block.positions).tobytes(),
         times=times,
         event_times=None if block.event_times is None else _join_event_times((block,)),
         headers=None if block.headers is None else _join_headers((block,)),
         data=part.data,
+    )
+
+
+def _one_event(part: Encoded, times: bytes | None) -> Columns:
+    """Return the columns of one event, as an awaited write makes them: packed, without lists and arrays of one."""
+    block, keys = part.block, part.keys
+    assert keys is None or keys.present is None, "one event without a key has no column of keys"
+    return Columns(
+        _UINT.pack(len(part.data)),
+        None if keys is None else b"".join((b"\0", _UINT.pack(len(keys.text)), keys.text)),
+        None if block.positions is None else _DOUBLE.pack(block.positions[0]),
+        times,
+        None if block.event_times is None else _join_event_times((block,)),
+        None if block.headers is None else _join_headers((block,)),
+        part.data,
     )
 
 
