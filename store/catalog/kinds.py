@@ -67,8 +67,8 @@ def _stream_may_follow(before: Stream | None, after: Stream) -> str | None:
     return None
 
 
-SCOPE: Final = Kind(name="scope", value=Scope)
-STREAM: Final = Kind(name="stream", value=Stream, invariant=_stream_may_follow)
+SCOPE: Final = Kind(name="scope", value=Scope, immutable=True)
+STREAM: Final = Kind(name="stream", value=Stream, invariant=_stream_may_follow, immutable=True)
 EPOCH: Final = Kind(
     name="epoch", value=Epoch, invariant=lambda before, after: "an epoch is immutable" if before else None
 )

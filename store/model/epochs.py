@@ -61,12 +61,12 @@ class Epoch:
     @property
     def ids(self) -> tuple[SegmentId, ...]:
         """Ids of the active segments, in the order of their ranges."""
-        return tuple(segment.id for segment in self.segments)
+        return tuple([segment.id for segment in self.segments])
 
     @property
     def opened(self) -> tuple[Segment, ...]:
         """The segments that this epoch created; the others were active before."""
-        return tuple(segment for segment in self.segments if epoch_of(segment.id) == self.number)
+        return tuple([segment for segment in self.segments if epoch_of(segment.id) == self.number])
 
     def find(self, position: float) -> Segment:
         """Return the segment that owns `position`, which lies in [0, 1). O(log S)."""
@@ -87,10 +87,12 @@ class Epoch:
 
     def check(self) -> None:
         """Assert the invariants at the head of this module."""
-        assert tiles(segment.range for segment in self.segments), f"epoch {self.number} does not tile [0, 1)"
-        assert list(self._lows) == sorted(self._lows), f"epoch {self.number} is not sorted"
-        assert len(self.by_id) == len(self.segments), f"epoch {self.number} repeats a segment"
-        newest = max(map(epoch_of, self.by_id))
+        assert tiles([segment.range for segment in self.segments]), (
+            f"epoch {self.number} does not tile [0, 1)"
+        )
+        ids = set(self.ids)
+        assert len(ids) == len(self.segments), f"epoch {self.number} repeats a segment"
+        newest = epoch_of(max(ids))  # of the highest id, for the epoch is its upper half
         assert newest <= self.number, f"epoch {self.number} has a segment of epoch {newest}"
 
 
@@ -122,12 +124,12 @@ def next_epoch(
     """
     verify_scale(current, stream=stream, seal=seal, ranges=ranges, segments_min=segments_min)
     number = current.number + 1
-    first_number = max(map(number_of, current.by_id)) + 1
-    opened = tuple(
+    first_number = max(map(number_of, current.ids)) + 1
+    opened = [
         Segment(id=segment_id(first_number + index, number), range=key_range)
         for index, key_range in enumerate(ranges)
-    )
-    kept = tuple(segment for segment in current.segments if segment.id not in seal)
+    ]
+    kept = [segment for segment in current.segments if segment.id not in seal]
     following = tuple(sorted(kept + opened, key=_borders))
     return Epoch(
         number=number,
@@ -154,14 +156,16 @@ def verify_scale(
     SEGMENTS_MAX, would remain: in this order, as reference pravega.md 1.10.
     """
     sealed = frozenset(seal)
-    _verify_active(current, sealed, stream)
+    giving_way = [segment.range for segment in current.segments if segment.id in sealed]
+    if len(giving_way) != len(sealed):
+        raise _not_active(current, sealed, stream)
     if len(sealed) != len(seal):
         raise InvalidArgument(
             what="segments to seal",
             value=", ".join(map(format_segment, seal)),
             reason="each may be named only once",
         )
-    _verify_ranges(tuple(current.by_id[identifier].range for identifier in sealed), ranges)
+    _verify_ranges(giving_way, ranges)
     remaining = len(current.segments) - len(sealed) + len(ranges)
     if not segments_min <= remaining <= SEGMENTS_MAX:
         raise ScaleRefused(
@@ -203,12 +207,9 @@ def _borders(segment: Segment) -> tuple[float, float]:
     return segment.range.low, segment.range.high
 
 
-def _verify_active(current: Epoch, sealed: frozenset[SegmentId], stream: str) -> None:
-    if strangers := sorted(sealed - current.by_id.keys()):
-        raise ScaleRefused(
-            stream=stream,
-            reason=f"not active in epoch {current.number}: {', '.join(map(format_segment, strangers))}",
-        )
+def _not_active(current: Epoch, sealed: frozenset[SegmentId], stream: str) -> ScaleRefused:
+    strangers = ", ".join(map(format_segment, sorted(sealed.difference(current.ids))))
+    return ScaleRefused(stream=stream, reason=f"not active in epoch {current.number}: {strangers}")
 
 
 def _verify_ranges(sealed: Collection[KeyRange], opened: Sequence[KeyRange]) -> None:

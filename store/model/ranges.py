@@ -123,9 +123,13 @@ def canonical(ranges: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
 
 
 def tiles(ranges: Iterable[KeyRange]) -> bool:
-    """Return whether `ranges`, in any order, cover [0, 1) exactly once and none of them is empty."""
-    ranges = tuple(ranges)
-    return all(each.low < each.high for each in ranges) and canonical(ranges) == (KEY_SPACE,)
+    """Return whether `ranges`, in this order, cover [0, 1) exactly once and none of them is empty."""
+    covered = KEY_SPACE.low
+    for key_range in ranges:
+        if not covered == key_range.low < key_range.high:
+            return False
+        covered = key_range.high
+    return covered == KEY_SPACE.high
 
 
 def initial_ranges(count: int) -> tuple[KeyRange, ...]:

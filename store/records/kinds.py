@@ -28,7 +28,8 @@ class Kind(Generic[T]):
     name: unique among kinds, stored. value: the attrs class. format: number written with each body.
     upcasts: from format n, the step to n + 1; there must be one for each older format.
     invariant: predicate over (before, after), `before` None at creation; a sentence refuses the change
-    with InvariantBroken, wherever it came from.
+    with InvariantBroken, wherever it came from. immutable: nobody changes a value, nor anything in it; then one that is
+    known already may be given out again instead of decoding its body once more.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Kind(Generic[T]):
     format: int = 1
     upcasts: Mapping[int, Upcast] = attrs.field(factory=dict)
     invariant: Callable[[T | None, T], str | None] = _nothing_to_check
+    immutable: bool = False
 
     def encode(self, value: T) -> bytes:
         """Return `value` as stored: the format number, a colon, JSON."""

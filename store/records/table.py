@@ -14,6 +14,7 @@ import attrs
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import AlreadyExists, NotFound, VersionConflict
 from eventproc.store.records.kinds import Kind
+from eventproc.store.records.known import KnownValues
 
 T = TypeVar("T")
 
@@ -54,15 +55,14 @@ def _seen(tx: Tx) -> dict[tuple[str, str], object]:
 def create(tx: Tx, kind: Kind[T], key: str, value: T) -> Versioned[T]:
     """Store a new record at version 1. Raises AlreadyExists."""
     kind.verify(key, None, value)
+    body = kind.encode(value)
     done = tx.execute(
         "INSERT INTO record (kind, key, version, body) VALUES (?, ?, 1, ?) ON CONFLICT DO NOTHING",
-        (kind.name, key, kind.encode(value)),
+        (kind.name, key, body),
     )
     if done.rowcount != 1:
         raise AlreadyExists(kind=kind.name, name=key)
-    made = Versioned(key, 1, value)
-    _seen(tx)[kind.name, key] = made
-    return made
+    return _written(tx, kind, body, Versioned(key, 1, value))
 
 
 def find(tx: Tx, kind: Kind[T], key: str) -> Versioned[T] | None:
@@ -73,7 +73,7 @@ def find(tx: Tx, kind: Kind[T], key: str) -> Versioned[T] | None:
         row = tx.execute(
             "SELECT version, body FROM record WHERE kind = ? AND key = ?", (kind.name, key)
         ).fetchone()
-        found = None if row is None else Versioned(key, row[0], kind.decode(key, row[1]))
+        found = None if row is None else Versioned(key, row[0], _meaning(tx, kind, key, row[1]))
         seen[kind.name, key] = found
     return cast("Versioned[T] | None", found)
 
@@ -88,15 +88,14 @@ def get(tx: Tx, kind: Kind[T], key: str) -> Versioned[T]:
 def replace(tx: Tx, kind: Kind[T], before: Versioned[T], value: T) -> Versioned[T]:
     """Store `value` where `before` still stands. Raises VersionConflict, or NotFound when it is gone."""
     kind.verify(before.key, before.value, value)
+    body = kind.encode(value)
     done = tx.execute(
         "UPDATE record SET version = version + 1, body = ? WHERE kind = ? AND key = ? AND version = ?",
-        (kind.encode(value), kind.name, before.key, before.version),
+        (body, kind.name, before.key, before.version),
     )
-    if done.rowcount == 1:
-        after = Versioned(before.key, before.version + 1, value)
-        _seen(tx)[kind.name, before.key] = after
-        return after
-    raise _why_stale(tx, kind, before)
+    if done.rowcount != 1:
+        raise _why_stale(tx, kind, before)
+    return _written(tx, kind, body, Versioned(before.key, before.version + 1, value))
 
 
 def delete(tx: Tx, kind: Kind[T], before: Versioned[T]) -> None:
@@ -125,6 +124,25 @@ def keys(tx: Tx, kind: Kind[T], *, prefix: str = "", after: str = "", limit: int
         (kind.name, prefix, prefix + "\U0010ffff", after, limit),
     )
     return [row[0] for row in rows]
+
+
+def _written(tx: Tx, kind: Kind[T], body: bytes, after: Versioned[T]) -> Versioned[T]:
+    """Remember what was written just now, and return it."""
+    _seen(tx)[kind.name, after.key] = after
+    if kind.immutable:
+        tx.shared.get(KnownValues).keep(kind.name, after.key, body, after.value)
+    return after
+
+
+def _meaning(tx: Tx, kind: Kind[T], key: str, body: bytes) -> T:
+    if not kind.immutable:
+        return kind.decode(key, body)
+    known = tx.shared.get(KnownValues)
+    value = cast("T | None", known.find(kind.name, key, body))
+    if value is None:
+        value = kind.decode(key, body)
+        known.keep(kind.name, key, body, value)
+    return value
 
 
 def _why_stale(tx: Tx, kind: Kind[T], before: Versioned[T]) -> VersionConflict | NotFound:

@@ -18,6 +18,7 @@ from eventproc.store.model.errors import (
     VersionConflict,
 )
 from eventproc.store.records import Kind, Versioned, create, delete, find, get, keys, modify, replace
+from eventproc.store.records.known import VALUES_KNOWN_MAX, KnownValues
 from tests.database.worlds import World
 
 
@@ -170,3 +171,50 @@ async def test_bytes_that_are_no_record_are_named_as_corrupt(db: Database, body:
     )
     with pytest.raises(CorruptRecord, match="test-account a"):
         await db.read(partial(get, kind=ACCOUNT, key="a"))
+
+
+async def test_a_value_that_nobody_changes_is_decoded_once_while_its_body_stays_the_same(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = Kind(name="test-account", value=Account, immutable=True)
+    decoded: list[bytes] = []
+    decode = Kind.decode
+
+    def counting(self: Kind[Account], key: str, body: bytes) -> Account:
+        decoded.append(body)
+        return decode(self, key, body)
+
+    monkeypatch.setattr(Kind, "decode", counting)
+    made = await db.write(partial(create, kind=kind, key="a", value=Account("Zoë 🚀")))
+    assert await db.write(partial(get, kind=kind, key="a")) == made
+    assert not decoded
+    # As another process would: this one knows nothing of it.
+    other = kind.encode(Account("Zoë 🚀", 7))
+    await db.write(lambda tx: tx.execute("UPDATE record SET version = 2, body = ?", (other,)).rowcount)
+    for _ in range(2):
+        assert await db.write(partial(get, kind=kind, key="a")) == Versioned("a", 2, Account("Zoë 🚀", 7))
+    assert decoded == [other]
+
+
+async def test_a_value_whose_transaction_was_rolled_back_is_not_found(db: Database) -> None:
+    kind = Kind(name="test-account", value=Account, immutable=True)
+    made = await db.write(partial(create, kind=kind, key="a", value=Account("Zoë 🚀")))
+
+    def fail(tx: Tx) -> None:
+        replace(tx, kind, made, Account("Zoë 🚀", 9))
+        raise ValueError("on purpose")
+
+    with pytest.raises(ValueError, match="on purpose"):
+        await db.write(fail)
+    assert await db.write(partial(get, kind=kind, key="a")) == made
+
+
+def test_the_values_that_came_first_are_forgotten_first() -> None:
+    known = KnownValues()
+    for number in range(VALUES_KNOWN_MAX + 1):
+        known.keep("kind", str(number), b"%d" % number, number)
+    known.keep("kind", "1", b"new", -1)
+    assert known.find("kind", "0", b"0") is None
+    assert known.find("kind", "1", b"1") is None
+    assert known.find("kind", "1", b"new") == -1
+    assert known.find("kind", str(VALUES_KNOWN_MAX), b"%d" % VALUES_KNOWN_MAX) == VALUES_KNOWN_MAX
