@@ -13,21 +13,26 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import NotFound, OffsetConflict, SegmentSealed
 from eventproc.store.model.ids import SegmentId, format_segment
-from eventproc.store.segments.block import Columns, Encoded, join
+from eventproc.store.segments.block import Columns, Encoded, EventBlock, join
 from eventproc.store.segments.event import Run
 from eventproc.store.segments.recent import Recent
 from eventproc.store.segments.tiny import TinyExtents
 
+T = TypeVar("T")
+
 INLINE_BYTES_MAX: Final = 2048
 """Bytes of data up to which an extent's columns lie in its row. A page holds a few such rows; beyond a
 quarter of a page SQLite moves them to overflow pages and the saving is gone."""
+
+RUN_BYTES_MAX: Final = 64 * 1024
+"""Bytes of appends that readers of this process get as one run. More saves nothing; a run is taken whole."""
 
 BLOB_FORMAT: Final = 1
 """Format number of the columns in a blob."""
@@ -196,7 +201,7 @@ class _GroupAppends:
             for identity in self._identities.get(stream_id, ()):
                 _remember(tx, stream_id, identity)
             if recent.wanted(stream_id):
-                runs = [_run(append) for append in pending]
+                runs = [run for appends in by_segment for run in _runs(appends)]
                 tx.after(partial(recent.add, stream_id, runs))
         self._tails.clear()
         self._pending.clear()
@@ -305,17 +310,38 @@ def _remember(tx: Tx, stream_id: int, identity: WriterSequence) -> None:
     )
 
 
-def _run(append: _Pending) -> Run:
-    where, time, events = append
-    block = events.block
-    return Run(
-        segment=where.segment,
-        start=where.offset,
-        end=where.offset + len(events.data),
-        first_number=where.number,
-        time=time,
-        payloads=block.payloads,
-        keys=block.keys,
-        event_times=block.event_times,
-        headers=block.headers,
+def _runs(appends: list[_Pending]) -> list[Run]:
+    """Return the appends of one segment as readers get them: small ones in one run, for each costs some objects."""
+    if len(appends) == 1 or sum([len(events.data) for _, _, events in appends]) <= RUN_BYTES_MAX:
+        return [_run(appends)]
+    return [_run([append]) for append in appends]
+
+
+def _run(appends: list[_Pending]) -> Run:
+    first, time, _ = appends[0]
+    last, _, events = appends[-1]
+    blocks = [events.block for _, _, events in appends]
+    payloads = (
+        blocks[0].payloads if len(blocks) == 1 else [each for block in blocks for each in block.payloads]
     )
+    return Run(
+        segment=first.segment,
+        start=first.offset,
+        end=last.offset + len(events.data),
+        first_number=first.number,
+        time=time,
+        payloads=payloads,
+        keys=_column(blocks, [block.keys for block in blocks]),
+        event_times=_column(blocks, [block.event_times for block in blocks]),
+        headers=_column(blocks, [block.headers for block in blocks]),
+    )
+
+
+def _column(blocks: list[EventBlock], columns: list[list[T | None] | None]) -> list[T | None] | None:
+    """Return one column of all blocks; None where none of them has it."""
+    if len(columns) == 1:
+        return columns[0]
+    if all(column is None for column in columns):
+        return None
+    filled = [column or [None] * len(block) for block, column in zip(blocks, columns, strict=True)]
+    return [value for column in filled for value in column]

@@ -17,8 +17,12 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.event import Run
 
 RECENT_BYTES_MAX: Final = 16 * 2**20
-"""Bytes of events kept for all streams of a process. More lets slower readers stay off the disk; it is
-memory that every embedding process pays."""
+"""Bytes of events, and of the runs that hold them, kept for all streams of a process. More lets slower readers stay
+off the disk; it is memory that every embedding process pays."""
+
+RUN_OVERHEAD_BYTES: Final = 512
+"""What a run takes besides its events: an object, its lists, its place here. Else runs of one small event each, such as
+the requests of a host that is idle otherwise, would take ten times what is allowed."""
 
 
 class Recent:
@@ -56,10 +60,10 @@ class Recent:
             return
         for run in runs:
             self._runs[stream_id, run.segment, run.start] = run
-            self._size_bytes += run.end - run.start
+            self._size_bytes += _size_bytes(run)
         while self._size_bytes > RECENT_BYTES_MAX:
             _, oldest = self._runs.popitem(last=False)
-            self._size_bytes -= oldest.end - oldest.start
+            self._size_bytes -= _size_bytes(oldest)
 
     def find(self, stream_id: int, segment: SegmentId, offset: int) -> Run | None:
         """Return the run that begins exactly there, if it is still kept."""
@@ -68,5 +72,8 @@ class Recent:
     def forget(self, stream_id: int) -> None:
         """Drop what is kept of the stream: it was truncated, deleted, or nobody watches it any more."""
         for key in [key for key in self._runs if key[0] == stream_id]:
-            run = self._runs.pop(key)
-            self._size_bytes -= run.end - run.start
+            self._size_bytes -= _size_bytes(self._runs.pop(key))
+
+
+def _size_bytes(run: Run) -> int:
+    return run.end - run.start + RUN_OVERHEAD_BYTES

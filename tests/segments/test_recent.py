@@ -1,0 +1,64 @@
+"""What readers of the same process get from memory is what they would read, and takes no more than it may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from eventproc.store.database import Database, Tx
+from eventproc.store.segments import Event, Recent, Run, append
+from eventproc.store.segments.append import RUN_BYTES_MAX
+from eventproc.store.segments.recent import RECENT_BYTES_MAX, RUN_OVERHEAD_BYTES
+from tests.segments.events import ONE, STREAM, STREAM_ID, TWO, Written, make_segments, part, read_runs
+
+MIXED: Sequence[Sequence[Written]] = (
+    [Written(b"plain")],
+    [Written(b"keyed", "k"), Written(b"", "ü")],
+    [Written(b"timed", None, 7)],
+    [Written(b"headed", "k", None, {"a": "🚀"}), Written(b"plain again")],
+)
+
+
+async def recent_runs(db: Database, appends: Sequence[Sequence[Written]]) -> list[Run]:
+    """Append all in one commit, to two segments by turns; return what memory holds of the first one."""
+    recent = db.shared.get(Recent)
+
+    def fn(tx: Tx) -> None:
+        for events in appends:
+            for segment in (ONE, TWO):
+                append(tx, STREAM, STREAM_ID, [part(segment, events)])
+
+    with recent.watching(STREAM_ID):
+        await db.write(fn)
+        runs: list[Run] = []
+        while (run := recent.find(STREAM_ID, ONE, runs[-1].end if runs else 0)) is not None:
+            runs.append(run)
+    return runs
+
+
+async def stored(db: Database) -> list[Event]:
+    return [event for run in await db.read(partial(read_runs, segment=ONE)) for event in run.events()]
+
+
+async def test_small_appends_of_one_commit_come_as_one_run(db: Database) -> None:
+    await make_segments(db)
+    (run,) = await recent_runs(db, MIXED)
+    assert list(run.events()) == await stored(db)
+
+
+async def test_large_appends_of_one_commit_stay_runs_of_their_own(db: Database) -> None:
+    await make_segments(db)
+    runs = await recent_runs(db, [*MIXED, [Written(b"x" * RUN_BYTES_MAX, "k")]])
+    assert len(runs) == len(MIXED) + 1
+    assert [event for run in runs for event in run.events()] == await stored(db)
+
+
+def test_many_runs_of_one_small_event_take_no_more_than_they_may() -> None:
+    recent = Recent()
+    with recent.watching(STREAM_ID):
+        kept_max = RECENT_BYTES_MAX // (8 + RUN_OVERHEAD_BYTES)
+        for number in range(kept_max + 1):
+            recent.add(STREAM_ID, [Run(ONE, 8 * number, 8 * (number + 1), number, 0, [b""])])
+        assert recent.find(STREAM_ID, ONE, 0) is None
+        assert recent.find(STREAM_ID, ONE, 8) is not None
+        assert recent.find(STREAM_ID, ONE, 8 * kept_max) is not None
