@@ -57,7 +57,8 @@ class ExecuteMany(Protocol):
 class Shared:
     """Objects in memory that belong to one opening of a database, one of each type, made when first asked for.
 
-    They are caches and trackers: what they hold must be derivable, and changes only in `Tx.after`.
+    They are caches and trackers: what they hold must be derivable, and changes only in `Tx.after`; or in a function of
+    a transaction, if it holds whatever becomes of that.
     """
 
     def __init__(self) -> None:

@@ -129,7 +129,8 @@ def next_epoch(
         Segment(id=segment_id(first_number + index, number), range=key_range)
         for index, key_range in enumerate(ranges)
     ]
-    kept = [segment for segment in current.segments if segment.id not in seal]
+    sealed = frozenset(seal)
+    kept = [segment for segment in current.segments if segment.id not in sealed]
     following = tuple(sorted(kept + opened, key=_borders))
     return Epoch(
         number=number,

@@ -7,17 +7,25 @@ a scale asks for it in two transactions.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final
 
 VALUES_KNOWN_MAX: Final = 4_096
 """Values kept, about 1 kB each. More helps who works on many streams by turns; it is memory."""
 
+BODY_BYTES_MAX: Final = 1_024
+"""Longest body that is kept, for its value takes several times as much: that of a truncated stream of many segments
+is decoded each time."""
+
 
 class KnownValues:
-    """Bodies and their values by (name of the kind, key); the first to come is the first to go. For one thread."""
+    """Bodies and their values by (name of the kind, key); the first to come is the first to go.
+
+    Used by writing transactions, on the writer's thread; a read has one of its own, and so no profit.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], tuple[bytes, object]] = {}
+        self._known: OrderedDict[tuple[str, str], tuple[bytes, object]] = OrderedDict()
 
     def find(self, kind: str, key: str, body: bytes) -> object | None:
         """Return the value of exactly this body, or None when it is not known."""
@@ -25,7 +33,10 @@ class KnownValues:
         return known[1] if known is not None and known[0] == body else None
 
     def keep(self, kind: str, key: str, body: bytes, value: object) -> None:
-        """Keep the value of a body, instead of what was known under the key."""
-        if (kind, key) not in self._known and len(self._known) >= VALUES_KNOWN_MAX:
-            del self._known[next(iter(self._known))]
+        """Keep the value of a body, instead of what was known under the key; not that of a long one."""
+        if len(body) > BODY_BYTES_MAX:
+            self._known.pop((kind, key), None)
+            return
         self._known[kind, key] = body, value
+        if len(self._known) > VALUES_KNOWN_MAX:
+            self._known.popitem(last=False)

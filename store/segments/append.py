@@ -32,7 +32,8 @@ INLINE_BYTES_MAX: Final = 2048
 quarter of a page SQLite moves them to overflow pages and the saving is gone."""
 
 RUN_BYTES_MAX: Final = 64 * 1024
-"""Bytes of appends that readers of this process get as one run. More saves nothing; a run is taken whole."""
+"""Bytes up to which appends of one commit reach readers of this process as one run, which costs some objects. More
+saves nothing, and a run is taken whole."""
 
 BLOB_FORMAT: Final = 1
 """Format number of the columns in a blob."""
@@ -311,10 +312,18 @@ def _remember(tx: Tx, stream_id: int, identity: WriterSequence) -> None:
 
 
 def _runs(appends: list[_Pending]) -> list[Run]:
-    """Return the appends of one segment as readers get them: small ones in one run, for each costs some objects."""
-    if len(appends) == 1 or sum([len(events.data) for _, _, events in appends]) <= RUN_BYTES_MAX:
+    """Return the appends of one segment as readers get them: as many in one run as RUN_BYTES_MAX allows."""
+    if len(appends) == 1:
         return [_run(appends)]
-    return [_run([append]) for append in appends]
+    runs, together, size_bytes = [], [appends[0]], len(appends[0][2].data)
+    for append in appends[1:]:
+        added = len(append[2].data)
+        if size_bytes + added > RUN_BYTES_MAX:
+            runs.append(_run(together))
+            together, size_bytes = [], 0
+        together.append(append)
+        size_bytes += added
+    return [*runs, _run(together)]
 
 
 def _run(appends: list[_Pending]) -> Run:

@@ -17,12 +17,12 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.event import Run
 
 RECENT_BYTES_MAX: Final = 16 * 2**20
-"""Bytes of events, and of the runs that hold them, kept for all streams of a process. More lets slower readers stay
-off the disk; it is memory that every embedding process pays."""
+"""Bytes of frames, and RUN_OVERHEAD_BYTES a run, kept for all streams of a process. More lets slower readers stay off
+the disk; it is memory that every embedding process pays, and small events take several times their frames."""
 
 RUN_OVERHEAD_BYTES: Final = 512
-"""What a run takes besides its events: an object, its lists, its place here. Else runs of one small event each, such as
-the requests of a host that is idle otherwise, would take ten times what is allowed."""
+"""What a run takes besides its events: an object, its lists, its place here. Uncounted, it would be ten times the
+rest where each run is one small event, as the requests of a host are."""
 
 
 class Recent:

@@ -18,7 +18,7 @@ from eventproc.store.model.errors import (
     VersionConflict,
 )
 from eventproc.store.records import Kind, Versioned, create, delete, find, get, keys, modify, replace
-from eventproc.store.records.known import VALUES_KNOWN_MAX, KnownValues
+from eventproc.store.records.known import BODY_BYTES_MAX, VALUES_KNOWN_MAX, KnownValues
 from tests.database.worlds import World
 
 
@@ -218,3 +218,11 @@ def test_the_values_that_came_first_are_forgotten_first() -> None:
     assert known.find("kind", "1", b"1") is None
     assert known.find("kind", "1", b"new") == -1
     assert known.find("kind", str(VALUES_KNOWN_MAX), b"%d" % VALUES_KNOWN_MAX) == VALUES_KNOWN_MAX
+
+
+def test_a_long_body_is_not_kept_nor_what_was_known_before_it() -> None:
+    known, long = KnownValues(), bytes(BODY_BYTES_MAX + 1)
+    known.keep("kind", "a", b"short", 1)
+    known.keep("kind", "a", long, 2)
+    assert known.find("kind", "a", b"short") is None
+    assert known.find("kind", "a", long) is None

@@ -46,10 +46,17 @@ async def test_small_appends_of_one_commit_come_as_one_run(db: Database) -> None
     assert list(run.events()) == await stored(db)
 
 
-async def test_large_appends_of_one_commit_stay_runs_of_their_own(db: Database) -> None:
+async def test_a_large_append_of_a_commit_is_a_run_of_its_own_between_two_of_small_ones(db: Database) -> None:
     await make_segments(db)
-    runs = await recent_runs(db, [*MIXED, [Written(b"x" * RUN_BYTES_MAX, "k")]])
-    assert len(runs) == len(MIXED) + 1
+    runs = await recent_runs(db, [*MIXED, [Written(b"x" * RUN_BYTES_MAX, "k")], *MIXED])
+    assert len(runs) == 3
+    assert [event for run in runs for event in run.events()] == await stored(db)
+
+
+async def test_many_small_appends_of_a_commit_come_as_few_runs(db: Database) -> None:
+    await make_segments(db)
+    runs = await recent_runs(db, [[Written(b"x" * 1016)]] * 130)
+    assert [len(run) for run in runs] == [64, 64, 2]
     assert [event for run in runs for event in run.events()] == await stored(db)
 
 
