@@ -13,6 +13,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from typing import Final
 
 LOG = logging.getLogger(__name__)
@@ -30,13 +31,13 @@ class Crossing:
         self._ear_fd, self._bell_fd = os.pipe()
         os.set_blocking(self._ear_fd, False)
         os.set_blocking(self._bell_fd, False)
-        self._loop.add_reader(self._ear_fd, self._run)
+        # In a context of its own: what the opener has in its own must not reach what others caused, for ever.
+        Context().run(self._loop.add_reader, self._ear_fd, self._run)
 
     def call(self, function: Callable[[], None]) -> None:
         """Run `function` on the event loop, after what was left before; from any thread. If the loop is gone, never."""
         self._calls.append(function)
-        with contextlib.suppress(BlockingIOError):  # full: the loop has enough reasons to wake up
-            os.write(self._bell_fd, b"\0")
+        self._ring()
 
     def close(self) -> None:
         """Run what was left, and give the pipe back; on the event loop, once no thread will call any more."""
@@ -49,9 +50,19 @@ class Crossing:
         # Emptied before the calls are looked at: whoever adds one after the look rings again.
         with contextlib.suppress(BlockingIOError):
             os.read(self._ear_fd, _PIPE_BYTES)
-        while self._calls:
-            function = self._calls.popleft()
-            try:
-                function()
-            except Exception:
-                LOG.exception("a call from a thread to the event loop failed")
+        try:
+            while self._calls:
+                function = self._calls.popleft()
+                try:
+                    function()
+                except Exception:
+                    LOG.exception("a call from a thread to the event loop failed")
+        finally:
+            if (
+                self._calls
+            ):  # one of them was interrupted, as by Ctrl-C; the others have their turn all the same
+                self._ring()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # full: the loop has enough reasons to wake up
+            os.write(self._bell_fd, b"\0")

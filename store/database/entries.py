@@ -9,8 +9,14 @@ from typing import Final
 from eventproc.store.clock import Clock
 
 SETTLED_MS: Final = 100
-"""Age from which a directory's modification time is believed. File times step by up to 10 ms: a change within
+"""Age from which the time of a directory's last change is believed. File times step by up to 10 ms: a change within
 the same step as a look, but after it, would stay unseen. Higher: more looks after each change."""
+
+COARSE_SETTLED_MS: Final = 2_100
+"""The same where the time is one of whole seconds, as file systems with small inodes store it, or of two."""
+
+_Change = tuple[int, int, int]
+"""Device, inode and time of the last change; nobody can set that time, as tools that restore backups set others."""
 
 
 class Entries:
@@ -19,20 +25,27 @@ class Entries:
     def __init__(self, directory: Path, clock: Clock) -> None:
         self._name = str(directory)  # asking for a text costs half of asking for a Path
         self._clock = clock
-        self._found_ns: int | None = None
-        self._noted_ns: int | None = None
+        self._found: _Change | None = None
+        self._noted: _Change | None = None
 
     def may_differ(self) -> bool:
         """Return whether some entry may have come, gone, or been replaced since the last `note`. 1.5 us."""
         try:
-            self._found_ns = os.stat(self._name).st_mtime_ns
+            status = os.stat(self._name)
         except FileNotFoundError:  # the directory itself is gone
-            self._found_ns = None
+            self._found = None
             return True
-        return self._found_ns != self._noted_ns
+        found = status.st_dev, status.st_ino, status.st_ctime_ns
+        if found == self._noted:
+            return False
+        # Judged before anybody looks at the entries: what changes after that must not pass for older.
+        self._found = found if self._is_settled(status.st_ctime_ns) else None
+        return True
 
     def note(self) -> None:
         """Say that the entries were looked at, after `may_differ` was asked."""
-        found_ns = self._found_ns
-        settled = found_ns is not None and abs(self._clock.wall_ms() - found_ns // 1_000_000) > SETTLED_MS
-        self._noted_ns = found_ns if settled else None
+        self._noted = self._found
+
+    def _is_settled(self, changed_ns: int) -> bool:
+        enough_ms = SETTLED_MS if changed_ns % 1_000_000_000 else COARSE_SETTLED_MS
+        return abs(self._clock.wall_ms() - changed_ns // 1_000_000) > enough_ms

@@ -148,7 +148,7 @@ def _open_files(
             undo.pop_all()
     except sqlite3.Error as why:
         raise _opening_failed(why, path) from why
-    except OSError as why:
+    except PermissionError as why:
         raise StoreUnusable(path=str(path), reason=f"cannot be used: {why.strerror}") from why
     return _Opened(
         connection=connection,
@@ -372,7 +372,7 @@ class FileDatabase(Database):
             self._opened.close()
             return
         # The writer's thread waits for a lock that a stopped process holds. It is a daemon, holds nothing that
-        # others need, and its connection must stay open: so must the guard.
+        # others need, and its connection must stay open: so must the guard, and the pipe that it would answer through.
         LOG.warning("%s: closed while a write waits for a lock of another process", self.path)
 
     def _check_usable(self) -> None:

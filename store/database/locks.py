@@ -11,7 +11,6 @@ initialisation that failed takes its `format.lock` away again.
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 import threading
 from pathlib import Path
@@ -30,7 +29,7 @@ FORMAT_POLL_MS: Final = 20
 """Pause between two tries for format.lock. A blocking flock has no time limit, and only opening waits here."""
 
 _RECORD_BYTES: Final = 48
-"""Two integers of at most 20 digits and a blank, padded: the record never changes its length."""
+"""Two integers of at most 20 digits, a blank, a line feed, padded: the record never changes its length."""
 
 
 @attrs.frozen
@@ -53,7 +52,6 @@ class WriteLock(fork.Guarded):
         self._path = path
         self._clock = clock
         self._descriptor = _open_lock(path)
-        self._record = _map_record(path)
         self._busy = fork.BusyLock()
         self._held = False
 
@@ -67,7 +65,8 @@ class WriteLock(fork.Guarded):
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         self._busy.__enter__()
         self._held = True
-        self._record[:] = (b"%d %d" % (self._pid, self._clock.monotonic_ms())).ljust(_RECORD_BYTES)
+        record = b"%d %d" % (self._pid, self._clock.monotonic_ms())
+        os.pwrite(self._descriptor, record.ljust(_RECORD_BYTES - 1) + b"\n", 0)
 
     def release(self) -> None:
         """Let the next writer in. In a forked child: nothing, the lock is the parent's."""
@@ -97,7 +96,6 @@ class WriteLock(fork.Guarded):
     def close(self) -> None:
         """Release, and give the descriptor back. Not while another thread waits in `acquire`."""
         self.release()
-        self._record.close()
         fork.close_private(self._descriptor)
 
 
@@ -206,21 +204,6 @@ def holders(path: Path) -> tuple[int, ...]:
 
 def _open_lock(path: Path) -> int:
     return fork.open_private(path, os.O_RDWR | os.O_CREAT)
-
-
-def _map_record(path: Path) -> mmap.mmap:
-    """Map the record of write.lock: a store into memory instead of a call of the system in every commit.
-
-    Through a descriptor of its own, for a mapping keeps a copy of it, and forked children keep that: the lock of
-    the other one must not live on in them. The file gets its length, and a block of the disk, before it is mapped.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        if os.fstat(descriptor).st_size < _RECORD_BYTES:
-            os.pwrite(descriptor, b" ", _RECORD_BYTES - 1)
-        return mmap.mmap(descriptor, _RECORD_BYTES)
-    finally:
-        os.close(descriptor)
 
 
 def _try_flock(descriptor: int, kind: int) -> bool:

@@ -1,7 +1,7 @@
 """The write path of the file form: a queue, the writer's thread, and the way back.
 
-Callers put jobs into a queue. The thread takes `write.lock`, runs what waits as one group, commits, hands the
-whole group to the event loop in one crossing, and unlocks; then again, while jobs wait. There is no linger
+Callers put jobs into a queue. The thread takes `write.lock`, runs what waits as one group, commits, unlocks,
+and hands the whole group to the event loop in one crossing; then again, while jobs wait. There is no linger
 timer: what arrives during a commit is the next group.
 
 A job in the queue has not started: its caller may take it out, by cancellation or at its deadline, and then it
@@ -215,14 +215,14 @@ class FileWriter:
         self._lock_wanted_ms = None
         try:
             group = self._groups.run_group(self._queue)
-            self._send(group)
         except sqlite3.OperationalError as why:
             # BEGIN failed. A program without our protocol may hold SQLite's own lock: then the jobs wait on.
             if primary_code(why) != sqlite3.SQLITE_BUSY:
                 self._groups.stop(f"a transaction could not be begun ({why})")
             return
         finally:
-            self._lock.release()  # after the callers were told: the event loop wakes up meanwhile
+            self._lock.release()
+        self._send(group)
         if group.changed:
             self._ringer.ring()
             self.checkpointer.maybe_run(sum(job.size_bytes for job in group.jobs))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from contextvars import ContextVar
 from functools import partial
 
 import anyio
@@ -53,6 +55,37 @@ async def test_a_call_that_raises_is_logged_and_keeps_none_from_running(
         leave(crossing, [fail, done.set])
         await done.wait()
     assert "on purpose" in caplog.text
+
+
+async def test_a_call_that_is_interrupted_keeps_none_from_running() -> None:
+    def interrupted() -> None:
+        raise asyncio.CancelledError
+
+    loop = asyncio.get_running_loop()
+    told: list[object] = []
+    handler = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+    try:
+        with closing(Crossing()) as crossing:
+            done = anyio.Event()
+            leave(crossing, [interrupted, done.set])
+            with anyio.fail_after(10):
+                await done.wait()
+    finally:
+        loop.set_exception_handler(handler)
+    assert [type(each) for each in told] == [asyncio.CancelledError]
+
+
+async def test_calls_do_not_run_in_the_context_of_who_opened() -> None:
+    name: ContextVar[str] = ContextVar("name", default="nobody")
+    token = name.set("the opener")
+    seen: list[str] = []
+    with closing(Crossing()) as crossing:
+        done = anyio.Event()
+        leave(crossing, [lambda: seen.append(name.get()), done.set])
+        await done.wait()
+    name.reset(token)
+    assert seen == ["nobody"]
 
 
 async def test_more_calls_than_the_pipe_holds_wait_for_a_busy_loop() -> None:

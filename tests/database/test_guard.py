@@ -312,9 +312,25 @@ def test_the_alarm_asks_the_wal_only_when_entries_of_its_directory_changed(
             connection.execute("INSERT INTO row VALUES (?)", (number,))
             alarm.check()
         assert asked == [str(path.parent)] * 3
-        path.with_name("another").touch()
+        changed_ns = stat(path.parent).st_ctime_ns
+        while stat(path.parent).st_ctime_ns == changed_ns:  # such times come in steps
+            path.with_name("another").touch()
+            path.with_name("another").unlink()
         alarm.check()
         assert asked[3:] == [str(path.parent), f"{path}-wal"]
+
+
+def test_the_alarm_does_not_believe_in_times_that_were_put_back(path: Path) -> None:
+    with connected(path):
+        alarm = WalAlarm(path, LaterClock())
+        alarm.check()
+        before = path.parent.stat()
+        while path.parent.stat().st_ctime_ns == before.st_ctime_ns:  # such times come in steps
+            Path(f"{path}-wal").rename(f"{path}-wal-away")
+            Path(f"{path}-wal").touch()
+            os.utime(path.parent, ns=(before.st_atime_ns, before.st_mtime_ns))
+        with pytest.raises(DatabaseStopped, match="the WAL was replaced by another program"):
+            alarm.check()
 
 
 def test_the_alarm_tells_of_a_directory_that_is_gone(path: Path) -> None:

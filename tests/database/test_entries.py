@@ -1,0 +1,77 @@
+"""Nothing that comes, goes or is replaced in a directory stays unseen, however coarse its times are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from eventproc.store.clock import SystemClock
+from eventproc.store.database.entries import COARSE_SETTLED_MS, SETTLED_MS, Entries
+
+
+class AgeClock(SystemClock):
+    """A clock that tells how long ago the last change of a directory was."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self.age_ms = 0
+        self._directory = directory
+
+    def wall_ms(self) -> int:
+        return self._directory.stat().st_ctime_ns // 1_000_000 + self.age_ms
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> AgeClock:
+    return AgeClock(tmp_path)
+
+
+def looked_at(entries: Entries) -> bool:
+    """Look at the entries if that is asked for; return whether it was."""
+    differs = entries.may_differ()
+    if differs:
+        entries.note()
+    return differs
+
+
+def test_entries_are_looked_at_until_their_last_change_is_settled(tmp_path: Path, clock: AgeClock) -> None:
+    entries = Entries(tmp_path, clock)
+    clock.age_ms = SETTLED_MS
+    assert [looked_at(entries) for _ in range(2)] == [True, True]
+    clock.age_ms = COARSE_SETTLED_MS + 1
+    assert [looked_at(entries) for _ in range(2)] == [True, False]
+
+
+def test_a_change_that_settles_during_the_look_is_looked_at_again(tmp_path: Path, clock: AgeClock) -> None:
+    entries = Entries(tmp_path, clock)
+    assert entries.may_differ()
+    clock.age_ms = COARSE_SETTLED_MS + 1  # the thread stood still
+    entries.note()
+    assert entries.may_differ()
+
+
+@pytest.mark.parametrize(("age_ms", "believed"), [(COARSE_SETTLED_MS, False), (COARSE_SETTLED_MS + 1, True)])
+def test_times_of_whole_seconds_are_believed_later(
+    tmp_path: Path, clock: AgeClock, age_ms: int, believed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = os.stat
+
+    def coarse(path: str) -> SimpleNamespace:
+        found = stat(path)
+        seconds_ns = found.st_ctime_ns // 1_000_000_000 * 1_000_000_000
+        return SimpleNamespace(st_dev=found.st_dev, st_ino=found.st_ino, st_ctime_ns=seconds_ns)
+
+    entries = Entries(tmp_path, clock)
+    before = clock.wall_ms()
+    monkeypatch.setattr(os, "stat", coarse)
+    monkeypatch.setattr(clock, "wall_ms", lambda: before // 1000 * 1000 + age_ms)
+    assert looked_at(entries)
+    assert looked_at(entries) is not believed
+
+
+def test_a_directory_that_is_gone_differs_every_time(tmp_path: Path, clock: AgeClock) -> None:
+    entries = Entries(tmp_path / "gone", clock)
+    assert [looked_at(entries) for _ in range(2)] == [True, True]
