@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import (
@@ -47,8 +48,7 @@ async def test_a_lease_outside_the_limits_begins_nothing(room: Room, lease_ms: i
 
 
 async def test_a_transaction_of_another_incarnation_is_refused(room: Room) -> None:
-    other = Room(room.db, await room.db.read(lambda tx: room.stream))
-    object.__setattr__(other.stream, "stream_id", 99)
+    other = Room(room.db, evolve(room.stream, stream_id=99))
     with pytest.raises(StreamReplaced):
         await other.begin()
 
