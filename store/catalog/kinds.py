@@ -6,6 +6,7 @@ a stream that was scaled a thousand times still costs two look-ups.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -42,7 +43,7 @@ class Stream:
     created_ms: int
     epoch: int = 0
     first_epoch: int = 0
-    head: dict[SegmentId, int] | None = None
+    head: Mapping[SegmentId, int] | None = None
 
 
 def _stream_may_follow(before: Stream | None, after: Stream) -> str | None:
