@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self, TypeVar, cast
 
@@ -70,8 +71,12 @@ async def open_reader(db_path: Path) -> ThreadConnection:
     """Open a connection that only reads, of a database in WAL mode."""
 
     def connector() -> sqlite3.Connection:
-        connection = connect(db_path)
-        connection.execute("PRAGMA query_only = 1")
+        with ExitStack() as undo:
+            connection = connect(db_path)
+            undo.callback(connection.close)
+            connection.execute("PRAGMA query_only = 1")
+            connection.execute("PRAGMA schema_version")  # opens all of its files now, or says that it cannot
+            undo.pop_all()
         return connection
 
     return await ThreadConnection.start(connector)

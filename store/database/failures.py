@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
-from eventproc.store.model.errors import CorruptRecord, DiskFull
+from eventproc.store.database.filesystem import DATABASE, MORE_FILES, OUT_OF_FILES, unusable
+from eventproc.store.model.errors import CorruptRecord, DiskFull, StoreUnusable
 
 BUSY_MS: Final = 1_000
 """How long SQLite waits for its own locks. Writers queue on write.lock, so this is only a net: for programs that
 open the file without our protocol, and for the moments of recovery."""
+
+LOCKED: Final = "another program keeps the database locked; end it first"
 
 ENDS_TRANSACTION: Final = frozenset(
     {
@@ -36,4 +42,33 @@ def explained(why: Exception, path: str) -> Exception:
         return DiskFull(path=path)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return CorruptRecord(key=path, reason=str(why))
+    if code == sqlite3.SQLITE_CANTOPEN:  # SQLite says neither which nor why
+        reason = f"{DATABASE} in it, or what is beside that, cannot be opened: look at its permissions, and {MORE_FILES}"
+        return StoreUnusable(path=path, reason=reason)
     return why
+
+
+@contextmanager
+def opening(path: Path) -> Iterator[None]:
+    """Raise why the directory `path` could not be opened as an error of ours, if there is one that says it."""
+    try:
+        yield
+    except sqlite3.Error as why:
+        raise _opening_failed(why, path) from why
+    except OSError as why:
+        if not isinstance(why, PermissionError) and why.errno not in OUT_OF_FILES:
+            raise
+        raise unusable(path, why) from why
+
+
+def _opening_failed(why: sqlite3.Error, path: Path) -> Exception:
+    code = primary_code(why)
+    if code == sqlite3.SQLITE_NOTADB:
+        return StoreUnusable(path=str(path), reason=f"{DATABASE} in it is not a database")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+        return StoreUnusable(path=str(path), reason=f"cannot be written ({why})")
+    if code == sqlite3.SQLITE_IOERR:
+        return StoreUnusable(path=str(path), reason=f"its disk is full, or fails ({why})")
+    if code == sqlite3.SQLITE_BUSY:
+        return StoreUnusable(path=str(path), reason=LOCKED)
+    return explained(why, str(path))

@@ -28,7 +28,7 @@ from eventproc.store.database.checkpoint import Checkpointer
 from eventproc.store.database.connection import ThreadConnection
 from eventproc.store.database.crossing import Crossing
 from eventproc.store.database.database import Database, Durability
-from eventproc.store.database.failures import explained, primary_code
+from eventproc.store.database.failures import LOCKED, opening
 from eventproc.store.database.filesystem import DATABASE, check_directory
 from eventproc.store.database.fork import Guarded
 from eventproc.store.database.group import GroupWriter
@@ -63,8 +63,6 @@ GUARD_WAIT_MS_MAX: Final = 5_000
 
 GUARD_POLL_MS: Final = 10
 """Pause between two of these tries; a close takes about as long."""
-
-LOCKED: Final = "another program keeps the database locked; end it first"
 
 
 @asynccontextmanager
@@ -125,31 +123,26 @@ def _open_files(
     path: Path, migrations: Sequence[Migration], durability: Durability | None, create: bool, clock: Clock
 ) -> _Opened:
     """Everything of opening that blocks. Leaves nothing open when it raises."""
-    fresh = check_directory(path, create=create)
     db_path = path / DATABASE
-    try:
-        with ExitStack() as undo:
-            format_lock = FormatLock(path / "format.lock")
-            undo.callback(format_lock.close)
-            connection = _open_current(db_path, format_lock, fresh, migrations, durability, clock, undo)
-            stored = stored_durability(connection, path=str(path), asked=durability)
-            guard = _guard(db_path, connection)
-            undo.callback(guard.release)
-            # Anew: before the guard, who closed the database could leave us with another log than everybody else's.
-            connection = driver.connect(db_path)
-            undo.callback(connection.close)
-            _verify_current(connection, str(path), migrations)
-            driver.prepare_writer(connection, stored)
-            alarm = WalAlarm(db_path, clock)
-            write_lock = WriteLock(path / "write.lock", clock)
-            undo.callback(write_lock.close)
-            instances.sweep(path)
-            instance = Instance.create(path, clock)
-            undo.pop_all()
-    except sqlite3.Error as why:
-        raise _opening_failed(why, path) from why
-    except PermissionError as why:
-        raise StoreUnusable(path=str(path), reason=f"cannot be used: {why.strerror}") from why
+    with opening(path), ExitStack() as undo:
+        fresh = check_directory(path, create=create)
+        format_lock = FormatLock(path / "format.lock")
+        undo.callback(format_lock.close)
+        connection = _open_current(db_path, format_lock, fresh, migrations, durability, clock, undo)
+        stored = stored_durability(connection, path=str(path), asked=durability)
+        guard = _guard(db_path, connection)
+        undo.callback(guard.release)
+        # Anew: before the guard, who closed the database could leave us with another log than everybody else's.
+        connection = driver.connect(db_path)
+        undo.callback(connection.close)
+        _verify_current(connection, str(path), migrations)
+        driver.prepare_writer(connection, stored)
+        alarm = WalAlarm(db_path, clock)
+        write_lock = WriteLock(path / "write.lock", clock)
+        undo.callback(write_lock.close)
+        instances.sweep(path)
+        instance = Instance.create(path, clock)
+        undo.pop_all()
     return _Opened(
         connection=connection,
         durability=stored,
@@ -253,19 +246,6 @@ class _Unmade:
             self._format_lock.remove_unused()
 
 
-def _opening_failed(why: sqlite3.Error, path: Path) -> Exception:
-    code = primary_code(why)
-    if code == sqlite3.SQLITE_NOTADB:
-        return StoreUnusable(path=str(path), reason=f"{DATABASE} in it is not a database")
-    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
-        return StoreUnusable(path=str(path), reason=f"cannot be written ({why})")
-    if code == sqlite3.SQLITE_IOERR:
-        return StoreUnusable(path=str(path), reason=f"its disk is full, or fails ({why})")
-    if code == sqlite3.SQLITE_BUSY:
-        return StoreUnusable(path=str(path), reason=LOCKED)
-    return explained(why, str(path))
-
-
 async def _kept(opening: Awaitable[ThreadConnection], undo: AsyncExitStack) -> ThreadConnection:
     """Open a connection, whatever is cancelled meanwhile, and let `undo` close it."""
     connection: ThreadConnection | None = None
@@ -335,6 +315,7 @@ class FileDatabase(Database):
         """Give the connections their threads and begin to listen. Closes `opened` when it cannot."""
         async with AsyncExitStack() as undo:
             undo.callback(opened.close)
+            undo.enter_context(opening(path))
             writer_connection = await _kept(ThreadConnection.start(lambda: opened.connection), undo)
             connections = [
                 await _kept(driver.open_reader(path / DATABASE), undo) for _ in range(READERS_COUNT)

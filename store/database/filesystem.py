@@ -7,6 +7,7 @@ directories are refused (reference pitfalls.md S2.24).
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -42,6 +43,11 @@ REFUSED_TYPES: Final = frozenset(
 )
 """File system types whose memory or locks not all who can open the file share; with fuse also `fuse.*`."""
 
+OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
+"""Numbers of the errors that say that no more files may be open."""
+
+MORE_FILES: Final = "see how many files this process may open (ulimit -n)"
+
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
@@ -59,7 +65,13 @@ def check_directory(path: Path, *, create: bool, mounts: str | None = None) -> b
         there = "is a file" if file == path else f"would lie in {file}, which is a file"
         raise StoreUnusable(path=str(path), reason=f"{there}; choose a new or empty directory") from why
     except OSError as why:
-        raise StoreUnusable(path=str(path), reason=f"cannot be used: {why.strerror or why}") from why
+        raise unusable(path, why) from why
+
+
+def unusable(path: Path, why: OSError) -> StoreUnusable:
+    """Return what the system's refusal to use the directory, or a file in it, means."""
+    remedy = f"; {MORE_FILES}" if why.errno in OUT_OF_FILES else ""
+    return StoreUnusable(path=str(path), reason=f"cannot be used: {why.strerror or why}{remedy}")
 
 
 def _check_directory(path: Path, create: bool, mounts: str | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from eventproc.store.clock import SystemClock
-from eventproc.store.database import bell
+from eventproc.store.database import bell, instances
 from eventproc.store.database.bell import Ringer
 from eventproc.store.database.instances import Instance
 from tests.database.processes import Child, run
-from tests.database.worlds import LaterClock
+from tests.database.worlds import LaterClock, files_at_most
 
 CLOCK = SystemClock()
 
@@ -176,3 +177,28 @@ def test_nobody_keeps_a_bell_open_after_a_fork(tmp_path: Path) -> None:
         tmp_path,
     )
     assert printed == "0"
+
+
+def test_a_bell_that_cannot_be_opened_for_want_of_descriptors_is_rung_as_soon_as_it_can(
+    tmp_path: Path, own: Instance
+) -> None:
+    other = Instance.create(tmp_path, CLOCK)
+    with ringing(tmp_path, own, LaterClock()) as ringer:
+        with files_at_most(0):
+            ringer.ring()
+        assert not rings(other)
+        ringer.ring()
+        assert rings(other)
+    other.close()
+
+
+def test_who_rings_where_somebody_removed_all_instances_goes_on(tmp_path: Path, own: Instance) -> None:
+    with ringing(tmp_path, own) as ringer:
+        ringer.ring()
+        shutil.rmtree(tmp_path / instances.DIRECTORY)
+        ringer.ring()
+        (tmp_path / instances.DIRECTORY).mkdir()
+        late = Instance.create(tmp_path, CLOCK)
+        ringer.ring()
+        assert rings(late)
+    late.close()

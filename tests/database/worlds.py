@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -51,6 +52,17 @@ class LaterClock(SystemClock):
 
     def wall_ms(self) -> int:
         return super().wall_ms() + 3_600_000
+
+
+@contextmanager
+def files_at_most(count: int) -> Iterator[None]:
+    """Let this process open no file whose descriptor would be `count` or more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class Refused(Exception):
