@@ -7,14 +7,16 @@ move whole segments, fenced by who owns them (`move_progress`).
 from __future__ import annotations
 
 import json
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import SegmentFenced
 from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.progress import Progress, decode_progress, encode_progress
+from eventproc.store.segments import Event
 
 
 @attrs.frozen
@@ -26,6 +28,12 @@ class EventRef:
     segment: SegmentId
     number: int
     end_offset: int
+
+    @classmethod
+    def of(cls, event: Event, *, group: str, stream_id: int) -> Self:
+        """Return how `group` refers to an event that it read of the stream."""
+        end_offset = event.offset + FRAME_BYTES + len(event.payload)
+        return cls(group, stream_id, event.segment, event.number, end_offset)
 
 
 def get_progress(tx: Tx, group: str, stream_id: int, segment: SegmentId) -> Progress:

@@ -7,12 +7,11 @@ nothing half made to finish or to delete.
 
 from __future__ import annotations
 
-from eventproc.store.catalog import SCOPE, find_stream, insert_stream
+from eventproc.store.catalog import SCOPE, find_stream, insert_stream, verify_active
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import AlreadyExists, IllegalTransition, NotFound
+from eventproc.store.model.errors import AlreadyExists, NotFound
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import differing
-from eventproc.store.model.states import ScopeState
 from eventproc.store.records import find
 from eventproc.store.requests import note_result
 from eventproc.workflows.requests import CreateStream
@@ -23,10 +22,7 @@ def check(tx: Tx, request: CreateStream) -> bool:
     scope_name = StreamName.parse(request.stream).scope
     if (scope := find(tx, SCOPE, scope_name)) is None:
         raise NotFound(kind="scope", name=scope_name)
-    if scope.value.state is not ScopeState.ACTIVE:
-        raise IllegalTransition(
-            state=scope.value.state.value, event="create a stream", name=f"scope {scope_name}"
-        )
+    verify_active(scope.value, "create a stream")
     if (found := find_stream(tx, request.stream)) is None:
         return False
     if fields := differing(found.value.config, request.config):

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import attrs
 
-from eventproc.store.catalog import SCOPE, Scope, get_scope, get_stream, stream_names
+from eventproc.store.catalog import SCOPE, Scope, get_scope, get_stream, stream_names, verify_active
 from eventproc.store.database import Tx
 from eventproc.store.groups import delete_group, group_names
-from eventproc.store.model.errors import IllegalTransition, ScopeNotEmpty
+from eventproc.store.model.errors import ScopeNotEmpty
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.states import ScopeEvent, ScopeState, advance_scope
 from eventproc.store.records import create, delete, find, replace
@@ -29,7 +29,7 @@ def create_scope(tx: Tx, name: str) -> Scope:
     """
     check_scope_name(name)
     if (found := find(tx, SCOPE, name)) is not None:
-        _verify_active(found.value, "create")
+        verify_active(found.value, "create")
         return found.value
     return create(tx, SCOPE, name, Scope(name=name, created_ms=tx.now_ms)).value
 
@@ -41,7 +41,7 @@ def delete_empty_scope(tx: Tx, name: str) -> None:
     """
     check_scope_name(name)
     found = get_scope(tx, name)
-    _verify_active(found.value, "delete")
+    verify_active(found.value, "delete")
     verify_empty(tx, name)
     delete(tx, SCOPE, found)
 
@@ -51,11 +51,6 @@ def verify_empty(tx: Tx, name: str) -> None:
     streams, groups = stream_names(tx, name), group_names(tx, name)
     if streams or groups:
         raise ScopeNotEmpty(scope=name, streams=len(streams), groups=len(groups))
-
-
-def _verify_active(scope: Scope, event: str) -> None:
-    if scope.state is not ScopeState.ACTIVE:
-        raise IllegalTransition(state=scope.state.value, event=event, name=f"scope {scope.name}")
 
 
 def check(tx: Tx, request: DeleteScope) -> bool:

@@ -16,7 +16,7 @@ from eventproc.store.model.limits import ROUND_TRANSACTIONS
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef, finish_event
 from eventproc.store.requests import post
-from eventproc.store.segments import FRAME_BYTES, Event
+from eventproc.store.segments import Event
 from eventproc.store.transactions import Bell, Txn
 from eventproc.workflows import abort, commit
 
@@ -71,9 +71,7 @@ async def run_abort(db: Database, owner: Owner, event: Event) -> None:
 
 
 def _heard(event: Event, stream: SystemStream) -> tuple[Bell, EventRef]:
-    end_offset = event.offset + FRAME_BYTES + len(event.payload)
-    ref = EventRef(stream.name, stream.stream_id, event.segment, event.number, end_offset)
-    return Bell.decode(event.payload), ref
+    return Bell.decode(event.payload), EventRef.of(event, group=stream.name, stream_id=stream.stream_id)
 
 
 async def _commit(db: Database, owner: Owner, bell: Bell, ref: EventRef, most: int) -> None:

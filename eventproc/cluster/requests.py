@@ -14,7 +14,7 @@ from eventproc.store.model.errors import DatabaseStopped, Fenced
 from eventproc.store.model.transaction_errors import CommitsPending
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef
-from eventproc.store.segments import FRAME_BYTES, Event
+from eventproc.store.segments import Event
 from eventproc.store.transactions import has_decided, watch_commits
 from eventproc.workflows.run import give_up, step
 
@@ -34,8 +34,7 @@ async def run_request(db: Database, owner: Owner, event: Event) -> None:
     The host never gives a request back: a step that cannot run now is tried again.
     """
     request_id = event.payload.decode()
-    end_offset = event.offset + FRAME_BYTES + len(event.payload)
-    ref = EventRef(REQUEST_STREAM.name, REQUEST_STREAM.stream_id, event.segment, event.number, end_offset)
+    ref = EventRef.of(event, group=REQUEST_STREAM.name, stream_id=REQUEST_STREAM.stream_id)
     what = f"request {request_id}"
     run = partial(_step, db, partial(step, request_id=request_id, event=ref, owner=owner))
     try:

@@ -10,11 +10,10 @@ from eventproc.groups.openings import GroupEnd, GroupStart, opening_of, openings
 from eventproc.groups.state import GroupState, begin
 from eventproc.groups.table import GROUP_LOG, change, positions_of, write_segments
 from eventproc.groups.updates import Left, PauseSet, StreamAdded
-from eventproc.store.catalog import Scope, find_stream, get_scope
+from eventproc.store.catalog import find_stream, get_scope, verify_active
 from eventproc.store.database import Tx
 from eventproc.store.groups import GENERATION, GROUP, Group, GroupOptions, group_names, topic_of
-from eventproc.store.model.errors import AlreadyExists, GroupStreamReplaced, IllegalTransition
-from eventproc.store.model.states import ScopeState
+from eventproc.store.model.errors import AlreadyExists, GroupStreamReplaced
 from eventproc.store.records import create, find, get
 from eventproc.store.replicated import create_log, initialize
 
@@ -47,7 +46,7 @@ def ensure_group(
         _verify_equal(found.value, names, kind, options)
         verify_streams(tx, found.value)
         return
-    _verify_active(get_scope(tx, name.partition("/")[0]).value)
+    verify_active(get_scope(tx, name.partition("/")[0]).value, "create a group")
     openings = openings_of(tx, names, start, until)
     row = tx.execute("SELECT value FROM counter WHERE name = ?", (GENERATION,)).fetchone()
     empty = GroupState(generation=0 if row is None else row[0])
@@ -78,11 +77,6 @@ def _verify_equal(group: Group, names: Sequence[str], kind: str, options: GroupO
         differing.append("options")
     if differing:
         raise AlreadyExists(kind="group", name=group.name, differing=tuple(differing))
-
-
-def _verify_active(scope: Scope) -> None:
-    if scope.state is not ScopeState.ACTIVE:
-        raise IllegalTransition(state=scope.state.value, event="create a group", name=f"scope {scope.name}")
 
 
 def verify_streams(tx: Tx, group: Group) -> None:

@@ -19,9 +19,9 @@ from typing import Final
 
 from eventproc.groups import Assigned, SegmentKey
 from eventproc.store.model.ids import format_segment
-from eventproc.store.model.limits import FINISHED_RANGES_MAX
+from eventproc.store.model.limits import FINISHED_RANGES_MAX, FRAME_BYTES
 from eventproc.store.model.progress import FinishedRange, Progress
-from eventproc.store.segments import FRAME_BYTES, Run
+from eventproc.store.segments import Run
 
 WAITING_BYTES_MAX: Final = 8 * 2**20
 """Bytes of one segment's events, as stored, in chunks that are not finished whole. More lets other keys go on

@@ -14,11 +14,11 @@ from eventproc.store.catalog import Stream, current_epoch, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.arguments import instance_of, refused
 from eventproc.store.model.errors import StreamSealed
-from eventproc.store.model.limits import EVENT_BYTES_MAX
+from eventproc.store.model.limits import EVENT_BYTES_MAX, FRAME_BYTES
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.routing import check_key
 from eventproc.store.model.states import StreamState
-from eventproc.store.segments import FRAME_BYTES, append
+from eventproc.store.segments import append
 from eventproc.streams.check import check_event_time, check_headers, check_size
 from eventproc.streams.lanes import Lanes
 

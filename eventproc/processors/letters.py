@@ -42,7 +42,7 @@ from eventproc.store.model.arguments import int_of, items_of, text_of
 from eventproc.store.model.errors import NotFound
 from eventproc.store.progress import EventRef, finish_events
 from eventproc.store.records import get
-from eventproc.store.segments import FRAME_BYTES, READ_BYTES_MAX
+from eventproc.store.segments import READ_BYTES_MAX
 
 LIST_MAX: Final = 100
 """Letters listed at once unless asked for otherwise."""
@@ -176,8 +176,7 @@ def redrive_step(tx: Tx, group: str, spans: Sequence[Span]) -> Step:
     for span, event in letters_in(tx, waiting):
         headers = redriven_headers(event)
         emissions.append(Emission(name, event.payload, event.key, event.event_time, headers))
-        end = event.offset + FRAME_BYTES + len(event.payload)
-        refs.append(EventRef(progress_group(group), span.stream.stream_id, span.segment, event.number, end))
+        refs.append(EventRef.of(event, group=progress_group(group), stream_id=span.stream.stream_id))
         last, size_bytes = span.letter(event.number), size_bytes + len(event.payload)
         if len(refs) == STEP_LETTERS_MAX or size_bytes >= READ_BYTES_MAX:
             break

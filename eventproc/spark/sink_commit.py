@@ -19,9 +19,9 @@ from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments import EventBlock, Headers, Part, append
 from eventproc.store.segments.append import settle
-from eventproc.store.segments.block import FRAME_BYTES
 from eventproc.store.segments.chunk_file import find_places
 from eventproc.store.segments.chunks import put_aside
 from eventproc.store.segments.ingest import (

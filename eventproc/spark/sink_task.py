@@ -13,7 +13,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from eventproc.spark.sink_rows import EVENTS, POSITION, EventColumns
 from eventproc.store.clock import SystemClock, new_id
-from eventproc.store.segments.block import FRAME_BYTES
+from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments.chunk_file import BATCH_EVENTS_MAX, ChunkWriter, sync_folders
 from eventproc.store.segments.chunks import SINK_FOLDER, SUFFIX
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from eventproc.store.model.limits import EVENT_BYTES_MAX
+from eventproc.store.model.limits import EVENT_BYTES_MAX, FRAME_BYTES
 from eventproc.store.model.routing import check_key
-from eventproc.store.segments import FRAME_BYTES
 from eventproc.streams.check import check_event_time, check_headers, check_size
 from eventproc.streams.lanes import Lanes
 

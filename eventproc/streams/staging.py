@@ -19,7 +19,8 @@ import attrs
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import NotFound, SegmentSealed
-from eventproc.store.segments import FRAME_BYTES, Part, WriterSequence
+from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.store.segments import Part, WriterSequence
 from eventproc.store.transactions import create_txn, stage
 from eventproc.streams.lanes import Lane, Lanes
 from eventproc.streams.put import put

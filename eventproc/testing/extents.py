@@ -7,9 +7,10 @@ from itertools import pairwise
 
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.routing import position
-from eventproc.store.segments import FRAME_BYTES, SegmentState, extents
+from eventproc.store.segments import SegmentState, extents
 from eventproc.store.segments.read import Blobs, Extent, decode, ends_of, load_blob
 
 

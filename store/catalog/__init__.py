@@ -15,6 +15,7 @@ from eventproc.store.catalog.queries import (
     list_streams,
     stream_names,
     tail_offsets,
+    verify_active,
 )
 from eventproc.store.catalog.system import (
     ABORT_STREAM,
@@ -54,4 +55,5 @@ __all__ = [
     "new_stream_id",
     "stream_names",
     "tail_offsets",
+    "verify_active",
 ]

@@ -8,8 +8,9 @@ from eventproc.store.catalog.kinds import EPOCH, SCOPE, STREAM, Scope, Stream, e
 from eventproc.store.catalog.known import KnownEpochs
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch
-from eventproc.store.model.errors import CorruptRecord, NotFound, StreamReplaced
+from eventproc.store.model.errors import CorruptRecord, IllegalTransition, NotFound, StreamReplaced
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.states import ScopeState
 from eventproc.store.records import Versioned, create, find, get, keys
 from eventproc.store.segments import segment_state
 
@@ -17,6 +18,12 @@ from eventproc.store.segments import segment_state
 def get_scope(tx: Tx, name: str) -> Versioned[Scope]:
     """Return the scope. Raises NotFound."""
     return get(tx, SCOPE, name)
+
+
+def verify_active(scope: Scope, event: str) -> None:
+    """Raise IllegalTransition, naming `event`, while a request deletes the scope."""
+    if scope.state is not ScopeState.ACTIVE:
+        raise IllegalTransition(state=scope.state.value, event=event, name=f"scope {scope.name}")
 
 
 def find_stream(tx: Tx, name: str) -> Versioned[Stream] | None:

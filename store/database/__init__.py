@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX, Database, Durability
 from eventproc.store.database.file import open_database
-from eventproc.store.database.group import GROUP_BYTES_MAX
 from eventproc.store.database.hub import Subscription, Watch
 from eventproc.store.database.memory import open_memory_database
 from eventproc.store.database.migrate import Migration
 from eventproc.store.database.tx import Deferred, Shared, SqlValue, Tx
 
 __all__ = [
-    "GROUP_BYTES_MAX",
     "WRITE_WAIT_MS_MAX",
     "Database",
     "Deferred",

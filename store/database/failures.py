@@ -43,8 +43,8 @@ def explained(why: Exception, path: str) -> Exception:
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return CorruptRecord(key=path, reason=str(why))
     if code == sqlite3.SQLITE_CANTOPEN:  # SQLite says neither which nor why
-        reason = f"{DATABASE} in it, or what is beside that, cannot be opened: look at its permissions, and {MORE_FILES}"
-        return StoreUnusable(path=path, reason=reason)
+        what = f"{DATABASE} in it, or what is beside that, cannot be opened"
+        return StoreUnusable(path=path, reason=f"{what}: look at the permissions, and {MORE_FILES}")
     return why
 
 

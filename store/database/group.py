@@ -22,11 +22,9 @@ from eventproc.store.database.failures import BUSY_MS, ENDS_TRANSACTION, explain
 from eventproc.store.database.tx import Shared, Tx
 from eventproc.store.faults import WRITE_BEGUN, WRITE_COMMIT, WRITE_COMMITTED, Faults
 from eventproc.store.model.errors import DatabaseStopped, DiskFull, LockHeld
+from eventproc.store.model.limits import GROUP_BYTES_MAX
 
 T = TypeVar("T")
-
-GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
-"""A group takes no further function beyond this. Higher: longer holds of the lock; lower: more commits."""
 
 GROUP_MS_MAX: Final = 20
 """A group takes no further function after this time; it bounds how long other processes wait for the lock."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-EVENT_FRAME_BYTES: Final = 8
+FRAME_BYTES: Final = 8
 """Bytes in front of each payload: 4 of type, 4 of length, as Pravega frames its events."""
 
-EVENT_BYTES_MAX: Final = 8 * 1024 * 1024 - EVENT_FRAME_BYTES
+EVENT_BYTES_MAX: Final = 8 * 1024 * 1024 - FRAME_BYTES
 """Payload of one event, bytes; framed it is 8 MiB, the most one transaction of the database takes.
 
 Higher: one event would hold up every other writer for longer than a group commit should take (20 ms).
@@ -19,7 +19,8 @@ Lower: Pravega's clients, which have the same limit, could write what we refuse.
 """
 
 GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Framed bytes of events in one database transaction; at 260 MB/s for middling commits, some 30 ms."""
+"""Framed bytes of events in one transaction of the database, beyond which it takes no further function; at 260 MB/s
+for middling commits, some 30 ms. Higher: longer holds of the lock; lower: more commits."""
 
 KEY_CHARS_MAX: Final = 1024
 """Routing key, characters (code points). Keys are stored with their events and held in memory by keyed
@@ -102,7 +103,7 @@ an answer."""
 TXNS_LISTED_MAX: Final = 500
 """Transactions that one listing returns."""
 
-assert EVENT_BYTES_MAX + EVENT_FRAME_BYTES <= GROUP_BYTES_MAX, "the largest event fits one transaction"
+assert EVENT_BYTES_MAX + FRAME_BYTES <= GROUP_BYTES_MAX, "the largest event fits one transaction"
 assert EVENT_BYTES_MAX < 2**31, "the length in an event's frame is a signed 32-bit integer"
 assert HEADERS_BYTES_MAX < EVENT_BYTES_MAX, "headers accompany a payload, they do not replace it"
 assert HEADER_NAME_CHARS_MAX * HEADERS_COUNT_MAX < HEADERS_BYTES_MAX, "names leave room for values"

@@ -14,9 +14,10 @@ import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import CorruptRecord, NotFound
+from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.replicated.kinds import Replicated, Snapshot
 from eventproc.store.replicated.log import SEGMENT, LogId, get_log, log_name, tail
-from eventproc.store.segments import FRAME_BYTES, READ_BYTES_MAX, read, settle
+from eventproc.store.segments import READ_BYTES_MAX, read, settle
 
 S = TypeVar("S")
 U = TypeVar("U")

@@ -11,7 +11,7 @@ from eventproc.store.segments.append import (
     settle,
     tail_offset,
 )
-from eventproc.store.segments.block import FRAME_BYTES, Encoded, EventBlock, Headers
+from eventproc.store.segments.block import Encoded, EventBlock, Headers
 from eventproc.store.segments.borders import number_at
 from eventproc.store.segments.event import NO_HEADERS, Event, Run
 from eventproc.store.segments.lifecycle import (
@@ -41,7 +41,6 @@ from eventproc.store.segments.recent import Recent
 from eventproc.store.segments.tiny import TinyExtents
 
 __all__ = [
-    "FRAME_BYTES",
     "NO_HEADERS",
     "READ_BYTES_MAX",
     "Encoded",

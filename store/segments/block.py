@@ -19,8 +19,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
-FRAME_BYTES: Final = 8
-"""Bytes before each payload: type and length."""
+from eventproc.store.model.limits import FRAME_BYTES
 
 NO_TIME: Final = -(2**63)
 """Stored event time of an event that has none."""

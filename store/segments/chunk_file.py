@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from eventproc.store.model.errors import CorruptRecord
-from eventproc.store.segments.block import FRAME_BYTES, NO_TIME, Columns
+from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.store.segments.block import NO_TIME, Columns
 from eventproc.store.segments.chunks import ChunkFile
 from eventproc.store.segments.offload import Moved
 from eventproc.store.segments.outside import ABSENT, Place, Places

@@ -12,7 +12,8 @@ import attrs
 from typing_extensions import TypeVar
 
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.block import FRAME_BYTES, Headers
+from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.store.segments.block import Headers
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 

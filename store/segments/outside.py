@@ -19,7 +19,8 @@ import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import CorruptRecord
-from eventproc.store.segments.block import FRAME_BYTES, Columns, EventBlock, Headers, join
+from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.store.segments.block import Columns, EventBlock, Headers, join
 from eventproc.store.segments.chunks import FOLDER, GONE
 
 V = TypeVar("V")

@@ -20,8 +20,9 @@ from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import CorruptRecord, InvalidCut
 from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments.append import BLOB_FORMAT, unpack_inline
-from eventproc.store.segments.block import FRAME_BYTES, NO_TIME, Columns, decode_keys
+from eventproc.store.segments.block import NO_TIME, Columns, decode_keys
 from eventproc.store.segments.concatenate import concatenate
 from eventproc.store.segments.event import Run
 from eventproc.store.segments.outside import OUTSIDE_FORMAT, load_outside

@@ -23,7 +23,7 @@ from eventproc.store.model.progress import Progress
 from eventproc.store.ownership import Owner, claim
 from eventproc.store.progress import EventRef, finish_event, get_progress
 from eventproc.store.requests import post
-from eventproc.store.segments import FRAME_BYTES, Event
+from eventproc.store.segments import Event
 
 
 @pytest.fixture
@@ -67,8 +67,7 @@ async def test_a_processor_takes_its_place_with_one_line_and_goes_on_where_the_l
             reached[count].set()
 
     async def settle(db: Database, owner: Owner, event: Event) -> None:
-        end = event.offset + FRAME_BYTES + len(event.payload)
-        where = EventRef(COMMIT_STREAM.name, COMMIT_STREAM.stream_id, event.segment, event.number, end)
+        where = EventRef.of(event, group=COMMIT_STREAM.name, stream_id=COMMIT_STREAM.stream_id)
 
         def finish(tx: Tx) -> None:
             owner.check(tx)

@@ -8,9 +8,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from eventproc.store.database import GROUP_BYTES_MAX, Tx
+from eventproc.store.database import Tx
 from eventproc.store.faults import WRITE_BEGUN, WRITE_COMMIT, WRITE_COMMITTED, Died
 from eventproc.store.model.errors import Closed, DatabaseStopped, DiskFull
+from eventproc.store.model.limits import GROUP_BYTES_MAX
 from tests.database.worlds import (
     Refused,
     World,

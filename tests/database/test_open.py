@@ -309,7 +309,9 @@ async def test_who_may_not_open_enough_files_is_told_so_and_nothing_stays_open(d
                     found = await db.read(names)
             except StoreUnusable as why:
                 told.append(str(why))
-        assert len(open_files() - before) <= 1, "the guard's, kept until no connection can be harmed by its close"
+        assert len(open_files() - before) <= 1, (
+            "the guard's, kept until no connection can be harmed by its close"
+        )
     assert found == ["a"]
     assert open_files() == before
     assert len(told) > 10

@@ -8,8 +8,9 @@ from eventproc.groups import Assigned
 from eventproc.processors.cell import Cell
 from eventproc.processors.lanes import Item
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.progress import Progress
-from eventproc.store.segments import FRAME_BYTES, Run
+from eventproc.store.segments import Run
 
 
 def cell_at(progress: Progress | None = None, *, segment: int = 0) -> Cell:

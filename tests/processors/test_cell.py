@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventproc.processors.cell import WAITING_BYTES_MAX, Cell, Chunk
-from eventproc.store.model.limits import FINISHED_RANGES_MAX
+from eventproc.store.model.limits import FINISHED_RANGES_MAX, FRAME_BYTES
 from eventproc.store.model.progress import Progress
-from eventproc.store.segments import FRAME_BYTES
 from tests.processors.runs import cell_at, run_of
 
 

@@ -13,8 +13,8 @@ from eventproc.processors.feed import FEED_BYTES_MAX
 from eventproc.processors.running import BLOCKED_MS
 from eventproc.processors.status import ProcessorState
 from eventproc.runtime import Eventproc
-from eventproc.store.model.limits import FINISHED_RANGES_MAX
-from eventproc.store.segments import FRAME_BYTES, READ_BYTES_MAX, Event
+from eventproc.store.model.limits import FINISHED_RANGES_MAX, FRAME_BYTES
+from eventproc.store.segments import READ_BYTES_MAX, Event
 from eventproc.testing import VirtualClock, run_seeded
 from tests.processors.apps import (
     GROUP,

@@ -11,9 +11,9 @@ import attrs
 
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.routing import position
 from eventproc.store.segments import (
-    FRAME_BYTES,
     EventBlock,
     Landed,
     Part,

@@ -9,9 +9,8 @@ import pytest
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import NotFound, OffsetConflict, SegmentSealed
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.limits import EVENT_BYTES_MAX
+from eventproc.store.model.limits import EVENT_BYTES_MAX, FRAME_BYTES
 from eventproc.store.segments import (
-    FRAME_BYTES,
     Landed,
     WriterSequence,
     append,

@@ -16,7 +16,8 @@ from eventproc.store.database import Tx
 from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED
 from eventproc.store.model.errors import CorruptRecord, NotSupported
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments import FRAME_BYTES, Event, chunk_file
+from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.store.segments import Event, chunk_file
 from eventproc.store.segments import offload as cold
 from eventproc.store.segments.borders import border_before, number_at, offset_after
 from eventproc.store.segments.chunks import ChunkFile, register_chunks

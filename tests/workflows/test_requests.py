@@ -53,10 +53,7 @@ def _event_of(request_id: str, tx: Tx) -> EventRef:
     for run in read(tx, REQUEST_STREAM.stream_id, wanted).runs:
         for event in run.events():
             if event.payload.decode() == request_id:
-                end = event.offset + 8 + len(event.payload)
-                return EventRef(
-                    REQUEST_STREAM.name, REQUEST_STREAM.stream_id, event.segment, event.number, end
-                )
+                return EventRef.of(event, group=REQUEST_STREAM.name, stream_id=REQUEST_STREAM.stream_id)
     raise AssertionError(f"no event of {request_id}")
 
 
