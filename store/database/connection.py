@@ -63,6 +63,10 @@ class ThreadConnection(aiosqlite.Connection):
     async def close(self) -> None:
         """Close the connection after what was posted before, and end the thread. Twice: nothing."""
         await super().close()
+        self.join()
+
+    def join(self) -> None:
+        """Wait for the end of the thread, after `close` was called."""
         if self._thread.is_alive():
             self._thread.join()
 

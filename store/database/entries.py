@@ -32,7 +32,7 @@ class Entries:
         """Return whether some entry may have come, gone, or been replaced since the last `note`. 1.5 us."""
         try:
             status = os.stat(self._name)
-        except FileNotFoundError:  # the directory itself is gone
+        except OSError:  # it is gone, or nobody may look
             self._found = None
             return True
         found = status.st_dev, status.st_ino, status.st_ctime_ns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,6 +57,8 @@ def opening(path: Path) -> Iterator[None]:
     except sqlite3.Error as why:
         raise _opening_failed(why, path) from why
     except OSError as why:
+        if why.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(path=str(path)) from why
         if not isinstance(why, PermissionError) and why.errno not in OUT_OF_FILES:
             raise
         raise unusable(path, why) from why

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -32,7 +33,7 @@ from eventproc.store.database.failures import LOCKED, opening
 from eventproc.store.database.filesystem import DATABASE, check_directory
 from eventproc.store.database.fork import Guarded
 from eventproc.store.database.group import GroupWriter
-from eventproc.store.database.guard import FileGuard, WalAlarm
+from eventproc.store.database.guard import FileAlarm, FileGuard
 from eventproc.store.database.instances import Instance
 from eventproc.store.database.listener import Listener
 from eventproc.store.database.locks import FormatLock, WriteLock
@@ -50,6 +51,7 @@ from eventproc.store.database.tx import Tx
 from eventproc.store.database.writer import FileWriter
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.model.errors import Closed, NotSupported, StoreUnusable
+from eventproc.store.uninterrupted import uninterrupted
 
 LOG = logging.getLogger(__name__)
 
@@ -79,7 +81,8 @@ async def open_database(
 
     create: make the directory and the database when missing. durability: of a new directory (FSYNC unless
     given); another than the existing directory's is refused. migrations: all of them, numbered from 1.
-    Raises StoreMissing, StoreUnusable (network file system, read-only, not ours, newer, other durability),
+    Cancelled while it opens or closes, it does so to the end, and leaves nothing open.
+    Raises StoreMissing, StoreUnusable (network file system, read-only, not ours, newer, other durability), DiskFull,
     DirectoryInUse (a migration is due while others have it open), NotSupported (on trio).
     """
     try:
@@ -89,14 +92,15 @@ async def open_database(
             what="a directory on trio", remedy="open it on asyncio, or use open_memory, which runs on both"
         ) from None
     check_numbers(migrations)
+    path = Path(await anyio.Path(path).absolute())  # whatever the program makes its current directory later
     clock = SystemClock() if clock is None else clock
-    opened = await anyio.to_thread.run_sync(_open_files, path, migrations, durability, create, clock)
-    database = await FileDatabase.start(path, opened, clock=clock, faults=faults)
+    open_files = partial(_open_files, path, migrations, durability, create, clock)
+    start = partial(FileDatabase.start, path, open_files, clock=clock, faults=faults)
+    database = await uninterrupted(start, undo=FileDatabase.close)
     try:
         yield database
     finally:
-        with anyio.CancelScope(shield=True):
-            await database.close()
+        await uninterrupted(database.close)
 
 
 @attrs.frozen
@@ -108,7 +112,7 @@ class _Opened:
     format_lock: FormatLock
     write_lock: WriteLock
     guard: FileGuard
-    alarm: WalAlarm
+    alarm: FileAlarm
     instance: Instance
 
     def close(self) -> None:
@@ -137,7 +141,7 @@ def _open_files(
         undo.callback(connection.close)
         _verify_current(connection, str(path), migrations)
         driver.prepare_writer(connection, stored)
-        alarm = WalAlarm(db_path, clock)
+        alarm = FileAlarm(db_path, clock)
         write_lock = WriteLock(path / "write.lock", clock)
         undo.callback(write_lock.close)
         instances.sweep(path)
@@ -247,11 +251,8 @@ class _Unmade:
 
 
 async def _kept(opening: Awaitable[ThreadConnection], undo: AsyncExitStack) -> ThreadConnection:
-    """Open a connection, whatever is cancelled meanwhile, and let `undo` close it."""
-    connection: ThreadConnection | None = None
-    with anyio.CancelScope(shield=True):
-        connection = await opening
-    assert connection is not None, "the scope was never cancelled"
+    """Open a connection, and let `undo` close it."""
+    connection = await opening
     undo.push_async_callback(connection.close)
     return connection
 
@@ -311,8 +312,11 @@ class FileDatabase(Database):
         )
 
     @classmethod
-    async def start(cls, path: Path, opened: _Opened, *, clock: Clock, faults: Faults) -> FileDatabase:
-        """Give the connections their threads and begin to listen. Closes `opened` when it cannot."""
+    async def start(
+        cls, path: Path, open_files: Callable[[], _Opened], *, clock: Clock, faults: Faults
+    ) -> FileDatabase:
+        """Open the files, give the connections their threads and begin to listen. Not to be interrupted."""
+        opened = await anyio.to_thread.run_sync(open_files)
         async with AsyncExitStack() as undo:
             undo.callback(opened.close)
             undo.enter_context(opening(path))
@@ -339,7 +343,10 @@ class FileDatabase(Database):
         return await self._readers.read(fn)
 
     async def close(self) -> None:
-        """Wait for what was started, then give everything back. Twice, or in a forked child: nothing."""
+        """Wait for what was started, then give everything back; not to be interrupted.
+
+        Twice, or in a forked child: nothing.
+        """
         if self._closed or self._origin.forked:
             return
         self._closed = True
@@ -352,9 +359,19 @@ class FileDatabase(Database):
             self._ringer.close()
             self._opened.close()
             return
-        # The writer's thread waits for a lock that a stopped process holds. It is a daemon, holds nothing that
-        # others need, and its connection must stay open: so must the guard, and the pipe that it would answer through.
+        # The writer's thread waits for a lock that a stopped process holds. Its connection stays open until it gets
+        # it: so does the guard, and the pipe that it would answer through.
         LOG.warning("%s: closed while a write waits for a lock of another process", self.path)
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._close_later, args=(loop,), daemon=True).start()
+
+    def _close_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give everything back when the writer's thread has ended. On a thread of its own."""
+        self._connection.join()
+        self._ringer.close()
+        self._opened.close()
+        with suppress(RuntimeError):  # the loop was closed before
+            loop.call_soon_threadsafe(self._crossing.close)
 
     def _check_usable(self) -> None:
         if self._closed:

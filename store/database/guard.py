@@ -8,7 +8,7 @@ commits are acknowledged and lost (reference pitfalls.md S1.3).
 The guard: shared open-file-description locks, which no close of another descriptor drops, on the bytes that a
 closer must lock exclusively: SQLite's SHARED range of the database, and the "dead man switch" of `-shm`.
 SQLite itself takes shared locks there all the time, so they disturb nothing else.
-The alarm: `WalAlarm` compares the inode of the WAL; where such locks are missing it is the only guard.
+The alarm: `FileAlarm` compares the inodes of the files; where such locks are missing it is the only guard.
 
 Invariants:
 - the guard's own descriptors are subject to the same rule, so they are closed only when no other descriptor of
@@ -40,6 +40,9 @@ SHARED_SIZE: Final = 510
 DEAD_MAN_SWITCH: Final = 128
 """The byte of -shm that every connection locks shared: os_unix.c, UNIX_SHM_DMS = (22 + SQLITE_SHM_NLOCK) * 4 + 8."""
 
+FILES: Final = ("", "-wal", "-shm")
+"""What follows the database's name in those of the files that an open database in WAL mode has."""
+
 _SUPPORTED: Final = hasattr(fcntl, "F_OFD_SETLK")
 
 # struct flock with 64-bit offsets, in the machine's own alignment: type, whence, start, length, pid (must be 0).
@@ -56,6 +59,9 @@ class _Held:
 
 
 _registry: Final[dict[tuple[int, int], _Held]] = {}
+
+_unsupported: Final[set[int]] = set()
+"""Devices on which the kernel turned out not to have such locks."""
 
 
 class FileGuard(fork.Guarded):
@@ -78,6 +84,8 @@ class FileGuard(fork.Guarded):
             return cls(None)
         with fork.mutex:
             status = os.stat(db_path)
+            if status.st_dev in _unsupported:
+                return cls(None)
             key = (status.st_dev, status.st_ino)
             held = _registry.get(key) or _Held(_open(db_path))
             _registry[key] = held
@@ -88,6 +96,8 @@ class FileGuard(fork.Guarded):
                     _unlock(held)
                     raise
                 if not supported:
+                    # Once, so that it disarms no connection of another handle; the caller's is not used any more.
+                    _unsupported.add(status.st_dev)
                     _drop(key)
                     return cls(None)
             held.handles += 1
@@ -116,41 +126,45 @@ class FileGuard(fork.Guarded):
                 _drop_unused()
 
 
-class WalAlarm:
-    """Notices that somebody replaced the WAL of an open database: what is committed since is lost.
+class FileAlarm:
+    """Notices that somebody removed or replaced a file of an open database: what is committed since is lost.
 
-    It asks the directory, and the WAL itself only when entries came or went: once a file was asked for its times,
+    Without its WAL it is; so it is in a WAL of which the next opener knows nothing, for its `-shm` is another, or which
+    is copied into a file without a name.
+
+    It asks the directory, and the files only when entries came or went: once a file was asked for its times,
     kernels from 6.13 on note its next change exactly, and write its inode with the next sync. On ext4 without a
     journal that was a third wait for the disk in each commit.
     """
 
     def __init__(self, db_path: Path, clock: Clock) -> None:
-        """Remember the WAL as it is now. Raises DatabaseStopped when there is none: no connection is in WAL mode."""
+        """Remember the files as they are now. Raises DatabaseStopped when one is missing: it is not in WAL mode."""
         self._path = db_path
-        self._wal = f"{db_path}-wal"
         self._entries = Entries(db_path.parent, clock)
-        found = self._find()
-        if found is None:
-            raise DatabaseStopped(path=str(db_path), reason="it has no WAL although it is open")
-        self._expected = found
+        self._expected: dict[str, tuple[int, int]] = {}
+        for suffix in FILES:
+            if (found := self._find(suffix)) is None:
+                reason = f"there is no {db_path.name}{suffix} although it is open"
+                raise DatabaseStopped(path=str(db_path), reason=reason)
+            self._expected[suffix] = found
 
     def check(self) -> None:
-        """Raise DatabaseStopped when the WAL is another one, or gone. Before every acknowledgement. 2 us."""
+        """Raise DatabaseStopped when one is another, or gone. Before every acknowledgement. 2 us."""
         if not self._entries.may_differ():
             return
-        found = self._find()
-        if found != self._expected:
-            what = "removed" if found is None else "replaced"
-            reason = (
-                f"the WAL was {what} by another program while the database was open, so its last commits may be "
-                f"lost (it must not be opened, copied or deleted while a process has it open)"
-            )
-            raise DatabaseStopped(path=str(self._path), reason=reason)
+        for suffix, expected in self._expected.items():
+            if (found := self._find(suffix)) != expected:
+                how = "removed" if found is None else "replaced"
+                reason = (
+                    f"{self._path.name}{suffix} was {how} by another program while the database was open, so its last "
+                    f"commits may be lost (it must not be opened, copied or deleted while a process has it open)"
+                )
+                raise DatabaseStopped(path=str(self._path), reason=reason)
         self._entries.note()
 
-    def _find(self) -> tuple[int, int] | None:
+    def _find(self, suffix: str) -> tuple[int, int] | None:
         try:
-            status = os.stat(self._wal)
+            status = os.stat(f"{self._path}{suffix}")
         except FileNotFoundError:
             return None
         return status.st_dev, status.st_ino

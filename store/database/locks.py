@@ -10,6 +10,7 @@ initialisation that failed takes its `format.lock` away again.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import threading
@@ -66,7 +67,10 @@ class WriteLock(fork.Guarded):
         self._busy.__enter__()
         self._held = True
         record = b"%d %d" % (self._pid, self._clock.monotonic_ms())
-        os.pwrite(self._descriptor, record.ljust(_RECORD_BYTES - 1) + b"\n", 0)
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk: the record is for people, and the kernel knows better
+            os.pwrite(self._descriptor, record.ljust(_RECORD_BYTES - 1) + b"\n", 0)
 
     def release(self) -> None:
         """Let the next writer in. In a forked child: nothing, the lock is the parent's."""
@@ -190,13 +194,14 @@ class TryLock(fork.Guarded):
 def holders(path: Path) -> tuple[int, ...]:
     """Return the pids that hold flock on `path`, ascending; empty where the kernel does not tell (not Linux).
 
+    Raises OSError when it cannot be asked now.
     Source: /proc/locks, "1: FLOCK  ADVISORY  READ 4711 08:01:131 0 EOF"; waiting ones have an arrow. Compared
     by inode only: on btrfs the device there is not the one that stat reports.
     """
     inode = str(os.stat(path).st_ino)
     try:
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
-    except OSError:
+    except (FileNotFoundError, PermissionError):
         return ()
     locks = [line.split() for line in lines if " FLOCK " in line and "->" not in line]
     return tuple(sorted({int(words[4]) for words in locks if words[5].rsplit(":", 1)[1] == inode}))

@@ -21,6 +21,7 @@ from eventproc.store.database.crossing import Crossing
 from eventproc.store.database.failures import explained
 from eventproc.store.database.group import Job
 from eventproc.store.database.tx import Tx
+from eventproc.store.model.errors import Closed
 
 T = TypeVar("T")
 
@@ -63,8 +64,11 @@ class Readers:
         return entry
 
     async def close(self) -> None:
-        """Close the connections after the reads that run."""
-        self._waiting.clear()
+        """Close the connections after the reads that run; those that wait are refused as Closed."""
+        while self._waiting:
+            job, tell = self._waiting.popleft()
+            job.error, job.done = Closed(what="the database"), True
+            tell()
         for connection in self._connections:
             await connection.close()
 

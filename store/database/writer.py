@@ -146,9 +146,11 @@ class FileWriter:
                 await job.future
 
     def _deliver(self, group: Group) -> None:
-        self._publish(group)
-        for job in group.jobs:
-            _tell(job)
+        try:
+            self._publish(group)
+        finally:  # also when an effect was interrupted, as by Ctrl-C: it was committed
+            for job in group.jobs:
+                _tell(job)
 
     def _watch(self, when: float) -> None:
         if self._timer is not None:
@@ -186,7 +188,10 @@ class FileWriter:
             )
 
     def _holder_pid(self) -> int | None:
-        holder = self._lock.holder()
+        try:
+            holder = self._lock.holder()
+        except OSError:  # no more files may be open, or somebody removed this one: it is for people only
+            return None
         return None if holder is None else holder.pid
 
     # --- on the writer's thread -----------------------------------------------------------------

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from eventproc.store.clock import SystemClock
-from eventproc.store.database.guard import FileGuard, WalAlarm
+from eventproc.store.database import guard
+from eventproc.store.database.guard import FileAlarm, FileGuard
 from eventproc.store.model.errors import DatabaseStopped
 from tests.database.processes import Child, run
 from tests.database.worlds import LaterClock
@@ -21,7 +22,7 @@ WRITER = """
     import os, sqlite3, sys
     from pathlib import Path
     from eventproc.store.clock import SystemClock
-    from eventproc.store.database.guard import FileGuard, WalAlarm
+    from eventproc.store.database.guard import FileGuard, FileAlarm
     from eventproc.store.model.errors import DatabaseStopped
     path, guarded = Path(sys.argv[1]), sys.argv[2] == "guarded"
     database = sqlite3.connect(path, isolation_level=None)
@@ -29,7 +30,7 @@ WRITER = """
     database.execute("PRAGMA wal_autocheckpoint = 0")
     database.execute("CREATE TABLE IF NOT EXISTS row (number INTEGER)")
     guard = FileGuard.hold(path) if guarded else None
-    alarm = WalAlarm(path, SystemClock())
+    alarm = FileAlarm(path, SystemClock())
 
     def write():
         for number in range(100):
@@ -101,6 +102,13 @@ def ofd_locks(path: Path) -> list[tuple[str, int, int]]:
     return sorted((words[3], int(words[6]), int(words[7])) for words in mine)
 
 
+def posix_locks(path: Path) -> int:
+    """Return how many locks of connections of this process the kernel lists on `path`."""
+    mine = f" {os.getpid()} ", f":{path.stat().st_ino} "
+    lines = Path("/proc/locks").read_text().splitlines()
+    return sum(" POSIX " in line and all(each in line for each in mine) for line in lines)
+
+
 def descriptors_of(path: Path) -> int:
     return sum(os.path.realpath(entry) == str(path.resolve()) for entry in Path("/proc/self/fd").iterdir())
 
@@ -124,7 +132,7 @@ def test_commits_survive_whoever_opens_and_closes_the_database(
     else:
         # Without the guard they are gone: should this ever pass, SQLite needs the guard no more.
         assert found == 100
-        assert "the WAL was removed" in alarm or "the WAL was replaced" in alarm
+        assert "db-wal was removed" in alarm or "db-wal was replaced" in alarm
 
 
 def test_the_locks_are_the_bytes_that_a_closer_must_have(path: Path) -> None:
@@ -274,38 +282,59 @@ def test_a_kernel_that_knows_the_locks_by_name_only_leaves_the_alarm(
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(fcntl, "fcntl", refuse)
+    monkeypatch.setattr(guard, "_unsupported", set[int]())
     with connected(path):
         held = FileGuard.hold(path)
         assert not held.active
     held.release()
 
 
-def test_the_alarm_is_silent_until_the_wal_is_another_one(path: Path) -> None:
+def test_on_such_a_kernel_a_second_handle_disarms_no_connection_of_the_first(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    monkeypatch.setattr(guard, "_unsupported", set[int]())
+    with connected(path):
+        one = FileGuard.hold(path)
     with connected(path) as connection:
-        alarm = WalAlarm(path, SystemClock())
+        connection.execute("SELECT * FROM row")
+        before = posix_locks(path)
+        two = FileGuard.hold(path)
+        assert before == posix_locks(path) != 0
+    two.release()
+    one.release()
+
+
+@pytest.mark.parametrize("suffix", guard.FILES)
+def test_the_alarm_is_silent_until_a_file_is_another_one(path: Path, suffix: str) -> None:
+    with connected(path) as connection:
+        alarm = FileAlarm(path, SystemClock())
         connection.execute("INSERT INTO row VALUES (1)")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         alarm.check()
-        Path(f"{path}-wal").rename(f"{path}-wal-away")
-        with pytest.raises(DatabaseStopped, match="the WAL was removed by another program"):
+        Path(f"{path}{suffix}").rename(f"{path}-away")
+        with pytest.raises(DatabaseStopped, match=f"{path.name}{suffix} was removed by another program"):
             alarm.check()
-        Path(f"{path}-wal").touch()
-        with pytest.raises(DatabaseStopped, match="the WAL was replaced by another program"):
+        Path(f"{path}{suffix}").touch()
+        with pytest.raises(DatabaseStopped, match=f"{path.name}{suffix} was replaced by another program"):
             alarm.check()
 
 
-def test_the_alarm_asks_the_wal_only_when_entries_of_its_directory_changed(
+def test_the_alarm_asks_the_files_only_when_entries_of_its_directory_changed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
     stat = os.stat
 
-    def recording(what: str) -> os.stat_result:
+    def recording(what: str, **more: bool) -> os.stat_result:
         asked.append(what)
-        return stat(what)
+        return stat(what, **more)
 
     with connected(path) as connection:
-        alarm = WalAlarm(path, LaterClock())
+        alarm = FileAlarm(path, LaterClock())
         alarm.check()
         monkeypatch.setattr(os, "stat", recording)
         for number in range(3):
@@ -317,32 +346,32 @@ def test_the_alarm_asks_the_wal_only_when_entries_of_its_directory_changed(
             path.with_name("another").touch()
             path.with_name("another").unlink()
         alarm.check()
-        assert asked[3:] == [str(path.parent), f"{path}-wal"]
+        assert asked[3:] == [str(path.parent), str(path), f"{path}-wal", f"{path}-shm"]
 
 
 def test_the_alarm_does_not_believe_in_times_that_were_put_back(path: Path) -> None:
     with connected(path):
-        alarm = WalAlarm(path, LaterClock())
+        alarm = FileAlarm(path, LaterClock())
         alarm.check()
         before = path.parent.stat()
         while path.parent.stat().st_ctime_ns == before.st_ctime_ns:  # such times come in steps
             Path(f"{path}-wal").rename(f"{path}-wal-away")
             Path(f"{path}-wal").touch()
             os.utime(path.parent, ns=(before.st_atime_ns, before.st_mtime_ns))
-        with pytest.raises(DatabaseStopped, match="the WAL was replaced by another program"):
+        with pytest.raises(DatabaseStopped, match="db-wal was replaced by another program"):
             alarm.check()
 
 
 def test_the_alarm_tells_of_a_directory_that_is_gone(path: Path) -> None:
     with connected(path):
-        alarm = WalAlarm(path, LaterClock())
+        alarm = FileAlarm(path, LaterClock())
         alarm.check()
         path.parent.rename(path.parent.with_name("elsewhere"))
-        with pytest.raises(DatabaseStopped, match="the WAL was removed by another program"):
+        with pytest.raises(DatabaseStopped, match="was removed by another program"):
             alarm.check()
 
 
 def test_the_alarm_wants_a_wal(path: Path) -> None:
     path.touch()
-    with pytest.raises(DatabaseStopped, match="no WAL"):
-        WalAlarm(path, SystemClock())
+    with pytest.raises(DatabaseStopped, match="there is no eventproc"):
+        FileAlarm(path, SystemClock())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
@@ -12,12 +13,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from eventproc.store.database import Tx
+from eventproc.store.database import Tx, open_database
 from eventproc.store.database import writer as writer_module
 from eventproc.store.faults import WRITE_COMMIT
 from eventproc.store.model.errors import DatabaseStopped, LockHeld
 from tests.database.processes import Child
-from tests.database.worlds import World, insert, insert_then_raise, open_world
+from tests.database.worlds import MIGRATIONS, World, files_at_most, insert, insert_then_raise, open_world
 
 HOLDER = """
     import sys
@@ -55,6 +56,28 @@ async def test_a_write_that_meets_a_held_lock_fails_at_its_deadline_naming_the_p
         assert holder.hear() == "released"
         assert await world.db.write(insert("b")) == "b"
     assert await world.names() == ["b"]
+
+
+async def test_a_deadline_holds_where_nobody_can_be_asked_who_holds_the_lock(world: World) -> None:
+    assert world.db.path is not None
+    with Child.running(HOLDER, world.db.path) as holder:
+        assert holder.hear() == "held"
+        with files_at_most(0), pytest.raises(LockHeld) as without_descriptors:
+            await world.db.write(insert("a"), timeout_ms=30)
+        (world.db.path / "write.lock").unlink()
+        with pytest.raises(LockHeld) as without_file:
+            await world.db.write(insert("b"), timeout_ms=30)
+    assert (without_descriptors.value.pid, without_file.value.pid) == (None, None)
+
+
+async def test_a_lock_whose_holder_cannot_be_noted_is_taken_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    assert await world.db.write(insert("a")) == "a"
 
 
 async def test_a_lock_held_for_long_is_warned_of_once_with_the_pid(
@@ -188,10 +211,31 @@ async def test_a_replaced_log_stops_the_database_before_it_acknowledges(tmp_path
     async with open_world("file", tmp_path / "store") as world:
         await world.db.write(insert("a"))
         take_log_away(tmp_path / "store", tmp_path)
-        with pytest.raises(DatabaseStopped, match="WAL"):
+        with pytest.raises(DatabaseStopped, match="db-wal"):
             await world.db.write(insert("b"))
         with pytest.raises(DatabaseStopped):
             await world.db.write(insert("c"))
+
+
+def test_whoever_waits_for_a_commit_is_told_of_it_also_when_one_of_its_effects_is_interrupted(
+    tmp_path: Path,
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def fn(tx: Tx) -> str:
+        tx.after(interrupt)
+        return insert("a")(tx)
+
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        opening = open_database(tmp_path / "store", migrations=MIGRATIONS)
+        db = loop.run_until_complete(opening.__aenter__())
+        writing = asyncio.ensure_future(db.write(fn), loop=loop)
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(writing)
+        assert loop.run_until_complete(writing) == "a"
+        loop.run_until_complete(opening.__aexit__(None, None, None))
 
 
 async def test_many_writers_lose_nothing_whatever_is_cancelled_or_refused(world: World) -> None:

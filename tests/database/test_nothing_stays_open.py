@@ -1,0 +1,165 @@
+"""Whatever opening and closing meet, nothing of the directory stays open, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import os
+import threading
+import types
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+
+from eventproc.store.clock import SystemClock
+from eventproc.store.database import Migration, Tx, file, instances, open_database
+from eventproc.store.database.locks import WriteLock
+from eventproc.store.database.readers import READERS_COUNT
+from eventproc.store.model.errors import (
+    Closed,
+    DiskFull,
+    StoreUnusable,
+)
+from tests.database.worlds import MIGRATIONS, files_at_most, insert, names, open_world
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+async def test_opening_on_a_disk_without_room_for_a_sign_of_life_says_so(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_world("file", directory):
+        pass
+    before = open_files()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "mkfifo", refuse)
+    with pytest.raises(DiskFull, match=str(directory)):
+        async with open_database(directory, migrations=MIGRATIONS):
+            pass
+    assert open_files() <= before
+    assert instances.live(directory) == []
+
+
+async def test_a_read_that_waits_when_the_database_closes_is_refused(directory: Path) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(tx: Tx) -> str:
+        entered.set()
+        assert leave.wait(60)
+        return "read"
+
+    async def read(told: list[object]) -> None:
+        try:
+            told.append(await world.db.read(slow))
+        except Closed as why:
+            told.append(why.what)
+
+    told: list[object] = []
+    async with anyio.create_task_group() as tasks, open_world("file", directory) as world:
+        for _ in range(READERS_COUNT + 2):
+            tasks.start_soon(read, told)
+        await anyio.to_thread.run_sync(entered.wait)
+        await anyio.wait_all_tasks_blocked()
+        asyncio.get_running_loop().call_soon(leave.set)
+    assert sorted(map(str, told)) == ["read"] * READERS_COUNT + ["the database"] * 2
+
+
+async def test_closing_that_could_not_wait_for_a_write_gives_back_the_directory_after_it(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "CLOSE_WAIT_MS_MAX", 1)
+    async with open_world("file", directory) as world:
+        held = WriteLock(directory / "write.lock", SystemClock())
+        held.acquire()
+        writing = asyncio.ensure_future(world.db.write(insert("a")))
+        await anyio.wait_all_tasks_blocked()
+    assert instances.live(directory) == [world.db.instance_id]
+    held.close()
+    assert await writing == "a"
+    while instances.live(directory):
+        await anyio.lowlevel.checkpoint()
+    async with open_database(directory, migrations=[*MIGRATIONS, Migration(2, lambda tx: None)]):
+        pass  # a migration has the directory for itself
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_whoever_cancels_opening_or_closing_nothing_stays_open(directory: Path, times: int) -> None:
+    async def use() -> None:
+        async with open_database(directory, migrations=MIGRATIONS) as db:
+            assert await db.read(names) == []
+
+    await use()
+    before = open_files()
+    number = 0
+    while True:
+        task = asyncio.ensure_future(interrupted(use(), range(number, number + times)))
+        await asyncio.wait([task])
+        assert open_files() <= before
+        assert instances.live(directory) == []
+        if not task.cancelled():
+            break
+        number += 1
+    assert number >= 3
+
+
+@types.coroutine
+def interrupted(work: Coroutine[object, None, None], at: range) -> Generator[object, None, None]:
+    """Run `work` in a task that is cancelled when it waits for the times `at`, counted from 0."""
+    step: Callable[[], object] = partial(work.send, None)
+    for number in itertools.count():
+        try:
+            waiting = step()
+        except StopIteration:
+            return
+        if number in at:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        try:
+            yield waiting
+        except BaseException as why:
+            step = partial(work.throw, why)
+        else:
+            step = partial(work.send, None)
+
+
+async def test_who_may_not_open_enough_files_is_told_so_and_nothing_stays_open(directory: Path) -> None:
+    async with open_world("file", directory) as world:
+        await world.db.write(insert("a"))
+    before = open_files()
+    told: list[str] = []
+    found: list[str] = []
+    while not found:
+        with files_at_most(len(told)):
+            try:
+                async with open_database(directory, migrations=MIGRATIONS) as db:
+                    found = await db.read(names)
+            except StoreUnusable as why:
+                told.append(str(why))
+        assert len(open_files() - before) <= 1, (
+            "the guard's, kept until no connection can be harmed by its close"
+        )
+    assert found == ["a"]
+    assert open_files() == before
+    assert len(told) > 10
+    assert all("(ulimit -n)" in each for each in told)
+
+
+def open_files() -> set[int]:
+    """Return the numbers of this process's descriptors, and the one that the listing itself has."""
+    return {int(path.name) for path in Path("/dev/fd").iterdir()}
