@@ -13,9 +13,7 @@ from typing import Final, cast
 
 from mmh3 import hash64
 
-from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import InvalidArgument
-from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import KEY_CHARS_MAX, POSITION_BITS
 
 _SEED: Final = 1741865571
@@ -60,15 +58,6 @@ def positions(keys: Sequence[str | None]) -> list[float | None]:
         ]
     except UnicodeEncodeError:
         return [None if key is None else position(key) for key in keys]
-
-
-def segment_for(key: str, epoch: Epoch) -> SegmentId:
-    """Return the one segment of `epoch` that owns `key`.
-
-    Raises InvalidArgument. One hash and O(log S). A key stays on one segment within an epoch and moves
-    only to a successor of it (architecture.md section 9, invariant 3).
-    """
-    return epoch.find(position(key)).id
 
 
 def _refusal(key: str) -> InvalidArgument:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eventproc.store.model.epochs import first_epoch
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import KEY_CHARS_MAX
-from eventproc.store.model.routing import check_key, position, positions, segment_for
+from eventproc.store.model.routing import check_key, position, positions
 
 VECTORS = {
     "": 0.24117842791623523,
@@ -90,4 +90,4 @@ def test_the_longest_key_and_the_empty_one_route() -> None:
 @given(KEYS, st.integers(1, 20))
 def test_a_key_belongs_to_the_segment_whose_range_contains_it(key: str, count: int) -> None:
     epoch = first_epoch(count, created_ms=0)
-    assert epoch.segment(segment_for(key, epoch), stream="s/t").range.contains(position(key))
+    assert epoch.find(position(key)).range.contains(position(key))

@@ -14,7 +14,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import InvalidArgument, NotFound, StreamSealed
 from eventproc.store.model.limits import EVENT_BYTES_MAX
-from eventproc.store.model.routing import segment_for
+from eventproc.store.model.routing import position
 from eventproc.store.segments import Event
 from eventproc.streams import Stream
 from eventproc.testing import check
@@ -77,7 +77,7 @@ async def test_keys_go_to_the_segments_that_are_active_when_they_are_appended(
     for event in found:
         epoch = epochs[int(event.payload) // 200]
         assert event.key is not None
-        assert event.segment == segment_for(event.key, epoch)
+        assert event.segment == epoch.find(position(event.key)).id
     for key in {event.key for event in found}:
         numbers = [int(event.payload) for event in found if event.key == key]
         assert numbers == sorted(numbers)

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import platform
 import re
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.tidy.source import ROOT
+from tools.setup import __main__ as setup
 from tools.setup.indexes import DEFAULT_INDEX, Indexes
 from tools.setup.uv import LockedUv, find_uv
 
@@ -122,6 +124,51 @@ def test_an_index_out_of_reach_is_one_line_that_names_it(tmp_path: Path, bare_ma
     _lock(tmp_path, _publish_uv(tmp_path / "index"), "0" * 64)
     with pytest.raises(SystemExit, match=r"file:///none/simple: .* Name an index in PIP_INDEX_URL"):
         find_uv(tmp_path, Indexes("file:///none/simple"))
+
+
+@pytest.mark.parametrize(
+    "stamp, anew",
+    [
+        ("{major}.{minor} {root}\nold\n", False),
+        ("{major}.{minor} /elsewhere\nold\n", True),
+        ("3.0 {root}\nold\n", True),
+        (None, True),
+    ],
+    ids=["other files", "a checkout that was moved", "another Python", "interrupted"],
+)
+def test_an_environment_is_made_anew_where_its_scripts_would_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stamp: str | None, anew: bool
+) -> None:
+    venv = tmp_path / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").touch()
+    (tmp_path / ".tools").mkdir()
+    for name in ("uv.lock", "pyproject.toml"):
+        (tmp_path / name).touch()
+    if stamp is not None:
+        values = {"major": sys.version_info.major, "minor": sys.version_info.minor, "root": tmp_path}
+        (venv / "set-up").write_text(stamp.format(**values))
+    ran: list[str] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        assert not (venv / "set-up").exists(), "what is interrupted now would pass for finished"
+        ran.append(command[1])
+        return subprocess.CompletedProcess(command, 0, stdout="")
+
+    for name, value in {
+        "ROOT": "",
+        "VENV": ".venv",
+        "PYTHON": ".venv/bin/python",
+        "STAMP": ".venv/set-up",
+    }.items():
+        monkeypatch.setattr(setup, name, tmp_path / value)
+    monkeypatch.setattr(setup, "find_uv", lambda *_: "uv")
+    monkeypatch.setattr(subprocess, "run", run)
+    setup.main()
+    assert ("venv" in ran) is anew
+    ran.clear()
+    setup.main()
+    assert ran == []
 
 
 def test_the_lock_file_names_the_public_index_only() -> None:

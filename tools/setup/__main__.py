@@ -32,6 +32,8 @@ def main() -> None:
 
 
 def _install() -> None:
+    made_for = _made_for()
+    STAMP.unlink(missing_ok=True)  # what is interrupted from here on is none of what was there, nor whole
     print(f"set-up: installing into {VENV}", file=sys.stderr)
     indexes = Indexes.configured(os.environ)
     uv = find_uv(ROOT, indexes)
@@ -50,7 +52,7 @@ def _install() -> None:
             raise SystemExit(f"set-up: uv {arguments[0]} failed, see above")
         return done.stdout or ""
 
-    if not PYTHON.exists():
+    if not PYTHON.exists() or made_for != _place():  # the scripts in it name the place
         run("venv", "--clear", "--python", sys.executable, VENV)
     # Through requirements with hashes instead of `uv sync`, because that one fetches from the addresses in the
     # lock file, and a machine behind a mirror cannot reach them.
@@ -72,9 +74,21 @@ def _is_current() -> bool:
 
 
 def _wanted_stamp() -> str:
-    """Return a digest of everything that the environment is made from."""
+    """Return where the environment is, for which Python, and a digest of everything that it is made from."""
     sources = [(ROOT / name).read_bytes() for name in ("uv.lock", "pyproject.toml")]
-    return hashlib.sha256(b"\0".join([str(ROOT).encode(), *sources])).hexdigest()
+    return f"{_place()}\n{hashlib.sha256(bytes(1).join(sources)).hexdigest()}\n"
+
+
+def _place() -> str:
+    return f"{sys.version_info.major}.{sys.version_info.minor} {ROOT}"
+
+
+def _made_for() -> str | None:
+    """Return the place of the environment that is there; None when its set-up was interrupted, or there is none."""
+    try:
+        return STAMP.read_text().splitlines()[0]
+    except (FileNotFoundError, IndexError):
+        return None
 
 
 if __name__ == "__main__":
