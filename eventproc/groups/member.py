@@ -14,9 +14,9 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from types import MappingProxyType
 
-import anyio
 import attrs
 
 from eventproc.groups.change import left, verify_streams
@@ -44,6 +44,7 @@ from eventproc.store.model.progress import Progress
 from eventproc.store.progress import Holding, fenced, move_progress
 from eventproc.store.records import find, get
 from eventproc.store.replicated import Folded
+from eventproc.store.uninterrupted import uninterrupted
 
 LOG = logging.getLogger("eventproc.groups")
 
@@ -377,17 +378,12 @@ async def join_member(db: Database, group: str, reader: str) -> AsyncIterator[Gr
             await member.join()
             yield member
         finally:
-            with anyio.CancelScope(shield=True):
-                await _leave(member)
+            await uninterrupted(partial(_leave, member))
 
 
 async def _leave(member: GroupMember) -> None:
     try:
-        try:
-            await member.leave()
-        except anyio.get_cancelled_exc_class():
-            await member.leave()  # asyncio's own cancellation comes through a shield, once
-            raise
+        await member.leave()
     except EventprocError as why:
         # The others will see it dead, or the database is gone for all.
         LOG.warning("%s: reader %r could not say good-bye: %s", member.group, member.reader, why)

@@ -30,6 +30,7 @@ from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import Closed
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
+from eventproc.store.uninterrupted import uninterrupted
 from eventproc.streams.batch import Batch
 
 LOG = logging.getLogger("eventproc.groups")
@@ -84,13 +85,12 @@ class GroupReader(Generic[P]):
         self._follower = None
         if why is None:
             follower.finish()
-        with anyio.CancelScope(shield=True):
-            try:
-                await follower.save()
-            except Exception as failed:
-                if why is None:
-                    raise
-                LOG.warning("%s: progress could not be saved on leaving: %s", self._group, failed)
+        try:
+            await uninterrupted(follower.save)
+        except Exception as failed:
+            if why is None:
+                raise
+            LOG.warning("%s: progress could not be saved on leaving: %s", self._group, failed)
 
     @property
     def owned(self) -> tuple[Assigned, ...]:

@@ -19,6 +19,7 @@ from eventproc.store.segments.chunks import FOLDER, ChunkFile, find_chunk, regis
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold, release_holds
 from eventproc.store.segments.offload import Moved, move, next_run
 from eventproc.store.segments.reaper import give_back
+from eventproc.store.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from eventproc.store.segments.export import Export
@@ -94,7 +95,9 @@ async def _offload_run(
         return None
     try:
         done = Offloaded()
-        for chunk, moved in await anyio.to_thread.run_sync(_export_run, db, export, run):
+        for chunk, moved in await uninterrupted(
+            lambda: anyio.to_thread.run_sync(_export_run, db, export, run)
+        ):
             moving = partial(move, stream_id=stream_id, segment=segment, path=chunk.path, moved=moved)
             at = chunk.start
             while at < chunk.end and (end := await db.write(partial(moving, start=at))):
@@ -103,8 +106,7 @@ async def _offload_run(
             done = Offloaded(done.events + events, done.bytes + at - chunk.start, done.files + 1)
         return run.end, done
     finally:
-        with anyio.CancelScope(shield=True):
-            await db.write(lambda tx: release_holds(tx, [(stream_id, name)]))
+        await uninterrupted(lambda: db.write(lambda tx: release_holds(tx, [(stream_id, name)])))
 
 
 def _export_run(db: Database, export: Export, run: HeldRange) -> list[tuple[ChunkFile, list[Moved]]]:

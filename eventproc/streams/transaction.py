@@ -34,6 +34,7 @@ from eventproc.store.model.limits import LEASE_MS_MIN
 from eventproc.store.model.transaction_errors import TransactionAborted, TransactionDecided
 from eventproc.store.segments import Landed
 from eventproc.store.transactions import PingResult, ping_interval_ms
+from eventproc.store.uninterrupted import uninterrupted
 from eventproc.streams.check import as_new_event, check_events
 from eventproc.streams.codec import Codec
 from eventproc.streams.perform import PATIENCE_MS_MAX, WAIT_MS
@@ -139,7 +140,7 @@ class Transaction(Generic[P]):
                 await tasks.__aexit__(None, None, None)
             finally:
                 if self._fate.decided is None:
-                    await self._abort_at_the_end()
+                    await uninterrupted(self._abort_at_the_end)
 
     @property
     def landed(self) -> tuple[Landed, ...]:
@@ -279,8 +280,8 @@ class Transaction(Generic[P]):
         self._settled = True
 
     async def _abort_at_the_end(self) -> None:
-        """Abort what nobody decided, within ABORT_WAIT_MS, whatever the block ended by."""
-        with anyio.move_on_after(ABORT_WAIT_MS / 1000, shield=True) as scope:
+        """Abort what nobody decided."""
+        with anyio.move_on_after(ABORT_WAIT_MS / 1000) as scope:
             try:
                 await self.abort()
             except (TransactionAborted, NotFound, StreamSealed):

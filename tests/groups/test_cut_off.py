@@ -58,7 +58,7 @@ async def _cancel_after_each_turn() -> None:
 
 
 async def _join_for(group: ReaderGroup, turns: int) -> bool:
-    """Join and leave, cancelled after so many turns of the event loop; return whether it was done by then."""
+    """Join and leave, cancelled thrice after so many turns of the event loop; return whether it was done by then."""
 
     async def join() -> None:
         async with group.reader("a"):
@@ -68,10 +68,40 @@ async def _join_for(group: ReaderGroup, turns: int) -> bool:
     for _ in range(turns):
         await anyio.lowlevel.checkpoint()
     done = joining.done()
-    joining.cancel()
+    for _ in range(3):
+        joining.cancel()
+        await anyio.lowlevel.checkpoint()
     with suppress(asyncio.CancelledError):
         await joining
     return done
+
+
+def test_what_a_reader_was_given_is_finished_whatever_asyncio_cancels_while_it_leaves() -> None:
+    asyncio.run(_cancel_while_leaving())
+
+
+async def _cancel_while_leaving() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        await written(ep, 20)
+        group = await ep.create_reader_group("g", ["s/t"])
+        read: list[int] = []
+
+        async def read_one() -> None:
+            async with group.reader("a") as reader:
+                async with aclosing(aiter(reader)) as events:
+                    event = await anext(events)
+                read.append(int(event.payload))
+
+        for turns in range(20):
+            reading = asyncio.create_task(read_one())
+            while len(read) <= turns:
+                await anyio.lowlevel.checkpoint()
+            for _ in range(turns):
+                await anyio.lowlevel.checkpoint()
+            reading.cancel()
+            await asyncio.wait([reading])
+        assert read == list(range(20))
 
 
 async def test_a_position_has_nothing_of_segments_that_were_lost(ep: Eventproc) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
+import anyio
 import pytest
 
 import eventproc
@@ -181,3 +183,37 @@ async def test_a_deleted_stream_has_no_transactions(ep: Eventproc, stream: Strea
     for call in calls:
         with pytest.raises(StreamReplaced):
             await call()
+
+
+def test_a_block_that_asyncio_cancels_leaves_no_transaction_open() -> None:
+    asyncio.run(_cancel_after_each_turn())
+
+
+async def _cancel_after_each_turn() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+
+        async def write(began: list[Transaction[bytes]]) -> None:
+            async with stream.transaction() as txn:
+                began.append(txn)
+                await txn.write(b"never seen")
+                await txn.flush()
+                raise _Left
+
+        for turns in range(40):
+            began: list[Transaction[bytes]] = []
+            writing = asyncio.create_task(write(began))
+            while not began:
+                await anyio.lowlevel.checkpoint()
+            for _ in range(turns):
+                await anyio.lowlevel.checkpoint()
+            for _ in range(3):
+                writing.cancel()
+                await anyio.lowlevel.checkpoint()
+            await asyncio.wait([writing])
+            assert (await began[0].status()).state in (TxnState.ABORTING, TxnState.ABORTED)
+
+
+class _Left(Exception):
+    """What ends a block."""
