@@ -13,7 +13,7 @@ from eventproc.groups.updates import Left, PauseSet, StreamAdded
 from eventproc.store.catalog import find_stream, get_scope, verify_active
 from eventproc.store.database import Tx
 from eventproc.store.groups import GENERATION, GROUP, Group, GroupOptions, group_names, topic_of
-from eventproc.store.model.errors import AlreadyExists, GroupStreamReplaced
+from eventproc.store.model.errors import AlreadyExists, GroupStreamReplaced, NotOfReaders
 from eventproc.store.records import create, find, get
 from eventproc.store.replicated import create_log, initialize
 
@@ -88,6 +88,12 @@ def verify_streams(tx: Tx, group: Group) -> None:
             raise GroupStreamReplaced(
                 group=group.name, stream=each.name, stream_id=each.stream_id, current_id=current
             )
+
+
+def verify_readers(group: Group) -> None:
+    """Raise NotOfReaders when the group is a processor's."""
+    if group.kind == PROCESSOR:
+        raise NotOfReaders(group=group.name, streams=tuple(each.name for each in group.streams))
 
 
 def add_stream(tx: Tx, group: str, stream: str) -> None:

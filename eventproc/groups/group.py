@@ -57,7 +57,8 @@ class ReaderGroup:
         """Return a reader of the group, to be used in `async with`.
 
         reader: its id, unique among those online; a dead one's is taken over. kind: type of the payloads, as for
-        `Stream.reader`. Entering raises ReaderOnline, NotFound, GroupStreamReplaced.
+        `Stream.reader`. Entering raises ReaderOnline, NotFound, GroupStreamReplaced, and NotOfReaders when the group is
+        a processor's.
         """
         if kind is None:
             return GroupReader[bytes](self._db, self.name, reader)

@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 import attrs
 
-from eventproc.groups.change import left, verify_streams
+from eventproc.groups.change import left, verify_readers, verify_streams
 from eventproc.groups.completion import completion
 from eventproc.groups.keys import Assigned, SegmentKey
 from eventproc.groups.membership import Membership
@@ -61,12 +61,15 @@ class _View:
 class GroupMember(Membership):
     """See `Membership`; made by `join`."""
 
-    def __init__(self, db: Database, group: str, reader: str, changes: Subscription) -> None:
+    def __init__(
+        self, db: Database, group: str, reader: str, changes: Subscription, *, as_reader: bool = False
+    ) -> None:
         self.group = group
         self.reader = reader
         self.epoch = 0  # of the membership; 0 before the first
         self._db = db
         self._changes = changes
+        self._as_reader = as_reader
         self._generation = -1
         self._folded: Folded[GroupState] | None = None
         self._state: GroupState | None = None
@@ -187,7 +190,7 @@ class GroupMember(Membership):
         )
 
     async def join(self) -> None:
-        """Come online. Raises ReaderOnline, NotFound, GroupStreamReplaced."""
+        """Come online. Raises ReaderOnline, NotFound, NotOfReaders, GroupStreamReplaced."""
         present = self._db.shared.get(Present)
         present.discard(self.group, self.reader, self.epoch)
         with present.joining(self.group, self.reader) as alone:
@@ -275,6 +278,8 @@ class GroupMember(Membership):
 
     def _join(self, tx: Tx) -> None:
         group = get(tx, GROUP, self.group).value
+        if self._as_reader:
+            verify_readers(group)
         verify_streams(tx, group)
         state = folded_state(tx, group, self._folded).state
         updates: list[Update] = []
@@ -364,16 +369,21 @@ async def join(db: Database, group: str, reader: str) -> AsyncIterator[Membershi
     reader: unique among those online; a dead one's id is taken over. Leaving gives everything back, at its durable
     progress. Raises ReaderOnline, NotFound, GroupStreamReplaced, InvalidArgument.
     """
-    async with join_member(db, group, reader) as member:
+    async with join_member(db, group, reader, as_reader=False) as member:
         yield member
 
 
 @asynccontextmanager
-async def join_member(db: Database, group: str, reader: str) -> AsyncIterator[GroupMember]:
-    """Do as `join` does, for readers that look at the group's state too."""
+async def join_member(
+    db: Database, group: str, reader: str, *, as_reader: bool
+) -> AsyncIterator[GroupMember]:
+    """Do as `join` does, for readers that look at the group's state too.
+
+    as_reader: not for a processor, whose groups it refuses with NotOfReaders.
+    """
     check_reader(reader)
     with db.subscribe([watch_group(group)]) as changes:
-        member = GroupMember(db, group, reader, changes)
+        member = GroupMember(db, group, reader, changes, as_reader=as_reader)
         try:
             await member.join()
             yield member

@@ -41,7 +41,8 @@ P = TypeVar("P", default=bytes)
 class GroupReader(Generic[P]):
     """Reads events of a group; made by `ReaderGroup.reader`, used in `async with`, by one task at a time.
 
-    Entering joins the group; it raises ReaderOnline, NotFound and GroupStreamReplaced. Leaving gives all back.
+    Entering joins the group; it raises ReaderOnline, NotFound, NotOfReaders, GroupStreamReplaced. Leaving gives all
+    back.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class GroupReader(Generic[P]):
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            member = await stack.enter_async_context(join_member(self._db, self._group, self.reader))
+            joined = join_member(self._db, self._group, self.reader, as_reader=True)
+            member = await stack.enter_async_context(joined)
             streams = stack.enter_context(ExitStack())
             changes = stack.enter_context(self._db.subscribe())
             follower = Follower(self._db, member, changes, streams)

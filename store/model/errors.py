@@ -16,6 +16,7 @@ from eventproc.store.model.advice import Retryable as Retryable
 from eventproc.store.model.advice import error as error
 from eventproc.store.model.group_errors import CheckpointPending as CheckpointPending
 from eventproc.store.model.group_errors import GroupStreamReplaced as GroupStreamReplaced
+from eventproc.store.model.group_errors import NotOfReaders as NotOfReaders
 from eventproc.store.model.group_errors import ReaderFenced as ReaderFenced
 from eventproc.store.model.group_errors import ReaderOnline as ReaderOnline
 from eventproc.store.model.group_errors import ScopeNotEmpty as ScopeNotEmpty

@@ -21,6 +21,21 @@ class ReaderOnline(Rejected):
 
 
 @error
+class NotOfReaders(Rejected):
+    """The group is there, and a processor's: what a reader took of it the processor would never handle."""
+
+    group: str
+    streams: tuple[str, ...]
+
+    def __str__(self) -> str:
+        streams = " and ".join(self.streams)
+        return (
+            f"group {self.group!r} is a processor's, which would not handle what a reader takes; "
+            f"read {streams} itself, or make a group of readers (`eventproc group create`)"
+        )
+
+
+@error
 class GroupStreamReplaced(Rejected):
     """A stream of the group was deleted; what has its name now is another one, or nothing."""
 

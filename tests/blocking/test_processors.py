@@ -14,7 +14,7 @@ import eventproc
 from eventproc.blocking import BlockingEventproc
 from eventproc.groups import READERS, ensure_group
 from eventproc.processors import NotOfProcessor
-from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound
+from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound, NotOfReaders
 from tests.database.processes import PATIENCE_S, Child
 
 pytestmark = pytest.mark.usefixtures("stream")
@@ -215,6 +215,15 @@ def test_a_group_of_readers_is_no_processor(ep: BlockingEventproc, tmp_path: Pat
     assert ep.processors() == []
     with pytest.raises(NotOfProcessor, match="readers"):
         ep.pause_processor("shop/readers")
+
+
+def test_a_group_of_a_processor_is_no_readers(ep: BlockingEventproc) -> None:
+    app = eventproc.App()
+    app.add(lambda _event: None, "shop/orders", group="mailer", name="mail")
+    with ep.run(app):
+        pass
+    with pytest.raises(NotOfReaders, match="shop/mailer"), ep.reader_group("shop/mailer").reader("a"):
+        pass
 
 
 def begin(child: Child) -> None:

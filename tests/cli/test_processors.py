@@ -245,6 +245,21 @@ def test_a_processor_is_paused_and_goes_on_while_its_server_runs(shop: Cli, serv
         assert table.count(found["members"][0]["reader"]) == 3  # itself, and the owner of two segments
 
 
+@pytest.mark.parametrize("state", ["stopped", "paused"])
+def test_what_is_a_processor_s_is_not_read_as_its_group(shop: Cli, serve: Serve, state: str) -> None:
+    with serve("shop:app") as server:
+        server.hear()
+        described(shop, lambda found: found["lag_events"] == 0)
+        server.end()
+    if state == "paused":
+        shop("processor", "pause", "shop/mailer").ok()
+    shop("write", "shop/orders", stdin=b"more\n").ok()
+    said = shop("read", "--group", "shop/mailer").refused(4)
+    assert "a processor's" in said
+    assert "read shop/orders" in said
+    assert described(shop, lambda found: True)["lag_events"] == 1
+
+
 @pytest.mark.parametrize("verb", ["describe", "pause", "resume"])
 def test_an_unknown_processor_is_not_found(shop: Cli, verb: str) -> None:
     assert "shop/none" in shop("processor", verb, "shop/none").refused(3)

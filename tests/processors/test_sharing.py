@@ -10,7 +10,7 @@ import pytest
 from eventproc.groups import delete_group, ensure_group, join
 from eventproc.processors import App, Context, ProcessorFailed, RetryPolicy, Running
 from eventproc.runtime import Eventproc
-from eventproc.store.model.errors import AlreadyExists, NotFound, ReaderOnline
+from eventproc.store.model.errors import AlreadyExists, NotFound, NotOfReaders, ReaderOnline
 from eventproc.store.segments import Event
 from tests.processors.apps import GROUP, OUT, STREAM, group, lag, payloads, system, until_next, write
 from tests.processors.bench import settled, until
@@ -277,6 +277,30 @@ async def test_a_reader_is_online_once_and_a_group_that_is_gone_takes_no_reader(
                 await enter(GROUP)
         with pytest.raises(NotFound):
             await enter("s/other")
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_a_processor_s_group_takes_no_readers_and_the_processor_handles_all(paused: bool) -> None:
+    seen: list[bytes] = []
+
+    async def handle(event: Event) -> None:
+        seen.append(event.payload)
+
+    async with system() as ep:
+        async with ep.run(app_of(handle)):
+            pass
+        await write(ep, [None])
+        if paused:
+            await ep.pause_processor(GROUP)
+        processors_own = await ep.reader_group(GROUP)
+        with pytest.raises(NotOfReaders, match=rf"{GROUP}.*read {STREAM} itself"):
+            async with processors_own.reader("a"):
+                pass
+        assert (await group(ep)).members == ()
+        await ep.resume_processor(GROUP)
+        async with ep.run(app_of(handle)) as running:
+            await running.wait_idle(timeout_ms=ENOUGH_MS)
+    assert seen == [b"0"]
 
 
 async def test_a_group_that_was_deleted_under_a_processor_stops_it_with_its_name() -> None:
