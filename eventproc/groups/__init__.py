@@ -10,6 +10,7 @@ from eventproc.groups.change import (
     get_group,
     list_groups,
     set_paused,
+    verify_streams,
 )
 from eventproc.groups.describe import GroupDescription, MemberDescription, SegmentLag, describe_group
 from eventproc.groups.group import ReaderGroup
@@ -57,6 +58,7 @@ __all__ = [
     "list_groups",
     "preview_reset",
     "set_paused",
+    "verify_streams",
     "watch_group",
     "watch_progress",
 ]

@@ -79,12 +79,15 @@ def _verify_equal(group: Group, names: Sequence[str], kind: str, options: GroupO
         raise AlreadyExists(kind="group", name=group.name, differing=tuple(differing))
 
 
-def verify_streams(tx: Tx, group: Group) -> None:
-    """Raise GroupStreamReplaced when a stream of the group was deleted, whatever has its name now."""
+def verify_streams(tx: Tx, group: Group, *, may_be_gone: bool = False) -> None:
+    """Raise GroupStreamReplaced when a stream of the group was deleted, whatever has its name now.
+
+    may_be_gone: only when another stream has its name now.
+    """
     for each in group.streams:
         found = find_stream(tx, each.name)
-        if found is None or found.value.stream_id != each.stream_id:
-            current = None if found is None else found.value.stream_id
+        current = None if found is None else found.value.stream_id
+        if current != each.stream_id and not (may_be_gone and current is None):
             raise GroupStreamReplaced(
                 group=group.name, stream=each.name, stream_id=each.stream_id, current_id=current
             )

@@ -22,8 +22,10 @@ from eventproc.groups import (
     describe_group,
     ensure_group,
     follow_names,
+    get_group,
     join,
     set_paused,
+    verify_streams,
     watch_group,
     watch_progress,
 )
@@ -50,6 +52,10 @@ GRACE_MS: Final = 30_000
 
 TELL_MS: Final = 2_000
 """Pause between two looks at whether other processes should be told of a change: of a blocker, of failures."""
+
+NAMES_MS: Final = 2_000
+"""Pause between two looks at whether a stream's name became another stream's, which nothing else tells of. Each is a
+read; longer is how long a processor that will read nothing of it counts as running."""
 
 IDLE_LOOK_MS: Final = 20
 """Shortest pause between two looks at a group's lag, for who waits until it is none while much is made durable. Each
@@ -112,6 +118,7 @@ class Part:
             return
         async with Background() as tasks:
             tasks.start_soon(self._tell_others, engine)
+            tasks.start_soon(self._watch_names)
             await engine.run()
 
     async def stop(self) -> None:
@@ -120,6 +127,19 @@ class Part:
         if self._engine is not None:
             await self._engine.stop()
         await self.ended.wait()
+
+    async def _watch_names(self) -> None:
+        """Raise ProcessorFailed once a stream was deleted and made again: the group does not read what is in it."""
+        options = self.options
+        while True:
+            await anyio.sleep(NAMES_MS / 1000)
+            try:
+                await self._db.read(partial(_verify_names, group=options.group))
+            except GroupStreamReplaced as why:
+                reason = (
+                    f"{why.stream} was deleted and made again; run the app again to read it from its head"
+                )
+                raise ProcessorFailed(processor=options.name, reason=reason) from why
 
     async def _tell_others(self, engine: Engine) -> None:
         """Publish what other processes may show of this one, whenever it changed."""
@@ -255,8 +275,8 @@ class Running:
     async def wait_idle(self, *, timeout_ms: int | None = None) -> None:
         """Return when nothing is left to process in the groups of the app, durably: lag 0 at one moment of each.
 
-        Raises TimeoutError, and ProcessorFailed when a processor failed. Cost while waiting: a look when progress was
-        made durable, and one a second.
+        Raises TimeoutError, and ProcessorFailed when a processor failed, also of a stream that was made again. Cost
+        while waiting: a look when progress was made durable, and one a second.
         """
         with anyio.fail_after(None if timeout_ms is None else timeout_ms / 1000):
             async with self._until_failure():
@@ -264,11 +284,15 @@ class Running:
                     await self._wait_idle(part.options.group)
 
     async def _wait_idle(self, group: str) -> None:
-        def lag(tx: Tx) -> int:
-            return describe_group(tx, group).events
+        def is_idle(tx: Tx) -> bool:
+            try:
+                _verify_names(tx, group)
+            except GroupStreamReplaced:
+                return False  # its processor is about to fail
+            return not describe_group(tx, group).events
 
         with self._db.subscribe([watch_group(group), watch_progress(group)]) as changes:
-            while await self._db.read(lag):
+            while not await self._db.read(is_idle):
                 await anyio.sleep(IDLE_LOOK_MS / 1000)
                 await changes.wait(IDLE_NET_MS)
 
@@ -352,6 +376,11 @@ def _set_up(tx: Tx, app: App) -> None:
     for setup in app.setups:
         with tx.user_sql():
             setup(AppTx(tx))
+
+
+def _verify_names(tx: Tx, group: str) -> None:
+    """Raise GroupStreamReplaced when a stream was made again; one that is only gone has nothing to read."""
+    verify_streams(tx, get_group(tx, group), may_be_gone=True)
 
 
 def _first(group: BaseException) -> BaseException:

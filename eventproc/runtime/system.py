@@ -208,6 +208,10 @@ class Eventproc:
         Leaving the block drains: no call of a handler begins any more, those that run get `grace_ms` to return,
         what is finished is made durable, and the segments go to other processes. So does the first Ctrl-C, like
         every cancellation of the block; a second one cancels the calls too, and their events are handled again.
+
+        A stream that was deleted and made again since the last run is read from its head. One that is made again
+        while the app runs fails its processor within seconds: the next run reads it.
+
         Raises what the app's `setup` raises, NotFound (a stream, or its scope), AlreadyExists (a group with other
         streams), GroupStreamReplaced, InvalidArgument; at the end of the block ProcessorFailed, if one failed.
         """

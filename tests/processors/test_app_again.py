@@ -1,4 +1,4 @@
-"""An app that is run again on a stream that was made again."""
+"""An app whose stream is deleted and made again: before it is run again, and while it runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import anyio
 import pytest
 
 import eventproc
-from tests.processors.apps import lag, until_next
+from eventproc.processors import ProcessorFailed
+from eventproc.processors import running as processing
+from tests.processors.apps import group, lag, until_next
 
 WAIT_MS = 10_000
 
@@ -35,6 +37,48 @@ async def test_an_app_goes_on_with_a_stream_that_was_deleted_and_made_again(
             await orders.delete()
     assert sorted(seen) == [b"shop/orders1", b"shop/orders2", b"shop/returns1", b"shop/returns2"]
     assert "shop/orders was made again" in caplog.text
+
+
+async def test_a_stream_that_is_made_again_fails_the_processor_that_had_read_it_and_is_read_by_the_next_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processing, "NAMES_MS", 20)
+    seen: list[bytes] = []
+    app = eventproc.App()
+
+    @app.processor("s/orders", "s/returns", group="s/g", name="mail")
+    async def mail(event: eventproc.Event) -> None:
+        seen.append(event.payload)
+
+    async def make(payload: bytes) -> eventproc.Stream:
+        orders = await ep.create_stream("s/orders")
+        async with orders.writer() as writer:
+            await writer.write(payload)
+        return orders
+
+    async def run() -> None:
+        async with ep.run(app) as running:
+            await running.wait_idle(timeout_ms=WAIT_MS)
+            await orders.seal()
+            while {each.stream for each in (await group(ep)).segments} != {"s/returns"}:
+                await until_next()
+            await orders.delete()
+            async with returns.writer() as writer:
+                await writer.write(b"2")
+            await running.wait_idle(timeout_ms=WAIT_MS)  # what is gone was read to its end
+            await make(b"3")
+            await running.wait_idle(timeout_ms=WAIT_MS)
+
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        returns = await ep.create_stream("s/returns")
+        orders = await make(b"1")
+        with pytest.raises(ProcessorFailed, match="s/orders was deleted and made again; run the app again"):
+            await run()
+        assert seen == [b"1", b"2"]
+        async with ep.run(app) as running:
+            await running.wait_idle(timeout_ms=WAIT_MS)
+    assert seen == [b"1", b"2", b"3"]
 
 
 async def test_what_is_finished_beyond_a_stuck_event_stays_so_when_another_stream_is_made_again() -> None:
