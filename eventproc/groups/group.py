@@ -147,7 +147,8 @@ class ReaderGroup:
     ) -> None:
         """Declare a reader dead; what it owned goes to others at `position`, or at its last durable progress.
 
-        position: as `GroupReader.position` gives it. Raises NotFound, InvalidArgument, InvalidCut.
+        position: as `GroupReader.position` gives it. A reader that is not online is fine: nothing changes. Raises
+        NotFound (the group), InvalidArgument, InvalidCut.
         """
         step = partial(reader_offline, group=self.name, reader=reader, position=position)
         await self._db.write(step)

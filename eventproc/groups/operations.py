@@ -186,23 +186,39 @@ def reader_offline(
 
     position: {stream: {segment: offset}}, what it finished according to the caller; a segment without one, and all of
     them for None, go on where it made its progress durable last, which is its last checkpoint, or later. One that is
-    not online is fine. Raises NotFound, InvalidCut for an offset that is no event's border.
+    not online is fine: nothing changes. Raises NotFound, InvalidArgument, InvalidCut for an offset that is no event's
+    border.
     """
+    check_reader(reader)
+    wanted = _offsets_of(position)
     state = _state(tx, group)
-    if check_reader(reader) not in state.members:
+    if reader not in state.members:
         return
     positions = dict(positions_of(tx, group, state.owned_by(reader)))
     stream_ids = {stream.name: stream.stream_id for stream in state.streams}
-    shape = "it must be {stream: {segment: offset}}"
-    for name, offsets in mapping_of("position", position or {}, shape).items():
+    for name, offsets in wanted.items():
         if name not in stream_ids:
             raise refused("position", position, f"the group does not read {name}")
-        for each, offset in mapping_of("position", offsets, shape).items():
-            key = stream_ids[name], as_segment(each)
+        for segment, offset in offsets.items():
+            key = stream_ids[name], segment
             if key not in positions:
-                raise refused("position", position, f"segment {format_segment(key[1])} is not {reader}'s")
-            positions[key] = _progress_at(tx, name, key, int_of("offset", offset, least=0))
+                raise refused("position", position, f"segment {format_segment(segment)} is not {reader}'s")
+            positions[key] = _progress_at(tx, name, key, offset)
     change(tx, group, Left(reader, tuple(positions.items())))
+
+
+def _offsets_of(position: object) -> dict[str, dict[SegmentId, int]]:
+    """Return the position of a reader that a caller gives. Raises InvalidArgument."""
+    if position is None:
+        return {}
+    shape = "it must be {stream: {segment: offset}}"
+    return {
+        text_of("stream", name): {
+            as_segment(segment): int_of("offset", offset, least=0)
+            for segment, offset in mapping_of("position", offsets, shape).items()
+        }
+        for name, offsets in mapping_of("position", position, shape).items()
+    }
 
 
 def _progress_at(tx: Tx, stream: str, key: SegmentKey, offset: int) -> Progress:

@@ -8,6 +8,7 @@ import pytest
 
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.ids import SegmentId
 from tests.groups.reading import written
 
 
@@ -68,6 +69,19 @@ async def test_a_position_is_offsets_in_what_the_reader_owns(ep: Eventproc, posi
         with pytest.raises(InvalidArgument):
             await group.reader_offline("a", position)
         assert len(reader.owned) == 1
+
+
+@pytest.mark.parametrize(
+    "position", [5, 0, "", [], {"s/t": 5}, {"s/t": {0: "x"}}, {"s/t": {"x": 0}}, {5: {}}]
+)
+async def test_what_is_no_position_is_refused_also_of_a_reader_that_is_not_online(
+    ep: Eventproc, position: Any
+) -> None:
+    await written(ep, 1)
+    group = await ep.create_reader_group("g", ["s/t"])
+    with pytest.raises(InvalidArgument):
+        await group.reader_offline("nobody", position)
+    await group.reader_offline("nobody", {"s/t": {SegmentId(0): 0}})
 
 
 async def test_a_reset_begins_at_one_place(ep: Eventproc) -> None:
