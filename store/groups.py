@@ -109,7 +109,7 @@ def delete_group(tx: Tx, name: str) -> None:
     tx.execute("DELETE FROM group_segment WHERE group_name = ?", (name,))
     tx.execute("DELETE FROM group_member WHERE group_name = ?", (name,))
     tx.execute(
-        "INSERT INTO counter (name, value) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = max(value, ?2)",
+        "INSERT INTO counter (name, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = max(value, excluded.value)",
         (GENERATION, found.value.generation),
     )
     tx.wake(topic_of(name))

@@ -377,10 +377,7 @@ async def join(db: Database, group: str, reader: str) -> AsyncIterator[Membershi
 async def join_member(
     db: Database, group: str, reader: str, *, as_reader: bool
 ) -> AsyncIterator[GroupMember]:
-    """Do as `join` does, for readers that look at the group's state too.
-
-    as_reader: not for a processor, whose groups it refuses with NotOfReaders.
-    """
+    """Do as `join` does, and show the group's state. as_reader: raise NotOfReaders when it is a processor's."""
     check_reader(reader)
     with db.subscribe([watch_group(group)]) as changes:
         member = GroupMember(db, group, reader, changes, as_reader=as_reader)

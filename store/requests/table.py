@@ -91,8 +91,8 @@ _COLUMNS: Final = (
     "id, target, kind, body, status, error, created_ms, finished_ms, deadline_boot, deadline_ms, started"
 )
 
-_STANDS_FOR: Final = "coalesce((SELECT request FROM joined WHERE id = ?1), ?1)"
-"""The id under which the request lies that the first parameter names."""
+_STANDS_FOR: Final = "coalesce((SELECT request FROM joined WHERE id = ?), ?)"
+"""The id under which the request lies that two parameters name, both of them by the same id."""
 
 _Row: TypeAlias = tuple[str, str, str, bytes, str, str | None, int, int | None, str | None, int | None, int]
 
@@ -189,7 +189,9 @@ def finish_request(tx: Tx, request_id: str, error: EventprocError | None = None)
 
 def find_request(tx: Tx, request_id: str) -> Request | None:
     """Return the request, that which it joined if it did, or None when it never was or is forgotten."""
-    row = tx.execute(f"SELECT {_COLUMNS} FROM request WHERE id = {_STANDS_FOR}", (request_id,)).fetchone()
+    row = tx.execute(
+        f"SELECT {_COLUMNS} FROM request WHERE id = {_STANDS_FOR}", (request_id, request_id)
+    ).fetchone()
     return None if row is None else _request(row)
 
 
@@ -216,7 +218,9 @@ def watch_request(request_id: str) -> Watch:
     """Return what to subscribe to in order to learn of the request's outcome, whoever runs it."""
 
     def probe(tx: Tx) -> bool:
-        row = tx.execute(f"SELECT status FROM request WHERE id = {_STANDS_FOR}", (request_id,)).fetchone()
+        row = tx.execute(
+            f"SELECT status FROM request WHERE id = {_STANDS_FOR}", (request_id, request_id)
+        ).fetchone()
         return row is not None and row[0] != RequestStatus.PENDING.value
 
     return Watch(("request", request_id), probe)
@@ -238,8 +242,8 @@ def _find_both(tx: Tx, request_id: str, target: str, kind: str) -> tuple[Request
     rows = tx.execute(
         f"SELECT 1, {_COLUMNS} FROM request WHERE id = {_STANDS_FOR}"
         f" UNION ALL SELECT 0, {_COLUMNS} FROM request"
-        " WHERE target = ?2 AND kind = ?3 AND status = 'pending'",
-        (request_id, target, kind),
+        " WHERE target = ? AND kind = ? AND status = 'pending'",
+        (request_id, request_id, target, kind),
     ).fetchall()
     found = {row[0]: _request(row[1:]) for row in rows}
     return found.get(1), found.get(0)

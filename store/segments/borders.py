@@ -40,10 +40,10 @@ def offset_after(tx: Tx, stream_id: int, segment: SegmentId, offset: int, count:
     if number >= state.tail_number:
         return state.tail
     row = tx.execute(
-        "SELECT start FROM extent WHERE stream_id = ?1 AND segment = ?2 AND first_number + count > ?4"
-        " AND start >= (SELECT max(start) FROM extent WHERE stream_id = ?1 AND segment = ?2 AND start <= ?3)"
+        "SELECT start FROM extent WHERE stream_id = ? AND segment = ? AND first_number + count > ?"
+        " AND start >= (SELECT max(start) FROM extent WHERE stream_id = ? AND segment = ? AND start <= ?)"
         " ORDER BY start LIMIT 1",
-        (stream_id, segment, offset, number),
+        (stream_id, segment, number, stream_id, segment, offset),
     ).fetchone()
     extent = extents(tx, stream_id, segment, row[0], limit=1)[0]
     return _Borders(tx, extent).border(number - extent.first_number)

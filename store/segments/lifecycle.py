@@ -99,8 +99,8 @@ def request_reaping(tx: Tx, stream: str, stream_id: int, *, deleted: bool) -> No
 
 def _move_head(tx: Tx, stream_id: int, segment: SegmentId, offset: int, number: int) -> None:
     tx.execute(
-        "UPDATE segment SET head = ?3, head_number = ?4 WHERE stream_id = ?1 AND segment = ?2 AND head < ?3",
-        (stream_id, segment, offset, number),
+        "UPDATE segment SET head = ?, head_number = ? WHERE stream_id = ? AND segment = ? AND head < ?",
+        (offset, number, stream_id, segment, offset),
     )
 
 

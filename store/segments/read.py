@@ -176,11 +176,11 @@ def extents(
     rows = tx.execute(
         """
         SELECT start, length, first_number, count, first_time, place, place_offset, inline FROM extent
-        WHERE stream_id = ?1 AND segment = ?2 AND start >= coalesce(
-            (SELECT max(start) FROM extent WHERE stream_id = ?1 AND segment = ?2 AND start <= ?3), ?3)
-        ORDER BY start LIMIT ?4
+        WHERE stream_id = ? AND segment = ? AND start >= coalesce(
+            (SELECT max(start) FROM extent WHERE stream_id = ? AND segment = ? AND start <= ?), ?)
+        ORDER BY start LIMIT ?
         """,
-        (stream_id, segment, offset, limit),
+        (stream_id, segment, stream_id, segment, offset, offset, limit),
     )
     return [Extent(*row) for row in rows]
 

@@ -150,9 +150,9 @@ def _free_truncated(tx: Tx, stream_id: int) -> bool:
             continue
         waiting = False
         rows = tx.execute(
-            "SELECT segment, start, place FROM extent WHERE stream_id = ?1 AND segment = ?2 AND start < ?3"
-            " AND start + length <= ?3 ORDER BY start LIMIT ?4",
-            (stream_id, segment, bound, extents_left + 1),
+            "SELECT segment, start, place FROM extent WHERE stream_id = ? AND segment = ? AND start < ?"
+            " AND start + length <= ? ORDER BY start LIMIT ?",
+            (stream_id, segment, bound, bound, extents_left + 1),
         ).fetchall()
         if rows:
             _keep_tail(tx, stream_id, segment)
@@ -197,11 +197,11 @@ def _keep_tail(tx: Tx, stream_id: int, segment: SegmentId) -> None:
     assert state is not None, f"segment {segment} of stream {stream_id} is not there"
     tx.execute(
         """
-        UPDATE segment SET base_offset = ?3, base_number = ?4, base_time = coalesce(
-            (SELECT last_time FROM extent WHERE stream_id = ?1 AND segment = ?2 ORDER BY start DESC LIMIT 1), base_time)
-        WHERE stream_id = ?1 AND segment = ?2
+        UPDATE segment SET base_offset = ?, base_number = ?, base_time = coalesce(
+            (SELECT last_time FROM extent WHERE stream_id = ? AND segment = ? ORDER BY start DESC LIMIT 1), base_time)
+        WHERE stream_id = ? AND segment = ?
         """,
-        (stream_id, segment, state.tail, state.tail_number),
+        (state.tail, state.tail_number, stream_id, segment, stream_id, segment),
     )
 
 
@@ -230,9 +230,9 @@ def free_blobs(tx: Tx, places: Iterable[int]) -> None:
     """Delete those blobs that nothing refers to any more: no extent, no staged row."""
     for place in places:
         tx.execute(
-            "DELETE FROM blob WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM extent WHERE place = ?1)"
-            " AND NOT EXISTS (SELECT 1 FROM staged WHERE place = ?1)",
-            (place,),
+            "DELETE FROM blob WHERE id = ? AND NOT EXISTS (SELECT 1 FROM extent WHERE place = ?)"
+            " AND NOT EXISTS (SELECT 1 FROM staged WHERE place = ?)",
+            (place, place, place),
         )
 
 

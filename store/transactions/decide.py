@@ -169,7 +169,9 @@ def abort_open(tx: Tx, stream: str, stream_id: int, *, reason: str) -> bool:
     """Decide to abort every open transaction of the stream, and ring once for all; return whether there was any."""
     settle_staging(tx)
     after = advance_txn(TxnState.OPEN, TxnEvent.ABORT)
-    aborting = tx.execute(_ABORT_OPEN, (after.value, reason, stream_id, TxnState.OPEN.value)).fetchall()
+    aborting = tx.execute(
+        _ABORT_OPEN, (after.value, reason, stream_id, stream_id, TxnState.OPEN.value)
+    ).fetchall()
     if not aborting:
         return False
     for (txn_id,) in aborting:
@@ -181,11 +183,11 @@ def abort_open(tx: Tx, stream: str, stream_id: int, *, reason: str) -> bool:
 # What `change_txn` does, for all at once: a stream may have ten thousand of them, and this is one step.
 _ABORT_OPEN: Final = """
     UPDATE txn SET (state, version, reason, events, bytes, rows) = (
-        SELECT ?1, version + 1, ?2,
+        SELECT ?, version + 1, ?,
             coalesce(max(total_events), 0), coalesce(max(total_bytes), 0), coalesce(max(total_rows), 0)
-        FROM (SELECT total_events, total_bytes, total_rows FROM staged WHERE stream_id = ?3 AND txn = txn.id
+        FROM (SELECT total_events, total_bytes, total_rows FROM staged WHERE stream_id = ? AND txn = txn.id
               ORDER BY seq DESC, part DESC LIMIT 1))
-    WHERE finished = 0 AND stream_id = ?3 AND state = ?4 RETURNING id
+    WHERE finished = 0 AND stream_id = ? AND state = ? RETURNING id
 """
 
 

@@ -74,9 +74,9 @@ def forget_txns(tx: Tx) -> bool:
             tx.after(partial(turn.go_on, _Turn.FIRST))
             return False
         gone = tx.execute(
-            "DELETE FROM txn WHERE finished = 1 AND stream_id = ?1 AND id IN (SELECT id FROM txn"
-            " WHERE finished = 1 AND stream_id = ?1 AND id < ?2 AND finished_ms < ?3 ORDER BY id LIMIT ?4)",
-            (row[0], id_floor(before), before, left),
+            "DELETE FROM txn WHERE finished = 1 AND stream_id = ? AND id IN (SELECT id FROM txn"
+            " WHERE finished = 1 AND stream_id = ? AND id < ? AND finished_ms < ? ORDER BY id LIMIT ?)",
+            (row[0], row[0], id_floor(before), before, left),
         ).rowcount
         left -= gone
         if not left:
