@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class Clock(Protocol):
     """Source of time, randomness and identifiers. Safe to call from any thread."""
 

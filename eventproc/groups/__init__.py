@@ -17,8 +17,8 @@ from eventproc.groups.group import ReaderGroup
 from eventproc.groups.keys import Assigned, SegmentKey
 from eventproc.groups.member import join
 from eventproc.groups.membership import Membership
-from eventproc.groups.names import group_name
-from eventproc.groups.openings import GroupEnd, GroupEndAnew, GroupStart
+from eventproc.groups.names import group_name, stream_names
+from eventproc.groups.openings import GroupEnd, GroupEndAnew, GroupStart, check_start
 from eventproc.groups.operations import GroupCheckpoint, follow_names
 from eventproc.groups.preview import ResetPreview, preview_reset
 from eventproc.groups.reader import GroupReader
@@ -47,6 +47,7 @@ __all__ = [
     "SegmentLag",
     "TruncatedPolicy",
     "add_stream",
+    "check_start",
     "delete_group",
     "describe_group",
     "ensure_group",
@@ -58,6 +59,7 @@ __all__ = [
     "list_groups",
     "preview_reset",
     "set_paused",
+    "stream_names",
     "verify_streams",
     "watch_group",
     "watch_progress",

@@ -32,10 +32,22 @@ GroupEndAnew: TypeAlias = GroupEnd | Literal["same"]
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
+def check_start(start: object, names: Sequence[str]) -> None:
+    """Raise InvalidArgument unless a group of streams so named may begin there, as far as can be told without them."""
+    if isinstance(start, (StreamCut, Mapping)):
+        _by_stream(start, "start", names)
+    elif isinstance(start, str):
+        if start not in ("head", "tail"):
+            raise refused("start", start, "it must be 'head', 'tail', a time in ms, or a cut")
+    else:
+        int_of("start", start, unit="ms")
+
+
 def openings_of(
     tx: Tx, names: Sequence[str], start: GroupStart, until: GroupEnd = None, *, added: Sequence[str] = ()
 ) -> list[Opening]:
     """Return where a group begins in each of the streams. Raises as `ensure_group`."""
+    check_start(start, names)
     ends = _by_stream(until, "end", names)
     if isinstance(start, (StreamCut, Mapping)):
         starts = _by_stream(start, "start", names)

@@ -118,7 +118,8 @@ class App:
         It takes an event (with `batch`, a list of them) and, if it has a second parameter, a `Context`. A plain
         `def` runs on a thread. streams: "scope/stream", at least one. choices: see `Choices`.
 
-        Raises InvalidArgument, and AlreadyExists when the app has a processor of that name or group.
+        Raises InvalidArgument, and AlreadyExists when the app has a processor of that name or group, or one whose dead
+        letters go to the same stream.
         """
 
         def declare(target: T) -> T:
@@ -140,8 +141,9 @@ class App:
                 raise AlreadyExists(kind="processor", name=options.name)
             if options.group == other.options.group:
                 raise AlreadyExists(kind="group of a processor", name=options.group)
-            if _letters_of(options) == _letters_of(other.options):
-                raise AlreadyExists(kind="dead-letter stream of a processor", name=_letters_of(options))
+            letters = _letters_of(options)
+            if letters is not None and letters == _letters_of(other.options):
+                raise AlreadyExists(kind="dead-letter stream of a processor", name=letters)
         self._processors[options.name] = Processor(options, handler, payload)
 
     def setup(self, function: Callable[[AppTx], None]) -> Callable[[AppTx], None]:
@@ -154,7 +156,10 @@ class App:
         return function
 
 
-def _letters_of(options: Options) -> str:
+def _letters_of(options: Options) -> str | None:
+    """Return the stream of the processor's dead letters, None when it writes none."""
+    if options.on_failure is not OnFailure.DEAD_LETTER:
+        return None
     return options.dead_letters or default_stream(options.group)
 
 

@@ -14,9 +14,9 @@ from typing import Final, Literal, TypeAlias
 import attrs
 from tenacity import RetryCallState, wait_exponential, wait_random
 
-from eventproc.groups import GroupStart
+from eventproc.groups import GroupStart, check_start, stream_names
 from eventproc.processors.context import AppTx
-from eventproc.store.model.arguments import instance_of, int_of, refused
+from eventproc.store.model.arguments import instance_of, int_of, refused, text_of
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.names import StreamName
 from eventproc.store.segments import Event
@@ -205,9 +205,11 @@ class Options:
         return f"{self.name} ({where}, {order}, {self.concurrency} at a time, {once})"
 
     def __attrs_post_init__(self) -> None:
+        text_of("name", self.name)
         if not self.publishes:  # the system's own have names that nobody else may take
-            for stream in self.streams:
-                StreamName.parse(stream)
+            stream_names(self.streams)
+        check_start(self.start, self.streams)
+        instance_of(bool, "exactly_once", self.exactly_once, "it must be True or False")
         if self.dead_letters is not None:
             StreamName.parse(self.dead_letters)
         int_of("concurrency", self.concurrency, least=1, most=CONCURRENCY_MAX)

@@ -43,6 +43,7 @@ from eventproc.processors.telemetry import NOTHING
 from eventproc.store.background import Background
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
+from eventproc.store.model.arguments import int_of
 from eventproc.store.model.errors import EventprocError, GroupStreamReplaced, NotFound
 
 LOG = logging.getLogger("eventproc.processors")
@@ -275,9 +276,11 @@ class Running:
     async def wait_idle(self, *, timeout_ms: int | None = None) -> None:
         """Return when nothing is left to process in the groups of the app, durably: lag 0 at one moment of each.
 
-        Raises TimeoutError, and ProcessorFailed when a processor failed, also of a stream that was made again. Cost
-        while waiting: a look when progress was made durable, and one a second.
+        Raises TimeoutError, InvalidArgument, and ProcessorFailed when a processor failed, also of a stream that was
+        made again. Cost while waiting: a look when progress was made durable, and one a second.
         """
+        if timeout_ms is not None:
+            timeout_ms = int_of("timeout_ms", timeout_ms, least=0, unit="ms")
         with anyio.fail_after(None if timeout_ms is None else timeout_ms / 1000):
             async with self._until_failure():
                 for part in self._parts.values():
@@ -302,7 +305,11 @@ class Running:
         return sum(part.in_flight for part in self._parts.values())
 
     async def stop(self, *, grace_ms: int = GRACE_MS) -> None:
-        """Drain every processor; what still runs after the grace period is left to the end of the block."""
+        """Drain every processor; what still runs after the grace period is left to the end of the block.
+
+        Raises InvalidArgument.
+        """
+        grace_ms = int_of("grace_ms", grace_ms, least=0, unit="ms")
         with anyio.move_on_after(grace_ms / 1000):
             async with anyio.create_task_group() as tasks:
                 for part in self._parts.values():

@@ -256,8 +256,9 @@ async def open(
     create: make it when it is missing or empty. durability: of a new directory, "fsync" (default:
     acknowledged means synced) or "os" (survives kill -9); another than an existing one's is refused.
     host: whether this instance may run the internal processors; one that may not waits for another that
-    does. Raises StoreMissing, StoreUnusable, NotSupported.
+    does. Raises StoreMissing, StoreUnusable, NotSupported, InvalidArgument.
     """
+    _verify_given(clock, faults)
     if not isinstance(cast("object", path), (str, PathLike)):
         raise refused("directory", path, "it must be a path, as str or pathlib.Path")
     if str(path) in ("memory", ":memory:"):
@@ -281,7 +282,11 @@ async def open(
 async def open_memory(
     *, host: bool = True, clock: Clock | None = None, faults: Faults = NO_FAULTS
 ) -> AsyncIterator[Eventproc]:
-    """Open an empty system in memory, gone at the end of the block: the same code, on asyncio and trio."""
+    """Open an empty system in memory, gone at the end of the block: the same code, on asyncio and trio.
+
+    Raises InvalidArgument.
+    """
+    _verify_given(clock, faults)
     opening = open_memory_database(migrations=[SYSTEM_MIGRATION], clock=clock, faults=faults)
     async with opening as db, _running(db, host=host) as system:
         yield system
@@ -294,6 +299,12 @@ async def _running(db: Database, *, host: bool) -> AsyncIterator[Eventproc]:
         if host:
             tasks.start_soon(run_host, db)
         yield Eventproc(db)
+
+
+def _verify_given(clock: object, faults: object) -> None:
+    if clock is not None and not isinstance(clock, Clock):
+        raise refused("clock", clock, "it must be an eventproc.store.clock.Clock, or None for the machine's")
+    instance_of(Faults, "faults", faults, "it must be an eventproc.store.faults.Faults")
 
 
 def _durability(text: Durability | str) -> Durability:

@@ -10,7 +10,7 @@ import pytest
 from eventproc.processors import App, Context, Directive, Failure, ProcessorFailed, RetryPolicy
 from eventproc.processors.options import Supervisor
 from eventproc.processors.status import ProcessorState
-from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound
+from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.segments import Event
 from tests.processors.apps import (
     GROUP,
@@ -307,58 +307,6 @@ async def test_one_processor_that_fails_lets_the_others_of_the_app_go_on() -> No
             await run()
         assert await lag(ep) == 0
     assert seen == [0, 1, 0]
-
-
-async def test_what_a_processor_cannot_be_is_refused_when_it_is_declared() -> None:
-    async def handle(event: Event) -> None:
-        pass
-
-    app = App()
-    with pytest.raises(InvalidArgument, match="batch"):
-        app.add(handle, STREAM, linger_ms=5)
-    with pytest.raises(InvalidArgument, match="timeout_ms"):
-        app.add(handle, STREAM, exactly_once=True, timeout_ms=None)
-    with pytest.raises(InvalidArgument, match="on_commit"):
-        app.add(handle, STREAM, on_commit=lambda tx, batch: None)
-    with pytest.raises(InvalidArgument, match="order"):
-        app.add(handle, STREAM, order="keys")  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match="at least one"):
-        app.add(handle)
-    with pytest.raises(InvalidArgument, match="only exactly_once=True goes in rounds"):
-        app.add(handle, STREAM, round_events=5)
-    with pytest.raises(InvalidArgument, match="there are none"):
-        app.add(handle, STREAM, on_failure="skip", dead_letters="s/dead")
-    with pytest.raises(InvalidArgument, match="RetryPolicy"):
-        app.add(handle, STREAM, retry=3)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match="a type"):
-        app.add(handle, STREAM, payload="text")  # type: ignore[arg-type]
-
-
-async def _decide(_: object, __: object = None) -> None:
-    raise AssertionError("nobody awaits it")
-
-
-def test_what_is_called_within_a_transaction_or_to_decide_must_be_a_plain_function() -> None:
-    async def handle(event: Event) -> None:
-        pass
-
-    app = App()
-    with pytest.raises(InvalidArgument, match=r"supervise.*plain function"):
-        app.add(handle, STREAM, supervise=_decide)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match=r"on_commit.*plain function"):
-        app.add(handle, STREAM, exactly_once=True, on_commit=_decide)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match=r"setup.*plain function"):
-        app.setup(_decide)  # type: ignore[arg-type]
-
-
-def test_two_processors_of_an_app_do_not_share_a_stream_of_dead_letters() -> None:
-    async def handle(event: Event) -> None:
-        pass
-
-    app = App()
-    app.add(handle, STREAM, name="one", dead_letters="s/dead")
-    with pytest.raises(AlreadyExists, match="s/dead"):
-        app.add(handle, STREAM, name="two", dead_letters="s/dead")
 
 
 @pytest.mark.parametrize(("name", "error"), [(STREAM, InvalidArgument), ("gone/dead", NotFound)])

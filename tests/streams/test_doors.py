@@ -76,6 +76,10 @@ NO_CUT = ["tail", 5, {0: 0}, [], b"", THING]
 DOORS: dict[str, tuple[Callable[[World, Any], Any], list[Any]]] = {
     "open": (lambda _, x: eventproc.open(x), [5, b"data", None, THING]),
     "open, durability": (lambda _, x: eventproc.open("data", durability=x), [5, [], THING]),
+    "open, clock": (lambda _, x: eventproc.open("data", clock=x), [5, "now", object(), THING]),
+    "open, faults": (lambda _, x: eventproc.open("data", faults=x), [5, None, THING]),
+    "open_memory, clock": (lambda _, x: eventproc.open_memory(clock=x), [5, "now", object(), THING]),
+    "open_memory, faults": (lambda _, x: eventproc.open_memory(faults=x), [5, None, THING]),
     "create_scope": (lambda w, x: w.ep.create_scope(x), NO_TEXT),
     "delete_scope": (lambda w, x: w.ep.delete_scope(x), NO_TEXT),
     "delete_scope, all of it": (lambda w, x: w.ep.delete_scope(x, recursive=True), NO_TEXT),

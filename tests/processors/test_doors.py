@@ -1,0 +1,112 @@
+"""What is no processor, and no choice of one, is refused where it is given, before anything runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eventproc.processors import App
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.errors import AlreadyExists, InvalidArgument
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments import Event
+from tests.processors.apps import GROUP, OUT, STREAM, system
+
+
+async def test_what_a_processor_cannot_be_is_refused_when_it_is_declared() -> None:
+    async def handle(event: Event) -> None:
+        pass
+
+    app = App()
+    with pytest.raises(InvalidArgument, match="batch"):
+        app.add(handle, STREAM, linger_ms=5)
+    with pytest.raises(InvalidArgument, match="timeout_ms"):
+        app.add(handle, STREAM, exactly_once=True, timeout_ms=None)
+    with pytest.raises(InvalidArgument, match="on_commit"):
+        app.add(handle, STREAM, on_commit=lambda tx, batch: None)
+    with pytest.raises(InvalidArgument, match="order"):
+        app.add(handle, STREAM, order="keys")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="at least one"):
+        app.add(handle)
+    with pytest.raises(InvalidArgument, match="only exactly_once=True goes in rounds"):
+        app.add(handle, STREAM, round_events=5)
+    with pytest.raises(InvalidArgument, match="there are none"):
+        app.add(handle, STREAM, on_failure="skip", dead_letters="s/dead")
+    with pytest.raises(InvalidArgument, match="RetryPolicy"):
+        app.add(handle, STREAM, retry=3)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="a type"):
+        app.add(handle, STREAM, payload="text")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="named twice"):
+        app.add(handle, STREAM, STREAM)
+    with pytest.raises(InvalidArgument, match="must be str"):
+        app.add(handle, STREAM, name=5, group=GROUP)  # type: ignore[arg-type]
+
+
+async def _decide(_: object, __: object = None) -> None:
+    raise AssertionError("nobody awaits it")
+
+
+def test_what_is_called_within_a_transaction_or_to_decide_must_be_a_plain_function() -> None:
+    async def handle(event: Event) -> None:
+        pass
+
+    app = App()
+    with pytest.raises(InvalidArgument, match=r"supervise.*plain function"):
+        app.add(handle, STREAM, supervise=_decide)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"on_commit.*plain function"):
+        app.add(handle, STREAM, exactly_once=True, on_commit=_decide)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"setup.*plain function"):
+        app.setup(_decide)  # type: ignore[arg-type]
+
+
+def test_two_processors_of_an_app_do_not_share_a_stream_of_dead_letters() -> None:
+    async def handle(event: Event) -> None:
+        pass
+
+    app = App()
+    app.add(handle, STREAM, name="one", dead_letters="s/dead")
+    with pytest.raises(AlreadyExists, match="s/dead"):
+        app.add(handle, STREAM, name="two", dead_letters="s/dead")
+
+
+@pytest.mark.parametrize("other", ["skip", "stop"])
+def test_who_writes_no_dead_letters_shares_no_stream_of_them(other: Any) -> None:
+    async def handle(event: Event) -> None:
+        pass
+
+    app = App()
+    app.add(handle, STREAM, name="one", group="s/one", on_failure=other)
+    app.add(handle, STREAM, name="two", dead_letters="s/one-dead-letters")
+    app.add(handle, STREAM, name="three", on_failure=other)
+    with pytest.raises(AlreadyExists, match="s/one-dead-letters"):
+        app.add(handle, STREAM, name="four", dead_letters="s/one-dead-letters")
+
+
+CUT = StreamCut(OUT, 1, {SegmentId(0): 0})
+
+
+@pytest.mark.parametrize(
+    "start", ["zz", "", b"head", 3.5, True, None, ["head"], CUT, {STREAM: "head"}, {OUT: CUT}]
+)
+def test_a_processor_begins_at_a_place(start: Any) -> None:
+    app = App()
+    with pytest.raises(InvalidArgument, match="start"):
+        app.add(lambda _event: None, STREAM, name="p", start=start)
+    assert app.processors == ()
+
+
+@pytest.mark.parametrize("exactly_once", ["yes", 1, 0, None])
+def test_exactly_once_is_yes_or_no(exactly_once: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"exactly_once.*True or False"):
+        App().add(lambda _event: None, STREAM, name="p", exactly_once=exactly_once)
+
+
+@pytest.mark.parametrize("wrong", ["x", -1, 1.5, True])
+async def test_who_waits_or_stops_says_for_how_many_ms(wrong: Any) -> None:
+    async with system() as ep, ep.run(App()) as running:
+        await running.wait_idle(timeout_ms=0)
+        with pytest.raises(InvalidArgument, match="timeout_ms"):
+            await running.wait_idle(timeout_ms=wrong)
+        with pytest.raises(InvalidArgument, match="grace_ms"):
+            await running.stop(grace_ms=wrong)
