@@ -21,7 +21,6 @@ from eventproc.groups import (
     list_groups,
 )
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import get_scope
 from eventproc.store.database import Tx
 from eventproc.store.database.instances import is_alive, pid_of
 from eventproc.store.model.cuts import StreamCut
@@ -46,7 +45,6 @@ def list_(settings: Settings, scope: str | None, output: str) -> None:
     def look(tx: Tx) -> list[GroupDescription]:
         if scope is not None:
             check_scope_name(scope)
-            get_scope(tx, scope)
         return [describe_group(tx, each.name) for each in list_groups(tx, scope)]
 
     rows = [_summary(each) for each in session.run(settings, lambda ep: ep.db.read(look))]

@@ -105,7 +105,7 @@ class BlockingEventproc:
         return BlockingReaderGroup(self._loop, self._loop.call(self._system.reader_group, name))
 
     def reader_groups(self, scope: str | None = None) -> list[Group]:
-        """Return the groups of a scope, or of all, those of processors included, by name."""
+        """Return the groups of a scope, or of all, those of processors included, by name. Raises NotFound."""
         return self._loop.call(self._system.reader_groups, scope)
 
     def submit(

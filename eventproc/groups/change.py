@@ -123,7 +123,9 @@ def left(tx: Tx, group: str, state: GroupState, reader: str) -> Left:
 
 
 def list_groups(tx: Tx, scope: str | None = None) -> list[Group]:
-    """Return the groups of a scope, or of all, by name."""
+    """Return the groups of a scope, or of all, by name. Raises NotFound."""
+    if scope is not None:
+        get_scope(tx, scope)
     return [get(tx, GROUP, name).value for name in group_names(tx, scope)]
 
 

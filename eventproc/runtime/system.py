@@ -158,7 +158,7 @@ class Eventproc:
         return ReaderGroup(self._db, full)
 
     async def reader_groups(self, scope: str | None = None) -> list[Group]:
-        """Return the groups of a scope, or of all, those of processors included, by name."""
+        """Return the groups of a scope, or of all, those of processors included, by name. Raises NotFound."""
         if scope is not None:
             text_of("scope", scope)
         return await self._db.read(partial(list_groups, scope=scope))

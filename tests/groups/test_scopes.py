@@ -30,6 +30,12 @@ async def test_a_scope_with_groups_is_not_empty(ep: Eventproc) -> None:
     await ep.delete_scope("s")
 
 
+async def test_the_groups_of_a_scope_that_is_not_there_are_not_found(ep: Eventproc) -> None:
+    assert await ep.reader_groups("s") == []
+    with pytest.raises(NotFound, match="nope"):
+        await ep.reader_groups("nope")
+
+
 async def test_a_scope_that_is_deleted_with_all_that_is_in_it_takes_its_groups_along(ep: Eventproc) -> None:
     await ep.create_scope("other")
     await written(ep, 1, name="s/t")
