@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from eventproc.cli.progress import progress
-from eventproc.cli.settings import Command, Settings, note, pass_settings
+from eventproc.cli.settings import Command, Directory, Settings, note, pass_settings
 from eventproc.cli.signals import Ending, run_to_end
 from eventproc.store.clock import SystemClock
 
@@ -37,7 +37,7 @@ WORST: Final = 10
 )
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option(
-    "--dir", "directory", type=click.Path(path_type=Path), help="Work here, not in a temporary directory."
+    "--dir", "directory", type=Directory(), metavar="DIR", help="Work here, not in a temporary directory."
 )
 @click.option("--durability", type=click.Choice(["fsync", "os"]), help="Of the directory.  [default: fsync]")
 @pass_settings
@@ -47,7 +47,7 @@ def demo(
     key: str,
     mean: str | None,
     output: str,
-    directory: Path | None,
+    directory: str | None,
     durability: str | None,
 ) -> None:
     """Send the rows of a CSV FILE (plain, .gz or .xz) through a stream, and prove that none went astray.
@@ -98,9 +98,9 @@ def demo(
 
 
 @contextmanager
-def _place(directory: Path | None) -> Iterator[Path]:
+def _place(directory: str | None) -> Iterator[Path]:
     if directory is not None:
-        yield directory
+        yield Path(directory)
         return
     with tempfile.TemporaryDirectory(prefix="eventproc-demo-") as temporary:
         yield Path(temporary)

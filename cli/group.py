@@ -12,6 +12,7 @@ from eventproc.cli.group_show import LOOKS, checkpoint_row, show_checkpoint
 from eventproc.cli.places import parse_cuts, parse_group_start
 from eventproc.cli.settings import (
     Noun,
+    Number,
     Settings,
     dry_run_option,
     group_argument,
@@ -62,14 +63,14 @@ for _command in LOOKS:
 @click.option(
     "--lease",
     "lease_s",
-    type=float,
+    type=Number(),
     metavar="SECONDS",
     help="How long a reader may be silent before it counts as hung; unless given, only the dead are given up.",
 )
 @click.option(
     "--checkpoint-every",
     "checkpoint_s",
-    type=float,
+    type=Number(),
     metavar="SECONDS",
     help="Pause between checkpoints that nobody asks for.",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 from eventproc.groups import GroupStart
 from eventproc.store.model.cuts import StreamCut
@@ -12,6 +13,9 @@ from eventproc.store.model.ids import SegmentId, parse_segment
 from eventproc.store.model.ranges import KeyRange
 from eventproc.streams import Stream
 from eventproc.streams.stream import Start
+
+DIGITS_MAX: Final = 18
+"""Of a time in ms: any such number fits into 63 bits, and none that has more is a time."""
 
 
 def parse_place(text: str, stream: str) -> Start:
@@ -58,7 +62,7 @@ def parse_cuts(texts: Sequence[str], streams: Mapping[str, int]) -> dict[str, St
 
 def parse_time(text: str) -> int:
     """Return the wall ms that `text` names: ms since 1970, or ISO 8601, in UTC when it has no zone."""
-    if text.isascii() and text.isdigit() and int(text) < 2**63:
+    if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)

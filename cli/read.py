@@ -46,7 +46,7 @@ class Wanted:
     metavar="PLACE",
     help="head, tail, a cut from `stream cut`, or a time (ISO 8601, or ms).",
 )
-@click.option("--max", "event_max", type=click.IntRange(min=1), metavar="N", help="Stop after N events.")
+@click.option("--max", "event_max", type=click.IntRange(1, ENDLESS), metavar="N", help="Stop after N events.")
 @click.option("--follow", is_flag=True, help="Wait for more, until the stream is sealed.")
 @click.option(
     "--segment", "segments", multiple=True, metavar="ID", help="Only this segment; may be repeated."

@@ -16,7 +16,7 @@ from eventproc.cli import session
 from eventproc.cli.apps import load_app
 from eventproc.cli.failures import FAILED, Signalled
 from eventproc.cli.live import live
-from eventproc.cli.settings import Command, Settings, note, pass_settings
+from eventproc.cli.settings import Command, Number, Settings, note, pass_settings
 from eventproc.processors import GRACE_MS, App, ProcessorFailed, Running
 from eventproc.runtime import Eventproc
 from eventproc.store.background import Background
@@ -34,7 +34,7 @@ Lower: more idle cost; higher: a disk that failed is told of later."""
 @click.argument("apps", metavar="[MODULE:APP]...", nargs=-1)
 @click.option(
     "--grace",
-    type=click.FloatRange(min=0),
+    type=Number(),
     default=GRACE_MS / 1000,
     show_default=True,
     metavar="SECONDS",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -11,6 +12,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 TIMEOUT_S: Final = 120.0
 """How long a command waits for the outcome of its request, unless told otherwise. The request goes on."""
+
+
+NUMBER_MAX: Final = 1_000_000_000
+"""Largest number of seconds or days that an option takes: as many seconds are 31 years. Far below what ms in 63 bits
+could be, and far above what anybody waits for."""
 
 
 class Settings:
@@ -25,6 +31,26 @@ class Settings:
 pass_settings = click.make_pass_decorator(Settings, ensure=True)
 
 
+class Directory(click.types.StringParamType):
+    """A directory's name. An empty one is what an unset variable leaves of `-C "$VAR"`, and means no directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name as it is."""
+        return str(super().convert(value, param, ctx)) or self.fail("the directory is empty", param, ctx)
+
+
+class Number(click.FloatRange):
+    """How many seconds or days: a number that is one, and neither negative nor without end."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, max=NUMBER_MAX)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        number = float(super().convert(value, param, ctx))
+        return self.fail(f"{value} is not a number", param, ctx) if math.isnan(number) else number
+
+
 def _keep(ctx: click.Context, parameter: click.Parameter, value: str | bool | None) -> None:
     assert parameter.name is not None, "an option has a name"
     if value:
@@ -36,8 +62,9 @@ def global_options(*, hidden: bool = False) -> list[click.Parameter]:
     return [
         click.Option(
             ["-C", "directory"],
+            type=Directory(),
             metavar="DIR",
-            envvar=None if hidden else "EVENTPROC_DIR",
+            envvar=None if hidden else "EVENTPROC_DIR",  # an empty one counts as none
             show_envvar=True,
             help="The directory; the current one unless given.",
             expose_value=False,
@@ -115,7 +142,7 @@ def timeout_option(command: F) -> F:
     """Decorator of commands that wait: `--timeout`, in seconds."""
     return click.option(
         "--timeout",
-        type=click.FloatRange(min=0),
+        type=Number(),
         default=TIMEOUT_S,
         show_default=True,
         metavar="SECONDS",

@@ -14,6 +14,7 @@ from eventproc.cli.dry import would
 from eventproc.cli.places import find_cut, parse_place, parse_ranges, parse_segments
 from eventproc.cli.settings import (
     Noun,
+    Number,
     Settings,
     dry_run_option,
     note,
@@ -130,7 +131,7 @@ def truncate(
 @click.option(
     "--older-than",
     "days",
-    type=click.FloatRange(min=0),
+    type=Number(),
     default=0.0,
     show_default=True,
     metavar="DAYS",

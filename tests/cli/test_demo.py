@@ -140,6 +140,17 @@ def test_what_cannot_be_a_csv_with_that_key_is_refused_in_one_line(
     assert list(temporary.iterdir()) == []
 
 
+def test_a_directory_without_a_name_is_no_place_to_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(csv_text(20))
+    monkeypatch.chdir(tmp_path)
+    assert run(["demo", str(file), "--dir", ""]) == 2
+    assert "the directory is empty" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_a_folder_is_no_file(tmp_path: Path, temporary: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["-q", "demo", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1

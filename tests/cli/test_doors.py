@@ -115,6 +115,17 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
         ("request list --limit 0", 2, "at least 1"),
         ("request show nonsense", 3, "no request"),
         ("stream seal shop/orders --timeout -1", 2, "--timeout"),
+        ("stream create shop/x --timeout nan", 2, "nan is not a number"),
+        ("stream create shop/x --timeout inf", 2, "--timeout"),
+        ("stream create shop/x --timeout 1e308", 2, "<=1000000000"),
+        ("stream offload shop/orders --older-than nan", 2, "nan is not a number"),
+        ("stream offload shop/orders --older-than inf", 2, "--older-than"),
+        ("group create g --stream shop/orders --lease nan", 2, "nan is not a number"),
+        ("group create g --stream shop/orders --checkpoint-every inf", 2, "--checkpoint-every"),
+        ("group checkpoint shop/none --timeout inf", 2, "--timeout"),
+        ("run --grace inf", 2, "--grace"),
+        ("read shop/orders --max 99999999999999999999999999", 2, "is not in the range"),
+        (f"read shop/orders --from {'9' * 5000}", 2, "head, tail, a cut"),
         ("stream frobnicate", 2, "No such command"),
         ("frobnicate", 2, "No such command"),
         ("init --durability none", 2, "none"),
@@ -239,6 +250,25 @@ def test_a_traceback_is_shown_only_when_asked_for(shop: Cli) -> None:
 
 def test_the_directory_comes_from_the_environment_too(shop: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVENTPROC_DIR", str(shop.directory))
+    assert len(shell("stream", "list", "-o", "jsonl").rows()) == 1
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_directory_without_a_name_is_refused_wherever_it_stands(
+    shop: Cli, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    monkeypatch.setenv("EVENTPROC_DIR", str(shop.directory))
+    monkeypatch.chdir(shop.directory)
+    nameless, command = ("-C", ""), ("scope", "delete", "shop", "--recursive")
+    done = shell(*nameless, *command) if before else shell(*command, *nameless)
+    assert "'-C'" in done.refused(2)
+    assert "the directory is empty" in done.err
+    assert len(shop("stream", "list").ok().splitlines()) == 2
+
+
+def test_an_empty_variable_counts_as_none(shop: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVENTPROC_DIR", "")
+    monkeypatch.chdir(shop.directory)
     assert len(shell("stream", "list", "-o", "jsonl").rows()) == 1
 
 
