@@ -86,8 +86,10 @@ def line(why: BaseException) -> str:
     else:
         from eventproc.store.model.errors import EventprocError
 
-        known = isinstance(why, EventprocError)
-        text = str(why) if known else f"{type(why).__name__}: {why}; this is a bug, see it with --debug"
+        if isinstance(why, EventprocError):
+            text = "; ".join([str(why), *getattr(why, "__notes__", ())])
+        else:
+            text = f"{type(why).__name__}: {why}; this is a bug, see it with --debug"
     return f"eventproc: {_for_people(text)}"
 
 

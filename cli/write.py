@@ -18,6 +18,7 @@ from eventproc.cli.rows import FORMATS, Row, guess_format, rows, take
 from eventproc.cli.settings import Command, Settings, note, pass_settings, stream_argument
 from eventproc.runtime import Eventproc
 from eventproc.store.background import Background
+from eventproc.store.model.errors import EventprocError
 from eventproc.store.model.transaction_errors import TransactionDecided
 
 AHEAD_CHUNKS: Final = 3
@@ -86,6 +87,10 @@ async def _write(
         try:
             async with writer:
                 await _each_chunk(source, kind, key, add)
+        except EventprocError as why:
+            if writer.events_written:  # it speaks of its own transaction, and the others are durable
+                why.add_note(f"{writer.events_written} rows before it are written: go on behind them")
+            raise
         finally:
             # However it ended: leaving the writer waited for the send that was under way.
             report.say(writer.events_written)
@@ -137,18 +142,18 @@ async def _each_chunk(
     source: Source, kind: str, key: str | None, add: Callable[[list[Row]], Awaitable[None]]
 ) -> None:
     """Hand over the rows, what was read meanwhile at once; then raise the bad row that ended them."""
-    async with Background() as tasks:
-        send, receive = anyio.create_memory_object_stream[Chunk](AHEAD_CHUNKS)
+    send, receive = anyio.create_memory_object_stream[Chunk](AHEAD_CHUNKS)
+    # Around the tasks: who still reads ahead ends before nobody listens, and what failed here is all that is raised.
+    async with receive, Background() as tasks:
         tasks.start_soon(_produce, send, source, kind, key)
-        async with receive:
-            async for taken, error in receive:
-                # What came meanwhile goes along: a slow disk makes larger commits, not a longer queue.
-                while error is None and receive.statistics().current_buffer_used:
-                    more, error = receive.receive_nowait()
-                    taken += more
-                await add(taken)
-                if error is not None:
-                    raise error
+        async for taken, error in receive:
+            # What came meanwhile goes along: a slow disk makes larger commits, not a longer queue.
+            while error is None and receive.statistics().current_buffer_used:
+                more, error = receive.receive_nowait()
+                taken += more
+            await add(taken)
+            if error is not None:
+                raise error
 
 
 class _Report:

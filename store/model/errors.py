@@ -47,7 +47,7 @@ class LockHeld(Retryable):
     def __str__(self) -> str:
         holder = f"process {self.pid}" if self.pid is not None else "another process"
         return (
-            f"{self.path} has been held by {holder} for {self.for_ms / 1000:.1f} s; nothing was written. "
+            f"{self.path} has been held by {holder} for {self.for_ms / 1000:.1f} s; this was not written. "
             f"If that process is stopped, continue it (kill -CONT) or end it, then try again"
         )
 
@@ -71,7 +71,7 @@ class DiskFull(Retryable):
     path: str
 
     def __str__(self) -> str:
-        return f"{self.path}: the disk is full; nothing was written. Free some space and try again"
+        return f"{self.path}: the disk is full; this was not written. Free some space and try again"
 
 
 @error

@@ -20,6 +20,7 @@ import pytest
 from eventproc.cli import session
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
+from eventproc.store.database import Tx
 from eventproc.testing import disk_full
 from tests.cli.conftest import Cli
 from tests.cli.shell import COMMAND, PATIENCE_S, environment, started
@@ -141,6 +142,36 @@ def test_a_database_that_cannot_grow_refuses_what_does_not_fit(
     assert "the disk is full" in done.err
     assert done.err.count("\n") == 1
     assert everything(shop) == before
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_file_says_which_rows_are_written(
+    shop: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave_a_little(tx: Tx) -> None:
+        ((pages,),) = tx.execute("PRAGMA page_count").fetchall()
+        tx.execute(f"PRAGMA max_page_count = {int(pages) + 1000}").fetchall()
+
+    @asynccontextmanager
+    async def open_almost_full(
+        path: str | os.PathLike[str], *, create: bool, host: bool
+    ) -> AsyncIterator[Eventproc]:
+        async with open_directory(path, create=create, host=host) as ep:
+            await ep.db.write(leave_a_little)
+            yield ep
+
+    shop("stream", "create", "shop/x").ok()
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "open_directory", open_almost_full)
+        done = shop("write", "shop/x", stdin=ROW * 300)
+    assert done.code == 6
+    written = int(done.out.split()[-1])
+    assert 0 < written < 300
+    assert (
+        f"the disk is full; this was not written. Free some space and try again; {written} rows" in done.err
+    )
+    assert "go on behind them" in done.err
+    assert done.err.count("\n") == 1
+    assert shop("stream", "describe", "shop/x", "-o", "json").json()["events"] == written
 
 
 def test_the_doctor_finds_a_healthy_directory_healthy(shop: Cli) -> None:
