@@ -79,5 +79,10 @@ def _decoded(lines: Lines) -> Iterator[str]:
         try:
             text = line.decode()
         except UnicodeDecodeError as why:
-            raise bad_row(lines, lines.number, f"not UTF-8 ({why.reason} at byte {why.start + 1})") from None
+            raise bad_row(lines, lines.number, not_utf8(why)) from None
         yield (text.removeprefix("\ufeff") if lines.number == 1 else text) + "\n"
+
+
+def not_utf8(why: UnicodeDecodeError) -> str:
+    """Return the reason why a line is refused that is not UTF-8."""
+    return f"not UTF-8 ({why.reason} at byte {why.start + 1})"

@@ -4,21 +4,23 @@ A row that cannot be an event raises
 `click.ClickException` naming its line; the rows before it were handed out. What a row becomes:
 
 lines  the line without its line feed, any bytes; no key
-jsonl  the line as it is, checked to be JSON; blank lines are skipped; the key is a field of the object, a
-       string or an integer, null for no key; an object without the field is refused
+jsonl  the line as it is, checked to be JSON in UTF-8; a byte order mark before the first line and blank lines are
+       skipped; the key is a field of the object, a string, or an integer as it is written, null for no key; an
+       object without the field is refused
 csv    a JSON object of the header's names and the row's text; the key is a column, an empty cell no key
 """
 
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import click
 
-from eventproc.cli.csv_rows import Csv
+from eventproc.cli.csv_rows import Csv, not_utf8
 from eventproc.cli.lines import Lines, bad_row
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import EVENT_BYTES_MAX
@@ -84,13 +86,25 @@ def _plain(lines: Lines, key: str | None) -> _Numbered:
 
 
 def _json_lines(lines: Lines, key: str | None) -> _Numbered:
-    for line in lines:
+    for whole in lines:
+        line = whole.removeprefix(BOM_UTF8) if lines.number == 1 else whole
         if line.strip():
             try:
-                value: object = json.loads(line)
+                value: object = _JSON.decode(line.decode())
+            except UnicodeDecodeError as why:
+                raise bad_row(lines, lines.number, not_utf8(why)) from None
             except (ValueError, RecursionError) as why:
                 raise bad_row(lines, lines.number, f"not JSON: {why}") from None
             yield lines.number, line, None if key is None else _field(lines, value, key)
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is not a number of it")
+
+
+_JSON: Final = json.JSONDecoder(parse_int=str, parse_constant=_no_constant)
+"""Takes what RFC 8259 has; Python's own also takes NaN and the infinities, and no integer of more than 4300 digits.
+An integer stays as it is written."""
 
 
 def _field(lines: Lines, value: object, key: str) -> str | None:
@@ -101,8 +115,6 @@ def _field(lines: Lines, value: object, key: str) -> str | None:
     found = value[key]
     if found is None or isinstance(found, str):
         return found
-    if isinstance(found, int) and not isinstance(found, bool):
-        return str(found)
     raise bad_row(
         lines, lines.number, f"field {key!r} is {type(found).__name__}, a key is text or an integer"
     )

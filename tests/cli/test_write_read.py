@@ -91,6 +91,19 @@ def test_json_lines_stay_as_they_are_keyed_by_a_field(stream: Cli) -> None:
     assert [row["payload"] for row in rows] == ['{"k": "a",  "v": 1}', '{"v": 2, "k": null}', '{"k": 7}']
 
 
+def test_a_byte_order_mark_is_of_the_file_and_not_of_its_first_json_line(stream: Cli) -> None:
+    stream("write", "s/x", "--format", "jsonl", stdin=b'\xef\xbb\xbf{"v":1}\n{"v":2}\n').ok()
+    assert [row["payload"] for row in stream("read", "s/x").rows()] == ['{"v":1}', '{"v":2}']
+
+
+def test_an_integer_of_json_may_have_any_length(stream: Cli) -> None:
+    digits = "7" * 1000
+    line = f'{{"k":{digits},"v":{"9" * 5000}}}'
+    stream("write", "s/x", "--format", "jsonl", "--key", "k", stdin=line.encode()).ok()
+    (row,) = stream("read", "s/x").rows()
+    assert (row["key"], row["payload"]) == (digits, line)
+
+
 @pytest.mark.parametrize(
     "name, pack", [("a.csv", bytes), ("a.csv.gz", gzip.compress), ("a.csv.xz", lzma.compress)]
 )
@@ -115,6 +128,11 @@ def test_an_empty_input_writes_nothing(stream: Cli) -> None:
         ("csv", b'a,b\n1,2\n3,4\n"open,5\n', 4, "not CSV"),
         ("jsonl", b"1\n2\n{nonsense\n", 3, "not JSON"),
         ("jsonl", b'{"a":1}\n{"a":2}\n' + b"[" * 100_000 + b"\n", 3, "not JSON"),
+        ("jsonl", b"1\n2\nNaN\n", 3, "not JSON: NaN is not a number of it"),
+        ("jsonl", b'1\n2\n{"a":-Infinity}\n', 3, "not JSON: -Infinity"),
+        ("jsonl", b"1\n2\n" + '{"a":1}'.encode("utf-16-le") + b"\n", 3, "not JSON"),
+        ("jsonl", b'1\n2\n"\xff"\n', 3, "not UTF-8"),
+        ("jsonl", b"1\n2\n\xef\xbb\xbf3\n", 3, "not JSON"),
     ],
 )
 def test_a_bad_row_is_named_and_those_before_it_are_written(
