@@ -11,6 +11,7 @@ from eventproc.cli import session
 from eventproc.cli.settings import (
     Noun,
     Settings,
+    dry_run_option,
     note,
     output_option,
     pass_settings,
@@ -19,7 +20,10 @@ from eventproc.cli.settings import (
 )
 from eventproc.cli.show import Row, show_one, show_rows
 from eventproc.runtime import Eventproc
+from eventproc.store.model.errors import IllegalTransition
 from eventproc.store.model.ids import format_segment
+from eventproc.store.model.transaction_errors import TransactionDecided
+from eventproc.store.transactions import after_abort
 from eventproc.streams import TransactionDescription
 
 COLUMNS: Final = (
@@ -115,15 +119,40 @@ def commit(settings: Settings, name: str, txn_id: str, no_wait: bool, timeout: f
     is_flag=True,
     help="Also when it is decided to commit, if its commit fails: `describe` says why.",
 )
+@dry_run_option
+@output_option()
 @pass_settings
-def abort(settings: Settings, name: str, txn_id: str, force: bool) -> None:
+def abort(settings: Settings, name: str, txn_id: str, force: bool, dry_run: bool, output: str) -> None:
     """Drop a transaction for ever; its owner is told so. Whoever serves the directory frees its bytes."""
 
     async def act(ep: Eventproc) -> None:
         await (await ep.stream(name)).transaction_of(txn_id).abort(force=force)
 
-    session.run(settings, act)
-    note(settings, f"{txn_id} is aborted")
+    async def look(ep: Eventproc) -> TransactionDescription:
+        return await (await ep.stream(name)).transaction_of(txn_id).status()
+
+    if dry_run:
+        show_one(_would_abort(session.run(settings, look), force), output)
+    else:
+        session.run(settings, act)
+        note(settings, f"{txn_id} is aborted")
+
+
+def _would_abort(found: TransactionDescription, force: bool) -> Row:
+    """Return what an abort would drop. Raises the same refusal."""
+    try:
+        after = after_abort(found.state, found.reason, force=force)
+    except IllegalTransition as why:
+        raise TransactionDecided(stream=found.stream, txn=found.id, state=why.state, event="abort") from None
+    return {
+        "dry_run": True,
+        "would": "abort",
+        "target": found.stream,
+        "id": found.id,
+        "already_done": after is found.state,
+        "events": found.events,
+        "bytes": found.size_bytes,
+    }
 
 
 def _row(found: TransactionDescription) -> Row:

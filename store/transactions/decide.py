@@ -151,11 +151,10 @@ def decide_abort(
     IllegalTransition (it was decided to commit), VersionConflict.
     """
     found = get_txn(tx, stream_id, txn_id)
-    given_up = force and found.state is TxnState.COMMITTING and found.reason is not None
-    event = TxnEvent.GIVE_UP if given_up else TxnEvent.ABORT
-    state = advance_txn(found.state, event, name=_name(found))
+    state = after_abort(found.state, found.reason, force=force, name=_name(found))
     if state is found.state:
         return found
+    given_up = found.state is TxnState.COMMITTING
     if given_up:
         reason = f"{reason}, as its commit failed: {found.reason}"
     after = change_txn(tx, found, expected=version, state=state, reason=reason, position=None)
@@ -163,6 +162,15 @@ def decide_abort(
     if given_up and has_decided(tx, stream_id):
         ring_commit(tx, found.stream, stream_id)
     return after
+
+
+def after_abort(state: TxnState, failure: str | None, *, force: bool, name: str = "") -> TxnState:
+    """Return the state of a transaction that it was decided to abort. failure: how its commit failed, if it did.
+
+    Raises IllegalTransition, as `decide_abort`.
+    """
+    given_up = force and state is TxnState.COMMITTING and failure is not None
+    return advance_txn(state, TxnEvent.GIVE_UP if given_up else TxnEvent.ABORT, name=name)
 
 
 def abort_open(tx: Tx, stream: str, stream_id: int, *, reason: str) -> bool:

@@ -94,6 +94,23 @@ def test_abort_drops_it_and_a_later_commit_is_refused(shop: Cli) -> None:
     assert count(shop) == 3
 
 
+def test_a_dry_abort_says_what_would_go_refuses_the_same_and_changes_nothing(shop: Cli) -> None:
+    txn_id = begin(shop, b"1", b"22")
+    dry = ("txn", "abort", "--dry-run", "shop/orders", txn_id)
+    would = {"dry_run": True, "would": "abort", "target": "shop/orders", "id": txn_id, "already_done": False}
+    assert shop(*dry, "-o", "json").json() == {**would, "events": 2, "bytes": 19}
+    assert [row["state"] for row in listed(shop)] == ["open"]
+    shop("txn", "abort", "shop/orders", txn_id).ok()
+    assert shop(*dry, "-o", "json").json()["already_done"]
+    committed = begin(shop, b"1")
+    shop("txn", "commit", "shop/orders", committed).ok()
+    refused = [
+        shop("txn", "abort", *option, "shop/orders", committed).refused(4) for option in ([], ["--dry-run"])
+    ]
+    assert refused[0] == refused[1]
+    assert "has no transaction" in shop("txn", "abort", "--dry-run", "shop/orders", "none").refused(3)
+
+
 @pytest.mark.parametrize("verb", ["describe", "commit", "abort"])
 def test_an_unknown_transaction_is_not_found(shop: Cli, verb: str) -> None:
     unknown = "01890a5d-ac96-774b-bcce-b302099a8057"
@@ -178,5 +195,8 @@ def test_what_is_decided_and_fails_is_given_up_by_force_only(
         == "LookupError('a bug')"
     )
     assert "cannot be taken back" in shop("txn", "abort", "shop/orders", txn_id).refused(4)
+    dry = ("txn", "abort", "--dry-run", "shop/orders", txn_id)
+    assert "cannot be taken back" in shop(*dry).refused(4)
+    assert shop(*dry, "--force", "-o", "json").json()["already_done"] is False
     shop("txn", "abort", "shop/orders", txn_id, "--force").ok()
     assert count(shop) == 3
