@@ -24,11 +24,16 @@ if TYPE_CHECKING:
 DEFAULT_MEAN: Final = "dep_delay"
 """The column of the records that come with the project whose mean is worth a table."""
 
+FLIGHTS: Final = Path("data/flights.csv.xz")
+"""The records that come with the project's repository, where they lie in it."""
+
 WORST: Final = 10
 
 
 @click.command(cls=Command)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument(
+    "file", metavar="[FILE]", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
+)
 @click.option(
     "--key", default="tailnum", show_default=True, metavar="COLUMN", help="Column that keys the rows."
 )
@@ -43,7 +48,7 @@ WORST: Final = 10
 @pass_settings
 def demo(
     settings: Settings,
-    file: Path,
+    file: Path | None,
     key: str,
     mean: str | None,
     output: str,
@@ -52,6 +57,9 @@ def demo(
 ) -> None:
     """Send the rows of a CSV FILE (plain, .gz or .xz) through a stream, and prove that none went astray.
 
+    Any CSV with a header will do; --key names the column that keys its rows. Unless given, FILE is
+    data/flights.csv.xz of the project's repository, if the current folder has it.
+
     Several writers and a handler that keeps the order of each key run while the stream scales; then it is
     truncated, sealed and deleted. Exits with 1 when a row was lost, doubled or out of order.
     """
@@ -59,6 +67,7 @@ def demo(
     from eventproc.cli.demo_rows import scan
     from eventproc.cli.demo_run import Report, run
 
+    file = _flights() if file is None else file
     clock = SystemClock()
     began_ms = clock.monotonic_ms()
     rows = scan(file, key)
@@ -95,6 +104,15 @@ def demo(
     if not report.flawless:
         click.echo("rows were lost, doubled or out of order: this is a bug, please report it", err=True)
         raise click.exceptions.Exit(1)
+
+
+def _flights() -> Path:
+    if not FLIGHTS.is_file():
+        raise click.UsageError(
+            f"name a FILE: any CSV with a header, such as {FLIGHTS} of the project's repository; "
+            "--key names the column that keys its rows"
+        )
+    return FLIGHTS
 
 
 @contextmanager

@@ -140,6 +140,19 @@ def test_what_cannot_be_a_csv_with_that_key_is_refused_in_one_line(
     assert list(temporary.iterdir()) == []
 
 
+def test_a_demo_of_no_file_takes_the_flights_of_the_folder_or_says_what_file_it_needs(
+    tmp_path: Path, temporary: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["demo"]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "any CSV with a header, such as data/flights.csv.xz" in said
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "flights.csv.xz").write_bytes(lzma.compress(csv_text(20).encode()))
+    assert run(["demo", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["processed"] == 20
+
+
 def test_a_directory_without_a_name_is_no_place_to_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
