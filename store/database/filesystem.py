@@ -11,6 +11,8 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -48,18 +50,24 @@ OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 MORE_FILES: Final = "see how many files this process may open (ulimit -n)"
 
+_READ_ONLY: Final = (
+    "is on a read-only file system; choose a directory that can be written, or mount it writable"
+)
+
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
 def check_directory(path: Path, *, create: bool, mounts: str | None = None) -> bool:
     """Return whether the directory still has to be initialised: it is empty, or an init died in it.
 
-    create: make the directory (with its parents) when it is missing; nothing else is ever changed here.
+    create: make the directory (with its parents) when it is missing; nothing else is ever changed here, and nothing
+    at all when it raises.
     mounts: text in the form of /proc/self/mountinfo (proc(5)), instead of that file.
     Raises StoreMissing when there is nothing of ours and `create` is False, StoreUnusable with the reason.
     """
     try:
-        return _check_directory(path, create, mounts)
+        with none_made_in_vain(path):
+            return _check_directory(path, create, mounts)
     except (FileExistsError, NotADirectoryError) as why:
         file = next((each for each in (path, *path.parents) if each.is_file()), path)
         there = "is a file" if file == path else f"would lie in {file}, which is a file"
@@ -68,8 +76,23 @@ def check_directory(path: Path, *, create: bool, mounts: str | None = None) -> b
         raise unusable(path, why) from why
 
 
+@contextmanager
+def none_made_in_vain(path: Path) -> Iterator[None]:
+    """When the block raises, take away the directories that it made on the way to `path`, if nothing is in them."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # not made, or somebody else uses it: so are, or does, those around it
+            for each in missing:
+                each.rmdir()
+        raise
+
+
 def unusable(path: Path, why: OSError) -> StoreUnusable:
     """Return what the system's refusal to use the directory, or a file in it, means."""
+    if why.errno == errno.EROFS:
+        return StoreUnusable(path=str(path), reason=_READ_ONLY)
     remedy = f"; {MORE_FILES}" if why.errno in OUT_OF_FILES else ""
     return StoreUnusable(path=str(path), reason=f"cannot be used: {why.strerror or why}{remedy}")
 
@@ -90,7 +113,7 @@ def _check_directory(path: Path, create: bool, mounts: str | None) -> bool:
         path.mkdir(parents=True, exist_ok=True)
     names = set(os.listdir(path))
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        raise StoreUnusable(path=str(path), reason="is not writable for this user")
+        raise StoreUnusable(path=str(path), reason=_not_writable(path))
     if DATABASE in names:
         fresh = _check_database(path)
     elif strangers := names - OUR_FILES - {"lost+found"}:
@@ -111,8 +134,12 @@ def _check_database(path: Path) -> bool:
     if not stat.S_ISREG(status.st_mode):
         raise StoreUnusable(path=str(path), reason=f"{DATABASE} in it is not a file")
     if not os.access(path / DATABASE, os.R_OK | os.W_OK):
-        raise StoreUnusable(path=str(path), reason=f"{DATABASE} in it is not writable for this user")
+        raise StoreUnusable(path=str(path), reason=f"{DATABASE} in it {_not_writable(path / DATABASE)}")
     return status.st_size == 0
+
+
+def _not_writable(path: Path) -> str:
+    return _READ_ONLY if os.statvfs(path).f_flag & os.ST_RDONLY else "is not writable for this user"
 
 
 def type_of(path: Path, mounts: str) -> str:

@@ -121,7 +121,7 @@ if MOUNTS:
             tmp_path,
         )
         assert [line.split()[:2] for line in lines] == [["6", "1"]] * 6
-        assert all("not writable" in line or "Read-only" in line for line in lines)
+        assert all("is on a read-only file system; choose" in line for line in lines)
 
 
 def test_a_database_that_cannot_grow_refuses_what_does_not_fit(

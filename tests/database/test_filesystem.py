@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from eventproc.store.database.filesystem import check_directory, type_of
+from eventproc.store.database.filesystem import check_directory, none_made_in_vain, type_of
 from eventproc.store.model.errors import StoreMissing, StoreUnusable
 from tests.database.processes import run
 
@@ -69,6 +70,45 @@ def test_a_missing_directory_is_made_only_on_demand(tmp_path: Path) -> None:
     assert not path.parent.exists()
     assert check_directory(path, create=True)
     assert path.is_dir()
+
+
+def test_a_directory_that_cannot_be_had_whole_is_not_left_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = os.mkdir
+
+    def no_room_for_the_last(path: Path, mode: int = 0o777) -> None:
+        if path.name == "last":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        make(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", no_room_for_the_last)
+    with pytest.raises(StoreUnusable, match="No space left"):
+        check_directory(tmp_path / "first" / "second" / "last", create=True)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    for path in (tmp_path / "first" / "second", tmp_path):
+        with pytest.raises(StoreUnusable, match="not writable"):
+            check_directory(path, create=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_what_a_failed_block_made_on_the_way_to_a_directory_stays_if_it_is_used(
+    tmp_path: Path, used: bool
+) -> None:
+    path = tmp_path / "deep" / "inside"
+
+    @none_made_in_vain(path)
+    def fail() -> None:
+        path.mkdir(parents=True)
+        if used:
+            (path.parent / "thesis.tex").touch()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert (path.exists(), path.parent.exists()) == (False, used)
+    assert tmp_path.exists()
 
 
 def test_an_empty_directory_is_missing_something_of_ours(tmp_path: Path) -> None:
@@ -160,6 +200,23 @@ def test_what_cannot_be_written_is_refused(locked: str, reason: str) -> None:
         locked,
     )
     assert printed == reason
+
+
+def test_a_read_only_file_system_is_no_question_of_permissions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = os.statvfs(tmp_path)
+    monkeypatch.setattr(
+        os, "statvfs", lambda _: os.statvfs_result([*flags[:8], flags.f_flag | os.ST_RDONLY, *flags[9:]])
+    )
+    said = "is on a read-only file system; choose a directory that can be written"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(StoreUnusable, match=f": {said}"):
+        check_directory(tmp_path, create=True)
+    (tmp_path / "eventproc.db").touch()
+    monkeypatch.setattr(os, "access", lambda path, _: path == tmp_path)
+    with pytest.raises(StoreUnusable, match=rf": eventproc\.db in it {said}"):
+        check_directory(tmp_path, create=True)
 
 
 def test_looking_at_a_database_opens_no_descriptor_of_it(
