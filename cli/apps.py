@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import click
@@ -33,6 +34,12 @@ def load_app(name: str) -> App:
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise AppUnusable(f"{name!r}: an app is named MODULE:NAME, such as shop:app")
+    if module_name.startswith(".") or os.sep in module_name:
+        there = f"{Path(module_name).name.lstrip('.')}:{attribute}"
+        raise AppUnusable(
+            f"{name!r}: a module is looked for by its name, from the current folder on, and not by a path; "
+            f"go to its folder, and say {there}"
+        )
     found: object = _import(module_name)
     for part in attribute.split("."):
         try:

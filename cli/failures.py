@@ -9,11 +9,14 @@ that somebody holds too, is 6. A bad row in the middle of a file failed (1): wha
 from __future__ import annotations
 
 import errno
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from eventproc.cli.stdio import OutputLost
+
+if TYPE_CHECKING:
+    from eventproc.store.model.errors import EventprocError
 
 OK: Final = 0
 FAILED: Final = 1
@@ -84,13 +87,27 @@ def line(why: BaseException) -> str:
             f"the database is not as this version makes it: {why}; `eventproc doctor` names what is missing"
         )
     else:
-        from eventproc.store.model.errors import EventprocError
+        from eventproc.store.model import errors
 
-        if isinstance(why, EventprocError):
-            text = "; ".join([str(why), *getattr(why, "__notes__", ())])
+        if isinstance(why, errors.EventprocError):
+            text = "; ".join([_at_a_shell(why), *getattr(why, "__notes__", ())])
         else:
             text = f"{type(why).__name__}: {why}; this is a bug, see it with --debug"
     return f"eventproc: {_for_people(text)}"
+
+
+def _at_a_shell(why: EventprocError) -> str:
+    """Return the text of an error, its remedy being a command and not a call."""
+    from eventproc.store.model.errors import ScopeNotEmpty, StreamReplaced
+
+    if isinstance(why, StreamReplaced):
+        anew = "" if why.current_id is None else ", and made anew: run the command again to use the new one"
+        return f"{why.stream} was deleted meanwhile{anew}"
+    if isinstance(why, ScopeNotEmpty):
+        held = f"{why.streams} streams and {why.groups} groups"
+        remedy = f"delete them first, or all together with `eventproc scope delete {why.scope} --recursive`"
+        return f"scope {why.scope!r} has {held}; {remedy}"
+    return str(why)
 
 
 def _for_people(text: str) -> str:

@@ -18,10 +18,11 @@ DIGITS_MAX: Final = 18
 """Of a time in ms: any such number fits into 63 bits, and none that has more is a time."""
 
 
-def parse_place(text: str, stream: str) -> Start:
+def parse_place(text: str, stream: str, stream_id: int) -> Start:
     """Return the place in `stream` that `text` names: head, tail, a cut (with "="), or a time.
 
-    Raises InvalidArgument; whether a cut is one of the stream, only the stream can say.
+    Raises InvalidArgument, and InvalidCut for a cut of another stream or of a deleted one of that name; whether it
+    is valid otherwise, only the stream can say.
     """
     if text == "head":
         return "head"
@@ -30,15 +31,22 @@ def parse_place(text: str, stream: str) -> Start:
     if "=" not in text:
         return parse_time(text)
     try:
-        return StreamCut.parse(text, stream)
+        cut = StreamCut.parse(text, stream)
     except InvalidCut as why:
         raise InvalidArgument(what="cut", value=text, reason=why.reason) from None
+    if cut.stream_id != stream_id:
+        reason = (
+            f"it belongs to stream {cut.stream_id}, which is another one or a deleted {stream}; "
+            f"take a new one with `eventproc stream cut {stream}`"
+        )
+        raise InvalidCut(stream=stream, cut=text, reason=reason)
+    return cut
 
 
 def parse_group_start(texts: Sequence[str], streams: Mapping[str, int]) -> GroupStart:
     """Return where a group begins in `streams`, {name: stream id}: head, tail or a time, or cuts, at most one each."""
     if len(texts) == 1 and "=" not in texts[0]:
-        return parse_place(texts[0], next(iter(streams)))
+        return parse_place(texts[0], *next(iter(streams.items())))
     return parse_cuts(texts, streams)
 
 
@@ -49,7 +57,7 @@ def parse_cuts(texts: Sequence[str], streams: Mapping[str, int]) -> dict[str, St
     for text in texts:
         # One of another stream goes to the first, which refuses it and says why.
         name = by_id.get(text.partition(":")[0], next(iter(streams)))
-        cut = parse_place(text, name)
+        cut = parse_place(text, name, streams[name])
         if not isinstance(cut, StreamCut):
             raise InvalidArgument(
                 what="cut", value=text, reason="here it must be a cut, as `stream cut` prints it"

@@ -94,7 +94,7 @@ def read(
 
 async def _read(ep: Eventproc, *, settings: Settings, wanted: Wanted) -> None:
     stream = await ep.stream(wanted.name)
-    start = parse_place(wanted.place, wanted.name)
+    start = parse_place(wanted.place, wanted.name, stream.stream_id)
     until = None if wanted.follow else await stream.tail()
     # A bar beside events on the same terminal would only be in their way.
     quiet = settings.quiet or wanted.follow or sys.stdout.isatty()

@@ -32,6 +32,9 @@ Row: TypeAlias = tuple[bytes, str | None]
 CHUNK_BYTES: Final = 1024 * 1024
 """Payload bytes of rows handed out together. Larger: fewer commits, later acknowledgements, more memory."""
 
+KEY_CHARS_SHOWN: Final = 40
+"""Characters of a key that cannot be one, in the message that says so."""
+
 FORMATS: Final = ("lines", "jsonl", "csv")
 
 
@@ -53,7 +56,9 @@ def rows(lines: Lines, kind: str, key: str | None) -> Iterator[Row]:
             try:
                 check_key(row_key)
             except InvalidArgument as why:
-                raise bad_row(lines, number, str(why)) from None
+                # Not its value, which is escaped already: who shows this line escapes what is in it.
+                shown = row_key if len(row_key) <= KEY_CHARS_SHOWN else f"{row_key[:KEY_CHARS_SHOWN]}…"
+                raise bad_row(lines, number, f"{why.what} {shown!r}: {why.reason}") from None
         yield payload, row_key
 
 

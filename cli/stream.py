@@ -116,7 +116,7 @@ def truncate(
 
     async def make(ep: Eventproc) -> TruncateStream:
         found = await ep.stream(name)
-        cut = await find_cut(found, parse_place(place, name))
+        cut = await find_cut(found, parse_place(place, name, found.stream_id))
         return TruncateStream(name, cut.stream_id, dict(cut.offsets))
 
     if dry_run:

@@ -116,7 +116,7 @@ def cut(settings: Settings, name: str, at: str, output: str) -> None:
 
     async def look(ep: Eventproc) -> str:
         found = await ep.stream(name)
-        return str(await find_cut(found, parse_place(at, name)))
+        return str(await find_cut(found, parse_place(at, name, found.stream_id)))
 
     text = session.run(settings, look)
     if output == "table":

@@ -18,7 +18,7 @@ from eventproc.cli.rows import FORMATS, Row, guess_format, rows, take
 from eventproc.cli.settings import Command, Settings, note, pass_settings, stream_argument
 from eventproc.runtime import Eventproc
 from eventproc.store.background import Background
-from eventproc.store.model.errors import EventprocError
+from eventproc.store.model.errors import Retryable
 from eventproc.store.model.transaction_errors import TransactionDecided
 
 AHEAD_CHUNKS: Final = 3
@@ -87,7 +87,7 @@ async def _write(
         try:
             async with writer:
                 await _each_chunk(source, kind, key, add)
-        except EventprocError as why:
+        except Retryable as why:
             if writer.events_written:  # it speaks of its own transaction, and the others are durable
                 why.add_note(f"{writer.events_written} rows before it are written: go on behind them")
             raise

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from eventproc.store.database.filesystem import DATABASE, MORE_FILES, OUT_OF_FILES, unusable
+from eventproc.store.database.filesystem import ANOTHER, DATABASE, MORE_FILES, OUT_OF_FILES, unusable
 from eventproc.store.model.errors import CorruptRecord, DiskFull, StoreUnusable
 
 BUSY_MS: Final = 1_000
@@ -67,7 +67,7 @@ def opening(path: Path) -> Iterator[None]:
 def _opening_failed(why: sqlite3.Error, path: Path) -> Exception:
     code = primary_code(why)
     if code == sqlite3.SQLITE_NOTADB:
-        return StoreUnusable(path=str(path), reason=f"{DATABASE} in it is not a database")
+        return StoreUnusable(path=str(path), reason=f"{DATABASE} in it is not a database; {ANOTHER}")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         return StoreUnusable(path=str(path), reason=f"cannot be written ({why})")
     if code == sqlite3.SQLITE_IOERR:

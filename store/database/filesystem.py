@@ -54,6 +54,13 @@ _READ_ONLY: Final = (
     "is on a read-only file system; choose a directory that can be written, or mount it writable"
 )
 
+ANOTHER: Final = "choose another directory, or restore a backup of this one"
+"""What to do about a database that is not ours, or not any more."""
+
+_EMPTY: Final = "choose a new or empty directory"
+_OURS: Final = "say which directory is meant (at a shell, with -C DIR or EVENTPROC_DIR)"
+"""What to do about a directory that is none of ours: where one is to be made, and where one must be there."""
+
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
@@ -71,7 +78,8 @@ def check_directory(path: Path, *, create: bool, mounts: str | None = None) -> b
     except (FileExistsError, NotADirectoryError) as why:
         file = next((each for each in (path, *path.parents) if each.is_file()), path)
         there = "is a file" if file == path else f"would lie in {file}, which is a file"
-        raise StoreUnusable(path=str(path), reason=f"{there}; choose a new or empty directory") from why
+        reason = f"{there}; {_EMPTY if create else _OURS}"
+        raise StoreUnusable(path=str(path), reason=reason) from why
     except OSError as why:
         raise unusable(path, why) from why
 
@@ -118,7 +126,7 @@ def _check_directory(path: Path, create: bool, mounts: str | None) -> bool:
         fresh = _check_database(path)
     elif strangers := names - OUR_FILES - {"lost+found"}:
         reason = (
-            f"holds {min(strangers)!r} and no {DATABASE}, so it is not ours; choose a new or empty directory"
+            f"holds {min(strangers)!r} and no {DATABASE}, so it is not ours; {_EMPTY if create else _OURS}"
         )
         raise StoreUnusable(path=str(path), reason=reason)
     else:

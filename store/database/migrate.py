@@ -14,6 +14,7 @@ import attrs
 
 from eventproc.store.clock import Clock
 from eventproc.store.database.database import Durability
+from eventproc.store.database.filesystem import ANOTHER
 from eventproc.store.database.tx import Tx
 from eventproc.store.model.errors import StoreUnusable
 
@@ -65,7 +66,7 @@ def verify_format(found: Format, *, path: str, migrations: Sequence[Migration]) 
     if found.empty:
         return
     if found.application_id != APPLICATION_ID:
-        raise StoreUnusable(path=path, reason="the database in it was not made by eventproc")
+        raise StoreUnusable(path=path, reason=f"the database in it was not made by eventproc; {ANOTHER}")
     if found.schema > len(migrations):
         raise StoreUnusable(
             path=path,

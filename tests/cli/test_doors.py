@@ -75,10 +75,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
         ("stream truncate shop/orders --cut 4:0.0=9999,1.0=0", 4, "beyond its end"),
         ("stream truncate shop/orders --cut 4:0.0=0", 4, "covers 0.5-1.0"),
         ("stream truncate shop/orders --cut 4:0.0=0,7.0=0", 4, "not one of this stream"),
-        ("stream truncate shop/orders --cut 99:0.0=0,1.0=0", 4, "belongs to stream 99"),
+        ("stream truncate shop/orders --cut 99:0.0=0,1.0=0", 4, "`eventproc stream cut shop/orders`"),
         ("read shop/orders --from 4:0.0=5,1.0=0", 4, "inside an event"),
         ("read shop/orders --from 4:0.0=9999,1.0=0", 4, "beyond its end"),
-        ("read shop/orders --from 99:0.0=0,1.0=0", 4, "belongs to stream 99"),
+        (
+            "read shop/orders --from 99:0.0=0,1.0=0",
+            4,
+            "belongs to stream 99, which is another one or a deleted",
+        ),
         ("read shop/orders --from 4:0.0", 2, "head, tail, a cut"),
         ("read shop/orders --max 0", 2, "0 is not in the range"),
         ("read shop/orders --segment first", 2, "number.epoch"),
@@ -107,10 +111,19 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
         ("group create g --stream shop/orders --lease 0.5", 2, "at least 1000"),
         ("group create g --stream shop/orders --on-truncated never", 2, "never"),
         ("group create g --stream shop/orders --from 4:0.0=5,1.0=0", 4, "inside an event"),
-        ("group create g --stream shop/orders --from 99:0.0=0,1.0=0", 4, "belongs to stream 99"),
+        (
+            "group create g --stream shop/orders --from 99:0.0=0,1.0=0",
+            4,
+            "`eventproc stream cut shop/orders`",
+        ),
+        ("group create g --stream shop/orders --to 99:0.0=0,1.0=0", 4, "`eventproc stream cut shop/orders`"),
         ("group list b@d", 2, "only letters"),
         ("stream delete shop/orders", 4, "is not sealed"),
-        ("scope delete shop", 4, "has 1 streams"),
+        ("scope delete shop", 4, "has 1 streams and 0 groups; delete them first, or all"),
+        ("scope delete shop", 4, "`eventproc scope delete shop --recursive`"),
+        ("scope delete shop --dry-run", 4, "`eventproc scope delete shop --recursive`"),
+        ("run ../shop:app", 2, "go to its folder, and say shop:app"),
+        ("run .shop:app", 2, "go to its folder, and say shop:app"),
         ("scope delete shop --no-wait", 2, "needs --recursive"),
         ("request list --limit 0", 2, "at least 1"),
         ("request show nonsense", 3, "no request"),
@@ -189,7 +202,10 @@ def test_a_directory_that_is_not_ours_is_refused_and_left_alone(
     (tmp_path / "thesis.txt").write_text("years of work")
     cli.directory = tmp_path
     before = contents(tmp_path)
-    assert "not ours" in cli(*command).refused(6)
+    said = cli(*command).refused(6)
+    remedy = "choose a new or empty directory" if command == ["init"] else "with -C DIR or EVENTPROC_DIR"
+    assert "so it is not ours; " in said
+    assert remedy in said
     assert contents(tmp_path) == before
 
 
@@ -197,7 +213,8 @@ def test_a_directory_that_is_not_ours_is_refused_and_left_alone(
 def test_a_file_in_place_of_a_directory_is_refused(tmp_path: Path, cli: Cli, command: list[str]) -> None:
     cli.directory = tmp_path / "file"
     cli.directory.write_text("")
-    assert "is a file; choose a new or empty directory" in cli(*command).refused(6)
+    remedy = "choose a new or empty directory" if command == ["init"] else "say which directory is meant"
+    assert f"is a file; {remedy}" in cli(*command).refused(6)
     assert cli.directory.read_text() == ""
 
 
@@ -215,7 +232,7 @@ def test_a_database_that_is_none_is_refused(
     cli.directory = tmp_path / "strange"
     cli.directory.mkdir()
     (cli.directory / "eventproc.db").write_bytes(content)
-    assert "not a database" in cli(*command).refused(6)
+    assert "not a database; choose another directory, or restore a backup" in cli(*command).refused(6)
     assert (cli.directory / "eventproc.db").read_bytes() == content
 
 
@@ -227,7 +244,7 @@ def test_somebody_else_s_database_is_refused(tmp_path: Path, cli: Cli) -> None:
     theirs.close()
     before = (cli.directory / "eventproc.db").read_bytes()
     for command in (["stream", "list"], ["init"], ["doctor"]):
-        assert "not made by eventproc" in cli(*command).refused(6)
+        assert "not made by eventproc; choose another directory" in cli(*command).refused(6)
     assert (cli.directory / "eventproc.db").read_bytes() == before
 
 

@@ -152,7 +152,7 @@ def test_a_bad_row_is_named_and_those_before_it_are_written(
         (b"[1]", "not an object"),
         (b'{"k":[1]}', "a key is text or an integer"),
         (b'{"k":true}', "a key is text or an integer"),
-        (b'{"k":"\\ud800"}', "surrogate"),
+        (b'{"k":"\\ud800"}', "routing key '\\ud800': it contains half of a surrogate"),
         (b'{"k":"' + b"x" * 1025 + b'"}', "1025 characters"),
     ],
 )
@@ -255,6 +255,21 @@ def test_a_writer_whose_stream_is_sealed_says_so_although_its_input_goes_on(stre
         assert writer.wait(60) == 4  # with the pipe still open
         assert writer.stderr is not None
         assert b"s/x is sealed" in writer.stderr.read()
+
+
+def test_a_stream_that_is_deleted_under_its_writer_is_called_that(stream: Cli) -> None:
+    with started("-C", stream.directory, "write", "s/x") as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        writer.stdin.write(b"row\n")
+        writer.stdin.flush()
+        assert writer.stdout.readline() == b"written 1\n"
+        for verb in ("seal", "delete", "create"):
+            stream("stream", verb, "s/x").ok()
+        _, err = writer.communicate(b"row\n", timeout=60)
+    assert writer.returncode == 4
+    again = "and made anew: run the command again to use the new one"
+    assert err.decode() == f"eventproc: s/x was deleted meanwhile, {again}\n"
 
 
 def test_ctrl_c_ends_a_writer_that_waits_for_its_input(stream: Cli) -> None:
