@@ -98,7 +98,7 @@ def redrive(
         _would(settings, "redrive", name, wanted, output)
     else:
         count = session.run(settings, lambda ep: ep.dead_letters(name).redrive(wanted))
-        note(settings, f"redriven: {count} dead letters of {name}")
+        note(settings, f"redriven: {count} dead letters of {name}{_gone(wanted, count)}")
 
 
 @dead_letter.command()
@@ -128,7 +128,7 @@ def drop(
         found = session.run(settings, lambda ep: ep.dead_letters(name).count(wanted))
         click.confirm(f"Drop {found.letters} dead letters of {name} for ever?", abort=True, err=True)
     count = session.run(settings, lambda ep: ep.dead_letters(name).drop(wanted))
-    note(settings, f"dropped: {count} dead letters of {name}")
+    note(settings, f"dropped: {count} dead letters of {name}{_gone(wanted, count)}")
 
 
 def _can_ask() -> bool:
@@ -139,6 +139,11 @@ def _chosen(ids: tuple[str, ...], everything: bool) -> Ids:
     if everything == bool(ids):
         raise click.UsageError("say which: the ids of letters, or --all")
     return "all" if everything else ids
+
+
+def _gone(ids: Ids, count: int) -> str:
+    missing = 0 if ids == "all" else len(set(ids)) - count
+    return f"; {missing} were redriven or dropped before" if missing else ""
 
 
 def _would(settings: Settings, verb: str, name: str, ids: Ids, output: str) -> None:

@@ -16,6 +16,6 @@ from eventproc.cli.settings import Command, Settings, note, pass_settings
 )
 @pass_settings
 def init(settings: Settings, durability: str | None) -> None:
-    """Make a directory for streams; one that is there is left as it is."""
+    """Make a directory for streams; one that is there is left as it is, and refused if of another durability."""
     made = session.make(settings, durability)
     note(settings, f"{settings.directory} {'is ready' if made else 'is there already'}")

@@ -124,7 +124,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _invoke(arguments: list[str], settings: Settings) -> int:
     # Not click's own main: that one has words and exit codes of its own for Ctrl-C and for closed pipes.
     if instruction := os.environ.get(COMPLETE_VARIABLE):
-        return shell_complete(root, {"obj": settings}, PROGRAM, COMPLETE_VARIABLE, instruction)
+        try:
+            return shell_complete(root, {"obj": settings}, PROGRAM, COMPLETE_VARIABLE, instruction)
+        except (KeyError, ValueError):  # what the script sets beside it is missing, or no number
+            raise click.UsageError(
+                f"{COMPLETE_VARIABLE} is for the scripts of `{PROGRAM} completion`; unset it"
+            ) from None
     with root.make_context(PROGRAM, arguments, obj=settings) as context:
         code: object = root.invoke(context)
     return code if isinstance(code, int) else failures.OK

@@ -8,12 +8,22 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import click
+
+from eventproc.cli.failures import WRONG_STATE
 from eventproc.cli.settings import Settings
 from eventproc.cli.signals import Ending, run_to_end
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
+from eventproc.store.model.errors import StoreUnusable
 
 T = TypeVar("T")
+
+
+class OtherDurability(click.ClickException):
+    """The directory that is there has another durability than was asked for."""
+
+    exit_code = WRONG_STATE
 
 
 def run(
@@ -39,14 +49,25 @@ async def _run(directory: Path, action: Callable[[Eventproc], Awaitable[T]], hos
 
 
 def make(settings: Settings, durability: str | None) -> bool:
-    """Make the directory, or open the one that is there; return whether it was made."""
+    """Make the directory, or open the one that is there; return whether it was made. Raises OtherDurability."""
     _prepare_logging(settings)
     directory = _directory(settings)
 
     async def _make(_: Ending) -> bool:
         found = (directory / "eventproc.db").exists()
-        async with open_directory(directory, durability=durability, host=False):
-            return not found
+        try:
+            async with open_directory(directory, durability=durability, host=False):
+                return not found
+        except StoreUnusable:
+            if durability is None or not found:
+                raise
+        async with open_directory(directory, host=False) as ep:  # or the same is wrong again
+            if str(ep.durability) == durability:
+                return False
+            raise OtherDurability(
+                f"{directory} is there already, with durability {str(ep.durability)!r}, which stays as it is; "
+                "leave --durability out, or choose a new or empty directory"
+            )
 
     return run_to_end(_make)
 

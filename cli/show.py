@@ -45,7 +45,7 @@ def text(row: Row, name: str) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if name.endswith("_at_ms") or name in ("created_ms", "finished_ms", "timestamp"):
+    if _is_time(name):
         return iso_time(int(str(value)))
     if isinstance(value, (list, tuple)):
         return printable(" ".join(map(str, value))) or "-"
@@ -75,7 +75,11 @@ def _json(value: object, indent: int | None = None) -> str:
 
 
 def _label(name: str) -> str:
-    return name.removesuffix("_ms") if name in ("created_ms", "finished_ms") else name
+    return name.removesuffix("_ms") if _is_time(name) else name
+
+
+def _is_time(name: str) -> bool:
+    return name.endswith("_at_ms") or name in ("created_ms", "finished_ms", "timestamp")
 
 
 def _heading(name: str) -> str:

@@ -142,7 +142,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
         ("stream frobnicate", 2, "No such command"),
         ("frobnicate", 2, "No such command"),
         ("init --durability none", 2, "none"),
-        ("init --durability os", 6, "durability 'fsync'"),
+        ("init --durability os", 4, "is there already, with durability 'fsync', which stays as it is"),
         ("completion tcsh", 2, "tcsh"),
     ],
 )

@@ -83,6 +83,21 @@ def test_completion_prints_a_script_of_the_shell(cli: Cli, name: str) -> None:
     assert "_EVENTPROC_COMPLETE" in cli("completion", name).ok()
 
 
+@pytest.mark.parametrize("words", [{}, {"COMP_WORDS": "eventproc stream", "COMP_CWORD": "two"}])
+def test_completion_that_no_shell_asked_for_is_wrong_usage(words: dict[str, str]) -> None:
+    done = subprocess.run(
+        COMMAND,
+        capture_output=True,
+        env=environment(_EVENTPROC_COMPLETE="bash_complete", **words),
+        check=False,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "eventproc: _EVENTPROC_COMPLETE is for the scripts of `eventproc completion`; unset it\n"
+    )
+
+
 def test_completion_offers_commands_and_options() -> None:
     done = subprocess.run(
         COMMAND,

@@ -28,4 +28,5 @@ def test_queries_are_listed_with_their_state_and_how_far_behind_they_are(shop: C
     assert (found["state"], found["batch"], found["lag_events"]) == ("lost", 7, 3)
     assert [each["stream"] for each in found["streams"]] == ["shop/orders"]
     heading, line = shop("query", "list").ok().splitlines()
+    assert "SAID AT  " in heading  # a time, and not ms
     assert heading.split()[:3] == ["NAME", "ID", "STATE"] and line.split()[:3] == ["daily", "q", "lost"]
