@@ -30,7 +30,7 @@ from eventproc.store.database.connection import ThreadConnection
 from eventproc.store.database.crossing import Crossing
 from eventproc.store.database.database import Database, Durability
 from eventproc.store.database.failures import LOCKED, opening
-from eventproc.store.database.filesystem import DATABASE, check_directory
+from eventproc.store.database.filesystem import DATABASE, check_directory, none_made_in_vain
 from eventproc.store.database.fork import Guarded
 from eventproc.store.database.group import GroupWriter
 from eventproc.store.database.guard import FileAlarm, FileGuard
@@ -128,7 +128,7 @@ def _open_files(
 ) -> _Opened:
     """Everything of opening that blocks. Leaves nothing open when it raises."""
     db_path = path / DATABASE
-    with opening(path), ExitStack() as undo:
+    with opening(path), none_made_in_vain(path), ExitStack() as undo:
         fresh = check_directory(path, create=create)
         format_lock = FormatLock(path / "format.lock")
         undo.callback(format_lock.close)

@@ -73,8 +73,7 @@ def check_directory(path: Path, *, create: bool, mounts: str | None = None) -> b
     Raises StoreMissing when there is nothing of ours and `create` is False, StoreUnusable with the reason.
     """
     try:
-        with none_made_in_vain(path):
-            return _check_directory(path, create, mounts)
+        return _check_directory(path, create, mounts)
     except (FileExistsError, NotADirectoryError) as why:
         file = next((each for each in (path, *path.parents) if each.is_file()), path)
         there = "is a file" if file == path else f"would lie in {file}, which is a file"

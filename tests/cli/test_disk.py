@@ -91,7 +91,7 @@ if MOUNTS:
         lines = on_a_disk(
             f"""
             mount -t tmpfs -o size={size_kb}k none disk; mkdir disk/home
-            code=0; ev -C disk/home init 2>error || code=$?
+            code=0; ev -C disk/home/deep/inside init 2>error || code=$?
             echo $code; wc -l <error; cat error; ls -A disk/home
             mount -o remount,size=20m disk
             ev -q -C disk/home init; ev -C disk/home scope list -o json

@@ -83,11 +83,12 @@ def test_a_directory_that_cannot_be_had_whole_is_not_left_in_parts(
         make(path, mode)
 
     monkeypatch.setattr(os, "mkdir", no_room_for_the_last)
-    with pytest.raises(StoreUnusable, match="No space left"):
-        check_directory(tmp_path / "first" / "second" / "last", create=True)
+    path = tmp_path / "first" / "second" / "last"
+    with pytest.raises(StoreUnusable, match="No space left"), none_made_in_vain(path):
+        check_directory(path, create=True)
     monkeypatch.setattr(os, "access", lambda *_: False)
     for path in (tmp_path / "first" / "second", tmp_path):
-        with pytest.raises(StoreUnusable, match="not writable"):
+        with pytest.raises(StoreUnusable, match="not writable"), none_made_in_vain(path):
             check_directory(path, create=True)
     assert list(tmp_path.iterdir()) == []
 
