@@ -67,8 +67,7 @@ _MOUNTS: Final = Path("/proc/self/mountinfo")
 def check_directory(path: Path, *, create: bool, mounts: str | None = None) -> bool:
     """Return whether the directory still has to be initialised: it is empty, or an init died in it.
 
-    create: make the directory (with its parents) when it is missing; nothing else is ever changed here, and nothing
-    at all when it raises.
+    create: make the directory (with its parents) when it is missing; nothing else is ever changed here.
     mounts: text in the form of /proc/self/mountinfo (proc(5)), instead of that file.
     Raises StoreMissing when there is nothing of ours and `create` is False, StoreUnusable with the reason.
     """
