@@ -1,4 +1,4 @@
-"""Reading a stream without `await`: events one by one, taken from batches that are fetched on the loop."""
+"""Reading a stream without `await`: events one by one, out of rounds that are fetched on the loop."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing_extensions import TypeVar
 
 from eventproc.blocking.block import Block
 from eventproc.blocking.loop import Loop
-from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
 from eventproc.streams import Batch, StreamReader
+from eventproc.streams.reader import Iteration
 
 P = TypeVar("P", default=bytes)
 
@@ -25,7 +26,7 @@ class BlockingReader(Block, Generic[P]):
         self._reader = reader
 
     def cut(self) -> StreamCut:
-        """Return where the reader stands: everything before it was handed out, in batches."""
+        """Return where the reader stands: what was handed out lies before it. See `StreamReader.cut`."""
         return self._reader.cut()
 
     @property
@@ -34,21 +35,24 @@ class BlockingReader(Block, Generic[P]):
         return self._reader.offsets
 
     def __iter__(self) -> Iterator[Event[P]]:
-        """Yield events, waiting for more; ends when the stream is sealed and read to its end."""
-        for batch in self.batches():
-            yield from batch
+        """Yield events, waiting for more; ends when the stream is sealed and read to its end.
+
+        A loop may be left at any event; see `StreamReader` for what the next one gets. One hand-over a batch.
+        """
+        return self._events(None)
 
     def until(self, cut: StreamCut) -> Iterator[Event[P]]:
-        """Yield the events before `cut`, and end there. Raises StreamReplaced as `StreamReader.until`."""
-        for batch in self.batches(until=cut):
-            yield from batch
+        """Yield the events before `cut`, and end there. Raises as `StreamReader.until`."""
+        return self._events(as_cut(cut, "end of reading"))
 
     def batches(self, *, until: StreamCut | None = None) -> Iterator[Batch[P]]:
         """Yield batches of events, as `StreamReader.batches`; each costs one hand-over, 0.4 ms."""
-        batches = self._reader.batches(until=until)
+        iteration = Iteration(self._reader, until)
+        while (found := self._loop.call(iteration.advance)) is not None:
+            if batch := iteration.batch(found):
+                yield batch
 
-        async def advance() -> Batch[P] | None:
-            return await anext(batches, None)
-
-        while (batch := self._loop.call(advance)) is not None:
-            yield batch
+    def _events(self, until: StreamCut | None) -> Iterator[Event[P]]:
+        iteration = Iteration(self._reader, until)
+        while (found := self._loop.call(iteration.advance)) is not None:
+            yield from iteration.events(found)

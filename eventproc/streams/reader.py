@@ -7,7 +7,7 @@ scales (invariant 3). It keeps no state in the stream: where it stands is its `c
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Generic
@@ -64,6 +64,7 @@ class StreamReader(Generic[P]):
         self._decode = decode
         self._puller = Puller(db, stream, stream_id)
         self._handing: _Handing | None = None
+        self._newest: Iteration[P] | None = None
         self._open: ExitStack | None = None
         self._entered = False
 
@@ -108,7 +109,8 @@ class StreamReader(Generic[P]):
         """Yield events, waiting for more; ends when the stream is sealed and read to its end.
 
         A loop that is left early is best wrapped in `contextlib.aclosing`, as with any async generator:
-        trio asks for it. What was not handed out comes first in the next iteration.
+        trio asks for it. What was not handed out comes first in the next iteration, which ends this one: to go on
+        with it raises IllegalTransition.
         """
         return self._events(None)
 
@@ -126,70 +128,17 @@ class StreamReader(Generic[P]):
         The primitive: a batch costs a few calls whatever its size, an event about 0.25 us. Raises NotFound
         or StreamReplaced when the stream was deleted, Truncated when it was truncated beyond the reader.
         """
-        limits = await self._begin(until)
-        while (found := await self._next_round(limits, until is not None)) is not None:
+        iteration = Iteration(self, until)
+        while (found := await iteration.advance()) is not None:
             # Nothing is awaited from here to the yield: a cancelled reader has either both or neither.
-            for run in found.runs:
-                self._frontier.advance(run.segment, run.end)
-            self._end(found)
-            if found.runs:
-                yield Batch(found.runs, self._decode)
+            if batch := iteration.batch(found):
+                yield batch
 
     async def _events(self, until: StreamCut | None) -> AsyncGenerator[Event[P], None]:
-        limits = await self._begin(until)
-        while (found := await self._next_round(limits, until is not None)) is not None:
-            for run in found.runs:
-                handing = self._handing = _Handing(run)
-                try:
-                    for event in run.events(self._decode):
-                        handing.count += 1
-                        yield event
-                finally:
-                    self._settle(handing)
-            self._end(found)
-
-    async def _begin(self, until: StreamCut | None) -> dict[SegmentId, int]:
-        """Go on behind what an earlier iteration handed out; return where to stop in each segment."""
-        self._verify_entered("reading")
-        if self._open is None:
-            raise Closed(what=f"the reader of {self._stream}")
-        if self._handing is not None:
-            self._settle(self._handing)
-        if until is None:
-            return {}
-        as_cut(until, "end of reading")
-        if until.stream != self._stream:
-            reason = f"it is a cut of {until.stream}"
-            raise InvalidCut(stream=self._stream, cut=str(until), reason=reason)
-        if until.stream_id != self._stream_id:
-            raise StreamReplaced(stream=until.stream, stream_id=until.stream_id, current_id=self._stream_id)
-        return await self._db.read(lambda tx: limits_of(tx, self._stream, until, self._frontier.held))
-
-    async def _next_round(self, limits: Mapping[SegmentId, int], bounded: bool) -> Fetched | None:
-        """Return what comes next, waiting for it; None at the end."""
-        while not self._finished(limits, bounded):
-            await anyio.lowlevel.checkpoint()
-            found = await self._puller.pull(self._wanted(limits))
-            if found.runs or found.ended:
-                return found
-            await self._changes.wait()
-        return None
-
-    def _wanted(self, limits: Mapping[SegmentId, int]) -> dict[SegmentId, Limit]:
-        """Return the segments to go on in, {segment: (offset, limit)}."""
-        return {
-            segment: (offset, limits.get(segment))
-            for segment, offset in self._frontier.held.items()
-            if segment not in self._ended and (segment not in limits or offset < limits[segment])
-        }
-
-    def _end(self, found: Fetched) -> None:
-        """Go on to what follows segments that were read to their ends; where nothing does, stay there."""
-        for segment, successors in found.ended.items():
-            if successors and not self._chosen:
-                self._frontier.complete(segment, successors)
-            else:
-                self._ended.add(segment)
+        iteration = Iteration(self, until)
+        while (found := await iteration.advance()) is not None:
+            for event in iteration.events(found):
+                yield event
 
     def _verify_entered(self, what: str) -> None:
         if not self._entered:
@@ -198,9 +147,9 @@ class StreamReader(Generic[P]):
     def _impossible(self, what: str, state: str) -> IllegalTransition:
         return IllegalTransition(name=f"the reader of {self._stream}", event=what, state=state)
 
-    def _settle(self, handing: _Handing) -> None:
+    def _settle(self) -> None:
         """Move the frontier behind what was handed out of a run, unless that was done already."""
-        if self._handing is handing:
+        if (handing := self._handing) is not None:
             self._handing = None
             self._frontier.advance(handing.run.segment, handing.run.end_of(handing.count))
 
@@ -210,8 +159,104 @@ class StreamReader(Generic[P]):
         run, count = self._handing.run, self._handing.count
         return Frontier({**self._frontier.held, run.segment: run.end_of(count)}, self._frontier.waiting)
 
-    def _finished(self, limits: Mapping[SegmentId, int], bounded: bool) -> bool:
+
+class Iteration(Generic[P]):
+    """One iteration over a reader, round by round: `advance` gets a round, `events` or `batch` hands it out.
+
+    `advance` runs on the event loop. What hands out awaits nothing, so that it may run in the thread of a caller that
+    waits for every `advance`. With the first `advance` the earlier iterations of the reader are over: to go on with
+    one raises IllegalTransition, lest it hand out again what a later one did.
+    """
+
+    def __init__(self, reader: StreamReader[P], until: StreamCut | None) -> None:
+        """until: where to stop; None: at the end of a sealed stream."""
+        self._reader = reader
+        self._until = until
+        self._begun = False
+        self._limits: Mapping[SegmentId, int] = {}  # where to stop in each segment
+
+    async def advance(self) -> Fetched | None:
+        """Return what comes next, waiting for it; None at the end."""
+        reader = self._reader
+        if self._begun:
+            self._verify_newest()
+        else:
+            await self._begin()
+        while not self._finished():
+            await anyio.lowlevel.checkpoint()
+            found = await reader._puller.pull(self._wanted())
+            if found.runs or found.ended:
+                return found
+            await reader._changes.wait()
+        return None
+
+    def events(self, found: Fetched) -> Iterator[Event[P]]:
+        """Yield the events of a round, each of which is handed out with that; the others come again."""
+        reader = self._reader
+        for run in found.runs:
+            handing = reader._handing = _Handing(run)
+            for event in run.events(reader._decode):
+                handing.count += 1
+                yield event
+                if reader._handing is not handing:
+                    self._verify_newest()
+            reader._settle()
+        self._end(found)
+
+    def batch(self, found: Fetched) -> Batch[P]:
+        """Return the events of a round, perhaps none; all of them are handed out with that."""
+        for run in found.runs:
+            self._reader._frontier.advance(run.segment, run.end)
+        self._end(found)
+        return Batch(found.runs, self._reader._decode)
+
+    async def _begin(self) -> None:
+        """Go on behind what an earlier iteration handed out; learn where to stop in each segment."""
+        reader, until = self._reader, self._until
+        reader._verify_entered("reading")
+        if reader._open is None:
+            raise Closed(what=f"the reader of {reader._stream}")
+        if until is not None:
+            self._verify_cut(as_cut(until, "end of reading"))
+        reader._settle()
+        self._begun, reader._newest = True, self
+        if until is not None:
+            stream, held = reader._stream, reader._frontier.held
+            self._limits = await reader._db.read(lambda tx: limits_of(tx, stream, until, held))
+
+    def _verify_cut(self, until: StreamCut) -> None:
+        stream, stream_id = self._reader._stream, self._reader._stream_id
+        if until.stream != stream:
+            reason = f"it is a cut of {until.stream}"
+            raise InvalidCut(stream=stream, cut=str(until), reason=reason)
+        if until.stream_id != stream_id:
+            raise StreamReplaced(stream=until.stream, stream_id=until.stream_id, current_id=stream_id)
+
+    def _verify_newest(self) -> None:
+        if self._reader._newest is not self:
+            state = "ended by a later one; go on with that, or begin another"
+            raise self._reader._impossible("going on with this iteration", state)
+
+    def _wanted(self) -> dict[SegmentId, Limit]:
+        """Return the segments to go on in, {segment: (offset, limit)}."""
+        reader, limits = self._reader, self._limits
+        return {
+            segment: (offset, limits.get(segment))
+            for segment, offset in reader._frontier.held.items()
+            if segment not in reader._ended and (segment not in limits or offset < limits[segment])
+        }
+
+    def _end(self, found: Fetched) -> None:
+        """Go on to what follows segments that were read to their ends; where nothing does, stay there."""
+        for segment, successors in found.ended.items():
+            if successors and not self._reader._chosen:
+                self._reader._frontier.complete(segment, successors)
+            else:
+                self._reader._ended.add(segment)
+
+    def _finished(self) -> bool:
+        reader, limits = self._reader, self._limits
         return all(
-            segment in self._ended or (bounded and segment in limits and offset >= limits[segment])
-            for segment, offset in self._frontier.held.items()
+            segment in reader._ended or (segment in limits and offset >= limits[segment])
+            for segment, offset in reader._frontier.held.items()
         )

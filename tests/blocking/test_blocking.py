@@ -8,7 +8,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from itertools import cycle
+from contextlib import nullcontext
+from itertools import cycle, islice
 from pathlib import Path
 
 import attrs
@@ -31,6 +32,7 @@ from eventproc.processors.letters import DeadLetters
 from eventproc.store.model.errors import (
     Closed,
     ForkedError,
+    IllegalTransition,
     InvalidArgument,
     NotFound,
     StoreMissing,
@@ -119,6 +121,45 @@ def test_batches_hold_the_events_of_many_posts(stream: BlockingStream) -> None:
         sizes = [len(batch) for batch in reader.batches(until=stream.tail())]
     assert sum(sizes) == 25_000
     assert len(sizes) < 100
+
+
+@pytest.mark.parametrize("left_by", [None, ValueError, KeyboardInterrupt])
+def test_a_loop_may_be_left_at_any_event_and_the_next_one_goes_on_behind(
+    stream: BlockingStream, left_by: type[BaseException] | None
+) -> None:
+    with stream.writer() as writer:
+        writer.write_many((b"%d" % number, str(number)) for number in range(40))
+    tail, seen = stream.tail(), []
+
+    def read(reader: BlockingReader, count: int) -> None:
+        for event in islice(reader.until(tail), count):
+            seen.append(event.payload)
+            if len(seen) % count == 0 and left_by is not None:
+                raise left_by
+
+    with stream.reader() as reader:
+        for count in (1, 3, 30):
+            with pytest.raises(left_by) if left_by else nullcontext():
+                read(reader, count)
+            with stream.reader(reader.cut()) as other:
+                rest = [event.payload for event in other.until(tail)]
+            assert sorted(map(int, seen + rest)) == list(range(40))
+        rest = [event.payload for batch in reader.batches(until=tail) for event in batch]
+        assert reader.cut() == tail
+    assert sorted(map(int, seen + rest)) == list(range(40))
+
+
+def test_a_later_loop_ends_an_earlier_one(stream: BlockingStream) -> None:
+    with stream.writer() as writer:
+        writer.write_many((b"%d" % number, "k") for number in range(3))
+    tail = stream.tail()
+    with stream.reader() as reader:
+        earlier = reader.until(tail)
+        assert next(earlier).payload == b"0"
+        assert [event.payload for event in reader.until(tail)] == [b"1", b"2"]
+        with pytest.raises(IllegalTransition, match="ended by a later one"):
+            next(earlier)
+        assert reader.cut() == tail
 
 
 def test_posted_written_and_many_keep_the_order_of_the_calls(stream: BlockingStream) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
+from itertools import product
 
 import anyio
 import pytest
@@ -21,7 +22,8 @@ from eventproc.store.model.errors import (
     Truncated,
 )
 from eventproc.store.model.ids import SegmentId
-from eventproc.streams import Stream
+from eventproc.store.segments import Event
+from eventproc.streams import Batch, Stream, StreamReader
 from eventproc.testing import VirtualClock, check, order_violations
 
 KEYS = [f"key {number}" for number in range(12)]
@@ -262,3 +264,36 @@ async def test_a_reader_that_is_open_cannot_be_entered_again_and_reads_on(ep: Ev
     assert reader.cut() == cut
     with pytest.raises(Closed):
         await reader.__aenter__()
+
+
+WAYS: dict[str, Callable[[StreamReader], AsyncGenerator[Event | Batch, None]]] = {
+    "events": StreamReader.__aiter__,
+    "batches": StreamReader.batches,
+}
+
+
+@pytest.mark.parametrize("earlier, later", list(product(WAYS, repeat=2)))
+async def test_a_later_iteration_ends_an_earlier_one_and_nothing_is_handed_out_twice(
+    ep: Eventproc, earlier: str, later: str
+) -> None:
+    stream = await ep.create_stream("s/t")
+    seen: list[Event] = []
+
+    async def take(events: AsyncGenerator[Event | Batch, None]) -> None:
+        found = await anext(events)
+        seen.extend([found] if isinstance(found, Event) else found)
+
+    async with stream.reader() as reader:
+        async with aclosing(WAYS[earlier](reader)) as first, aclosing(WAYS[later](reader)) as second:
+            await write(stream, 0, 1)
+            await take(first)
+            await write(stream, 1, 2)
+            await take(second)
+            await stream.seal()
+            cut = reader.cut()
+            with pytest.raises(IllegalTransition, match=r"the reader of s/t: .* ended by a later one"):
+                await anext(first)
+            assert reader.cut() == cut
+        async with aclosing(reader.until(await stream.tail())) as events:
+            seen.extend([event async for event in events])
+    assert [event.number for event in seen] == list(range(2 * len(KEYS)))
