@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, cast, get_origin
+from types import UnionType
+from typing import Annotated, Any, Generic, TypeVar, Union, cast, get_args, get_origin
 
 import attrs
 
@@ -18,7 +19,8 @@ P = TypeVar("P")
 class Codec(Generic[P]):
     """How payloads of one type become bytes and back.
 
-    encode raises InvalidArgument for a value of another type, decode for bytes that are none.
+    encode raises InvalidArgument for a value of another class, or that cannot be written; decode for bytes that are
+    none of the type. What a value consists of is written as it is found: `decode` looks at it, encode does not.
     """
 
     encode: Callable[[P], bytes]
@@ -41,17 +43,18 @@ def codec_for(kind: type[P]) -> Codec[P]:
     from cattrs.preconf.json import make_converter
 
     converter = make_converter()
+    classes = _classes_of(kind)
+    name = str(kind) if get_origin(kind) is not None else getattr(kind, "__name__", str(kind))
 
     def encode(value: P) -> bytes:
-        if not _is_instance(value, kind):
-            name = getattr(kind, "__name__", str(kind))
+        if not isinstance(value, classes):
             raise InvalidArgument(
                 what="payload", value=type(value).__name__, reason=f"this writer takes {name}"
             )
         try:
             plain = converter.unstructure(value, kind)
             return json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
-        except (TypeError, ValueError) as error:
+        except Exception as error:  # whatever the fields of the wrong type, or hooks, raise
             reason = f"it cannot be written as JSON: {error}"
             raise InvalidArgument(what="payload", value=type(value).__name__, reason=reason) from error
 
@@ -59,7 +62,6 @@ def codec_for(kind: type[P]) -> Codec[P]:
         try:
             return converter.structure(json.loads(payload), kind)
         except Exception as error:
-            name = getattr(kind, "__name__", str(kind))
             shown = payload[:60].decode("utf-8", "replace")
             raise InvalidArgument(
                 what="payload", value=shown, reason=f"it is not a {name}: {error}"
@@ -68,8 +70,23 @@ def codec_for(kind: type[P]) -> Codec[P]:
     return Codec(encode, decode)
 
 
-def _is_instance(value: object, kind: Any) -> bool:
-    return isinstance(value, kind) if isinstance(kind, type) else True
+def _classes_of(kind: Any) -> tuple[type, ...]:
+    """Return the classes of one of which every value of that type is; object, where no class tells."""
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return tuple(each for member in get_args(kind) for each in _classes_of(member))
+    if origin is Annotated:
+        return _classes_of(get_args(kind)[0])
+    if hasattr(kind, "__supertype__"):
+        return _classes_of(kind.__supertype__)
+    if kind is float:
+        return (float, int)  # as type checkers have it
+    found = kind if origin is None else origin
+    try:
+        isinstance(None, found)
+    except TypeError:  # such as a Literal, a TypedDict or Any
+        return (object,)
+    return (found,)
 
 
 def _same(payload: bytes) -> bytes:

@@ -75,8 +75,9 @@ class Stream:
     ) -> EventWriter[P] | EventWriter[bytes]:
         """Return a writer, to be used in `async with`.
 
-        kind: type of the payloads: bytes unless given, str, or what cattrs can turn into JSON. name: identity
-        by which a repeated send is recognised across restarts, until it has sent nothing for 7 days; without
+        kind: type of the payloads: bytes unless given, str, or what cattrs can turn into JSON. Of a payload the class
+        is checked, not whether fields and elements have the types declared: a reader of that kind finds out. name:
+        identity by which a repeated send is recognised across restarts, until it has sent nothing for 7 days; without
         one nothing is remembered.
         """
         if name is not None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import aclosing
 from functools import partial
+from typing import Annotated, Literal, NewType, Optional
 
 import anyio
+import attrs
 import pytest
 
 from eventproc.runtime import Eventproc
@@ -193,6 +197,72 @@ async def test_what_no_event_may_be_is_refused_and_the_writer_goes_on(
             await writer.write("text")  # type: ignore[arg-type]
         await writer.write(b"1", key="k")
     assert await sizes(stream) == [1]
+
+
+@attrs.frozen
+class Item:
+    name: str
+
+
+@attrs.frozen
+class Order:
+    number: int
+    item: Item
+
+
+ENDLESS: dict[str, object] = {}
+ENDLESS["self"] = ENDLESS
+
+
+@pytest.mark.parametrize(
+    "kind, bad",
+    [
+        (Order, Order(1, None)),  # type: ignore[arg-type]
+        (list[Order], [1]),
+        (dict, ENDLESS),
+        (list[int], "abc"),
+        (list[int], {"a": 1}),
+        (dict[str, int], [1]),
+        (Item | None, 1),
+        (Annotated[list[int], "of no moment"], "abc"),
+        (NewType("Number", int), "1"),
+        (float, "1"),
+    ],
+    ids=str,
+)
+async def test_what_is_no_payload_of_the_writers_type_is_refused_and_the_writer_goes_on(
+    stream: Stream, kind: type[object], bad: object
+) -> None:
+    async with stream.writer(kind) as writer:
+        for write in (writer.write, writer.post, lambda payload: writer.write_many([(payload, None)])):
+            with pytest.raises(InvalidArgument) as caught:
+                await write(bad)
+            assert caught.value.what == "payload"
+    assert await sizes(stream) == []
+
+
+@pytest.mark.parametrize(
+    "kind, value",
+    [
+        (Order, Order(1, Item("a"))),
+        (list[Item], [Item("a")]),
+        (dict[str, int], {"a": 1}),
+        (Item | None, None),
+        (Optional[float], 1),  # noqa: UP045 - the other spelling
+        (Annotated[int, "of no moment"], 1),
+        (NewType("Number", int), 1),
+        (Literal["a", "b"], "a"),
+        (Sequence[int], (1, 2)),
+    ],
+    ids=str,
+)
+async def test_a_payload_of_any_type_comes_back_as_it_was_written(
+    stream: Stream, kind: type[object], value: object
+) -> None:
+    async with stream.writer(kind) as writer:
+        await writer.write(value)
+    async with stream.reader(kind=kind) as reader, aclosing(reader.until(await stream.tail())) as events:
+        assert [event.payload async for event in events] == [value]
 
 
 async def test_a_closed_writer_says_so(stream: Stream) -> None:
