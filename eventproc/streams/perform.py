@@ -43,8 +43,8 @@ async def post(
     """
     identifier = new_id(db.clock) if request_id is None else text_of("request id", request_id)
     if within_ms is not None:
-        within_ms = int_of("within_ms", within_ms, most=PATIENCE_MS_MAX, unit="ms")
-    patience_ms = int_of("timeout_ms", timeout_ms, most=PATIENCE_MS_MAX, unit="ms")
+        within_ms = int_of("within_ms", within_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
+    patience_ms = int_of("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
     return await db.write(
         lambda tx: submit(tx, request, identifier, within_ms=within_ms),
         timeout_ms=min(max(patience_ms, SUBMIT_MS_MIN), WRITE_WAIT_MS_MAX),
@@ -107,7 +107,7 @@ class _Patience:
 
     @staticmethod
     def of(db: Database, timeout_ms: int) -> _Patience:
-        timeout_ms = int_of("timeout_ms", timeout_ms, most=PATIENCE_MS_MAX, unit="ms")
+        timeout_ms = int_of("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
         return _Patience(timeout_ms, db.clock.monotonic_ms() + timeout_ms)
 
     def remaining_ms(self, db: Database) -> int:

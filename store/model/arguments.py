@@ -50,13 +50,14 @@ def int_of(what: str, value: object, *, least: int = -INT_MAX, most: int = INT_M
     """
     if type(value) is int and least <= value <= most:  # nearly always; asking for a protocol is dear
         return value
-    if not isinstance(value, bool) and isinstance(value, SupportsIndex) and least <= index(value) <= most:
-        return index(value)
+    number = index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else None
+    if number is not None and least <= number <= most:
+        return number
     reason = f"it must be an int of {unit}" if unit else "it must be an int"
-    if most == INT_MAX:
-        reason += f", at least {least}" if least > -INT_MAX else ""
-    else:
-        reason += f", {least} to {most}" if least > -INT_MAX else f", at most {most}"
+    if most < INT_MAX or (number is not None and abs(number) > INT_MAX):
+        reason += f", {least} to {most}"
+    elif least > -INT_MAX:
+        reason += f", at least {least}"
     shown = _repr(value) if type(value) is int else value  # a number of the right type needs no name of it
     raise refused(what, shown, reason)
 

@@ -14,7 +14,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import InvalidArgument, InvalidCut
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.ranges import KeyRange
-from eventproc.streams import EventWriter, NewEvent, Stream, StreamReader, Transaction
+from eventproc.streams import EventWriter, NewEvent, Stream, StreamReader, Transaction, perform
 from eventproc.workflows.requests import (
     CreateStream,
     DeleteScope,
@@ -43,7 +43,9 @@ async def world() -> AsyncIterator[World]:
         stream = await ep.create_stream("s/t")
         async with stream.writer(name="n") as writer, stream.reader() as reader:
             txn = await stream.begin(lease_ms=None)
+            asked = await ep.requests()
             yield World(ep, stream, writer, reader, txn)
+            assert await ep.requests() == asked
             assert [each.id for each in await stream.transactions()] == [txn.id]
             assert (await txn.status()).events == 0
             assert writer.events_written == 0
@@ -70,6 +72,7 @@ untyped: Any = SimpleNamespace(
 THING = object()
 NO_TEXT = [5, None, b"s/t", ["s/t"], THING, float("nan")]
 NO_INT = ["x", None, 1.5, True, float("nan"), [1], 2**70, THING]
+NO_WAIT = [*NO_INT, -1]
 NO_SEGMENT = ["x", 1.5, None, b"0.0", -1, 2**70, [0], THING]
 NO_CUT = ["tail", 5, {0: 0}, [], b"", THING]
 
@@ -83,23 +86,23 @@ DOORS: dict[str, tuple[Callable[[World, Any], Any], list[Any]]] = {
     "create_scope": (lambda w, x: w.ep.create_scope(x), NO_TEXT),
     "delete_scope": (lambda w, x: w.ep.delete_scope(x), NO_TEXT),
     "delete_scope, all of it": (lambda w, x: w.ep.delete_scope(x, recursive=True), NO_TEXT),
-    "delete_scope, timeout": (lambda w, x: w.ep.delete_scope("s", recursive=True, timeout_ms=x), NO_INT),
+    "delete_scope, timeout": (lambda w, x: w.ep.delete_scope("s", recursive=True, timeout_ms=x), NO_WAIT),
     "create_stream": (lambda w, x: w.ep.create_stream(x), NO_TEXT),
     "create_stream, scaling": (lambda w, x: w.ep.create_stream("s/u", scaling=x), [2, "2", [], {}, 0, THING]),
     "create_stream, made scaling": (
         lambda w, x: w.ep.create_stream("s/u", scaling=untyped.Policy(x, x)),
         [2, 0, "fixed", None],
     ),
-    "create_stream, timeout": (lambda w, x: w.ep.create_stream("s/u", timeout_ms=x), NO_INT),
+    "create_stream, timeout": (lambda w, x: w.ep.create_stream("s/u", timeout_ms=x), NO_WAIT),
     "stream": (lambda w, x: w.ep.stream(x), NO_TEXT),
     "streams": (lambda w, x: w.ep.streams(x), [5, b"s", ["s"], THING]),
     "submit": (lambda w, x: w.ep.submit(x), ["seal", None, 5, {}, THING, SealStream]),
     "submit, id": (lambda w, x: w.ep.submit(SealStream("s/t", 1), request_id=x), [5, b"", [], THING, ""]),
     "submit, within": (
         lambda w, x: w.ep.submit(SealStream("s/t", 1), within_ms=x),
-        ["x", 1.5, True, [1], 2**70],
+        [each for each in NO_WAIT if each is not None],
     ),
-    "submit, timeout": (lambda w, x: w.ep.submit(SealStream("s/t", 1), timeout_ms=x), NO_INT),
+    "submit, timeout": (lambda w, x: w.ep.submit(SealStream("s/t", 1), timeout_ms=x), NO_WAIT),
     "submit, of a stream": (lambda w, x: w.ep.submit(untyped.Seal(x, 1)), NO_TEXT),
     "submit, of an id": (lambda w, x: w.ep.submit(untyped.Seal("s/t", x)), ["x", None, 1.5, [1], THING]),
     "submit, config": (lambda w, x: w.ep.submit(untyped.Update("s/t", 1, x)), [5, None, "x", THING]),
@@ -114,7 +117,7 @@ DOORS: dict[str, tuple[Callable[[World, Any], Any], list[Any]]] = {
     "request": (lambda w, x: w.ep.request(x), NO_TEXT),
     "requests": (lambda w, x: w.ep.requests(limit=x), [*NO_INT, 0, -1]),
     "wait_request": (lambda w, x: w.ep.wait_request(x), NO_TEXT),
-    "wait_request, timeout": (lambda w, x: w.ep.wait_request("x", timeout_ms=x), NO_INT),
+    "wait_request, timeout": (lambda w, x: w.ep.wait_request("x", timeout_ms=x), NO_WAIT),
     "fixed": (lambda _, x: untyped.Policy.fixed(x), [*NO_INT, 0]),
     "writer": (lambda w, x: w.stream.writer(x), [5, "str", [], b"", THING]),
     "writer, name": (lambda w, x: w.stream.writer(name=x), [5, b"n", [], THING]),
@@ -129,7 +132,7 @@ DOORS: dict[str, tuple[Callable[[World, Any], Any], list[Any]]] = {
     "begin": (lambda w, x: w.stream.begin(x), [5, "str", [], b"", THING]),
     "transaction_of": (lambda w, x: w.stream.transaction_of(x), NO_TEXT),
     "transaction_of, kind": (lambda w, x: w.stream.transaction_of("x", x), [5, "str", [], b"", THING]),
-    "commit": (lambda w, x: w.txn.commit(timeout_ms=x), [*NO_INT, -1]),
+    "commit": (lambda w, x: w.txn.commit(timeout_ms=x), NO_WAIT),
     "ping": (lambda w, x: w.txn.ping(lease_ms=x), ["x", 1.5, True, float("nan"), [1], 0, THING]),
     "write, to a transaction": (lambda w, x: w.txn.write(x), [5, None, "text", [b""], THING]),
     "write_many, to a transaction": (
@@ -140,7 +143,7 @@ DOORS: dict[str, tuple[Callable[[World, Any], Any], list[Any]]] = {
     "update": (lambda w, x: w.stream.update(scaling=x), [2, None, "2", [], THING]),
     "update, timeout": (
         lambda w, x: w.stream.update(scaling=eventproc.ScalingPolicy.fixed(1), timeout_ms=x),
-        NO_INT,
+        NO_WAIT,
     ),
     "scale, seal": (lambda w, x: w.stream.scale(seal=x, ranges=[(0, 1)]), [5, None, "0.0", ["x"], [1.5]]),
     "scale, ranges": (
@@ -152,7 +155,7 @@ DOORS: dict[str, tuple[Callable[[World, Any], Any], list[Any]]] = {
     "merge": (lambda w, x: w.stream.merge(x, x), NO_SEGMENT),
     "truncate": (lambda w, x: w.stream.truncate(x), [*NO_CUT, None]),
     "offload, older_than": (lambda w, x: w.stream.offload(older_than_ms=x), NO_INT),
-    "seal, timeout": (lambda w, x: w.stream.seal(timeout_ms=x), NO_INT),
+    "seal, timeout": (lambda w, x: w.stream.seal(timeout_ms=x), NO_WAIT),
     "write": (lambda w, x: w.writer.write(x), [5, None, "text", [b""], THING]),
     "write, key": (lambda w, x: w.writer.write(b"", key=x), [5, b"k", ["k"], {}, THING]),
     "write, event time": (lambda w, x: w.writer.write(b"", event_time=x), ["x", 1.5, True, [1], 2**70]),
@@ -228,6 +231,21 @@ async def test_a_wrong_type_is_refused_by_name_and_changes_nothing(door: str, wo
         assert caught.value.what, value
         assert caught.value.reason, value
         str(caught.value).encode()
+
+
+@pytest.mark.parametrize(
+    "call, bounds",
+    [
+        (lambda ep: ep.requests(limit=2**63), f"1 to {2**63 - 1}"),
+        (lambda ep: ep.wait_request("x", timeout_ms=2**63), f"0 to {perform.PATIENCE_MS_MAX}"),
+        (lambda ep: ep.wait_request("x", timeout_ms=-1), f"0 to {perform.PATIENCE_MS_MAX}"),
+    ],
+)
+async def test_a_number_beyond_a_bound_is_told_both(
+    ep: Eventproc, call: Callable[[Eventproc], Awaitable[object]], bounds: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=bounds):
+        await call(ep)
 
 
 async def test_segments_may_be_named_by_their_text(ep: Eventproc) -> None:
