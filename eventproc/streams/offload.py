@@ -11,6 +11,7 @@ import anyio.from_thread
 import anyio.to_thread
 import attrs
 
+from eventproc.store.catalog import get_stream
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import NotSupported
@@ -39,8 +40,8 @@ class Offloaded:
 async def offload(db: Database, stream: str, stream_id: int, older_than_ms: int) -> Offloaded:
     """Move what was appended longer ago than that into files; return how much it was.
 
-    Raises NotSupported (without pyarrow, or in memory), Truncated (the stream was deleted meanwhile), CorruptRecord,
-    DiskFull, OSError.
+    Raises StreamReplaced, NotSupported (without pyarrow, or in memory), Truncated (the stream was deleted meanwhile),
+    CorruptRecord, DiskFull, OSError.
     """
     if db.path is None:
         raise NotSupported(what="moving events of a database in memory", remedy="open a directory")
@@ -58,7 +59,7 @@ async def offload(db: Database, stream: str, stream_id: int, older_than_ms: int)
     )
     cold_ms = db.clock.wall_ms() - older_than_ms
     total = Offloaded()
-    for segment in await db.read(partial(_segments, stream_id)):
+    for segment in await db.read(partial(_segments, stream, stream_id)):
         offset = 0
         while run := await _offload_run(db, export, segment, offset, cold_ms):
             offset, done = run
@@ -68,7 +69,8 @@ async def offload(db: Database, stream: str, stream_id: int, older_than_ms: int)
     return total
 
 
-def _segments(stream_id: int, tx: Tx) -> list[SegmentId]:
+def _segments(stream: str, stream_id: int, tx: Tx) -> list[SegmentId]:
+    get_stream(tx, stream, stream_id=stream_id)
     rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ? ORDER BY segment", (stream_id,))
     return [SegmentId(segment) for (segment,) in rows]
 

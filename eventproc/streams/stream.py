@@ -273,8 +273,8 @@ class Stream:
         """Move events that were appended longer ago than that out of the database, into files; return how many.
 
         They are read as before. Runs of less than 256 KiB stay where they are. Needs pyarrow, of the extra `spark`.
-        Raises NotSupported (without it, or in memory), Truncated (the stream was deleted meanwhile), CorruptRecord,
-        DiskFull, OSError. Cost: reading and writing them once, with short transactions in between.
+        Raises StreamReplaced, NotSupported (without it, or in memory), Truncated (the stream was deleted meanwhile),
+        CorruptRecord, DiskFull, OSError. Cost: reading and writing them once, with short transactions in between.
         """
         int_of("age", older_than_ms, least=0, unit="milliseconds")
         return await offload(self._db, self.name, self.stream_id, older_than_ms)

@@ -14,7 +14,7 @@ import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED
-from eventproc.store.model.errors import CorruptRecord, NotSupported
+from eventproc.store.model.errors import CorruptRecord, NotSupported, StreamReplaced
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments import Event, chunk_file
@@ -255,6 +255,18 @@ async def test_whoever_dies_at_any_step_leaves_every_event_in_one_place(
         await stream.offload()
         assert await events_of(stream) == known
         await check(ep.db)
+
+
+async def test_the_handle_of_a_deleted_stream_is_refused_also_when_the_name_is_used_again(
+    ep: Eventproc, stream: Stream
+) -> None:
+    await stream.seal()
+    await stream.delete()
+    with pytest.raises(StreamReplaced):
+        await stream.offload()
+    await ep.create_stream(stream.name)
+    with pytest.raises(StreamReplaced):
+        await stream.offload()
 
 
 async def test_a_stream_in_memory_has_no_files_to_go_to() -> None:
