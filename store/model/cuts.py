@@ -32,7 +32,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.model.arguments import instance_of, int_of, mapping_of, text_of
+from eventproc.store.model.arguments import INT_MAX, instance_of, int_of, mapping_of, text_of
 from eventproc.store.model.epochs import Epoch, Segment
 from eventproc.store.model.errors import InvalidArgument, InvalidCut, NotFound
 from eventproc.store.model.history import History, find_segment, sealed_in, segments_during
@@ -43,8 +43,8 @@ NOT_REACHED: Final = -1
 """Offset of a segment that will be read from its beginning once all its predecessors are."""
 
 _MEANT: Final = "it must be a mapping of segment ids to offsets"
-_TEXT: Final = re.compile(r"([0-9]+):(.*)", re.ASCII | re.DOTALL)
-_ENTRY: Final = re.compile(r"([0-9.]+)=(-1|[0-9]+)", re.ASCII)
+_TEXT: Final = re.compile(r"([0-9]{1,19}):(.*)", re.ASCII | re.DOTALL)
+_ENTRY: Final = re.compile(r"([0-9.]+)=(-1|[0-9]{1,19})", re.ASCII)
 
 
 def _sorted_offsets(offsets: Mapping[SegmentId, int]) -> Mapping[SegmentId, int]:
@@ -92,7 +92,10 @@ class StreamCut:
             if identifier in offsets:
                 raise InvalidCut(stream=stream, cut=text, reason=f"segment {entry[1]} is named twice")
             offsets[identifier] = int(entry[2])
-        return cls(stream=stream, stream_id=int(match[1]), offsets=offsets)
+        stream_id = int(match[1])
+        if max(stream_id, *offsets.values()) > INT_MAX:
+            raise InvalidCut(stream=stream, cut=text, reason=f"its numbers are at most {INT_MAX}")
+        return cls(stream=stream, stream_id=stream_id, offsets=offsets)
 
     def __str__(self) -> str:
         entries = (f"{format_segment(identifier)}={offset}" for identifier, offset in self.offsets.items())

@@ -7,7 +7,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eventproc.store.model.cuts import (
@@ -61,6 +61,7 @@ def is_valid(stream: ListHistory, candidate: StreamCut) -> bool:
         st.builds(segment_id, st.integers(0, 9), st.integers(0, 9)), st.integers(-1, 99), min_size=1
     )
 )
+@example({segment_id(0, 0): 2**63 - 1})
 def test_a_cut_survives_its_text_and_pickling(offsets: dict[SegmentId, int]) -> None:
     original = StreamCut(STREAM, STREAM_ID, offsets)
     for copy in (StreamCut.parse(str(original), STREAM), pickle.loads(pickle.dumps(original))):
@@ -85,6 +86,11 @@ def test_the_text_of_a_cut_names_its_stream_and_its_segments_in_order() -> None:
         "7:x=1",
         "7:0.0= 1",
         "7:1.2.3=1",
+        f"7:0.0={2**63}",
+        f"{2**63}:0.0=1",
+        "7:0.0=" + "9" * 5000,
+        "7:" + "9" * 5000 + "=1",
+        "9" * 5000 + ":0.0=1",
     ],
 )
 def test_a_malformed_cut_is_refused_with_its_text(text: str) -> None:
