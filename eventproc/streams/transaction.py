@@ -93,7 +93,7 @@ class Transaction(Generic[P]):
         self.id = new_id(db.clock) if txn_id is None else txn_id
         self.stream = stream
         self._encode = codec.encode
-        self._fate = Fate(db, stream, stream_id, self.id)
+        self._fate = Fate(db, stream, stream_id, self.id, known=txn_id is None)
         self._staging = Staging(db, stream, stream_id, self.id, lease_ms=lease_ms, begun=txn_id is not None)
         self._given = txn_id is not None
         self._unseen = db.shared.get(Unseen).of(stream_id)
@@ -170,7 +170,7 @@ class Transaction(Generic[P]):
 
         Raises InvalidArgument, TransactionAborted, TransactionDecided, TransactionNotFound, and what kept an earlier
         batch from being staged (DiskFull, LockHeld): then this event was not added, and nothing that was is lost; nor
-        was it added by a call that was cancelled. About 0.8 us.
+        was it added by a call that was cancelled. What others decide meanwhile is told with a batch. About 0.8 us.
         """
         if not self._ready:
             await self._get_ready()
@@ -306,6 +306,7 @@ class Transaction(Generic[P]):
             self._fate.verify_open("write")
             if self._closing or self._left:
                 raise Closed(what=self._fate.name)
+            await self._fate.verify_known()
             with self._fate.explained("write"):
                 await self._staging.open()
                 await self._make_room()

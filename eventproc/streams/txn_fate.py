@@ -42,8 +42,10 @@ _ABORT: Final = frozenset({TxnState.ABORTING, TxnState.ABORTED})
 class Fate:
     """One transaction as its handle knows it. decided: as it was when it was seen to be open no more, else None."""
 
-    def __init__(self, db: Database, stream: str, stream_id: int, txn_id: str) -> None:
+    def __init__(self, db: Database, stream: str, stream_id: int, txn_id: str, *, known: bool) -> None:
+        """known: the id is one that was made here, not one that was given."""
         self.decided: Txn | None = None
+        self._known = known
         self._db = db
         self._stream = stream
         self._stream_id = stream_id
@@ -86,6 +88,12 @@ class Fate:
             txn, described = await self._db.read(look)
         self._note(txn)
         return described
+
+    async def verify_known(self) -> None:
+        """Look, once, whether there is a transaction of an id that was given. Raises TransactionNotFound."""
+        if not self._known:
+            await self.look()
+            self._known = True
 
     @contextmanager
     def watched(self) -> Iterator[Callable[[int], Awaitable[None]]]:

@@ -43,6 +43,9 @@ async def test_every_wrong_call_names_the_transaction_and_says_what_to_do(stream
         await txn.abort()
         return txn
 
+    async def elsewhere() -> Transaction[bytes]:
+        return stream.transaction_of((await committed()).id)
+
     async def unknown() -> Transaction[bytes]:
         return stream.transaction_of(UNKNOWN_ID)
 
@@ -51,10 +54,6 @@ async def test_every_wrong_call_names_the_transaction_and_says_what_to_do(stream
 
     async def enter(txn: Transaction[bytes]) -> object:
         return await txn.__aenter__()
-
-    async def write_and_flush(txn: Transaction[bytes]) -> None:
-        await txn.write(b"")
-        await txn.flush()
 
     calls: list[tuple[Callable[[], Awaitable[Transaction[bytes]]], Call, type[Exception], str]] = [
         (
@@ -68,7 +67,9 @@ async def test_every_wrong_call_names_the_transaction_and_says_what_to_do(stream
         (aborted, lambda txn: txn.write(b""), TransactionAborted, "by its owner.*begin a new one"),
         (aborted, lambda txn: txn.commit(), TransactionAborted, "begin a new one"),
         (aborted, enter, TransactionAborted, "begin a new one"),
-        (unknown, write_and_flush, TransactionNotFound, "txn list s/t"),
+        (unknown, lambda txn: txn.write(b""), TransactionNotFound, "txn list s/t"),
+        (unknown, lambda txn: txn.write_many([(b"", None)]), TransactionNotFound, "txn list s/t"),
+        (elsewhere, lambda txn: txn.write(b""), TransactionDecided, "begin a new one"),
         (unknown, lambda txn: txn.commit(), TransactionNotFound, "txn list s/t"),
         (unknown, lambda txn: txn.abort(), TransactionNotFound, "txn list s/t"),
         (unknown, lambda txn: txn.status(), TransactionNotFound, "txn list s/t"),
