@@ -76,6 +76,7 @@ class EventWriter(Generic[P]):
         self._failure: EventprocError | None = None
         self._idle: anyio.Event | None = None  # what the sender waits on while it has nothing to do
         self._room: anyio.Event | None = None  # what callers wait on while too much waits
+        self._tasks: Background | None = None  # from entering on, also after the end of the block
         self._open = False
         self.events_written = 0
 
@@ -83,17 +84,21 @@ class EventWriter(Generic[P]):
         if self._open:
             name = f"the writer of {self._stream}"
             raise IllegalTransition(name=name, event="entering", state="open already; make another writer")
+        if self._tasks is not None:
+            raise Closed(what=f"the writer of {self._stream}")
         self._epoch, self._sequence = await self._db.read(self._look)
         self._lanes = self._new_lanes()
-        self._tasks = Background()
-        await self._tasks.__aenter__()
-        self._tasks.start_soon(self._send_all)
+        self._tasks = tasks = Background()
+        await tasks.__aenter__()
+        tasks.start_soon(self._send_all)
         self._open = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        if self._tasks is None or not self._open:
+            return None
         self._open = False
         failure: EventprocError | None = None
         try:

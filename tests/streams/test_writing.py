@@ -272,6 +272,16 @@ async def test_a_closed_writer_says_so(stream: Stream) -> None:
         await writer.write(b"late")
     with pytest.raises(Rejected):
         await writer.post(b"late")
+    with pytest.raises(Closed, match="the writer of s/t"):
+        await writer.__aenter__()
+
+
+async def test_leaving_a_writer_that_was_not_entered_does_nothing(stream: Stream) -> None:
+    writer = stream.writer()
+    await writer.__aexit__(None, None, None)
+    async with writer:
+        await writer.write(b"1")
+    assert await sizes(stream) == [1]
 
 
 async def test_a_writer_that_is_open_cannot_be_entered_again_and_writes_on(stream: Stream) -> None:
