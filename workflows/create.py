@@ -25,8 +25,11 @@ def check(tx: Tx, request: CreateStream) -> bool:
     verify_active(scope.value, "create a stream")
     if (found := find_stream(tx, request.stream)) is None:
         return False
-    if fields := differing(found.value.config, request.config):
-        raise AlreadyExists(kind="stream", name=request.stream, differing=fields)
+    ours, theirs = found.value.config, request.config
+    if fields := differing(ours, theirs):
+        change = f"`eventproc stream update {request.stream} --segments {theirs.scaling.segments_min}`"
+        remedy = f"there it is {ours.scaling.segments_min}: open it as it is, or change it with {change}"
+        raise AlreadyExists(kind="stream", name=request.stream, differing=fields, remedy=remedy)
     return True
 
 

@@ -107,10 +107,15 @@ class AlreadyExists(Rejected):
     kind: str
     name: str
     differing: tuple[str, ...] = ()
+    remedy: str = ""
 
     def __str__(self) -> str:
-        fields = f" with a different {', '.join(self.differing)}" if self.differing else ""
-        return f"{self.kind} {self.name!r} exists already{fields}"
+        if not self.differing:
+            return f"{self.kind} {self.name!r} exists already; {self.remedy or 'take another name'}"
+        remedy = self.remedy or "use it as it is, or take another name"
+        return (
+            f"{self.kind} {self.name!r} exists already and differs in {', '.join(self.differing)}; {remedy}"
+        )
 
 
 @error

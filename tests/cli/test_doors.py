@@ -60,7 +60,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
         ("stream create shop/x --segments 0", 2, "1 to 1024"),
         ("stream create shop/x --segments 1025", 2, "1 to 1024"),
         ("stream create shop/x --segments two", 2, "not a valid integer"),
-        ("stream create shop/orders --segments 3", 4, "exists already"),
+        ("stream create shop/orders --segments 3", 4, "stream update shop/orders --segments 3"),
         ("stream split shop/orders 0.0 --into 1", 2, "2 to 1024"),
         ("stream split shop/orders first", 2, "number.epoch"),
         ("stream merge shop/orders 0.0", 2, "two or more"),

@@ -44,3 +44,12 @@ def test_an_error_pickles_with_its_fields_and_reads_as_one_line(kind: type[Event
 @pytest.mark.parametrize("kind", list(concrete()))
 def test_an_error_gives_exactly_one_advice(kind: type[EventprocError]) -> None:
     assert sum(issubclass(kind, advice) for advice in ADVICE) == 1
+
+
+def test_what_exists_already_names_what_differs_and_what_to_do() -> None:
+    same = errors.AlreadyExists(kind="group", name="s/g")
+    assert str(same) == "group 's/g' exists already; take another name"
+    differs = errors.AlreadyExists(kind="group", name="s/g", differing=("streams", "kind"))
+    assert str(differs) == (
+        "group 's/g' exists already and differs in streams, kind; use it as it is, or take another name"
+    )

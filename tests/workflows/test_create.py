@@ -38,6 +38,8 @@ async def test_a_creation_repeated_is_one_and_a_different_one_is_refused_and_a_c
         with pytest.raises(AlreadyExists) as caught:
             await life.ep.submit(CreateStream("s/t", THREE))
         assert caught.value.differing == ("scaling.segments_min",)
+        assert "there it is 2:" in str(caught.value)
+        assert "`eventproc stream update s/t --segments 3`" in str(caught.value)
 
     commits = await die_everywhere(when, create, verify=verify)
     assert commits >= 4, "submit, claim, step and a sweep are commits of their own"
