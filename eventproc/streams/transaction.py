@@ -289,11 +289,8 @@ class Transaction(Generic[P]):
             except EventprocError as error:
                 LOG.warning("%s was not aborted: %s", self._fate.name, error)
         if scope.cancelled_caught:
-            LOG.warning(
-                "%s was not aborted within %s ms; its lease, or the end of this process, does it",
-                self._fate.name,
-                ABORT_WAIT_MS,
-            )
+            text = "%s was not aborted within %s ms; its lease, or the end of this process, does it"
+            LOG.warning(text, self._fate.name, ABORT_WAIT_MS)
 
     async def _get_ready(self) -> None:
         """Return when an event can be taken: nothing is awaited after it was. Raises why it cannot."""
