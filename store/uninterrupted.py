@@ -1,7 +1,7 @@
 """Work that must not be left half done, such as opening and closing, whoever cancels it meanwhile.
 
 A shield of anyio keeps off the cancellations of anyio's own scopes only. On asyncio a task is cancelled past them by
-`Task.cancel`, and so by `asyncio.timeout` and Ctrl-C.
+`Task.cancel`, and so by `asyncio.timeout`, Ctrl-C, and the end of `asyncio.run`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ async def uninterrupted(
         with anyio.CancelScope(shield=True):
             return await work()
     task = asyncio.create_task(work())  # noqa: TID251 - it cannot leak: nobody goes on before it ended
+    # So that it is not among all tasks, which the end of `asyncio.run` cancels.
+    asyncio._unregister_task(task)
     cancelled: asyncio.CancelledError | None = None
     with anyio.CancelScope(shield=True):
         while not task.done():
@@ -42,8 +44,8 @@ async def uninterrupted(
     if cancelled is None:
         return task.result()
     try:
-        if undo is not None and not task.cancelled() and task.exception() is None:
+        if (error := task.exception()) is None and undo is not None:
             await uninterrupted(partial(undo, task.result()))
-        raise cancelled
+        raise cancelled from error
     finally:
         del cancelled  # it holds this frame

@@ -36,7 +36,7 @@ from eventproc.processors.describe import Published
 from eventproc.processors.engine import Engine
 from eventproc.processors.errors import ProcessorFailed
 from eventproc.processors.letterbox import verify_letter_stream
-from eventproc.processors.options import OnFailure
+from eventproc.processors.options import OnFailure, Options
 from eventproc.processors.status import ProcessorState, ProcessorStatus
 from eventproc.processors.tally import Blocker, Tally, find_blocker
 from eventproc.processors.telemetry import NOTHING
@@ -131,16 +131,10 @@ class Part:
 
     async def _watch_names(self) -> None:
         """Raise ProcessorFailed once a stream was deleted and made again: the group does not read what is in it."""
-        options = self.options
+        look = partial(self._db.read, partial(_verify_names, processor=self.options))
         while True:
             await anyio.sleep(NAMES_MS / 1000)
-            try:
-                await self._db.read(partial(_verify_names, group=options.group))
-            except GroupStreamReplaced as why:
-                reason = (
-                    f"{why.stream} was deleted and made again; run the app again to read it from its head"
-                )
-                raise ProcessorFailed(processor=options.name, reason=reason) from why
+            await again(look, f"the look at the streams of {self.options.name}", LOG)
 
     async def _tell_others(self, engine: Engine) -> None:
         """Publish what other processes may show of this one, whenever it changed."""
@@ -284,14 +278,13 @@ class Running:
         with anyio.fail_after(None if timeout_ms is None else timeout_ms / 1000):
             async with self._until_failure():
                 for part in self._parts.values():
-                    await self._wait_idle(part.options.group)
+                    await self._wait_idle(part.options)
 
-    async def _wait_idle(self, group: str) -> None:
+    async def _wait_idle(self, processor: Options) -> None:
+        group = processor.group
+
         def is_idle(tx: Tx) -> bool:
-            try:
-                _verify_names(tx, group)
-            except GroupStreamReplaced:
-                return False  # its processor is about to fail
+            _verify_names(tx, processor)
             return not describe_group(tx, group).events
 
         with self._db.subscribe([watch_group(group), watch_progress(group)]) as changes:
@@ -385,9 +378,13 @@ def _set_up(tx: Tx, app: App) -> None:
             setup(AppTx(tx))
 
 
-def _verify_names(tx: Tx, group: str) -> None:
-    """Raise GroupStreamReplaced when a stream was made again; one that is only gone has nothing to read."""
-    verify_streams(tx, get_group(tx, group), may_be_gone=True)
+def _verify_names(tx: Tx, processor: Options) -> None:
+    """Raise ProcessorFailed when a stream was made again; one that is only gone has nothing to read."""
+    try:
+        verify_streams(tx, get_group(tx, processor.group), may_be_gone=True)
+    except GroupStreamReplaced as why:
+        reason = f"{why.stream} was deleted and made again; run the app again to read it from its head"
+        raise ProcessorFailed(processor=processor.name, reason=reason) from why
 
 
 def _first(group: BaseException) -> BaseException:

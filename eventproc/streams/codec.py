@@ -54,6 +54,8 @@ def codec_for(kind: type[P]) -> Codec[P]:
         try:
             plain = converter.unstructure(value, kind)
             return json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
+        except MemoryError:
+            raise
         except Exception as error:  # whatever the fields of the wrong type, or hooks, raise
             reason = f"it cannot be written as JSON: {error}"
             raise InvalidArgument(what="payload", value=type(value).__name__, reason=reason) from error

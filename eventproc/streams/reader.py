@@ -218,11 +218,10 @@ class Iteration(Generic[P]):
             raise Closed(what=f"the reader of {reader._stream}")
         if until is not None:
             self._verify_cut(as_cut(until, "end of reading"))
+            stream, held = reader._stream, reader._frontier_now().held
+            self._limits = await reader._db.read(lambda tx: limits_of(tx, stream, until, held))
         reader._settle()
         self._begun, reader._newest = True, self
-        if until is not None:
-            stream, held = reader._stream, reader._frontier.held
-            self._limits = await reader._db.read(lambda tx: limits_of(tx, stream, until, held))
 
     def _verify_cut(self, until: StreamCut) -> None:
         stream, stream_id = self._reader._stream, self._reader._stream_id

@@ -43,6 +43,10 @@ class Crossing:
         """Run what was left, and give the pipe back; on the event loop, once no thread will call any more."""
         self._loop.remove_reader(self._ear_fd)
         self._run()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Give the pipe back where the loop was closed."""
         os.close(self._ear_fd)
         os.close(self._bell_fd)
 

@@ -59,7 +59,7 @@ def opening(path: Path) -> Iterator[None]:
     except OSError as why:
         if why.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFull(path=str(path)) from why
-        if not isinstance(why, PermissionError) and why.errno not in OUT_OF_FILES:
+        if not isinstance(why, (FileNotFoundError, PermissionError)) and why.errno not in OUT_OF_FILES:
             raise
         raise unusable(path, why) from why
 

@@ -30,7 +30,7 @@ from eventproc.store.database.connection import ThreadConnection
 from eventproc.store.database.crossing import Crossing
 from eventproc.store.database.database import Database, Durability
 from eventproc.store.database.failures import LOCKED, opening
-from eventproc.store.database.filesystem import DATABASE, check_directory, none_made_in_vain
+from eventproc.store.database.filesystem import DATABASE, check_directory, none_made_in_vain, unusable
 from eventproc.store.database.fork import Guarded
 from eventproc.store.database.group import GroupWriter
 from eventproc.store.database.guard import FileAlarm, FileGuard
@@ -92,7 +92,12 @@ async def open_database(
             what="a directory on trio", remedy="open it on asyncio, or use open_memory, which runs on both"
         ) from None
     check_numbers(migrations)
-    path = Path(await anyio.Path(path).absolute())  # whatever the program makes its current directory later
+    try:
+        path = Path(
+            await anyio.Path(path).absolute()
+        )  # whatever the program makes its current directory later
+    except OSError as why:  # there is no current directory
+        raise unusable(path, why) from why
     clock = SystemClock() if clock is None else clock
     open_files = partial(_open_files, path, migrations, durability, create, clock)
     start = partial(FileDatabase.start, path, open_files, clock=clock, faults=faults)
@@ -370,8 +375,10 @@ class FileDatabase(Database):
         self._connection.join()
         self._ringer.close()
         self._opened.close()
-        with suppress(RuntimeError):  # the loop was closed before
+        try:
             loop.call_soon_threadsafe(self._crossing.close)
+        except RuntimeError:
+            self._crossing.abandon()
 
     def _check_usable(self) -> None:
         if self._closed:

@@ -85,7 +85,7 @@ def check_directory(path: Path, *, create: bool, mounts: str | None = None) -> b
 @contextmanager
 def none_made_in_vain(path: Path) -> Iterator[None]:
     """When the block raises, take away the directories that it made on the way to `path`, if nothing is in them."""
-    missing = [each for each in (path, *path.parents) if not each.exists()]
+    missing = [each for each in (path, *path.parents) if _is_missing(each)]
     try:
         yield
     except BaseException:
@@ -93,6 +93,13 @@ def none_made_in_vain(path: Path) -> Iterator[None]:
             for each in missing:
                 each.rmdir()
         raise
+
+
+def _is_missing(path: Path) -> bool:
+    try:
+        return not path.exists()
+    except OSError:  # such as a name that is too long: whoever makes it is told
+        return False
 
 
 def unusable(path: Path, why: OSError) -> StoreUnusable:

@@ -60,8 +60,8 @@ class _Held:
 
 _registry: Final[dict[tuple[int, int], _Held]] = {}
 
-_unsupported: Final[set[int]] = set()
-"""Devices on which the kernel turned out not to have such locks."""
+_unsupported: Final[set[tuple[int, int]]] = set()
+"""Databases for which the kernel turned out not to have such locks."""
 
 
 class FileGuard(fork.Guarded):
@@ -84,9 +84,9 @@ class FileGuard(fork.Guarded):
             return cls(None)
         with fork.mutex:
             status = os.stat(db_path)
-            if status.st_dev in _unsupported:
-                return cls(None)
             key = (status.st_dev, status.st_ino)
+            if key in _unsupported:
+                return cls(None)
             held = _registry.get(key) or _Held(_open(db_path))
             _registry[key] = held
             if held.handles == 0:
@@ -97,7 +97,7 @@ class FileGuard(fork.Guarded):
                     raise
                 if not supported:
                     # Once, so that it disarms no connection of another handle; the caller's is not used any more.
-                    _unsupported.add(status.st_dev)
+                    _unsupported.add(key)
                     _drop(key)
                     return cls(None)
             held.handles += 1

@@ -282,7 +282,7 @@ def test_a_kernel_that_knows_the_locks_by_name_only_leaves_the_alarm(
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(fcntl, "fcntl", refuse)
-    monkeypatch.setattr(guard, "_unsupported", set[int]())
+    monkeypatch.setattr(guard, "_unsupported", set[tuple[int, int]]())
     with connected(path):
         held = FileGuard.hold(path)
         assert not held.active
@@ -296,7 +296,7 @@ def test_on_such_a_kernel_a_second_handle_disarms_no_connection_of_the_first(
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(fcntl, "fcntl", refuse)
-    monkeypatch.setattr(guard, "_unsupported", set[int]())
+    monkeypatch.setattr(guard, "_unsupported", set[tuple[int, int]]())
     with connected(path):
         one = FileGuard.hold(path)
     with connected(path) as connection:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from eventproc.store.clock import SystemClock
@@ -24,6 +25,7 @@ from eventproc.store.model.errors import (
     DiskFull,
     StoreUnusable,
 )
+from eventproc.store.uninterrupted import uninterrupted
 from tests.database.worlds import MIGRATIONS, files_at_most, insert, names, open_world
 
 
@@ -115,6 +117,44 @@ async def test_whoever_cancels_opening_or_closing_nothing_stays_open(directory: 
             break
         number += 1
     assert number >= 3
+
+
+def test_a_loop_that_ends_while_a_task_opens_or_closes_leaves_nothing_open(directory: Path) -> None:
+    opened = threading.Event()
+
+    async def use() -> None:
+        async with open_database(directory, migrations=MIGRATIONS) as db:
+            opened.set()
+            await db.read(names)
+
+    async def main(turns: int) -> None:
+        task = asyncio.ensure_future(use())
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+        del task  # the end of the loop is the end of all of its tasks
+
+    asyncio.run(use())
+    before = open_files()
+    opened.clear()
+    turns = 1
+    while not opened.is_set():
+        asyncio.run(main(turns))
+        assert open_files() <= before
+        assert instances.live(directory) == []
+        turns *= 2
+    assert turns > 2
+
+
+async def test_an_error_of_what_went_on_after_a_cancellation_comes_along_with_that() -> None:
+    async def fail() -> None:
+        await anyio.lowlevel.checkpoint()
+        raise ZeroDivisionError
+
+    task = asyncio.ensure_future(interrupted(uninterrupted(fail), range(1)))
+    await asyncio.wait([task])
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 @types.coroutine

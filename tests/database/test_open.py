@@ -304,3 +304,17 @@ async def test_a_relative_path_is_that_of_the_directory_in_which_it_was_opened(
         monkeypatch.chdir("/")
         await world.db.write(insert("a"))
         assert await world.names() == ["a"]
+
+
+async def test_a_path_that_cannot_be_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StoreUnusable, match="File name too long"):
+        async with open_database(tmp_path / ("long" * 100), migrations=MIGRATIONS):
+            pass
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(StoreUnusable, match=r"^\.: cannot be used: No such file"):
+        async with open_database(Path(), migrations=MIGRATIONS):
+            pass

@@ -67,7 +67,7 @@ async def test_a_stream_that_is_made_again_fails_the_processor_that_had_read_it_
                 await writer.write(b"2")
             await running.wait_idle(timeout_ms=WAIT_MS)  # what is gone was read to its end
             await make(b"3")
-            await running.wait_idle(timeout_ms=WAIT_MS)
+            await running.wait()
 
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
@@ -79,6 +79,24 @@ async def test_a_stream_that_is_made_again_fails_the_processor_that_had_read_it_
         async with ep.run(app) as running:
             await running.wait_idle(timeout_ms=WAIT_MS)
     assert seen == [b"1", b"2", b"3"]
+
+
+async def test_waiting_for_a_stopped_app_fails_when_a_stream_was_made_again_which_it_will_not_read() -> None:
+    app = eventproc.App()
+
+    @app.processor("s/orders", group="s/g")
+    async def mail(event: eventproc.Event) -> None: ...
+
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        orders = await ep.create_stream("s/orders")
+        async with ep.run(app) as running:
+            await running.stop()
+            await orders.seal()
+            await orders.delete()
+            await ep.create_stream("s/orders")
+            with pytest.raises(ProcessorFailed, match="s/orders was deleted and made again"):
+                await running.wait_idle(timeout_ms=WAIT_MS)
 
 
 async def test_what_is_finished_beyond_a_stuck_event_stays_so_when_another_stream_is_made_again() -> None:

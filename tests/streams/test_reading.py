@@ -297,3 +297,14 @@ async def test_a_later_iteration_ends_an_earlier_one_and_nothing_is_handed_out_t
         async with aclosing(reader.until(await stream.tail())) as events:
             seen.extend([event async for event in events])
     assert [event.number for event in seen] == list(range(2 * len(KEYS)))
+
+
+async def test_an_iteration_that_could_not_begin_ends_no_earlier_one(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t")
+    await write(stream, 0, 1)
+    inside = StreamCut(stream="s/t", stream_id=stream.stream_id, offsets={SegmentId(0): 1})
+    async with stream.reader() as reader, aclosing(aiter(reader)) as events:
+        first = await anext(events)
+        with pytest.raises(InvalidCut):
+            await anext(reader.until(inside))
+        assert (await anext(events)).number == first.number + 1
