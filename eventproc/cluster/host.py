@@ -26,7 +26,7 @@ import anyio
 from eventproc.cluster.beat import BeatFile
 from eventproc.cluster.internal import serve_internal
 from eventproc.cluster.sweeper import sweep
-from eventproc.cluster.timeouts import watch_leases
+from eventproc.cluster.timeouts import has_overdue, watch_leases
 from eventproc.store.database import Database, Tx
 from eventproc.store.database.locks import TryLock
 from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
@@ -115,13 +115,13 @@ async def _wait_turn(db: Database, lock: TryLock, beat: BeatFile) -> None:
             continue
         looked_ms = now_ms
         age_ms = beat.age_ms()
-        if (age_ms is None or age_ms > BEAT_AGE_MS_MAX) and await db.read(_is_waited_for):
+        if (age_ms is None or age_ms > BEAT_AGE_MS_MAX) and await db.read(partial(_is_waited_for, db=db)):
             LOG.warning("the host gave no sign of life for %s ms; taking over", age_ms)
             return
 
 
-def _is_waited_for(tx: Tx) -> bool:
-    return pending_requests(tx) > 0 or has_undone(tx)
+def _is_waited_for(tx: Tx, db: Database) -> bool:
+    return pending_requests(tx) > 0 or has_undone(tx) or has_overdue(tx, db)
 
 
 async def _serve(db: Database, keep_alive: Callable[[Owner], Coroutine[Any, Any, None]] | None) -> None:

@@ -8,7 +8,7 @@ nothing has to be told to the host, and the next host knows as much as this one 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -39,7 +39,7 @@ async def watch_leases(db: Database, owner: Owner) -> None:
     """Abort transactions whose time is over, until cancelled. Raises OwnerFenced, DatabaseStopped."""
     wheel: TimerWheel[tuple[int, str], Timer] = TimerWheel(db.clock.monotonic_ms())
     looked_ms: int | None = None
-    with db.subscribe([Watch(OPENED, _any_open)]) as changes:
+    with db.subscribe([Watch(OPENED, first_open)]) as changes:
         while True:
             now_ms = db.clock.monotonic_ms()
             try:
@@ -53,7 +53,7 @@ async def watch_leases(db: Database, owner: Owner) -> None:
                 LOG.warning("transactions will be timed out later: %s", why)
                 looked_ms = None
                 await anyio.sleep(LOOK_MS / 1000)
-            if len(wheel) or await db.read(_any_open):
+            if len(wheel) or await db.read(first_open) is not None:
                 await anyio.sleep(wheel.pause_ms(db.clock.monotonic_ms(), LOOK_MS) / 1000)
             else:
                 await changes.wait()
@@ -70,10 +70,20 @@ def arm(
     alive: Callable[[str], bool],
 ) -> None:
     """Let the wheel hold exactly the timers of these open transactions."""
-    instances: dict[str, bool] = {}
     armed: set[tuple[int, str]] = set()
+    for due_ms, timer in _timers(leases, boot_id, now_ms, alive):
+        key = timer.stream_id, timer.txn
+        armed.add(key)
+        wheel.arm(key, due_ms, timer)
+    wheel.keep(armed)
+
+
+def _timers(
+    leases: Iterable[OpenLease], boot_id: str, now_ms: int, alive: Callable[[str], bool]
+) -> Iterator[tuple[int, Timer]]:
+    """Yield when each of these open transactions is over, and the timer that then ends it; not those without end."""
+    instances: dict[str, bool] = {}
     for lease in leases:
-        key = lease.stream_id, lease.txn
         if lease.until_ms is None:
             if lease.instance not in instances:
                 instances[lease.instance] = alive(lease.instance)
@@ -82,13 +92,22 @@ def arm(
             due_ms, reason = now_ms, PROCESS_DIED
         else:
             due_ms, reason = lease.until_ms if lease.boot_id == boot_id else now_ms, LEASE_ENDED
-        armed.add(key)
-        wheel.arm(key, due_ms, Timer(lease.stream_id, lease.txn, lease.version, reason))
-    wheel.keep(armed)
+        yield due_ms, Timer(lease.stream_id, lease.txn, lease.version, reason)
 
 
-def _any_open(tx: Tx) -> bool:
-    return bool(open_leases(tx, limit=1))
+def has_overdue(tx: Tx, db: Database) -> bool:
+    """Return whether a transaction is open whose lease ended, or whose process died. It reads every unfinished one."""
+    now_ms = tx.monotonic_ms
+    timers = _timers(open_leases(tx), db.clock.boot_id, now_ms, partial(_is_alive, db))
+    return any(due_ms <= now_ms for due_ms, _ in timers)
+
+
+def first_open(tx: Tx) -> tuple[int, str] | None:
+    """Return which transaction is the first of those that are open, None if none is.
+
+    Of those that begin after the last one ended, the first is another one: who watches this misses no beginning.
+    """
+    return next(((lease.stream_id, lease.txn) for lease in open_leases(tx, limit=1)), None)
 
 
 def _is_alive(db: Database, instance: str) -> bool:

@@ -236,6 +236,10 @@ class Engine:
             self.work.hold("restarting")  # at once: the next call is for the new handler
             self._restart.set()
 
+    def wanting(self) -> None:
+        """See `Sink.wanting`."""
+        self._wake_short()
+
     def log_for(self, item: Item, attempt: int) -> Log:
         """See `Sink.log_for`."""
         event, chunk = item
@@ -314,11 +318,13 @@ class Engine:
         cell.closing = True
         self.cells.pop(cell.key, None)
         self._workers.cancel(cell)
+        self.work.give_up_retries()
 
     async def _give_back(self, cell: Cell) -> None:
         """Drain a cell, make its progress durable, release it."""
         async with self._in_round:  # held during a round only
             cell.closing = True
+            self.work.give_up_retries()
             if self.options.exactly_once:
                 await self._release(cell)
         if not self.options.exactly_once:

@@ -125,6 +125,16 @@ class Lanes:
             self._ready.appendleft(heapq.heappop(self._parked)[2])
         return self._parked[0][0] if self._parked else None
 
+    def unpark_closing(self) -> None:
+        """Make ready the lanes whose first event belongs to a closing cell."""
+        parked, self._parked = self._parked, []
+        for each in parked:
+            if each[2].items[0][1].cell.closing:
+                self._ready.append(each[2])
+            else:
+                self._parked.append(each)
+        heapq.heapify(self._parked)
+
     @property
     def failing(self) -> list[Lane]:
         """The lanes that wait for a retry, or whose retry is due and waits for a worker."""

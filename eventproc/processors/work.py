@@ -49,6 +49,10 @@ class Sink(Protocol):
         """Note that the last attempt failed: the event is finished now, unless this raises to stop the processor."""
         ...
 
+    def wanting(self) -> None:
+        """Note that workers have nothing to do: what was not read for want of room may be read for them."""
+        ...
+
     def log_for(self, item: Item, attempt: int) -> Log:
         """Return the logger of one call; may be called on any thread."""
         ...
@@ -158,6 +162,13 @@ class Work:
         self._holds.discard(why)
         self.holding = bool(self._holds)
         self.wake()
+        if self.is_wanting:
+            self.sink.wanting()
+
+    def give_up_retries(self) -> None:
+        """Let those of closing cells wait no longer: nobody handles them here any more."""
+        self.lanes.unpark_closing()
+        self.wake()
 
     async def wait_quiet(self) -> None:
         """Return when no call runs."""
@@ -201,6 +212,8 @@ class Work:
             self._idle.append(wake)
             if self._room is not None:
                 self.notify()
+            if self.is_wanting:
+                self.sink.wanting()
             if deadline == float("inf"):
                 await wake.wait()
             else:

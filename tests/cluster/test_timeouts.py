@@ -11,7 +11,7 @@ import pytest
 import trio.testing
 
 from eventproc.cluster.host import run_host
-from eventproc.cluster.timeouts import LEASE_ENDED, PROCESS_DIED, arm
+from eventproc.cluster.timeouts import LEASE_ENDED, PROCESS_DIED, arm, first_open, has_overdue
 from eventproc.cluster.wheel import TimerWheel
 from eventproc.store.database import Database
 from eventproc.store.model.limits import TXN_MEMORY_MS
@@ -162,3 +162,24 @@ async def test_what_ended_is_known_for_a_day_and_then_forgotten(life: Life, room
         pass
     assert await room.rows("SELECT id FROM txn") == [(kept,)]
     assert await room.ping(committed) is PingResult.UNKNOWN
+
+
+async def test_a_transaction_that_begins_after_the_last_one_ended_is_seen_by_whoever_watches(
+    room: Room,
+) -> None:
+    found = [await room.db.read(first_open)]
+    for _ in range(3):
+        txn_id = await room.begin()
+        found.append(await room.db.read(first_open))
+        await room.abort(txn_id)
+        assert await room.db.read(first_open) is None
+    assert len(set(found)) == 4
+
+
+async def test_a_transaction_waits_for_a_host_from_the_end_of_its_lease_on(room: Room) -> None:
+    overdue = partial(has_overdue, db=room.db)
+    await room.begin(lease_ms=None)
+    await room.begin(lease_ms=5_000)
+    assert not await room.db.read(overdue)
+    await anyio.sleep(6)
+    assert await room.db.read(overdue)

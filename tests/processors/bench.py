@@ -75,6 +75,8 @@ class Bench:
         chunk.finish(event.number)
         self.gone.append((event.number, attempt, type(error).__name__))
 
+    def wanting(self) -> None: ...
+
     def log_for(self, item: Item, attempt: int) -> Log:
         return logging.LoggerAdapter(LOG, {"number": item[0].number, "attempt": attempt})
 

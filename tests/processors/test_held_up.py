@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.processors import App, Context
+from eventproc.processors import App, Context, RetryPolicy
 from eventproc.processors.cell import WAITING_BYTES_MAX
 from eventproc.processors.committer import BEHIND_BYTES_MAX
 from eventproc.processors.engine import GIVE_BACK_MS
@@ -126,3 +126,69 @@ async def _block_streams() -> None:
             (status,) = await running.status()
         assert (seen.count("c"), seen.count("d")) == (count, count)
         assert status.waiting * size <= FEED_BYTES_MAX + len(names) * READ_BYTES_MAX
+
+
+def test_what_comes_while_all_calls_are_under_way_is_read_when_they_wait_for_their_next_attempts() -> None:
+    run_seeded(_fail_and_wait, seed=1)
+
+
+async def _fail_and_wait() -> None:
+    seen = anyio.Event()
+    size = 256 * 2**10
+
+    async def handle(event: Event) -> None:
+        if event.key == "failing":
+            await anyio.sleep(1)
+            raise ValueError
+        seen.set()
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        streams = [await ep.create_stream(name) for name in ("s/a", "s/b", "s/c")]
+        for stream in streams[:2]:  # two hold as much as all may
+            async with stream.writer() as writer:
+                await writer.write_many(
+                    (bytes(size), "failing") for _ in range(WAITING_BYTES_MAX // size + 1)
+                )
+        app = App()
+        retry = RetryPolicy(attempts=10**6, wait_ms=20_000, wait_ms_max=20_000, jitter_ms=0)
+        app.add(
+            handle,
+            *(stream.name for stream in streams),
+            group=GROUP,
+            order="segment",
+            concurrency=1,
+            retry=retry,
+        )
+        async with ep.run(app, grace_ms=0), streams[2].writer() as writer:
+            await anyio.sleep(22.5)  # the second attempt of the one is under way, the other's begins then
+            await writer.write(b"good")
+            with anyio.fail_after(5):
+                await seen.wait()
+
+
+def test_a_retry_of_what_another_position_left_behind_holds_up_no_round() -> None:
+    run_seeded(_leave_a_retry, seed=1)
+
+
+async def _leave_a_retry() -> None:
+    seen = anyio.Event()
+
+    async def handle(event: Event) -> None:
+        if event.key == "failing":
+            raise ValueError
+        seen.set()
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream(STREAM)
+        await write(ep, ["failing"])
+        app = App()
+        retry = RetryPolicy(attempts=10, wait_ms=60_000, wait_ms_max=60_000, jitter_ms=0)
+        app.add(handle, STREAM, group=GROUP, exactly_once=True, retry=retry)
+        async with ep.run(app, grace_ms=0), stream.writer() as writer:
+            await anyio.sleep(1)
+            await (await ep.reader_group(GROUP)).reset("tail")
+            await writer.write(b"good", key="good")
+            with anyio.fail_after(30):
+                await seen.wait()
