@@ -182,7 +182,7 @@ def _options(handler: object, streams: tuple[str, ...], choices: Choices) -> Opt
         order=order,
         concurrency=choices.get("concurrency", 1 if order is Order.SEGMENT else CONCURRENCY),
         batching=None if batch is None else Batching(size=batch, linger_ms=choices.get("linger_ms", 0)),
-        retry=choices.get("retry") or RetryPolicy(),
+        retry=choices.get("retry", RetryPolicy()),
         timeout_ms=choices.get("timeout_ms", EVENT_TIMEOUT_MS if exactly_once else None),
         on_failure=OnFailure.of(choices.get("on_failure", "dead_letter")),
         dead_letters=choices.get("dead_letters"),

@@ -135,6 +135,10 @@ class RetryPolicy:
         int_of("retry.wait_ms", self.wait_ms, least=0)
         int_of("retry.wait_ms_max", self.wait_ms_max, least=self.wait_ms)
         int_of("retry.jitter_ms", self.jitter_ms, least=0)
+        reason = "it must be a tuple of exception classes"
+        for kind in instance_of(tuple, "retry.permanent", self.permanent, reason):
+            if not isinstance(kind, type) or not issubclass(kind, Exception):
+                raise refused("retry.permanent", self.permanent, reason)
 
     def pause_ms(self, attempt: int) -> int:
         """Return the pause after failed attempt number `attempt`, counted from 1."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eventproc.processors import App
+from eventproc.processors import App, RetryPolicy
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import AlreadyExists, InvalidArgument
 from eventproc.store.model.ids import SegmentId
@@ -33,8 +33,6 @@ async def test_what_a_processor_cannot_be_is_refused_when_it_is_declared() -> No
         app.add(handle, STREAM, round_events=5)
     with pytest.raises(InvalidArgument, match="there are none"):
         app.add(handle, STREAM, on_failure="skip", dead_letters="s/dead")
-    with pytest.raises(InvalidArgument, match="RetryPolicy"):
-        app.add(handle, STREAM, retry=3)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="a type"):
         app.add(handle, STREAM, payload="text")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="named twice"):
@@ -100,6 +98,20 @@ def test_a_processor_begins_at_a_place(start: Any) -> None:
 def test_exactly_once_is_yes_or_no(exactly_once: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"exactly_once.*True or False"):
         App().add(lambda _event: None, STREAM, name="p", exactly_once=exactly_once)
+
+
+@pytest.mark.parametrize("retry", [3, 0, False, None, {}])
+def test_a_retry_policy_is_one_or_is_not_given(retry: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"retry.*RetryPolicy"):
+        App().add(lambda _event: None, STREAM, name="p", retry=retry)
+
+
+@pytest.mark.parametrize(
+    "permanent", [[ValueError], ValueError, None, (ValueError("x"),), (int,), (KeyboardInterrupt,), "x"]
+)
+def test_what_no_repetition_mends_is_a_tuple_of_exception_classes(permanent: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"retry.permanent.*a tuple of exception classes"):
+        RetryPolicy(permanent=permanent)
 
 
 @pytest.mark.parametrize("wrong", ["x", -1, 1.5, True])
