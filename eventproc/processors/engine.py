@@ -31,6 +31,7 @@ from eventproc.processors.errors import ProcessorFailed
 from eventproc.processors.feed import Feed
 from eventproc.processors.handler import Handler
 from eventproc.processors.lanes import Item
+from eventproc.processors.letter import failure_text
 from eventproc.processors.letters import Letter
 from eventproc.processors.options import Directive, Failure, OnFailure, Options
 from eventproc.processors.tally import Tally, name_of
@@ -135,7 +136,7 @@ class Engine:
             handler = self._make()
             await handler.start()
         except Exception as why:
-            reason = f"its handler could not be started: {why!r}"
+            reason = f"its handler could not be started: {failure_text(why)}"
             raise ProcessorFailed(processor=self.options.name, reason=reason) from why
         self._started = True
         return handler
@@ -208,7 +209,8 @@ class Engine:
         directive = self._directive(Failure(options.name, event, error, attempt))
         if directive is Directive.STOP or options.on_failure is OnFailure.STOP:
             raise ProcessorFailed(
-                processor=options.name, reason=f"{name_of(item)} failed {attempt} times: {error!r}"
+                processor=options.name,
+                reason=f"{name_of(item)} failed {attempt} times: {failure_text(error)}",
             )
         if options.on_failure is OnFailure.DEAD_LETTER:
             log.error("a dead letter after %d attempts: %r", attempt, error)
@@ -252,7 +254,8 @@ class Engine:
         try:
             directive = cast("object", self.options.supervise(failure))
         except Exception as why:
-            raise ProcessorFailed(processor=name, reason=f"its supervisor failed: {why!r}") from why
+            reason = f"its supervisor failed: {failure_text(why)}"
+            raise ProcessorFailed(processor=name, reason=reason) from why
         if not isinstance(directive, Directive):
             raise ProcessorFailed(
                 processor=name, reason=f"its supervisor returned {directive!r}, no Directive"

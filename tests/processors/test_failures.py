@@ -265,6 +265,51 @@ async def test_a_supervisor_that_fails_stops_the_processor(supervise: Supervisor
         assert [each.number for each in await progress(ep)] == [2]
 
 
+class Unshowable(Exception):
+    """An error of which nothing can be shown but its kind."""
+
+    def __repr__(self) -> str:
+        raise AttributeError("repr")
+
+    __str__ = __repr__
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ("start", "its handler could not be started: Unshowable"),
+        ("process", r"event 0 \(key 'a'\) failed 1 times: Unshowable"),
+        ("supervise", "its supervisor failed: Unshowable"),
+    ],
+)
+async def test_why_a_processor_stopped_is_told_of_an_error_that_cannot_be_shown_too(
+    where: str, says: str
+) -> None:
+    def fail(here: str) -> None:
+        if where == here:
+            raise Unshowable
+
+    class Failing:
+        def start(self) -> None:
+            fail("start")
+
+        async def process(self, event: Event) -> None:
+            fail("process")
+            raise ValueError("poison")
+
+    def supervise(failure: Failure) -> Directive:
+        fail("supervise")
+        return Directive.STOP
+
+    async with system() as ep:
+        await write(ep, "a")
+        app = App()
+        app.add(Failing, STREAM, group=GROUP, retry=RetryPolicy(attempts=1), supervise=supervise)
+        with pytest.raises(ProcessorFailed, match=says):
+            async with ep.run(app) as running:
+                await running.wait()
+
+
 async def test_a_handler_whose_stop_fails_ends_in_order() -> None:
     class Stubborn:
         async def process(self, event: Event) -> None:
