@@ -151,8 +151,7 @@ def _lost_events(
             end = state.tail_number
         else:
             continue
-        beyond = sum(min(high, end) - low for low, high, _ in progress.finished if low < end)
-        lost += max(end - progress.number - beyond, 0)
+        lost += progress.unfinished(0, end)
     return lost
 
 

@@ -162,8 +162,7 @@ class Feed:
                 number, offset = (
                     (state.tail_number, state.tail) if latest else (state.head_number, state.head)
                 )
-                self.truncated += number - cell.number
-                LOG.warning(
-                    "%r: %d events were truncated before they were handled", cell, number - cell.number
-                )
+                lost = cell.begun.unfinished(cell.number, number)
+                self.truncated += lost
+                LOG.warning("%r: %d events were truncated before they were handled", cell, lost)
                 cell.skip(number, offset)

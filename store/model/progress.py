@@ -53,6 +53,14 @@ class Progress:
         index = bisect_right(self.finished, number, key=_low) - 1
         return index >= 0 and number < self.finished[index][1]
 
+    def unfinished(self, low: int, high: int) -> int:
+        """Return how many of the events [low, high) are not finished. O(ranges)."""
+        low = max(low, self.number)
+        beyond = sum(
+            min(high, end) - max(low, begin) for begin, end, _ in self.finished if begin < high and end > low
+        )
+        return max(high - low - beyond, 0)
+
     def finish(self, number: int, count: int, end_offset: int) -> Progress:
         """Return the progress after events [number, number + count), which end at byte `end_offset`.
 

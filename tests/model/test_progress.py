@@ -18,8 +18,11 @@ EVENTS = 24
 @given(
     st.lists(st.integers(8, 40), min_size=EVENTS, max_size=EVENTS),
     st.lists(st.tuples(st.integers(0, EVENTS - 1), st.integers(0, 5))),
+    st.tuples(st.integers(0, EVENTS), st.integers(0, EVENTS)),
 )
-def test_progress_is_the_set_of_finished_events(sizes: list[int], steps: list[tuple[int, int]]) -> None:
+def test_progress_is_the_set_of_finished_events(
+    sizes: list[int], steps: list[tuple[int, int]], between: tuple[int, int]
+) -> None:
     ends = [0, *accumulate(sizes)]
     progress, finished = Progress(), set[int]()
     for number, count in steps:
@@ -30,6 +33,7 @@ def test_progress_is_the_set_of_finished_events(sizes: list[int], steps: list[tu
         first = next(each for each in range(EVENTS + 1) if each not in finished)
         assert (progress.number, progress.offset) == (first, ends[first])
         assert {each for each in range(EVENTS + 2) if progress.is_finished(each)} == finished
+        assert progress.unfinished(*between) == len({*range(*between)} - finished)
         beyond = [each for each in sorted(finished) if each > first]
         assert len(progress.finished) == sum(each - 1 not in finished for each in beyond)
         assert all(end == ends[high] for _, high, end in progress.finished)

@@ -86,6 +86,31 @@ async def test_a_processor_goes_on_behind_what_was_truncated_and_counts_it(
         assert [each.number for each in await progress(ep)] == [6]
 
 
+@pytest.mark.parametrize(("on_truncated", "lost"), [("earliest", 2), ("latest", 3)])
+async def test_what_was_handled_before_its_turn_does_not_count_as_truncated(
+    on_truncated: OnTruncated, lost: int
+) -> None:
+    async def handle(event: Event) -> None:
+        if is_stuck and event.key == "a":
+            await anyio.sleep_forever()
+
+    is_stuck = True
+    app = App()
+    app.add(handle, STREAM, group=GROUP, on_truncated=on_truncated)
+    async with system() as ep:
+        await write(ep, "abbac")
+        async with ep.run(app, grace_ms=0) as running:
+            await finished(running, 3)
+        assert [(each.number, len(each.finished)) for each in await progress(ep)] == [(0, 2)]
+        await write(ep, "a")
+        await cut_before(ep, 5)
+        is_stuck = False
+        async with ep.run(app) as running:
+            await running.wait_idle()
+            (status,) = await running.status()
+            assert status.truncated == lost
+
+
 async def test_a_processor_that_shall_not_lose_events_stops_where_they_were_truncated() -> None:
     recorder = Recorder()
     async with system() as ep:
