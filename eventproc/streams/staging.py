@@ -54,7 +54,7 @@ class Staging:
         self.lease_ms = lease_ms
         self._db = db
         self._stream = stream
-        self._stream_id = stream_id
+        self.stream_id = stream_id
         self._txn_id = txn_id
         self._writer = db.clock.random_bytes(_IDENTITY_BYTES).hex()
         self._sequence = 0
@@ -155,7 +155,7 @@ class Staging:
             self._create(tx)
         if batch is not None:
             identity = WriterSequence(self._writer, batch.sequence)
-            stage(tx, self._stream, self._stream_id, self._txn_id, parts, identity=identity)
+            stage(tx, self._stream, self.stream_id, self._txn_id, parts, identity=identity)
         if last is not None:
             last(tx)
         tx.after(partial(self._settled, batch))
@@ -163,7 +163,7 @@ class Staging:
     def _create(self, tx: Tx) -> None:
         # Repeated, it is the same transaction still: the id is the caller's.
         instance = self._db.instance_id
-        create_txn(tx, self._stream, self._stream_id, self._txn_id, instance=instance, lease_ms=self.lease_ms)
+        create_txn(tx, self._stream, self.stream_id, self._txn_id, instance=instance, lease_ms=self.lease_ms)
 
     def _settled(self, batch: _Batch | None) -> None:
         """Note that the transaction, and this batch of it, is durable."""
@@ -194,15 +194,15 @@ class Staging:
         self._lanes = Lanes(epoch, int.from_bytes(self._db.clock.random_bytes(4), "big"))
 
     def _look(self, tx: Tx) -> Epoch:
-        return find_route(tx, self._stream, self._stream_id, None)[0]
+        return find_route(tx, self._stream, self.stream_id, None)[0]
 
 
 class Unseen:
-    """Transactions of this opening that may not be in the database yet: those of blocks that run, by stream."""
+    """Transactions of this opening that may not be in the database yet: those of blocks that run."""
 
     def __init__(self) -> None:
-        self._by_stream: dict[int, set[Staging]] = {}
+        self.running: set[Staging] = set()
 
-    def of(self, stream_id: int) -> set[Staging]:
-        """Return those of a stream, to be looked at and changed."""
-        return self._by_stream.setdefault(stream_id, set())
+    def of(self, stream_id: int) -> list[Staging]:
+        """Return those of a stream."""
+        return [each for each in self.running if each.stream_id == stream_id]

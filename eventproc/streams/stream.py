@@ -170,7 +170,7 @@ class Stream:
 
         finished: those that ended within a day instead, the newest first.
         """
-        for each in list(self._db.shared.get(Unseen).of(self.stream_id)):
+        for each in self._db.shared.get(Unseen).of(self.stream_id):
             with suppress(EventprocError):  # its own calls tell it
                 await each.begin()
 

@@ -96,7 +96,7 @@ class Transaction(Generic[P]):
         self._fate = Fate(db, stream, stream_id, self.id, known=txn_id is None)
         self._staging = Staging(db, stream, stream_id, self.id, lease_ms=lease_ms, begun=txn_id is not None)
         self._given = txn_id is not None
-        self._unseen = db.shared.get(Unseen).of(stream_id)
+        self._unseen = db.shared.get(Unseen).running
         self._tasks: Background | None = None
         self._ready = False  # to take events: nothing is to be looked at first
         self._draining = False

@@ -15,7 +15,7 @@ from eventproc.store.background import Background
 from eventproc.store.model.errors import Closed, DiskFull, IllegalTransition, InvalidArgument
 from eventproc.store.model.transaction_errors import TransactionDecided
 from eventproc.streams import NewEvent, Stream
-from eventproc.streams.staging import STAGE_BYTES
+from eventproc.streams.staging import STAGE_BYTES, Unseen
 from eventproc.streams.transaction import LEASE_MS, UNSEEN_MS
 from eventproc.testing import disk_full
 from tests.streams.transactions import fail_in, payloads, run_in
@@ -147,6 +147,18 @@ async def test_what_is_open_is_listed_with_its_age_owner_size_and_lease(stream: 
     assert [each.id for each in await stream.transactions()] == []
     (ended,) = await stream.transactions(finished=True)
     assert (ended.id, ended.state, ended.landed) == (txn.id, TxnState.COMMITTED, txn.landed)
+
+
+async def test_a_handle_or_a_block_that_was_left_keeps_nothing_in_memory_for_its_stream(
+    ep: Eventproc, stream: Stream
+) -> None:
+    other = await ep.create_stream("s/other")
+    other.transaction()
+    async with stream.transaction() as txn, other.transaction() as elsewhere:
+        assert [each.id for each in await stream.transactions()] == [txn.id]
+        assert [each.id for each in await other.transactions()] == [elsewhere.id]
+    assert await stream.transactions() == []
+    assert not any(vars(ep.db.shared.get(Unseen)).values())
 
 
 async def test_a_block_that_takes_long_is_seen_by_others(ep: Eventproc, stream: Stream) -> None:
