@@ -65,8 +65,11 @@ def retry_failed(tx: Tx, owner: Owner) -> None:
     ring_failed(tx)
 
 
-def begin_preparation(tx: Tx, txn: Txn, owner: Owner) -> Txn:
-    """Count a preparation; after PREPARATIONS_MAX the stream's next scale waits. Raises OwnerFenced."""
+def begin_preparation(tx: Tx, txn: Txn, owner: Owner) -> bool:
+    """Count a preparation; after PREPARATIONS_MAX the stream's next scale waits. Raises OwnerFenced.
+
+    Returns False, with no change, if the transaction was given up meanwhile: then there is nothing to prepare.
+    """
     owner.check(tx)
     return begin_preparing(tx, txn)
 

@@ -82,10 +82,11 @@ async def _commit(db: Database, owner: Owner, bell: Bell, ref: EventRef, most: i
 
 
 async def _prepare(db: Database, owner: Owner, txn: Txn, *, pack: bool) -> None:
-    """Split and pack what the transaction has staged, for the epoch of each step."""
+    """Split and pack what the transaction has staged, for the epoch of each step; nothing if it was given up."""
     what = f"the preparation of transaction {txn.id}"
     begin = partial(db.write, partial(commit.begin_preparation, txn=txn, owner=owner))
-    txn = await again(begin, what, LOG)
+    if not await again(begin, what, LOG):
+        return
     next_seq: int | None = 0
     while next_seq is not None:
         planned = await db.read(partial(commit.plan_step, txn=txn, first_seq=next_seq, pack=pack))

@@ -100,15 +100,17 @@ def plan(tx: Tx, txn: Txn, epoch: Epoch, *, first_seq: int, pack: bool) -> Plan:
     return Plan(tuple(replaced), tuple(moved), tuple(pieces), columns, next_seq)
 
 
-def begin_preparing(tx: Tx, txn: Txn) -> Txn:
-    """Count one more round of preparing."""
-    return change_txn(tx, txn, prepared=txn.prepared + 1)
+def begin_preparing(tx: Tx, txn: Txn) -> bool:
+    """Count one more round of preparing than `txn` tells of; return False, with no change, if it was given up."""
+    if (found := _still_committing(tx, txn)) is None:
+        return False
+    change_txn(tx, found, prepared=txn.prepared + 1)  # repeated, it counts once
+    return True
 
 
 def replace_rows(tx: Tx, txn: Txn, planned: Plan) -> None:
-    """Write what was planned, unless the transaction is committed meanwhile. One step."""
-    found = find_txn(tx, txn.stream_id, txn.id)
-    if found is None or found.state is not TxnState.COMMITTING:
+    """Write what was planned, unless the transaction was given up meanwhile. One step."""
+    if _still_committing(tx, txn) is None:
         return
     tx.executemany(
         "UPDATE staged SET segment = ? WHERE stream_id = ? AND txn = ? AND seq = ? AND part = ?",
@@ -122,6 +124,11 @@ def replace_rows(tx: Tx, txn: Txn, planned: Plan) -> None:
         rows = list(_new_rows(tx, txn, planned, planned.columns))
         tx.executemany(_INSERT, rows)
     free_blobs(tx, sorted({row.place for row in planned.replaced if row.place is not None}))
+
+
+def _still_committing(tx: Tx, txn: Txn) -> Txn | None:
+    found = find_txn(tx, txn.stream_id, txn.id)
+    return found if found is not None and found.state is TxnState.COMMITTING else None
 
 
 def _new_rows(tx: Tx, txn: Txn, planned: Plan, columns: Columns) -> Iterator[tuple[SqlValue, ...]]:

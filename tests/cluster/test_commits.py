@@ -13,6 +13,7 @@ import eventproc
 from eventproc.cluster.internal import serve_internal
 from eventproc.cluster.timeouts import PROCESS_DIED
 from eventproc.store.catalog import COMMIT_STREAM, get_stream
+from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.transaction_errors import (
@@ -21,12 +22,16 @@ from eventproc.store.model.transaction_errors import (
     TransactionPending,
 )
 from eventproc.store.model.transactions import TxnState
+from eventproc.store.ownership import Owner
 from eventproc.store.transactions import (
+    Txn,
     create_txn,
+    decide_abort,
     decide_commit,
     find_txn,
     get_txn,
     land_round,
+    note_failure,
     watch_txn,
 )
 from eventproc.testing.bells import unfinished_events
@@ -109,6 +114,35 @@ async def _give_up(life: Life) -> None:
         await stream.transaction_of(bad).commit()
     assert by_key(await events_of(room)) == {HIGH: [b"%d" % number * 3000 for number in (0, 2, 3, 4)]}
     await life.check()
+
+
+async def test_what_was_given_up_before_its_preparation_is_left_alone_and_what_follows_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given_up: list[Txn] = []
+
+    def give_up_first(tx: Tx, txn: Txn, owner: Owner) -> object:
+        if not given_up:
+            note_failure(tx, txn.stream_id, reason="a bug")
+            given_up.append(decide_abort(tx, txn.stream_id, txn.id, reason="a person", force=True))
+        return begin_preparation(tx, txn, owner)
+
+    begin_preparation = commit.begin_preparation
+    monkeypatch.setattr(commit, "begin_preparation", give_up_first)
+    async with open_life() as life:
+        room = await make_room(life)
+        ids = [await room.begin() for _ in range(2)]
+        for number, txn_id in enumerate(ids):
+            await write(room, txn_id, [(b"%d" % number, HIGH)])
+        await split(life, SegmentId(1), 0.75)  # so that they are prepared
+        for txn_id in ids:
+            await room.commit(txn_id)
+        first, second = await serve(life, room, ids)
+        (before,) = given_up
+        assert (first.state, first.prepared, first.version) == (TxnState.ABORTED, 0, before.version + 1)
+        assert (second.state, second.prepared) == (TxnState.COMMITTED, 1)
+        assert by_key(await events_of(room)) == {HIGH: [b"1"]}
+        await life.check()
 
 
 async def _retry(life: Life) -> None:
