@@ -74,7 +74,11 @@ def make(settings: Settings, durability: str | None) -> bool:
 
 def _directory(settings: Settings) -> Path:
     # Whole, so that a message names it wherever it is read, and `-C memory` means a directory of that name.
-    return Path(settings.directory).absolute()
+    try:
+        return Path(settings.directory).absolute()
+    except FileNotFoundError as why:
+        reason = "the current folder is gone; say which directory is meant, with -C DIR or EVENTPROC_DIR"
+        raise StoreUnusable(path=str(settings.directory), reason=reason) from why
 
 
 class _OneLine(logging.Formatter):

@@ -170,15 +170,14 @@ def _of_stream(
 def _lag(tx: Tx, stream: Stream, segment: SegmentId, progress: Progress, end: int | None) -> SegmentLag:
     found = segment_state(tx, stream.stream_id, segment)
     events = size_bytes = 0
-    offset, number, sealed = progress.offset, progress.number, True
+    offset, sealed = progress.offset, True
     if found is not None:
-        sealed = found.sealed
-        offset, number = max(offset, found.head), max(number, found.head_number)
-        beyond = sum(high - max(low, number) for low, high, _ in progress.finished if high > number)
+        offset, sealed = max(offset, found.head), found.sealed
         tail, tail_number = found.tail, found.tail_number
         if end is not None and end < tail:
             tail, tail_number = end, number_at(tx, stream.stream_id, segment, end)
-        events, size_bytes = max(tail_number - number - beyond, 0), max(tail - offset, 0)
+        events = progress.unfinished(found.head_number, tail_number)
+        size_bytes = max(tail - offset, 0)
     return SegmentLag(
         stream=stream.name,
         stream_id=stream.stream_id,

@@ -62,9 +62,7 @@ class Crossing:
                 except Exception:
                     LOG.exception("a call from a thread to the event loop failed")
         finally:
-            if (
-                self._calls
-            ):  # one of them was interrupted, as by Ctrl-C; the others have their turn all the same
+            if self._calls:  # one was interrupted, as by Ctrl-C: the others have their turn all the same
                 self._ring()
 
     def _ring(self) -> None:

@@ -1,4 +1,4 @@
-"""What SQLite's error codes mean for a caller."""
+"""What SQLite's error codes, and the system's refusals while a directory is opened, mean for a caller."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from eventproc.store.database.filesystem import ANOTHER, DATABASE, MORE_FILES, OUT_OF_FILES, unusable
+from eventproc.store.database.filesystem import ANOTHER, DATABASE, MORE_FILES, unusable
 from eventproc.store.model.errors import CorruptRecord, DiskFull, StoreUnusable
 
 BUSY_MS: Final = 1_000
@@ -51,7 +51,7 @@ def explained(why: Exception, path: str) -> Exception:
 
 @contextmanager
 def opening(path: Path) -> Iterator[None]:
-    """Raise why the directory `path` could not be opened as an error of ours, if there is one that says it."""
+    """Raise why the directory `path` could not be opened as an error of ours."""
     try:
         yield
     except sqlite3.Error as why:
@@ -59,8 +59,6 @@ def opening(path: Path) -> Iterator[None]:
     except OSError as why:
         if why.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFull(path=str(path)) from why
-        if not isinstance(why, (FileNotFoundError, PermissionError)) and why.errno not in OUT_OF_FILES:
-            raise
         raise unusable(path, why) from why
 
 

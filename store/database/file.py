@@ -30,7 +30,7 @@ from eventproc.store.database.connection import ThreadConnection
 from eventproc.store.database.crossing import Crossing
 from eventproc.store.database.database import Database, Durability
 from eventproc.store.database.failures import LOCKED, opening
-from eventproc.store.database.filesystem import DATABASE, check_directory, none_made_in_vain, unusable
+from eventproc.store.database.filesystem import DATABASE, check_directory, none_made_in_vain
 from eventproc.store.database.fork import Guarded
 from eventproc.store.database.group import GroupWriter
 from eventproc.store.database.guard import FileAlarm, FileGuard
@@ -92,12 +92,9 @@ async def open_database(
             what="a directory on trio", remedy="open it on asyncio, or use open_memory, which runs on both"
         ) from None
     check_numbers(migrations)
-    try:
-        path = Path(
-            await anyio.Path(path).absolute()
-        )  # whatever the program makes its current directory later
-    except OSError as why:  # there is no current directory
-        raise unusable(path, why) from why
+    with opening(path):
+        # Whatever the program makes its current directory later; now there may be none.
+        path = Path(await anyio.Path(path).absolute())
     clock = SystemClock() if clock is None else clock
     open_files = partial(_open_files, path, migrations, durability, create, clock)
     start = partial(FileDatabase.start, path, open_files, clock=clock, faults=faults)
@@ -255,9 +252,9 @@ class _Unmade:
             self._format_lock.remove_unused()
 
 
-async def _kept(opening: Awaitable[ThreadConnection], undo: AsyncExitStack) -> ThreadConnection:
-    """Open a connection, and let `undo` close it."""
-    connection = await opening
+async def _kept(starting: Awaitable[ThreadConnection], undo: AsyncExitStack) -> ThreadConnection:
+    """Return the connection once it is open, and let `undo` close it."""
+    connection = await starting
     undo.push_async_callback(connection.close)
     return connection
 
@@ -377,7 +374,7 @@ class FileDatabase(Database):
         self._opened.close()
         try:
             loop.call_soon_threadsafe(self._crossing.close)
-        except RuntimeError:
+        except RuntimeError:  # the loop was closed before
             self._crossing.abandon()
 
     def _check_usable(self) -> None:

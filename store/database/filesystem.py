@@ -45,9 +45,6 @@ REFUSED_TYPES: Final = frozenset(
 )
 """File system types whose memory or locks not all who can open the file share; with fuse also `fuse.*`."""
 
-OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
-"""Numbers of the errors that say that no more files may be open."""
-
 MORE_FILES: Final = "see how many files this process may open (ulimit -n)"
 
 _READ_ONLY: Final = (
@@ -106,7 +103,7 @@ def unusable(path: Path, why: OSError) -> StoreUnusable:
     """Return what the system's refusal to use the directory, or a file in it, means."""
     if why.errno == errno.EROFS:
         return StoreUnusable(path=str(path), reason=_READ_ONLY)
-    remedy = f"; {MORE_FILES}" if why.errno in OUT_OF_FILES else ""
+    remedy = f"; {MORE_FILES}" if why.errno in (errno.EMFILE, errno.ENFILE) else ""
     return StoreUnusable(path=str(path), reason=f"cannot be used: {why.strerror or why}{remedy}")
 
 

@@ -67,9 +67,7 @@ class WriteLock(fork.Guarded):
         self._busy.__enter__()
         self._held = True
         record = b"%d %d" % (self._pid, self._clock.monotonic_ms())
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk: the record is for people, and the kernel knows better
+        with contextlib.suppress(OSError):  # such as of a full disk: the record is for people
             os.pwrite(self._descriptor, record.ljust(_RECORD_BYTES - 1) + b"\n", 0)
 
     def release(self) -> None:

@@ -224,6 +224,12 @@ def test_a_directory_cannot_be_made_below_a_file(tmp_path: Path, cli: Cli) -> No
     assert f"would lie in {tmp_path / 'file'}, which is a file; choose" in cli("init").refused(6)
 
 
+def test_a_current_folder_that_is_gone_is_refused(tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone")
+    prepare = f"import os; os.mkdir({gone!r}); os.chdir({gone!r}); os.rmdir({gone!r})"
+    assert "the current folder is gone; say which" in shell("stream", "list", prepare=prepare).refused(6)
+
+
 @pytest.mark.parametrize("content", [b"not a database at all" * 1000, b"\0" * 16384])
 @pytest.mark.parametrize("command", [["stream", "list"], ["init"]])
 def test_a_database_that_is_none_is_refused(

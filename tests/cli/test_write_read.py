@@ -230,28 +230,32 @@ def test_following_sees_what_another_process_writes_and_ends_at_ctrl_c(stream: C
     assert (reader.returncode, out, err) == (130, b"", b"")
 
 
+def say_row(writer: subprocess.Popen[bytes]) -> None:
+    assert writer.stdin is not None
+    writer.stdin.write(b"row\n")
+    writer.stdin.flush()
+
+
+def write_row(writer: subprocess.Popen[bytes], number: int) -> None:
+    """Let the writer have one more row, and hear that these are now `number`."""
+    say_row(writer)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == b"written %d\n" % number
+
+
 def test_a_row_is_acknowledged_while_the_next_one_is_still_awaited(stream: Cli) -> None:
     with started("-C", stream.directory, "write", "s/x") as writer:
-        assert writer.stdin is not None
-        assert writer.stdout is not None
         for number in range(1, 4):
-            writer.stdin.write(b"row\n")
-            writer.stdin.flush()
-            assert writer.stdout.readline() == b"written %d\n" % number
+            write_row(writer, number)
         writer.kill()
     assert len(stream("read", "s/x").rows()) == 3
 
 
 def test_a_writer_whose_stream_is_sealed_says_so_although_its_input_goes_on(stream: Cli) -> None:
     with started("-C", stream.directory, "write", "s/x") as writer:
-        assert writer.stdin is not None
-        assert writer.stdout is not None
-        writer.stdin.write(b"row\n")
-        writer.stdin.flush()
-        assert writer.stdout.readline() == b"written 1\n"
+        write_row(writer, 1)
         stream("stream", "seal", "s/x").ok()
-        writer.stdin.write(b"row\n")
-        writer.stdin.flush()
+        say_row(writer)
         assert writer.wait(60) == 4  # with the pipe still open
         assert writer.stderr is not None
         assert b"s/x is sealed" in writer.stderr.read()
@@ -259,11 +263,7 @@ def test_a_writer_whose_stream_is_sealed_says_so_although_its_input_goes_on(stre
 
 def test_a_stream_that_is_deleted_under_its_writer_is_called_that(stream: Cli) -> None:
     with started("-C", stream.directory, "write", "s/x") as writer:
-        assert writer.stdin is not None
-        assert writer.stdout is not None
-        writer.stdin.write(b"row\n")
-        writer.stdin.flush()
-        assert writer.stdout.readline() == b"written 1\n"
+        write_row(writer, 1)
         for verb in ("seal", "delete", "create"):
             stream("stream", verb, "s/x").ok()
         _, err = writer.communicate(b"row\n", timeout=60)
@@ -274,11 +274,7 @@ def test_a_stream_that_is_deleted_under_its_writer_is_called_that(stream: Cli) -
 
 def test_ctrl_c_ends_a_writer_that_waits_for_its_input(stream: Cli) -> None:
     with started("-C", stream.directory, "write", "s/x") as writer:
-        assert writer.stdin is not None
-        assert writer.stdout is not None
-        writer.stdin.write(b"row\n")
-        writer.stdin.flush()
-        assert writer.stdout.readline() == b"written 1\n"
+        write_row(writer, 1)
         writer.send_signal(signal.SIGINT)
         assert writer.wait(60) == 130
         assert writer.stderr is not None

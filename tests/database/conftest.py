@@ -16,6 +16,12 @@ def form(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Where a test of the file form makes its database."""
+    return tmp_path / "store"
+
+
+@pytest.fixture
 async def world(form: str, tmp_path: Path) -> AsyncIterator[World]:
     """An open database; its module lets `anyio_backend` follow from `form` (`worlds.backend_of`)."""
     async with open_world(form, tmp_path / "store") as world:

@@ -275,28 +275,27 @@ def test_a_forked_child_that_closes_what_it_inherited_does_not_take_the_wal_alon
         assert ofd_locks(path)
 
 
-def test_a_kernel_that_knows_the_locks_by_name_only_leaves_the_alarm(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be on a kernel that knows the request by name only."""
+
     def refuse(*_: object) -> int:
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(fcntl, "fcntl", refuse)
     monkeypatch.setattr(guard, "_unsupported", set[tuple[int, int]]())
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_kernel_that_knows_the_locks_by_name_only_leaves_the_alarm(path: Path) -> None:
     with connected(path):
         held = FileGuard.hold(path)
         assert not held.active
     held.release()
 
 
-def test_on_such_a_kernel_a_second_handle_disarms_no_connection_of_the_first(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError(22, "Invalid argument")
-
-    monkeypatch.setattr(fcntl, "fcntl", refuse)
-    monkeypatch.setattr(guard, "_unsupported", set[tuple[int, int]]())
+@pytest.mark.usefixtures("without_locks")
+def test_on_such_a_kernel_a_second_handle_disarms_no_connection_of_the_first(path: Path) -> None:
     with connected(path):
         one = FileGuard.hold(path)
     with connected(path) as connection:

@@ -34,11 +34,6 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
 async def test_opening_on_a_disk_without_room_for_a_sign_of_life_says_so(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,11 +25,6 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
 def exists(path: Path) -> bool:
     return path.exists()
 
