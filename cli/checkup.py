@@ -20,6 +20,7 @@ from eventproc.cluster.host import BEAT_AGE_MS_MAX, CONTROLLER
 from eventproc.runtime import Eventproc
 from eventproc.spark.java import describe as describe_spark
 from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.chunks.index import size_of
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Tx, instances
 from eventproc.store.database.checkpoint import TRUNCATE_BYTES
@@ -28,8 +29,7 @@ from eventproc.store.database.locks import WriteLock, holders
 from eventproc.store.model.transaction_errors import TransactionPending
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
-from eventproc.store.segments.chunks import size_of
-from eventproc.store.segments.outside import folder_of
+from eventproc.store.segments.file_blobs import folder_of
 from eventproc.store.transactions import list_failing
 
 HELD_MS_MAX: Final = 1_000

@@ -10,9 +10,17 @@ from typing import Final
 
 import anyio.to_thread
 
+from eventproc.store.chunks.index import (
+    ARROW_SUFFIX,
+    PART_SUFFIX,
+    SINK_FOLDER,
+    drop_unused,
+    next_unused,
+    put_aside,
+)
 from eventproc.store.database import Database, Tx, instances
 from eventproc.store.ownership import Owner
-from eventproc.store.segments import chunks
+from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, GONE_SUFFIX
 from eventproc.store.segments.holds import any_overdue, forget_holds
 
 ABANDONED_MS: Final = 24 * 3_600_000
@@ -25,7 +33,7 @@ ASIDE_MS: Final = 60_000
 """How long a file that was put aside can be read still: by who has a snapshot of before, which lasts for milliseconds,
 or as long as its process is stopped. Higher: bytes that nobody needs take their place for longer."""
 
-_EXPORTED: Final = re.compile(r"[0-9]+-([0-9a-f-]{36})-[0-9]+" + re.escape(chunks.PART))
+_EXPORTED: Final = re.compile(r"[0-9]+-([0-9a-f-]{36})-[0-9]+" + re.escape(PART_SUFFIX))
 """Name of a file that an instance exports into."""
 
 
@@ -43,7 +51,7 @@ async def sweep_chunks(db: Database, owner: Owner) -> None:
     if await db.read(any_overdue):
         await db.write(partial(_forget, owner))
     after: int | None = 0
-    while after is not None and (first := await db.read(partial(chunks.next_unused, after=after))):
+    while after is not None and (first := await db.read(partial(next_unused, after=after))):
         after, paths = await db.write(partial(_drop, owner, first - 1))
         aside.add(await _put_aside(db, owner, paths), db.clock.monotonic_ms())
 
@@ -52,7 +60,7 @@ async def walk_chunks(db: Database, owner: Owner) -> None:
     """Look for files that no row names, and for those that were never finished. Raises OwnerFenced, Retryable."""
     if db.path is None:
         return
-    folder = db.path / chunks.FOLDER
+    folder = db.path / CHUNKS_FOLDER
     before_ms = db.clock.wall_ms() - ABANDONED_MS
     named, gone = await anyio.to_thread.run_sync(_clear, db.path, folder, before_ms)
     aside = db.shared.get(_Aside)
@@ -89,12 +97,12 @@ def _forget(owner: Owner, tx: Tx) -> None:
 
 def _drop(owner: Owner, after: int, tx: Tx) -> tuple[int | None, list[str]]:
     owner.check(tx)
-    return chunks.drop_unused(tx, after)
+    return drop_unused(tx, after)
 
 
 async def _put_aside(db: Database, owner: Owner, paths: list[str]) -> list[Path]:
     assert db.path is not None, "in memory there are no files"
-    folder = db.path / chunks.FOLDER
+    folder = db.path / CHUNKS_FOLDER
     aside: list[Path] = []
     for begin in range(0, len(paths), ASIDE_MAX):
         aside += await db.write(partial(_rename, owner, folder, paths[begin : begin + ASIDE_MAX]))
@@ -103,7 +111,7 @@ async def _put_aside(db: Database, owner: Owner, paths: list[str]) -> list[Path]
 
 def _rename(owner: Owner, folder: Path, paths: list[str], tx: Tx) -> list[Path]:
     owner.check(tx)
-    return chunks.put_aside(tx, folder, paths)
+    return put_aside(tx, folder, paths)
 
 
 def _unlink_files(files: Iterable[Path]) -> None:
@@ -120,12 +128,12 @@ def _clear(directory: Path, folder: Path, before_ms: int) -> tuple[list[str], li
     gone: list[Path] = []
     for file in sorted(folder.glob("*/*/*")):
         path = file.relative_to(folder)
-        if file.name.endswith(chunks.SUFFIX):
-            if path.parts[0] != chunks.SINK_FOLDER or _modified_ms(file) < before_ms:
+        if file.name.endswith(ARROW_SUFFIX):
+            if path.parts[0] != SINK_FOLDER or _modified_ms(file) < before_ms:
                 named.append(str(path))
-        elif file.name.endswith(chunks.GONE):
+        elif file.name.endswith(GONE_SUFFIX):
             gone.append(file)
-        elif file.name.endswith(chunks.PART) and _is_left_behind(directory, file, before_ms):
+        elif file.name.endswith(PART_SUFFIX) and _is_left_behind(directory, file, before_ms):
             file.unlink(missing_ok=True)
     return named, gone
 

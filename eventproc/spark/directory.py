@@ -20,7 +20,7 @@ from eventproc.runtime import open as open_directory
 from eventproc.store.database import Database, Durability, Tx
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.model.errors import EventprocError
-from eventproc.store.segments.chunks import FOLDER
+from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
 from eventproc.store.segments.holds import RENEW_MS, release_holds, renew_holds
 
 LOG = logging.getLogger("eventproc.spark")
@@ -69,7 +69,7 @@ class Directory:
     @property
     def folder(self) -> Path:
         """Where the chunk files lie; a link is followed, so that executors elsewhere find the same place."""
-        return (self._path / FOLDER).resolve()
+        return (self._path / CHUNKS_FOLDER).resolve()
 
     @property
     def synced(self) -> bool:

@@ -15,6 +15,14 @@ from eventproc.spark.options import Place, Positions, SourceOptions
 from eventproc.spark.pack import Slice
 from eventproc.spark.walk import Budget, Walk, advance, ranges_between
 from eventproc.store.catalog import Stream, find_stream, get_stream, list_streams
+from eventproc.store.chunks.export import Export
+from eventproc.store.chunks.index import (
+    ChunkFile,
+    Piece,
+    drop_missing,
+    pieces_of,
+    register_chunks,
+)
 from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut
@@ -28,14 +36,6 @@ from eventproc.store.model.errors import (
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import format_segment
 from eventproc.store.segments import segment_state
-from eventproc.store.segments.chunks import (
-    ChunkFile,
-    Piece,
-    drop_missing,
-    pieces_of,
-    register_chunks,
-)
-from eventproc.store.segments.export import Export
 from eventproc.store.segments.holds import HeldRange, find_plan, place_hold
 from eventproc.streams.fetch import limits_of
 from eventproc.streams.positions import frontier_at, head_cut, tail_cut, time_cut

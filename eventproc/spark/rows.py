@@ -24,8 +24,8 @@ from pyspark.sql.types import (
 from eventproc.spark.options import COLUMNS, ON_REQUEST, SourceOptions
 from eventproc.spark.pack import ChunkPartition, Slice
 from eventproc.spark.payloads import parse_json
+from eventproc.store.chunks.chunk_file import ChunkReader, Rows
 from eventproc.store.model.arguments import refused
-from eventproc.store.segments.chunk_file import ChunkReader, Rows
 
 TYPES: Final[Mapping[str, DataType]] = {
     "payload": BinaryType(),

@@ -19,10 +19,10 @@ from pyspark.sql.types import StructType
 from eventproc.spark.sink_options import SinkOptions, parse_sink_options
 from eventproc.spark.sink_rows import EventColumns
 from eventproc.spark.sink_task import Written, write_task
+from eventproc.store.chunks.ingest import SinkBatch
 from eventproc.store.model.errors import CorruptRecord
-from eventproc.store.segments.chunks import FOLDER
+from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
 from eventproc.store.segments.holds import HOLD_MS
-from eventproc.store.segments.ingest import SinkBatch
 
 QUERY_ID: Final = "sql.streaming.queryId"
 """The local property in which Spark tells the tasks of a query its id; within `foreachBatch`, too."""
@@ -97,7 +97,7 @@ def _check_stream(options: SinkOptions) -> None:
 
 def _folder_of(options: SinkOptions) -> Path:
     """Return where tasks write; a link is followed here, so that executors elsewhere find the same place."""
-    return (options.path / FOLDER).resolve()
+    return (options.path / CHUNKS_FOLDER).resolve()
 
 
 def _write(iterator: Iterator[pa.RecordBatch], columns: EventColumns, folder: Path) -> WriterCommitMessage:
@@ -153,8 +153,8 @@ def committed(path: str | Path, stream: str, sink: str) -> dict[str, Any] | None
     """
     from eventproc.spark.directory import Directory
     from eventproc.store.catalog import get_stream
+    from eventproc.store.chunks.ingest import find_batch
     from eventproc.store.database import Tx
-    from eventproc.store.segments.ingest import find_batch
 
     def find(tx: Tx) -> SinkBatch | None:
         return find_batch(tx, get_stream(tx, stream).value.stream_id, sink)

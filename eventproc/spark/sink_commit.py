@@ -16,15 +16,9 @@ from eventproc.spark.directory import Directory
 from eventproc.spark.sink_rows import POSITION
 from eventproc.spark.sink_task import BLOB_BYTES, Written
 from eventproc.store.catalog import get_stream
-from eventproc.store.database import Tx
-from eventproc.store.model.epochs import Epoch
-from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.segments import EventBlock, Headers, Part, append
-from eventproc.store.segments.append import settle
-from eventproc.store.segments.chunk_file import find_places
-from eventproc.store.segments.chunks import put_aside
-from eventproc.store.segments.ingest import (
+from eventproc.store.chunks.chunk_file import find_places
+from eventproc.store.chunks.index import put_aside
+from eventproc.store.chunks.ingest import (
     FullFile,
     OutsideBatch,
     SinkBatch,
@@ -33,6 +27,12 @@ from eventproc.store.segments.ingest import (
     land_files,
     note_batch,
 )
+from eventproc.store.database import Tx
+from eventproc.store.model.epochs import Epoch
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.store.segments import EventBlock, Headers, Part, append
+from eventproc.store.segments.append import settle
 from eventproc.store.segments.reaper import join_tail
 from eventproc.streams.routes import find_route
 

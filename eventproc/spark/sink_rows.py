@@ -26,11 +26,11 @@ from pyspark.sql.types import (
 
 from eventproc.spark.options import COLUMNS
 from eventproc.spark.sink_options import SinkOptions
+from eventproc.store.chunks.chunk_file import SCHEMA, STAMP
 from eventproc.store.model.arguments import refused
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.model.routing import position
-from eventproc.store.segments.chunk_file import SCHEMA, STAMP
 from eventproc.streams.check import check_headers
 
 POSITION: Final = "position"

@@ -12,10 +12,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from eventproc.spark.sink_rows import EVENTS, POSITION, EventColumns
+from eventproc.store.chunks.chunk_file import BATCH_EVENTS_MAX, ChunkWriter, sync_folders
+from eventproc.store.chunks.index import ARROW_SUFFIX, SINK_FOLDER
 from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.segments.chunk_file import BATCH_EVENTS_MAX, ChunkWriter, sync_folders
-from eventproc.store.segments.chunks import SINK_FOLDER, SUFFIX
 
 SMALL_BYTES: Final = 128 * 2**10
 """Bytes of events up to which a task sends them with its message. Higher: more for the driver to carry, and to copy
@@ -71,7 +71,7 @@ class _Output:
         # Any number will do: events without a key begin at a place of their own in each task.
         identifier = new_id(SystemClock())
         self._spread = int(identifier[-8:], 16) / 2**32
-        self._path = f"{SINK_FOLDER}/{run}/{identifier}{SUFFIX}"
+        self._path = f"{SINK_FOLDER}/{run}/{identifier}{ARROW_SUFFIX}"
         self._writer: ChunkWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0

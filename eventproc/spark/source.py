@@ -33,7 +33,7 @@ from eventproc.spark.options import Positions, SourceOptions, parse_options
 from eventproc.spark.pack import ChunkPartition, Slice, pack, split
 from eventproc.spark.rows import Layout, read_partition, schema_of
 from eventproc.spark.sink import EventprocStreamWriter, EventprocWriter
-from eventproc.store.segments.chunk_file import ChunkReader
+from eventproc.store.chunks.chunk_file import ChunkReader
 
 if TYPE_CHECKING:
     from eventproc.spark.directory import Directory

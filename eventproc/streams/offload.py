@@ -12,18 +12,19 @@ import anyio.to_thread
 import attrs
 
 from eventproc.store.catalog import get_stream
+from eventproc.store.chunks.index import ChunkFile, find_chunk, register_chunks
+from eventproc.store.chunks.offload import Moved, move, next_run
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.chunks import FOLDER, ChunkFile, find_chunk, register_chunks
+from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold, release_holds
-from eventproc.store.segments.offload import Moved, move, next_run
 from eventproc.store.segments.reaper import give_back
 from eventproc.store.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
-    from eventproc.store.segments.export import Export
+    from eventproc.store.chunks.export import Export
 
 T = TypeVar("T")
 
@@ -46,12 +47,12 @@ async def offload(db: Database, stream: str, stream_id: int, older_than_ms: int)
     if db.path is None:
         raise NotSupported(what="moving events of a database in memory", remedy="open a directory")
     try:
-        from eventproc.store.segments.export import Export
+        from eventproc.store.chunks.export import Export
     except ImportError as why:
         remedy = 'pip install "eventproc[spark]"'
         raise NotSupported(what=f"writing Arrow files without {why.name}", remedy=remedy) from None
     export = Export(
-        folder=(db.path / FOLDER).resolve(),
+        folder=(db.path / CHUNKS_FOLDER).resolve(),
         stream=stream,
         stream_id=stream_id,
         instance=db.instance_id,
@@ -113,7 +114,7 @@ async def _offload_run(
 
 def _export_run(db: Database, export: Export, run: HeldRange) -> list[tuple[ChunkFile, list[Moved]]]:
     """Write the files of a run, in a thread; return them, durable and with rows, and their record batches."""
-    from eventproc.store.segments.chunk_file import read_places, sync_file
+    from eventproc.store.chunks.chunk_file import read_places, sync_file
 
     def read(fn: Callable[[Tx], T], /) -> T:
         return anyio.from_thread.run(db.read, fn)

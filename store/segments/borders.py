@@ -8,7 +8,7 @@ from bisect import bisect_right
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.append import BLOB_FORMAT
-from eventproc.store.segments.outside import OUTSIDE_FORMAT, load_ends
+from eventproc.store.segments.file_blobs import OUTSIDE_FORMAT, load_ends
 from eventproc.store.segments.read import Blobs, Extent, extents, segment_state
 
 

@@ -25,7 +25,7 @@ from eventproc.store.segments.append import BLOB_FORMAT, unpack_inline
 from eventproc.store.segments.block import NO_TIME, Columns, decode_keys
 from eventproc.store.segments.concatenate import concatenate
 from eventproc.store.segments.event import Run
-from eventproc.store.segments.outside import OUTSIDE_FORMAT, load_outside
+from eventproc.store.segments.file_blobs import OUTSIDE_FORMAT, load_outside
 
 READ_BYTES_MAX: Final = 4 * 2**20
 """Bytes of events that one read transaction returns, give or take one extent. More makes a slow reader

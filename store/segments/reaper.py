@@ -15,7 +15,6 @@ from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.append import INSERT_EXTENT, insert_blob, settle
 from eventproc.store.segments.holds import held_from, wait_for_holds
-from eventproc.store.segments.ingest import forget_sinks
 from eventproc.store.segments.read import Extent, extents, join_inline, segment_state
 from eventproc.store.segments.tiny import TINY_EXTENTS_MAX
 
@@ -182,7 +181,7 @@ def _free_deleted(tx: Tx, stream_id: int) -> bool:
     tx.execute(
         r"DELETE FROM group_segment WHERE stream_id = ? AND group_name LIKE '\_%' ESCAPE '\'", (stream_id,)
     )
-    forget_sinks(tx, stream_id)
+    tx.execute("DELETE FROM sink WHERE stream_id = ?", (stream_id,))
     writers = tx.execute(
         "DELETE FROM writer WHERE (stream_id, writer) IN"
         " (SELECT stream_id, writer FROM writer WHERE stream_id = ? LIMIT ?)",

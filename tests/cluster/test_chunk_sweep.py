@@ -12,10 +12,10 @@ import pytest
 
 from eventproc.cluster.chunk_sweep import ABANDONED_MS, ASIDE_MS, sweep_chunks, walk_chunks
 from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.chunks.index import ChunkFile, chunk_path, drop_unused, register_chunks
 from eventproc.store.database import Database, Tx, open_database
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import claim
-from eventproc.store.segments.chunks import ChunkFile, chunk_path, drop_unused, register_chunks
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold
 from eventproc.testing.clock import VirtualClock
 
@@ -145,7 +145,7 @@ async def test_files_in_which_events_lie_cost_no_transaction_of_a_sweep(
         looked_at.append(after)
         return drop_unused(tx, after)
 
-    monkeypatch.setattr("eventproc.store.segments.chunks.drop_unused", drop)
+    monkeypatch.setattr("eventproc.store.chunks.index.drop_unused", drop)
     await _sweep(db, clock)
     assert looked_at == []
     others = [await _chunk(db, start, start + 1) for start in (50, 51)]

@@ -14,8 +14,8 @@ from eventproc.spark.sink_commit import commit
 from eventproc.spark.sink_options import SinkOptions
 from eventproc.spark.sink_rows import EventColumns
 from eventproc.spark.sink_task import Written, write_task
+from eventproc.store.chunks.ingest import SinkBatch
 from eventproc.store.segments import Event
-from eventproc.store.segments.ingest import SinkBatch
 from eventproc.testing.checkers import violations
 from tests.spark.streams import STREAM
 

@@ -10,9 +10,9 @@ import attrs
 from eventproc.blocking.stream import BlockingStream
 from eventproc.spark.directory import Directory
 from eventproc.spark.pack import Slice
+from eventproc.store.chunks.chunk_file import ChunkReader
 from eventproc.store.database import Tx
 from eventproc.store.segments import Event
-from eventproc.store.segments.chunk_file import ChunkReader
 from eventproc.store.segments.reaper import free_step
 
 STREAM = "s/t"

@@ -16,11 +16,11 @@ from eventproc.spark.options import Positions, parse_options
 from eventproc.spark.pack import Slice
 from eventproc.spark.planner import Planner
 from eventproc.spark.walk import Budget
+from eventproc.store.chunks import offload
 from eventproc.store.database import Tx
 from eventproc.store.faults import Died
 from eventproc.store.model.errors import EventprocError, StreamReplaced, Truncated
 from eventproc.store.model.policies import ScalingPolicy
-from eventproc.store.segments import offload
 from tests.spark.streams import STREAM, Read, files, free, growing, read_slices, write
 
 T = TypeVar("T")

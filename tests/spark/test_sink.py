@@ -20,10 +20,10 @@ from eventproc.spark.directory import Directory
 from eventproc.spark.sink_commit import abort
 from eventproc.spark.sink_task import BLOB_BYTES, Written
 from eventproc.store import faults
+from eventproc.store.chunks.index import ARROW_SUFFIX, drop_unused, put_aside
 from eventproc.store.model.errors import CorruptRecord, StreamSealed, WriterFenced
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import TinyExtents
-from eventproc.store.segments.chunks import SUFFIX, drop_unused, put_aside
 from eventproc.store.segments.tiny import TINY_EXTENTS_MAX
 from tests.spark.sinks import (
     LARGE,
@@ -241,7 +241,7 @@ def test_a_file_goes_when_its_last_event_was_truncated_away(
     free(directory)
     # The host may have dropped the row, and not have come to its file yet: so all files are looked at.
     directory.write(partial(drop_unused, after=0))
-    named = [str(file.relative_to(directory.folder)) for file in files(path) if file.suffix == SUFFIX]
+    named = [str(file.relative_to(directory.folder)) for file in files(path) if file.suffix == ARROW_SUFFIX]
     directory.write(partial(put_aside, folder=directory.folder, paths=named))
     assert [each.suffix for each in files(path)].count(".arrow") == 1
     assert sorted(numbers_of(events_of(stream))) == list(range(100, 200))

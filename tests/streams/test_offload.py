@@ -12,15 +12,16 @@ import pytest
 
 import eventproc
 from eventproc.runtime import Eventproc
+from eventproc.store.chunks import chunk_file
+from eventproc.store.chunks import offload as cold
+from eventproc.store.chunks.index import ChunkFile, register_chunks
 from eventproc.store.database import Tx
 from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED
 from eventproc.store.model.errors import CorruptRecord, NotSupported, StreamReplaced
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.segments import Event, chunk_file
-from eventproc.store.segments import offload as cold
+from eventproc.store.segments import Event
 from eventproc.store.segments.borders import border_before, number_at, offset_after
-from eventproc.store.segments.chunks import ChunkFile, register_chunks
 from eventproc.store.segments.holds import HeldRange
 from eventproc.store.segments.reaper import free_step, join_step
 from eventproc.streams import Stream

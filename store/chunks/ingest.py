@@ -15,7 +15,7 @@ from eventproc.store.database import SqlValue, Tx
 from eventproc.store.model.errors import CorruptRecord, WriterFenced
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.append import INSERT_EXTENT, find_tail, settle
-from eventproc.store.segments.outside import insert_outside
+from eventproc.store.segments.file_blobs import insert_outside
 
 
 @attrs.frozen
@@ -100,11 +100,6 @@ def find_batch(tx: Tx, stream_id: int, name: str) -> SinkBatch | None:
         (stream_id, name),
     ).fetchone()
     return None if row is None else SinkBatch(*row)
-
-
-def forget_sinks(tx: Tx, stream_id: int) -> None:
-    """Drop what is remembered of the sinks of a deleted stream."""
-    tx.execute("DELETE FROM sink WHERE stream_id = ?", (stream_id,))
 
 
 @attrs.define

@@ -18,12 +18,12 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from eventproc.store.chunks.index import ChunkFile
+from eventproc.store.chunks.offload import Moved
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments.block import NO_TIME, Columns
-from eventproc.store.segments.chunks import ChunkFile
-from eventproc.store.segments.offload import Moved
-from eventproc.store.segments.outside import ABSENT, Place, Places
+from eventproc.store.segments.file_blobs import ABSENT, Place, Places
 
 STAMP: Final = pa.timestamp("ms", tz="UTC")
 

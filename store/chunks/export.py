@@ -14,11 +14,11 @@ from typing import Final, Protocol, TypeVar
 
 import attrs
 
+from eventproc.store.chunks.chunk_file import ChunkWriter, Stretch
+from eventproc.store.chunks.index import PART_SUFFIX, ChunkFile, chunk_path
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import Truncated
 from eventproc.store.model.ids import SegmentId, format_segment
-from eventproc.store.segments.chunk_file import ChunkWriter, Stretch
-from eventproc.store.segments.chunks import PART, ChunkFile, chunk_path
 from eventproc.store.segments.holds import HeldRange
 from eventproc.store.segments.read import Blobs, Extent, extents, join_inline
 
@@ -121,7 +121,7 @@ class Export:
 
     def _write(self, writing: dict[SegmentId, _Writing], found: Found) -> _Writing:
         if (file := writing.get(found.segment)) is None:
-            name = f"{found.start}-{self.instance}-{next(_FILES)}{PART}"
+            name = f"{found.start}-{self.instance}-{next(_FILES)}{PART_SUFFIX}"
             path = self.folder / str(self.stream_id) / format_segment(found.segment) / name
             file = _Writing(found.start, found.start, found.first_number, ChunkWriter(path))
             writing[found.segment] = file

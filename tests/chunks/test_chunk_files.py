@@ -17,12 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventproc.store.catalog import SYSTEM_MIGRATION
-from eventproc.store.database import Database, Tx, open_memory_database
-from eventproc.store.model.errors import CorruptRecord, Truncated
-from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments import delete_segments, free_step, truncate_segments
-from eventproc.store.segments.chunk_file import ChunkReader
-from eventproc.store.segments.chunks import (
+from eventproc.store.chunks.chunk_file import ChunkReader
+from eventproc.store.chunks.export import Export
+from eventproc.store.chunks.index import (
     ChunkFile,
     Piece,
     drop_unused,
@@ -30,7 +27,10 @@ from eventproc.store.segments.chunks import (
     put_aside,
     register_chunks,
 )
-from eventproc.store.segments.export import Export
+from eventproc.store.database import Database, Tx, open_memory_database
+from eventproc.store.model.errors import CorruptRecord, Truncated
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments import delete_segments, free_step, truncate_segments
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, find_plan, place_hold, release_holds
 from eventproc.store.segments.reaper import join_step
 from tests.segments.events import (

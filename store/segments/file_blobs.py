@@ -21,9 +21,14 @@ from eventproc.store.database import Tx
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments.block import Columns, EventBlock, Headers, join
-from eventproc.store.segments.chunks import FOLDER, GONE
 
 V = TypeVar("V")
+
+CHUNKS_FOLDER: Final = "chunks"
+"""Folder of the chunk files within the directory. It may be a symbolic link to a folder that a cluster shares."""
+
+GONE_SUFFIX: Final = ".gone"
+"""Suffix of a chunk file that was put aside and will be unlinked."""
 
 OUTSIDE_FORMAT: Final = 2
 """Format number of a blob whose columns lie in a file."""
@@ -73,7 +78,7 @@ class Places:
 def folder_of(tx: Tx) -> Path:
     """Return where the chunk files of the database lie."""
     row = tx.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()
-    return Path(row[0]).parent / FOLDER
+    return Path(row[0]).parent / CHUNKS_FOLDER
 
 
 def load_outside(tx: Tx, chunk: int, packed: bytes) -> Columns:
@@ -111,7 +116,7 @@ def _opened(tx: Tx, chunk: int) -> Iterator[_Buffers]:
     if row is None:
         raise CorruptRecord(key=f"chunk {chunk}", reason="a blob refers to it and it is not there")
     path = folder_of(tx) / row[0]
-    for name in (path, path.with_name(path.name + GONE)):
+    for name in (path, path.with_name(path.name + GONE_SUFFIX)):
         try:
             descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -13,8 +13,8 @@ import attrs
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.append import INSERT_EXTENT
+from eventproc.store.segments.file_blobs import OUTSIDE_FORMAT, insert_outside
 from eventproc.store.segments.holds import HeldRange
-from eventproc.store.segments.outside import OUTSIDE_FORMAT, insert_outside
 from eventproc.store.segments.reaper import free_blobs, give_back
 
 RUN_BYTES_MIN: Final = 256 * 2**10

@@ -15,21 +15,16 @@ import attrs
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.segments.file_blobs import GONE_SUFFIX
 from eventproc.store.segments.holds import HeldRange, held_ranges
-
-FOLDER: Final = "chunks"
-"""Where the files lie, within the directory; may be a symbolic link to a folder that a cluster shares."""
 
 SINK_FOLDER: Final = "sink"
 """Folder, in that one, of the files that tasks of Spark's sink write: they have no row before their commit."""
 
-PART: Final = ".part"
+PART_SUFFIX: Final = ".part"
 """Suffix of a file that is being written, or was when its writer died."""
 
-GONE: Final = ".gone"
-"""Suffix of a file that was put aside to be unlinked."""
-
-SUFFIX: Final = ".arrow"
+ARROW_SUFFIX: Final = ".arrow"
 
 STEP_CHUNKS_MAX: Final = 256
 """Rows looked at in one step of dropping: a millisecond or two under the write lock."""
@@ -70,7 +65,7 @@ class Piece:
 
 def chunk_path(stream_id: int, segment: SegmentId, start: int, end: int) -> str:
     """Return the path, relative to the folder, of the file that holds [start, end)."""
-    return f"{stream_id}/{format_segment(segment)}/{start}-{end}{SUFFIX}"
+    return f"{stream_id}/{format_segment(segment)}/{start}-{end}{ARROW_SUFFIX}"
 
 
 _COLUMNS: Final = "stream_id, segment, start, length, first_number, count, path, bytes, checksum"
@@ -202,7 +197,7 @@ def put_aside(tx: Tx, folder: Path, paths: Iterable[str]) -> list[Path]:
     for path in paths:
         if tx.execute("SELECT 1 FROM chunk WHERE path = ?", (path,)).fetchone() is None:
             file = folder / path
-            gone = file.with_name(file.name + GONE)
+            gone = file.with_name(file.name + GONE_SUFFIX)
             if file.exists():
                 file.replace(gone)
             aside.append(gone)
