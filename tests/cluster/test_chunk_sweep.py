@@ -145,7 +145,7 @@ async def test_files_in_which_events_lie_cost_no_transaction_of_a_sweep(
         looked_at.append(after)
         return drop_unused(tx, after)
 
-    monkeypatch.setattr("eventproc.store.chunks.index.drop_unused", drop)
+    monkeypatch.setattr("eventproc.cluster.chunk_sweep.drop_unused", drop)
     await _sweep(db, clock)
     assert looked_at == []
     others = [await _chunk(db, start, start + 1) for start in (50, 51)]
