@@ -24,7 +24,7 @@ from eventproc.cli.settings import (
 from eventproc.cli.show import Row, show_one, show_rows
 from eventproc.groups import (
     GroupCheckpoint,
-    GroupEndAnew,
+    GroupResetEnd,
     GroupStart,
     ResetPreview,
     TruncatedPolicy,
@@ -160,10 +160,10 @@ def reset(
 
     async def act(ep: Eventproc) -> tuple[str, list[ResetPreview]]:
         found = await ep.reader_group(name)
-        record = await found.record()
-        names = streams or tuple(each.name for each in record.streams)
+        info = await found.info()
+        names = streams or tuple(each.name for each in info.streams)
         start: GroupStart = "head"
-        until: GroupEndAnew = None if ends == ("never",) else "same"
+        until: GroupResetEnd = None if ends == ("never",) else "same"
         if places or (ends and until):
             known = {each: (await ep.stream(each)).stream_id for each in names}
             start = parse_group_start(places, known) if places else start

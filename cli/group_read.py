@@ -42,7 +42,7 @@ class WantedOfGroup:
 async def read_group(ep: Eventproc, *, settings: Settings, wanted: WantedOfGroup) -> None:
     """Print the events of the group that fall to this reader."""
     group = await ep.reader_group(wanted.group)
-    names = [each.name for each in (await group.record()).streams]
+    names = [each.name for each in (await group.info()).streams]
     printer = Printer(wanted.output, name_streams=len(names) > 1)
     bar = Settings()
     # A bar beside events on the same terminal would only be in their way.

@@ -12,9 +12,9 @@ from eventproc.cli import session
 from eventproc.cli.settings import Command, Settings, group_argument, output_option, pass_settings
 from eventproc.cli.show import Row, show_one, show_rows
 from eventproc.groups import (
-    Group,
     GroupCheckpoint,
     GroupDescription,
+    GroupInfo,
     MemberDescription,
     SegmentLag,
     describe_group,
@@ -58,14 +58,14 @@ def list_(settings: Settings, scope: str | None, output: str) -> None:
 def describe(settings: Settings, name: str, output: str) -> None:
     """Show a group: its options, its lag, where it stands, its readers, its segments and who has them."""
 
-    async def look(ep: Eventproc) -> tuple[Path | None, Group, GroupDescription, dict[str, StreamCut]]:
+    async def look(ep: Eventproc) -> tuple[Path | None, GroupInfo, GroupDescription, dict[str, StreamCut]]:
         group = await ep.reader_group(name)
         described = await group.describe()
         cuts = {} if described.replaced else await group.cuts()
-        return ep.path, await group.record(), described, cuts
+        return ep.path, await group.info(), described, cuts
 
-    path, record, found, cuts = session.run(settings, look)
-    options = record.options
+    path, info, found, cuts = session.run(settings, look)
+    options = info.options
     readers = [_reader(each, path) for each in found.members]
     streams = [_stream(each.name, found, cuts) for each in found.streams]
     segments = _segments(found)

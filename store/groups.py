@@ -63,7 +63,7 @@ class GroupStream:
 
 
 @attrs.frozen(kw_only=True)
-class Group:
+class GroupRecord:
     """A group as its record says; who reads what is in its log (eventproc/groups/).
 
     name: "scope/group". generation: grows with each change of members or owners. kind: "processor" or "readers".
@@ -79,13 +79,13 @@ class Group:
     options: GroupOptions = attrs.field(factory=GroupOptions)
 
 
-def _group_may_follow(before: Group | None, after: Group) -> str | None:
+def _group_may_follow(before: GroupRecord | None, after: GroupRecord) -> str | None:
     if before is not None and after.generation <= before.generation:
         return f"its generation grows; {before.generation} -> {after.generation}"
     return None
 
 
-GROUP: Final = Kind(name="group", value=Group, invariant=_group_may_follow)
+GROUP: Final = Kind(name="group", value=GroupRecord, invariant=_group_may_follow)
 
 GENERATION: Final = "group_generation"
 """Counter: no generation of a deleted group lies above it, so that a group made later repeats none."""

@@ -11,17 +11,17 @@ from typing_extensions import TypeVar
 from eventproc.blocking.block import Block
 from eventproc.blocking.loop import Loop
 from eventproc.groups import (
-    Assigned,
-    Group,
     GroupCheckpoint,
     GroupDescription,
-    GroupEndAnew,
+    GroupInfo,
     GroupReader,
+    GroupResetEnd,
     GroupStart,
     ReaderGroup,
+    SegmentOwnership,
 )
 from eventproc.groups.group import CHECKPOINT_WAIT_MS
-from eventproc.groups.lending import Lending
+from eventproc.groups.thread_batches import ThreadIteration
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
@@ -44,10 +44,10 @@ class BlockingGroupReader(Block, Generic[P]):
         self.reader = reader.reader
 
     @property
-    def owned(self) -> tuple[Assigned, ...]:
+    def owned(self) -> tuple[SegmentOwnership, ...]:
         """The segments that are this reader's at this moment; a hand-over."""
 
-        async def owned() -> tuple[Assigned, ...]:
+        async def owned() -> tuple[SegmentOwnership, ...]:
             return self._reader.owned
 
         return self._loop.call(owned)
@@ -66,9 +66,9 @@ class BlockingGroupReader(Block, Generic[P]):
         """The full name of the stream that the event in hand is of; None without one, and for a batch."""
         return self._reader.stream
 
-    def checkpoint(self) -> None:
-        """Make durable that all that was handed out is finished, the last event included."""
-        self._loop.call(self._reader.checkpoint)
+    def commit(self) -> None:
+        """Mark every event that was handed out, the last one included, as finished, and make that durable."""
+        self._loop.call(self._reader.commit)
 
     def __iter__(self) -> Iterator[Event[P]]:
         """Yield events, waiting for more; ends when all streams of the group are sealed and processed.
@@ -92,9 +92,9 @@ class BlockingGroupReader(Block, Generic[P]):
             yield batch
 
     def _events(self, until: StreamCut | Iterable[StreamCut] | None) -> Iterator[Event[P]]:
-        lending = Lending(self._reader, until)
-        while (lent := self._loop.call(lending.advance)) is not None:
-            yield from lent.events(partial(self._loop.call, lent.keep_up))
+        iteration = ThreadIteration(self._reader, until)
+        while (batch := self._loop.call(iteration.advance)) is not None:
+            yield from batch.events(partial(self._loop.call, batch.keep_up))
 
 
 class BlockingReaderGroup:
@@ -124,9 +124,9 @@ class BlockingReaderGroup:
         """Return who reads what, how far, and what is left. Raises NotFound."""
         return self._loop.call(self._group.describe)
 
-    def record(self) -> Group:
+    def info(self) -> GroupInfo:
         """Return the group's streams, options and generation. Raises NotFound."""
-        return self._loop.call(self._group.record)
+        return self._loop.call(self._group.info)
 
     def cuts(self) -> dict[str, StreamCut]:
         """Return where the group stands durably in each stream. See `ReaderGroup.cuts`."""
@@ -146,7 +146,7 @@ class BlockingReaderGroup:
         *,
         checkpoint: str | None = None,
         streams: Sequence[str] | None = None,
-        until: GroupEndAnew = "same",
+        until: GroupResetEnd = "same",
     ) -> None:
         """Begin anew at `start`, or at a checkpoint by its name. See `ReaderGroup.reset`."""
         self._loop.call(

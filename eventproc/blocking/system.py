@@ -13,7 +13,7 @@ from eventproc.blocking.letters import BlockingDeadLetters
 from eventproc.blocking.loop import Loop, running_loop
 from eventproc.blocking.running import BlockingRunning, running_app
 from eventproc.blocking.stream import BlockingStream
-from eventproc.groups import Group, GroupEnd, GroupStart, TruncatedPolicy
+from eventproc.groups import GroupEnd, GroupInfo, GroupStart, TruncatedPolicy
 from eventproc.processors import GRACE_MS, App, ProcessorDescription
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
@@ -104,7 +104,7 @@ class BlockingEventproc:
         """Return the handle of a group, "scope/group". Raises NotFound, InvalidArgument."""
         return BlockingReaderGroup(self._loop, self._loop.call(self._system.reader_group, name))
 
-    def reader_groups(self, scope: str | None = None) -> list[Group]:
+    def reader_groups(self, scope: str | None = None) -> list[GroupInfo]:
         """Return the groups of a scope, or of all, those of processors included, by name. Raises NotFound."""
         return self._loop.call(self._system.reader_groups, scope)
 

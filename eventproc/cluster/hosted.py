@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import anyio
 
-from eventproc.groups import Assigned, Membership, SegmentKey
+from eventproc.groups import Membership, SegmentKey, SegmentOwnership
 from eventproc.store.catalog import SYSTEM_EPOCH, SystemStream
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.ids import SegmentId
@@ -30,10 +30,10 @@ class HostedMember(Membership):
         self._db = db
         self._stream = stream
         self._owner = owner
-        self._owned: Mapping[SegmentKey, Assigned] = MappingProxyType({})
+        self._owned: Mapping[SegmentKey, SegmentOwnership] = MappingProxyType({})
 
     @property
-    def owned(self) -> Mapping[SegmentKey, Assigned]:
+    def owned(self) -> Mapping[SegmentKey, SegmentOwnership]:
         """Every segment of the stream, from the first refresh on."""
         return self._owned
 
@@ -52,15 +52,17 @@ class HostedMember(Membership):
         if not self._owned:
             self._owned = MappingProxyType(await self._db.read(self._acquire))
 
-    def _acquire(self, tx: Tx) -> dict[SegmentKey, Assigned]:
+    def _acquire(self, tx: Tx) -> dict[SegmentKey, SegmentOwnership]:
         self._owner.check(tx)
         return {
             (self._stream.stream_id, segment): self._assigned(tx, segment) for segment in SYSTEM_EPOCH.ids
         }
 
-    def _assigned(self, tx: Tx, segment: SegmentId) -> Assigned:
+    def _assigned(self, tx: Tx, segment: SegmentId) -> SegmentOwnership:
         progress = get_progress(tx, self.group, self._stream.stream_id, segment)
-        return Assigned(self._stream.name, self._stream.stream_id, segment, self._owner.owner_epoch, progress)
+        return SegmentOwnership(
+            self._stream.name, self._stream.stream_id, segment, self._owner.owner_epoch, progress
+        )
 
     async def wait_change(self, timeout_ms: int | None = None) -> None:
         """Wait until `timeout_ms`, or for ever: a host that was replaced is told by its next transaction."""

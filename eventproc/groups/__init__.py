@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventproc.groups.change import (
+from eventproc.groups.changes import (
     PROCESSOR,
     READERS,
     add_stream,
@@ -12,31 +12,46 @@ from eventproc.groups.change import (
     set_paused,
     verify_streams,
 )
-from eventproc.groups.describe import GroupDescription, MemberDescription, SegmentLag, describe_group
+from eventproc.groups.describe import (
+    GroupDescription,
+    GroupInfo,
+    MemberDescription,
+    SegmentLag,
+    describe_group,
+    group_info,
+    list_group_infos,
+)
 from eventproc.groups.group import ReaderGroup
-from eventproc.groups.keys import Assigned, SegmentKey
+from eventproc.groups.keys import SegmentKey, SegmentOwnership
 from eventproc.groups.member import join
 from eventproc.groups.membership import Membership
 from eventproc.groups.names import group_name, stream_names
-from eventproc.groups.openings import GroupEnd, GroupEndAnew, GroupStart, check_start
-from eventproc.groups.operations import GroupCheckpoint, follow_names
+from eventproc.groups.operations import GroupCheckpoint, adopt_recreated_streams
 from eventproc.groups.preview import ResetPreview, preview_reset
 from eventproc.groups.reader import GroupReader
-from eventproc.groups.table import folded_state, watch_group, watch_progress
-from eventproc.store.groups import GROUP, Group, GroupOptions, GroupStream, TruncatedPolicy, delete_group
+from eventproc.groups.start_positions import GroupEnd, GroupResetEnd, GroupStart, check_start
+from eventproc.groups.stored_state import folded_state, watch_group, watch_progress
+from eventproc.store.groups import (
+    GROUP,
+    GroupOptions,
+    GroupRecord,
+    GroupStream,
+    TruncatedPolicy,
+    delete_group,
+)
 
 __all__ = [
     "GROUP",
     "PROCESSOR",
     "READERS",
-    "Assigned",
-    "Group",
     "GroupCheckpoint",
     "GroupDescription",
     "GroupEnd",
-    "GroupEndAnew",
+    "GroupInfo",
     "GroupOptions",
     "GroupReader",
+    "GroupRecord",
+    "GroupResetEnd",
     "GroupStart",
     "GroupStream",
     "MemberDescription",
@@ -45,17 +60,20 @@ __all__ = [
     "ResetPreview",
     "SegmentKey",
     "SegmentLag",
+    "SegmentOwnership",
     "TruncatedPolicy",
     "add_stream",
+    "adopt_recreated_streams",
     "check_start",
     "delete_group",
     "describe_group",
     "ensure_group",
     "folded_state",
-    "follow_names",
     "get_group",
+    "group_info",
     "group_name",
     "join",
+    "list_group_infos",
     "list_groups",
     "preview_reset",
     "set_paused",

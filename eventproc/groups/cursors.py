@@ -10,17 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
-from eventproc.groups.keys import Assigned, SegmentKey
+from eventproc.groups.keys import SegmentKey, SegmentOwnership
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.segments import Run
 
 
 @attrs.define(eq=False)
-class Cursor:
+class SegmentCursor:
     """One owned segment. taken: offset to read on from. ended: nothing lies behind `taken`, for ever."""
 
-    assigned: Assigned
+    assigned: SegmentOwnership
     finished: Progress
     saved: Progress
     taken: int
@@ -38,10 +38,10 @@ class Cursor:
 
 
 @attrs.define(eq=False)
-class Handing:
+class InFlight:
     """A run whose events are being handed out: `count` of them were, and the first `done` are finished."""
 
-    cursor: Cursor
+    cursor: SegmentCursor
     run: Run
     count: int = 0
     done: int = 0
@@ -58,29 +58,29 @@ class Handing:
             self.cursor.finished = self.cursor.finished.finish(self.run.first_number, done, end)
 
 
-class Cursors:
+class SegmentCursors:
     """The segments that a reader owns, in the order in which they should be read from."""
 
     def __init__(self) -> None:
-        self._cursors: dict[SegmentKey, Cursor] = {}
+        self._cursors: dict[SegmentKey, SegmentCursor] = {}
 
-    def __iter__(self) -> Iterator[Cursor]:
+    def __iter__(self) -> Iterator[SegmentCursor]:
         return iter(self._cursors.values())
 
-    def __contains__(self, cursor: Cursor) -> bool:
+    def __contains__(self, cursor: SegmentCursor) -> bool:
         return self._cursors.get(cursor.key) is cursor
 
-    def find(self, key: SegmentKey) -> Cursor | None:
+    def find(self, key: SegmentKey) -> SegmentCursor | None:
         """Return the cursor of an owned segment."""
         return self._cursors.get(key)
 
-    def follow(self, owned: Mapping[SegmentKey, Assigned]) -> bool:
+    def follow(self, owned: Mapping[SegmentKey, SegmentOwnership]) -> bool:
         """Drop what is not owned any more, or under another epoch; add what is new. Return whether any is new."""
         kept = {key: cursor for key, cursor in self._cursors.items() if owned.get(key) is cursor.assigned}
         new = [each for key, each in owned.items() if key not in kept]
         self._cursors = kept
         for each in new:
-            self._cursors[each.key] = Cursor(each, each.progress, each.progress, each.progress.offset)
+            self._cursors[each.key] = SegmentCursor(each, each.progress, each.progress, each.progress.offset)
         return bool(new)
 
     def drop(self, keys: Iterable[SegmentKey]) -> None:
@@ -93,12 +93,12 @@ class Cursors:
         for cursor in self:
             cursor.taken, cursor.ended = cursor.finished.offset, False
 
-    def take(self, stream_id: int, runs: Iterable[Run]) -> list[Handing]:
+    def take(self, stream_id: int, runs: Iterable[Run]) -> list[InFlight]:
         """Note that `runs` were taken, and return what of them is to be handed out. Those taken from come last.
 
         Runs of segments that were lost while they were being read are left out.
         """
-        handings: list[Handing] = []
+        taken: list[InFlight] = []
         for run in runs:
             cursor = self._cursors.pop((stream_id, run.segment), None)
             if cursor is None:
@@ -106,8 +106,8 @@ class Cursors:
             assert run.start == cursor.taken, f"a run begins at {run.start}, and {cursor.taken} comes next"
             cursor.taken = run.end
             self._cursors[cursor.key] = cursor
-            handings += (Handing(cursor, part) for part in unfinished(run, cursor.finished))
-        return handings
+            taken += (InFlight(cursor, part) for part in unfinished(run, cursor.finished))
+        return taken
 
     def end(self, stream_id: int, segments: Iterable[SegmentId]) -> None:
         """Note that nothing lies behind what was taken of the segments; of those that are still owned."""
@@ -119,7 +119,7 @@ class Cursors:
         """Return the progress that is not durable."""
         return {each.key: each.finished for each in self if each.finished != each.saved}
 
-    def done(self) -> list[Cursor]:
+    def done(self) -> list[SegmentCursor]:
         """Return the segments that were processed to their ends."""
         return [each for each in self if each.is_done]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from eventproc.groups.keys import SegmentKey
-from eventproc.groups.state import Checkpoint, GroupState
-from eventproc.groups.table import folded_state, progress_by_segment
+from eventproc.groups.state import CheckpointState, GroupState
+from eventproc.groups.stored_state import folded_state, progress_by_segment
 from eventproc.store.catalog import StoredHistory, get_stream, tail_offsets
 from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, GroupStream
@@ -28,7 +28,7 @@ def group_cuts(tx: Tx, name: str) -> dict[str, StreamCut]:
     return {each.name: stream_cut(tx, each, state, offsets, state.waiting.keys()) for each in state.streams}
 
 
-def checkpoint_cuts(tx: Tx, state: GroupState, checkpoint: Checkpoint) -> dict[str, StreamCut]:
+def checkpoint_cuts(tx: Tx, state: GroupState, checkpoint: CheckpointState) -> dict[str, StreamCut]:
     """Return the position that a complete checkpoint holds, in those of the group's streams that it read then.
 
     Raises StreamReplaced.

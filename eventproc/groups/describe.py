@@ -9,10 +9,10 @@ import attrs
 from eventproc.groups.cuts import end_offsets, stream_cut
 from eventproc.groups.keys import SegmentKey
 from eventproc.groups.state import GroupState
-from eventproc.groups.table import folded_state, progress_by_segment
-from eventproc.store.catalog import StoredHistory, Stream, find_stream, head_offsets
+from eventproc.groups.stored_state import folded_state, progress_by_segment
+from eventproc.store.catalog import StoredHistory, Stream, find_stream, get_scope, head_offsets
 from eventproc.store.database import Tx
-from eventproc.store.groups import GROUP, GroupStream
+from eventproc.store.groups import GROUP, GroupOptions, GroupStream, group_names
 from eventproc.store.model.cuts import StreamCut, divide
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.history import find_segment
@@ -20,6 +20,24 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get
 from eventproc.store.segments import number_at, read, segment_state
+
+
+@attrs.frozen(kw_only=True)
+class GroupInfo:
+    """A group as `Eventproc.reader_groups` lists it.
+
+    name: "scope/group". streams: what it reads. kind: "readers", or "processor" when a processor owns it.
+    generation: grows with each change of members or owners. created_ms: wall clock. paused: whether it is paused.
+    options: as given when it was created.
+    """
+
+    name: str
+    streams: tuple[GroupStream, ...]
+    kind: str
+    generation: int
+    created_ms: int
+    paused: bool
+    options: GroupOptions
 
 
 @attrs.frozen
@@ -97,6 +115,27 @@ class GroupDescription:
         return max((each.age_ms for each in self.segments if each.age_ms is not None), default=None)
 
 
+def group_info(tx: Tx, name: str) -> GroupInfo:
+    """Return what the group's record says. Raises NotFound."""
+    group = get(tx, GROUP, name).value
+    return GroupInfo(
+        name=group.name,
+        streams=group.streams,
+        kind=group.kind,
+        generation=group.generation,
+        created_ms=group.created_ms,
+        paused=group.paused,
+        options=group.options,
+    )
+
+
+def list_group_infos(tx: Tx, scope: str | None = None) -> list[GroupInfo]:
+    """Return the groups of a scope, or of all scopes, sorted by name. Raises NotFound (the scope)."""
+    if scope is not None:
+        get_scope(tx, scope)
+    return [group_info(tx, name) for name in group_names(tx, scope)]
+
+
 def describe_group(tx: Tx, name: str) -> GroupDescription:
     """Return the group as it is. Raises NotFound. A few look-ups for each segment of its streams that has events."""
     group = get(tx, GROUP, name).value
@@ -151,14 +190,14 @@ def _of_stream(
     for key in sorted(state.open.keys() | state.waiting.keys()):
         if key[0] != stream_id:
             continue
-        portion = state.open.get(key)
+        assignment = state.open.get(key)
         progress = finished.get(key, Progress())
         lag = _lag(tx, stream, key[1], progress, state.end_offsets.get(key))
         yield attrs.evolve(
             lag,
-            owner=None if portion is None else portion.owner,
-            target=None if portion is None else portion.target,
-            owner_epoch=0 if portion is None else portion.owner_epoch,
+            owner=None if assignment is None else assignment.owner,
+            target=None if assignment is None else assignment.target,
+            owner_epoch=0 if assignment is None else assignment.owner_epoch,
             waiting=tuple(sorted(state.waiting.get(key, ()))),
             moved_ms=moved.get(key),
         )

@@ -8,10 +8,9 @@ from typing import TypeVar, overload
 
 import anyio
 
-from eventproc.groups.change import get_group
 from eventproc.groups.cuts import group_cuts
-from eventproc.groups.describe import GroupDescription, describe_group
-from eventproc.groups.openings import GroupEndAnew, GroupStart
+from eventproc.groups.describe import GroupDescription, GroupInfo, describe_group, group_info
+from eventproc.groups.liveness import POLL_MS, expire_silent, has_silent
 from eventproc.groups.operations import (
     GroupCheckpoint,
     find_checkpoint,
@@ -21,12 +20,12 @@ from eventproc.groups.operations import (
     reset_group,
     start_checkpoint,
 )
-from eventproc.groups.presence import POLL_MS, expire_silent, has_silent
 from eventproc.groups.reader import GroupReader
-from eventproc.groups.table import watch_group
+from eventproc.groups.start_positions import GroupResetEnd, GroupStart
+from eventproc.groups.stored_state import watch_group
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
-from eventproc.store.groups import Group, delete_group
+from eventproc.store.groups import delete_group
 from eventproc.store.model.arguments import int_of, text_of
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import CheckpointPending
@@ -68,9 +67,9 @@ class ReaderGroup:
         """Return who reads what, how far, and what is left, in events and bytes. Raises NotFound."""
         return await self._db.read(partial(describe_group, name=self.name))
 
-    async def record(self) -> Group:
+    async def info(self) -> GroupInfo:
         """Return the group's streams, options and generation. Raises NotFound."""
-        return await self._db.read(partial(get_group, name=self.name))
+        return await self._db.read(partial(group_info, name=self.name))
 
     async def cuts(self) -> dict[str, StreamCut]:
         """Return where the group stands durably in each stream: it may be truncated there, whoever dies.
@@ -124,7 +123,7 @@ class ReaderGroup:
         *,
         checkpoint: str | None = None,
         streams: Sequence[str] | None = None,
-        until: GroupEndAnew = "same",
+        until: GroupResetEnd = "same",
     ) -> None:
         """Begin anew at `start`, or at a checkpoint by its name; readers that are online go on there.
 

@@ -14,7 +14,7 @@ SegmentKey: TypeAlias = tuple[int, SegmentId]
 
 
 @attrs.frozen
-class Assigned:
+class SegmentOwnership:
     """A segment that a reader owns, in one owner epoch; progress as it was when the reader acquired it."""
 
     stream: str

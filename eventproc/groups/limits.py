@@ -15,7 +15,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.streams.fetch import limits_of
 
 
-class Limits:
+class StopOffsets:
     """Bounds of one iteration. A stream of the group without a cut is not read."""
 
     def __init__(

@@ -6,7 +6,7 @@ new owner epoch is dropped by one refresh and acquired by the next: whoever look
 was doing with it.
 
 Who dies between any two transactions leaves a row that names its instance; the others see that the instance is dead
-and give what it owned to nobody, at its durable progress (`Left`); then they acquire it.
+and give what it owned to nobody, at its durable progress (`ReaderLeft`); then they acquire it.
 """
 
 from __future__ import annotations
@@ -19,42 +19,49 @@ from types import MappingProxyType
 
 import attrs
 
-from eventproc.groups.change import left, verify_readers, verify_streams
+from eventproc.groups.changes import left, verify_readers, verify_streams
 from eventproc.groups.completion import completion
-from eventproc.groups.keys import Assigned, SegmentKey
-from eventproc.groups.membership import Membership
-from eventproc.groups.names import AUTOMATIC, check_reader
-from eventproc.groups.presence import (
+from eventproc.groups.keys import SegmentKey, SegmentOwnership
+from eventproc.groups.liveness import (
     BEATS_A_LEASE,
     POLL_MS,
-    Present,
+    LocalMemberships,
     dead_among,
     expire_silent,
     hung_among,
     is_dead,
 )
-from eventproc.groups.state import GroupState, Member
-from eventproc.groups.table import change, folded_state, positions_of, progress_topic, watch_group
-from eventproc.groups.updates import Acquired, CheckpointPassed, CheckpointStarted, Joined, Released, Update
+from eventproc.groups.membership import Membership
+from eventproc.groups.names import AUTOMATIC, check_reader
+from eventproc.groups.state import GroupState, OnlineReader
+from eventproc.groups.stored_state import change, folded_state, positions_of, progress_topic, watch_group
+from eventproc.groups.updates import (
+    CheckpointPassed,
+    CheckpointStarted,
+    ReaderJoined,
+    SegmentsAcquired,
+    SegmentsReleased,
+    Update,
+)
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.database.instances import pid_of
-from eventproc.store.groups import GROUP, Group, GroupOptions, topic_of
+from eventproc.store.groups import GROUP, GroupOptions, GroupRecord, topic_of
 from eventproc.store.model.errors import EventprocError, ReaderFenced, ReaderOnline
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import Holding, fenced, move_progress
 from eventproc.store.records import find, get
-from eventproc.store.replicated import Folded
+from eventproc.store.replicated import FoldedState
 from eventproc.store.uninterrupted import uninterrupted
 
 LOG = logging.getLogger("eventproc.groups")
 
 
 @attrs.frozen
-class _View:
+class _GroupView:
     """What one read of the group tells a member. folded: None when nothing changed since the generation it knows."""
 
-    group: Group
-    folded: Folded[GroupState] | None
+    group: GroupRecord
+    folded: FoldedState[GroupState] | None
     hung: frozenset[str]
 
 
@@ -71,18 +78,18 @@ class GroupMember(Membership):
         self._changes = changes
         self._as_reader = as_reader
         self._generation = -1
-        self._folded: Folded[GroupState] | None = None
+        self._folded: FoldedState[GroupState] | None = None
         self._state: GroupState | None = None
-        self._members: Mapping[str, Member] = {}
+        self._members: Mapping[str, OnlineReader] = {}
         self._options = GroupOptions()
         self._beaten_ms = 0
-        self._owned: Mapping[SegmentKey, Assigned] = MappingProxyType({})
+        self._owned: Mapping[SegmentKey, SegmentOwnership] = MappingProxyType({})
         self._surplus: frozenset[SegmentKey] = frozenset()
         self._paused = False
         self._gave_up = -1  # generation in which this reader last completed or released something
 
     @property
-    def owned(self) -> Mapping[SegmentKey, Assigned]:
+    def owned(self) -> Mapping[SegmentKey, SegmentOwnership]:
         """See `Membership.owned`."""
         return self._owned
 
@@ -176,8 +183,11 @@ class GroupMember(Membership):
         """See `Membership.complete`."""
         holding = self._holding(key)
         state = change(tx, self.group)
-        portion = state.open.get(key)
-        if portion is None or (portion.owner, portion.owner_epoch) != (self.reader, holding.owner_epoch):
+        assignment = state.open.get(key)
+        if assignment is None or (assignment.owner, assignment.owner_epoch) != (
+            self.reader,
+            holding.owner_epoch,
+        ):
             raise fenced(holding)
         state = change(tx, self.group, *self._passing(tx, state), completion(tx, self.group, state, key))
         tx.after(lambda: self._give_up([key], state))
@@ -191,7 +201,7 @@ class GroupMember(Membership):
 
     async def join(self) -> None:
         """Come online. Raises ReaderOnline, NotFound, NotOfReaders, GroupStreamReplaced."""
-        present = self._db.shared.get(Present)
+        present = self._db.shared.get(LocalMemberships)
         present.discard(self.group, self.reader, self.epoch)
         with present.joining(self.group, self.reader) as alone:
             if not alone:
@@ -206,7 +216,7 @@ class GroupMember(Membership):
             await self._db.write(self._leave)
         finally:
             self._drop(list(self._owned))
-            self._db.shared.get(Present).discard(self.group, self.reader, self.epoch)
+            self._db.shared.get(LocalMemberships).discard(self.group, self.reader, self.epoch)
 
     async def _join_again(self) -> None:
         self._drop(list(self._owned))
@@ -217,12 +227,12 @@ class GroupMember(Membership):
         except ReaderOnline as online:
             raise ReaderFenced(group=self.group, reader=self.reader) from online
 
-    def _look(self, tx: Tx) -> _View:
+    def _look(self, tx: Tx) -> _GroupView:
         group = get(tx, GROUP, self.group).value
         hung = hung_among(tx, group, but=self.reader)
         if group.generation == self._generation:
-            return _View(group, None, hung)
-        return _View(group, folded_state(tx, group, self._folded), hung)
+            return _GroupView(group, None, hung)
+        return _GroupView(group, folded_state(tx, group, self._folded), hung)
 
     def _fresh(self, state: GroupState) -> tuple[SegmentKey, ...]:
         """Return what is due to this reader, but what it still believes to own."""
@@ -245,7 +255,7 @@ class GroupMember(Membership):
         if asked := self._passing(tx, state):
             state = change(tx, self.group, *asked)
         if keys := self._fresh(state):
-            state = change(tx, self.group, Acquired(self.reader, keys))
+            state = change(tx, self.group, SegmentsAcquired(self.reader, keys))
         return state
 
     def _passing(self, tx: Tx, state: GroupState) -> list[Update]:
@@ -288,7 +298,7 @@ class GroupMember(Membership):
                 pid = None if self._db.path is None else pid_of(self._db.path, known.instance)
                 raise ReaderOnline(group=self.group, reader=self.reader, pid=pid)
             updates.append(left(tx, self.group, state, self.reader))
-        updates.append(Joined(self.reader, self._db.instance_id, tx.now_ms))
+        updates.append(ReaderJoined(self.reader, self._db.instance_id, tx.now_ms))
         state = change(tx, self.group, *updates)
         # With the commit itself: asyncio's own cancellation loses what a write returns.
         tx.after(lambda: self._joined(state))
@@ -297,7 +307,7 @@ class GroupMember(Membership):
         self.epoch = state.members[self.reader].epoch
         self._state = state
         self._members = state.members
-        self._db.shared.get(Present).add(self.group, self.reader, self.epoch, self._changes)
+        self._db.shared.get(LocalMemberships).add(self.group, self.reader, self.epoch, self._changes)
 
     def _leave(self, tx: Tx) -> None:
         if find(tx, GROUP, self.group) is None:
@@ -307,7 +317,7 @@ class GroupMember(Membership):
         if own is not None and own.epoch == self.epoch:
             change(tx, self.group, left(tx, self.group, state, self.reader))
 
-    def _release(self, tx: Tx, wanted: Mapping[SegmentKey, Assigned]) -> None:
+    def _release(self, tx: Tx, wanted: Mapping[SegmentKey, SegmentOwnership]) -> None:
         state = change(tx, self.group)
         still = [
             key
@@ -316,20 +326,22 @@ class GroupMember(Membership):
             and (state.open[key].owner, state.open[key].owner_epoch) == (self.reader, assigned.owner_epoch)
         ]
         if still:
-            released = Released(self.reader, positions_of(tx, self.group, still))
+            released = SegmentsReleased(self.reader, positions_of(tx, self.group, still))
             state = change(tx, self.group, *self._passing(tx, state), released)
         tx.after(lambda: self._give_up(wanted, state))
 
     def _follow(self, state: GroupState) -> None:
         """Make `owned` what the state says; what came back in the same moment as it was lost is lost first."""
         names = {stream.stream_id: stream.name for stream in state.streams}
-        owned: dict[SegmentKey, Assigned] = {}
+        owned: dict[SegmentKey, SegmentOwnership] = {}
         came_back = False
-        for key, portion in state.owned_by(self.reader).items():
+        for key, assignment in state.owned_by(self.reader).items():
             before = self._owned.get(key)
             if before is None:
-                owned[key] = Assigned(names[key[0]], *key, portion.owner_epoch, portion.progress)
-            elif before.owner_epoch == portion.owner_epoch:
+                owned[key] = SegmentOwnership(
+                    names[key[0]], *key, assignment.owner_epoch, assignment.progress
+                )
+            elif before.owner_epoch == assignment.owner_epoch:
                 owned[key] = before
             else:
                 came_back = True

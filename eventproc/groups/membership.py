@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from eventproc.groups.keys import Assigned, SegmentKey
+from eventproc.groups.keys import SegmentKey, SegmentOwnership
 from eventproc.store.database import Tx
 from eventproc.store.model.progress import Progress
 
@@ -19,7 +19,7 @@ class Membership(Protocol):
 
     @property
     @abstractmethod
-    def owned(self) -> Mapping[SegmentKey, Assigned]:
+    def owned(self) -> Mapping[SegmentKey, SegmentOwnership]:
         """The segments that are this reader's, as of the last refresh; progress as it was when acquired."""
 
     @property

@@ -7,14 +7,20 @@ from typing import Final
 
 import attrs
 
-from eventproc.groups.change import verify_streams
+from eventproc.groups.changes import verify_streams
 from eventproc.groups.cuts import checkpoint_cuts, end_offsets
 from eventproc.groups.keys import SegmentKey
 from eventproc.groups.names import check_checkpoint, check_reader, stream_names
-from eventproc.groups.openings import GroupEnd, GroupEndAnew, GroupStart, opening_of, openings_of
-from eventproc.groups.state import Checkpoint, GroupState
-from eventproc.groups.table import change, folded_state, positions_of, progress_by_segment
-from eventproc.groups.updates import CheckpointStarted, Left, Opening, Reset
+from eventproc.groups.start_positions import (
+    GroupEnd,
+    GroupResetEnd,
+    GroupStart,
+    start_position_of,
+    start_positions_of,
+)
+from eventproc.groups.state import CheckpointState, GroupState
+from eventproc.groups.stored_state import change, folded_state, positions_of, progress_by_segment
+from eventproc.groups.updates import CheckpointStarted, GroupReset, ReaderLeft, StartPosition
 from eventproc.store.catalog import find_stream, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, GroupStream
@@ -82,7 +88,7 @@ def find_checkpoint(tx: Tx, group: str, name: str) -> GroupCheckpoint | None:
     raise NotFound(kind=f"checkpoint of {group}", name=name)
 
 
-def _described(tx: Tx, state: GroupState, checkpoint: Checkpoint) -> GroupCheckpoint:
+def _described(tx: Tx, state: GroupState, checkpoint: CheckpointState) -> GroupCheckpoint:
     cuts = checkpoint_cuts(tx, state, checkpoint)
     return GroupCheckpoint(checkpoint.name, checkpoint.at_ms, checkpoint.automatic, cuts)
 
@@ -94,7 +100,7 @@ def reset_group(
     *,
     checkpoint: str | None = None,
     streams: Sequence[str] | None = None,
-    until: GroupEndAnew = "same",
+    until: GroupResetEnd = "same",
 ) -> None:
     """Let the group begin anew, at `start`, or where all readers stood at a checkpoint; readers go on there.
 
@@ -102,11 +108,11 @@ def reset_group(
     before. until: where it ends; with other ends than before its checkpoints are forgotten. Raises NotFound,
     InvalidArgument, InvalidCut (also when it would end before it begins), and as `ensure_group`.
     """
-    openings = reset_openings(tx, group, start, checkpoint=checkpoint, streams=streams, until=until)
-    change(tx, group, Reset(tuple(openings)))
+    starts = reset_positions(tx, group, start, checkpoint=checkpoint, streams=streams, until=until)
+    change(tx, group, GroupReset(tuple(starts)))
 
 
-def follow_names(tx: Tx, group: str) -> tuple[str, ...]:
+def adopt_recreated_streams(tx: Tx, group: str) -> tuple[str, ...]:
     """Let the group read what has its streams' names now; return the names of those that were made again.
 
     These are read from their heads: all that is in them is new. In the others the group goes on where it stands,
@@ -117,20 +123,22 @@ def follow_names(tx: Tx, group: str) -> tuple[str, ...]:
     if replaced:
         state = _state(tx, group)
         finished = progress_by_segment(tx, group)
-        openings = (
-            opening_of(tx, each.name, added=each.added)
+        starts = (
+            start_position_of(tx, each.name, added=each.added)
             if each.name in replaced
             else _standing(state, each, finished)
             for each in streams
         )
-        change(tx, group, Reset(tuple(openings)))
+        change(tx, group, GroupReset(tuple(starts)))
     return tuple(replaced)
 
 
-def _standing(state: GroupState, where: GroupStream, finished: Mapping[SegmentKey, Progress]) -> Opening:
-    """Return the opening at which the group goes on in a stream as if nothing had happened."""
+def _standing(
+    state: GroupState, where: GroupStream, finished: Mapping[SegmentKey, Progress]
+) -> StartPosition:
+    """Return the start_position at which the group goes on in a stream as if nothing had happened."""
     stream_id = where.stream_id
-    return Opening(
+    return StartPosition(
         stream=where,
         held=tuple((key[1], progress) for key, progress in sorted(finished.items()) if key[0] == stream_id),
         waiting=tuple((key[1], before) for key, before in state.waits if key[0] == stream_id),
@@ -138,15 +146,15 @@ def _standing(state: GroupState, where: GroupStream, finished: Mapping[SegmentKe
     )
 
 
-def reset_openings(
+def reset_positions(
     tx: Tx,
     group: str,
     start: GroupStart,
     *,
     checkpoint: str | None,
     streams: Sequence[str] | None,
-    until: GroupEndAnew,
-) -> list[Opening]:
+    until: GroupResetEnd,
+) -> list[StartPosition]:
     """Return where `reset_group` lets the group begin; changes nothing. Raises the same."""
     record = get(tx, GROUP, group).value
     added = [each.name for each in record.streams if each.added]
@@ -162,10 +170,10 @@ def reset_openings(
         if strangers := sorted(set(names) - found.cuts.keys() - set(added)):
             raise refused("checkpoint", checkpoint, f"the group did not read {strangers[0]} then")
         start = {name: cut for name, cut in found.cuts.items() if name in names}
-    return openings_of(tx, names, start, _ends_anew(tx, group, names, until), added=added)
+    return start_positions_of(tx, names, start, _ends_anew(tx, group, names, until), added=added)
 
 
-def _ends_anew(tx: Tx, group: str, names: Sequence[str], until: GroupEndAnew) -> GroupEnd:
+def _ends_anew(tx: Tx, group: str, names: Sequence[str], until: GroupResetEnd) -> GroupEnd:
     """Return where the group ends after a reset."""
     if until != "same":
         return until
@@ -204,7 +212,7 @@ def reader_offline(
             if key not in positions:
                 raise refused("position", position, f"segment {format_segment(segment)} is not {reader}'s")
             positions[key] = _progress_at(tx, name, key, offset)
-    change(tx, group, Left(reader, tuple(positions.items())))
+    change(tx, group, ReaderLeft(reader, tuple(positions.items())))
 
 
 def _offsets_of(position: object) -> dict[str, dict[SegmentId, int]]:

@@ -8,9 +8,9 @@ import attrs
 
 from eventproc.groups.cuts import ended, group_cuts
 from eventproc.groups.describe import describe_group
-from eventproc.groups.openings import GroupEndAnew, GroupStart
-from eventproc.groups.operations import reset_openings
-from eventproc.groups.updates import Opening
+from eventproc.groups.operations import reset_positions
+from eventproc.groups.start_positions import GroupResetEnd, GroupStart
+from eventproc.groups.updates import StartPosition
 from eventproc.store.catalog import StoredHistory, Stream, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import NOT_REACHED, StreamCut, divide
@@ -43,21 +43,21 @@ def preview_reset(
     *,
     checkpoint: str | None = None,
     streams: Sequence[str] | None = None,
-    until: GroupEndAnew = "same",
+    until: GroupResetEnd = "same",
 ) -> list[ResetPreview]:
     """Return what `ReaderGroup.reset` would do now with the same arguments. Raises what it would be refused for.
 
     Costs a few look-ups for each segment of the streams.
     """
-    openings = reset_openings(tx, group, start, checkpoint=checkpoint, streams=streams, until=until)
+    starts = reset_positions(tx, group, start, checkpoint=checkpoint, streams=streams, until=until)
     described = describe_group(tx, group)
     before = {} if described.replaced else group_cuts(tx, group)
     previews: list[ResetPreview] = []
-    for opening in openings:
-        name = opening.stream.name
-        stream = get_stream(tx, name, stream_id=opening.stream.stream_id).value
-        cut = _cut_of(opening, StoredHistory(tx, stream))
-        events, size_bytes = _left_at(tx, stream, cut, dict(opening.ends))
+    for start_position in starts:
+        name = start_position.stream.name
+        stream = get_stream(tx, name, stream_id=start_position.stream.stream_id).value
+        cut = _cut_of(start_position, StoredHistory(tx, stream))
+        events, size_bytes = _left_at(tx, stream, cut, dict(start_position.ends))
         left = [each for each in described.segments if each.stream == name]
         known = name in before
         previews.append(
@@ -74,11 +74,11 @@ def preview_reset(
     return previews
 
 
-def _cut_of(opening: Opening, history: History) -> StreamCut:
-    own = {segment: progress.offset for segment, progress in opening.held}
-    own |= {segment: NOT_REACHED for segment, _ in opening.waiting}
-    offsets = own | ended(own, dict(opening.ends), history)
-    return StreamCut(opening.stream.name, opening.stream.stream_id, offsets)
+def _cut_of(start_position: StartPosition, history: History) -> StreamCut:
+    own = {segment: progress.offset for segment, progress in start_position.held}
+    own |= {segment: NOT_REACHED for segment, _ in start_position.waiting}
+    offsets = own | ended(own, dict(start_position.ends), history)
+    return StreamCut(start_position.stream.name, start_position.stream.stream_id, offsets)
 
 
 def _left_at(tx: Tx, stream: Stream, cut: StreamCut, ends: Mapping[SegmentId, int]) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """A reader of a group: events of the segments that are its own, one by one or in batches.
 
 Asking for the next event, or batch, finishes the previous one. What is finished becomes durable every second or 1000
-events, at `checkpoint()`, at the end of a segment, before a segment is given away, and on leaving; leaving by an
+events, at `commit()`, at the end of a segment, before a segment is given away, and on leaving; leaving by an
 exception does not finish what was handed out last. So after a death at most a second or 1000 events come again.
 
 Between two events the reader follows the group, if it changed: it gives away what is due to others, leaving what it
@@ -20,10 +20,10 @@ from typing import Generic, Self
 import anyio
 from typing_extensions import TypeVar
 
-from eventproc.groups.follower import SAVE_EVENTS, Follower
-from eventproc.groups.keys import Assigned, SegmentKey
-from eventproc.groups.limits import Limits
+from eventproc.groups.keys import SegmentKey, SegmentOwnership
+from eventproc.groups.limits import StopOffsets
 from eventproc.groups.member import GroupMember, join_member
+from eventproc.groups.session import SAVE_EVENTS, ReaderSession
 from eventproc.store.background import Background
 from eventproc.store.database import Database
 from eventproc.store.model.cuts import StreamCut
@@ -54,7 +54,7 @@ class GroupReader(Generic[P]):
         self.reader = reader
         self._decode = decode
         self._member: GroupMember | None = None
-        self._follower: Follower | None = None
+        self._session: ReaderSession | None = None
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -63,13 +63,13 @@ class GroupReader(Generic[P]):
             member = await stack.enter_async_context(joined)
             streams = stack.enter_context(ExitStack())
             changes = stack.enter_context(self._db.subscribe())
-            follower = Follower(self._db, member, changes, streams)
+            session = ReaderSession(self._db, member, changes, streams)
             tasks = await stack.enter_async_context(Background())
-            await follower.follow()
-            tasks.start_soon(follower.watch_group)
-            tasks.start_soon(follower.keep_time)
-            tasks.start_soon(follower.save_often)
-            self._member, self._follower = member, follower
+            await session.follow()
+            tasks.start_soon(session.watch_group)
+            tasks.start_soon(session.keep_time)
+            tasks.start_soon(session.save_often)
+            self._member, self._session = member, session
             stack.push_async_exit(self._save_last)
             self._stack = stack.pop_all()
         return self
@@ -83,44 +83,44 @@ class GroupReader(Generic[P]):
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Make durable what is finished, on leaving; what was handed out last is, unless by an exception."""
-        follower = self._open
-        self._follower = None
+        session = self._open
+        self._session = None
         if why is None:
-            follower.finish()
+            session.finish()
         try:
-            await uninterrupted(follower.save)
+            await uninterrupted(session.save)
         except Exception as failed:
             if why is None:
                 raise
             LOG.warning("%s: progress could not be saved on leaving: %s", self._group, failed)
 
     @property
-    def owned(self) -> tuple[Assigned, ...]:
+    def owned(self) -> tuple[SegmentOwnership, ...]:
         """The segments that are this reader's at this moment."""
         return tuple(cursor.assigned for cursor in self._open.cursors)
 
     @property
     def position(self) -> dict[str, dict[SegmentId, int]]:
         """Where the reader stands, {stream: {segment: offset}}: what was handed out lies before it."""
-        follower = self._open
+        session = self._open
         found: dict[str, dict[SegmentId, int]] = {}
-        for cursor in follower.cursors:
+        for cursor in session.cursors:
             found.setdefault(cursor.assigned.stream, {})[cursor.key[1]] = cursor.finished.offset
-        for each in (each for each in follower.handing if each.cursor in follower.cursors):
+        for each in (each for each in session.in_flight if each.cursor in session.cursors):
             found[each.cursor.assigned.stream][each.cursor.key[1]] = each.end
         return found
 
     @property
     def stream(self) -> str | None:
         """The full name of the stream that the event in hand is of; None without one, and for a batch."""
-        handing = self._open.handing
-        return handing[0].cursor.assigned.stream if len(handing) == 1 else None
+        in_flight = self._open.in_flight
+        return in_flight[0].cursor.assigned.stream if len(in_flight) == 1 else None
 
-    async def checkpoint(self) -> None:
-        """Make durable that all that was handed out is finished, the last event included."""
-        follower = self._open
-        follower.finish()
-        await follower.save(complete=False)
+    async def commit(self) -> None:
+        """Mark every event that was handed out, the last one included, as finished, and make that durable."""
+        session = self._open
+        session.finish()
+        await session.save(complete=False)
 
     def __aiter__(self) -> AsyncGenerator[Event[P], None]:
         """Yield events, waiting for more; ends when all streams of the group are sealed and processed.
@@ -143,92 +143,92 @@ class GroupReader(Generic[P]):
         """Yield batches of events, as iterating or `until` does: the primitive, a few calls whatever its size."""
         limits = await self._begin(until)
         while await self._advance(limits):
-            follower = self._open
-            follower.handing = list(follower.waiting)
-            follower.waiting.clear()
-            for each in follower.handing:
+            session = self._open
+            session.in_flight = list(session.waiting)
+            session.waiting.clear()
+            for each in session.in_flight:
                 each.count = len(each.run)
-            yield Batch([each.run for each in follower.handing], self._decode)
+            yield Batch([each.run for each in session.in_flight], self._decode)
             self._open.finish()
 
     async def _events(self, until: StreamCut | Iterable[StreamCut] | None) -> AsyncGenerator[Event[P], None]:
         limits = await self._begin(until)
         while await self._advance(limits):
-            follower = self._open
-            handing = follower.waiting.popleft()
-            follower.handing = [handing]
+            session = self._open
+            in_flight = session.waiting.popleft()
+            session.in_flight = [in_flight]
             saved = 0
-            follower.mark()
-            for count, event in enumerate(handing.run.events(self._decode), start=1):
-                handing.count = count
+            session.mark()
+            for count, event in enumerate(in_flight.run.events(self._decode), start=1):
+                in_flight.count = count
                 yield event
-                handing.done = count
-                if not follower.is_marked:
-                    follower.mark()
-                if follower.must_follow() or count - saved >= SAVE_EVENTS:
+                in_flight.done = count
+                if not session.is_marked:
+                    session.mark()
+                if session.must_follow() or count - saved >= SAVE_EVENTS:
                     saved = count
-                    async with follower.turn:
-                        handing.settle()
-                        await (follower.follow() if follower.stale else follower.save(complete=False))
-                if not follower.handing:  # its segment was lost, or given away
+                    async with session.turn:
+                        in_flight.settle()
+                        await (session.follow() if session.stale else session.save(complete=False))
+                if not session.in_flight:  # its segment was lost, or given away
                     break
             self._open.finish()
 
-    async def _begin(self, until: StreamCut | Iterable[StreamCut] | None) -> Limits | None:
+    async def _begin(self, until: StreamCut | Iterable[StreamCut] | None) -> StopOffsets | None:
         """Finish what an earlier iteration handed out, and go on behind it."""
-        follower = self._open
-        async with follower.turn:
-            follower.finish()
-            follower.rewind()
-            await follower.follow()
+        session = self._open
+        async with session.turn:
+            session.finish()
+            session.rewind()
+            await session.follow()
         assert self._member is not None, "an open reader is a member"
-        return None if until is None else Limits(self._db, self._member.state.streams, until)
+        return None if until is None else StopOffsets(self._db, self._member.state.streams, until)
 
-    async def _advance(self, limits: Limits | None) -> bool:
+    async def _advance(self, limits: StopOffsets | None) -> bool:
         """Wait until something is taken and not handed out; return False when nothing will be, any more."""
         while True:
             await anyio.lowlevel.checkpoint()
-            follower = self._open
-            async with follower.turn:
-                found = await self._step(follower, limits)
+            session = self._open
+            async with session.turn:
+                found = await self._step(session, limits)
             if found is not None:
                 return found
-            if not follower.stale and not follower.cursors.done():
-                await follower.wait()
+            if not session.stale and not session.cursors.done():
+                await session.wait()
 
-    async def _step(self, follower: Follower, limits: Limits | None) -> bool | None:
+    async def _step(self, session: ReaderSession, limits: StopOffsets | None) -> bool | None:
         """Return True when something is to be handed out, False at the end, None when there is nothing yet."""
-        await follower.follow()
+        await session.follow()
         if limits is not None:
             await limits.ask(self._offsets())
-        if follower.waiting:
+        if session.waiting:
             return True
-        if follower.cursors.done() or follower.events_unsaved >= SAVE_EVENTS:
-            await follower.complete()
-            if follower.stale:
+        if session.cursors.done() or session.events_unsaved >= SAVE_EVENTS:
+            await session.complete()
+            if session.stale:
                 return None
         if self._is_done(limits):
             return False
-        await follower.take(limits)
-        return True if follower.waiting else None
+        await session.take(limits)
+        return True if session.waiting else None
 
     def _offsets(self) -> dict[SegmentKey, int]:
         assert self._member is not None, "an open reader is a member"
-        offsets = {key: portion.progress.offset for key, portion in self._member.state.open.items()}
+        offsets = {key: assignment.progress.offset for key, assignment in self._member.state.open.items()}
         return offsets | {cursor.key: cursor.finished.offset for cursor in self._open.cursors}
 
-    def _is_done(self, limits: Limits | None) -> bool:
+    def _is_done(self, limits: StopOffsets | None) -> bool:
         """Whether nothing is left for this reader: of the whole group, or before the limits."""
         assert self._member is not None, "an open reader is a member"
         state = self._member.state
         if limits is None:
             return not state.open and not state.waiting
         offsets = self._offsets()
-        due = [key for key, portion in state.open.items() if portion.target == self.reader]
+        due = [key for key, assignment in state.open.items() if assignment.target == self.reader]
         return all((limit := limits.of(key)) is not None and offsets[key] >= limit for key in due)
 
     @property
-    def _open(self) -> Follower:
-        if self._follower is None:
+    def _open(self) -> ReaderSession:
+        if self._session is None:
             raise Closed(what=f"reader {self.reader} of {self._group}")
-        return self._follower
+        return self._session

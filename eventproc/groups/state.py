@@ -22,17 +22,17 @@ import attrs
 from eventproc.groups.assign import assign
 from eventproc.groups.keys import SegmentKey
 from eventproc.groups.updates import (
-    Acquired,
     CheckpointPassed,
     CheckpointStarted,
-    Completed,
-    Joined,
-    Left,
-    Opening,
-    PauseSet,
-    Position,
-    Released,
-    Reset,
+    GroupReset,
+    PauseChanged,
+    ReaderJoined,
+    ReaderLeft,
+    SegmentCompleted,
+    SegmentProgress,
+    SegmentsAcquired,
+    SegmentsReleased,
+    StartPosition,
     StreamAdded,
     StreamSkipped,
     Update,
@@ -47,7 +47,7 @@ every segment: more is memory, in every reader and in every snapshot of the log.
 
 
 @attrs.frozen
-class Portion:
+class SegmentAssignment:
     """A segment that may be read.
 
     progress: as of the last change of hands. owner: the reader that has it, since generation `owner_epoch`.
@@ -68,7 +68,7 @@ class Portion:
 
 
 @attrs.frozen
-class Member:
+class OnlineReader:
     """A reader that is online, in an instance, since generation `epoch`."""
 
     instance: str
@@ -77,7 +77,7 @@ class Member:
 
 
 @attrs.frozen
-class Checkpoint:
+class CheckpointState:
     """A coordinated position of all readers. at_ms: when it was asked for, wall clock.
 
     pending: those that did not say yet where they stand; complete without any. positions: of the segments that were
@@ -88,7 +88,7 @@ class Checkpoint:
     at_ms: int
     automatic: bool
     pending: tuple[str, ...]
-    positions: tuple[Position, ...]
+    positions: tuple[SegmentProgress, ...]
     waiting: tuple[SegmentKey, ...]
     streams: tuple[int, ...]
 
@@ -97,7 +97,7 @@ class Checkpoint:
 class GroupState:
     """A group at one moment. generation: grows by one with each update.
 
-    portions: the segments that may be read, sorted. waits: those that may not, with the predecessors not finished.
+    assignments: the segments that may be read, sorted. waits: those that may not, with the predecessors not finished.
     ends: offsets at which the group stops, in segments that have one. lost_events: how many were truncated before they
     were read. started, checkpoints: the incomplete ones, and the newest complete ones, oldest first.
     """
@@ -105,18 +105,18 @@ class GroupState:
     generation: int
     streams: tuple[GroupStream, ...] = ()
     paused: bool = False
-    members: Mapping[str, Member] = attrs.field(factory=dict)
-    portions: tuple[Portion, ...] = ()
+    members: Mapping[str, OnlineReader] = attrs.field(factory=dict)
+    assignments: tuple[SegmentAssignment, ...] = ()
     waits: tuple[tuple[SegmentKey, tuple[SegmentId, ...]], ...] = ()
     ends: tuple[tuple[SegmentKey, int], ...] = ()
     lost_events: int = 0
-    started: tuple[Checkpoint, ...] = ()
-    checkpoints: tuple[Checkpoint, ...] = ()
+    started: tuple[CheckpointState, ...] = ()
+    checkpoints: tuple[CheckpointState, ...] = ()
 
     @cached_property
-    def open(self) -> dict[SegmentKey, Portion]:
+    def open(self) -> dict[SegmentKey, SegmentAssignment]:
         """The segments that may be read."""
-        return {portion.key: portion for portion in self.portions}
+        return {assignment.key: assignment for assignment in self.assignments}
 
     @cached_property
     def waiting(self) -> dict[SegmentKey, frozenset[SegmentId]]:
@@ -128,13 +128,13 @@ class GroupState:
         """Where the group stops."""
         return dict(self.ends)
 
-    def owned_by(self, reader: str) -> dict[SegmentKey, Portion]:
+    def owned_by(self, reader: str) -> dict[SegmentKey, SegmentAssignment]:
         """Return the segments that the reader owns."""
-        return {portion.key: portion for portion in self.portions if portion.owner == reader}
+        return {assignment.key: assignment for assignment in self.assignments if assignment.owner == reader}
 
     def due_to(self, reader: str) -> tuple[SegmentKey, ...]:
         """Return the segments that the reader may acquire now."""
-        return tuple(each.key for each in self.portions if each.target == reader and each.owner is None)
+        return tuple(each.key for each in self.assignments if each.target == reader and each.owner is None)
 
     def asked_of(self, reader: str) -> tuple[str, ...]:
         """Return the names of the checkpoints that wait for the reader."""
@@ -146,53 +146,55 @@ class GroupState:
         assert not self.open.keys() & self.waiting.keys(), "a segment is open and waits"
         assert all(self.waiting.values()), "a segment waits for nothing"
         shares = dict.fromkeys(self.members, 0)
-        for key, portion in self.open.items():
-            assert portion.owner is None or portion.owner in self.members, (
-                f"{key}: {portion.owner} is offline"
+        for key, assignment in self.open.items():
+            assert assignment.owner is None or assignment.owner in self.members, (
+                f"{key}: {assignment.owner} is offline"
             )
-            assert (portion.target is None) == (not self.members), f"{key} has no target"
-            assert portion.owner_epoch <= self.generation, f"{key}: {portion.owner_epoch} > {self.generation}"
-            if portion.target is not None:
-                shares[portion.target] += 1
+            assert (assignment.target is None) == (not self.members), f"{key} has no target"
+            assert assignment.owner_epoch <= self.generation, (
+                f"{key}: {assignment.owner_epoch} > {self.generation}"
+            )
+            if assignment.target is not None:
+                shares[assignment.target] += 1
         assert not shares or max(shares.values()) - min(shares.values()) <= 1, f"unfair: {shares}"
         for checkpoint in self.started:
             assert set(checkpoint.pending) <= self.members.keys(), f"{checkpoint} waits for who is offline"
 
 
-def begin(generation: int, openings: Iterable[Opening]) -> GroupState:
+def begin(generation: int, starts: Iterable[StartPosition]) -> GroupState:
     """Return the state of a new group, whose generations come after `generation`."""
-    return apply(GroupState(generation=generation), Reset(tuple(openings)))
+    return apply(GroupState(generation=generation), GroupReset(tuple(starts)))
 
 
 def apply(state: GroupState, update: Update) -> GroupState:
     """Return the state after `update`, one generation later. O(segments) for what moves segments."""
     state = attrs.evolve(state, generation=state.generation + 1)
     match update:
-        case Joined(reader, instance, joined_ms):
+        case ReaderJoined(reader, instance, joined_ms):
             assert reader not in state.members, f"{reader} is online already"
-            member = Member(instance, state.generation, joined_ms)
+            member = OnlineReader(instance, state.generation, joined_ms)
             return _share(attrs.evolve(state, members={**state.members, reader: member}))
-        case Left():
+        case ReaderLeft():
             return _leave(state, update)
-        case Acquired(reader, keys):
+        case SegmentsAcquired(reader, keys):
             return _acquire(state, reader, keys)
-        case Released(reader, positions):
+        case SegmentsReleased(reader, positions):
             assert not state.asked_of(reader), f"{reader} did not say yet where it stands"
             for key, _ in positions:
                 assert state.open[key].owner == reader, (
                     f"{key} is not {reader}'s but {state.open[key].owner}'s"
                 )
             return _give_back(state, (key for key, _ in positions), positions)
-        case Completed():
+        case SegmentCompleted():
             return _complete(state, update)
-        case StreamAdded(opening):
-            return _share(_open(state, opening))
-        case StreamSkipped(opening, kept, events):
+        case StreamAdded(start):
+            return _share(_open(state, start))
+        case StreamSkipped(start, kept, events):
             state = attrs.evolve(state, lost_events=state.lost_events + events)
-            return _share(_skip(state, opening, kept))
-        case Reset(openings):
-            return _reset(state, openings)
-        case PauseSet(paused):
+            return _share(_skip(state, start, kept))
+        case GroupReset(starts):
+            return _reset(state, starts)
+        case PauseChanged(paused):
             return attrs.evolve(state, paused=paused)
         case CheckpointStarted():
             return _start_checkpoint(state, update)
@@ -203,73 +205,75 @@ def apply(state: GroupState, update: Update) -> GroupState:
 
 def _with(
     state: GroupState,
-    opened: Mapping[SegmentKey, Portion],
+    opened: Mapping[SegmentKey, SegmentAssignment],
     waiting: Mapping[SegmentKey, Iterable[SegmentId]] | None = None,
 ) -> GroupState:
-    portions = tuple(opened[key] for key in sorted(opened))
+    assignments = tuple(opened[key] for key in sorted(opened))
     if waiting is None:
-        return attrs.evolve(state, portions=portions)
+        return attrs.evolve(state, assignments=assignments)
     waits = tuple((key, tuple(sorted(waiting[key]))) for key in sorted(waiting))
-    return attrs.evolve(state, portions=portions, waits=waits)
+    return attrs.evolve(state, assignments=assignments, waits=waits)
 
 
-def _open(state: GroupState, opening: Opening) -> GroupState:
-    stream_id = opening.stream.stream_id
-    assert all(stream_id != each.stream_id for each in state.streams), f"{opening.stream} is read already"
+def _open(state: GroupState, start: StartPosition) -> GroupState:
+    stream_id = start.stream.stream_id
+    assert all(stream_id != each.stream_id for each in state.streams), f"{start.stream} is read already"
     state = attrs.evolve(
         state,
-        streams=(*state.streams, opening.stream),
-        ends=(*state.ends, *(((stream_id, segment), offset) for segment, offset in opening.ends)),
+        streams=(*state.streams, start.stream),
+        ends=(*state.ends, *(((stream_id, segment), offset) for segment, offset in start.ends)),
     )
-    opened = {(stream_id, each): Portion(stream_id, each, progress) for each, progress in opening.held}
-    waiting = {(stream_id, each): before for each, before in opening.waiting}
+    opened = {
+        (stream_id, each): SegmentAssignment(stream_id, each, progress) for each, progress in start.held
+    }
+    waiting = {(stream_id, each): before for each, before in start.waiting}
     return _with(state, state.open | opened, {**state.waiting, **waiting})
 
 
-def _reset(state: GroupState, openings: Iterable[Opening]) -> GroupState:
+def _reset(state: GroupState, starts: Iterable[StartPosition]) -> GroupState:
     """Begin anew; of checkpoints those are kept that can still be reset to."""
-    after = attrs.evolve(state, streams=(), portions=(), waits=(), ends=(), started=())
-    for opening in openings:
-        after = _open(after, opening)
+    after = attrs.evolve(state, streams=(), assignments=(), waits=(), ends=(), started=())
+    for start in starts:
+        after = _open(after, start)
     streams = {each.stream_id for each in after.streams}
     # With other ends the segments that a checkpoint does not name are not those where the group had ended.
     kept = (each for each in state.checkpoints if streams & set(each.streams) and after.ends == state.ends)
     return _share(attrs.evolve(after, checkpoints=tuple(kept)))
 
 
-def _skip(state: GroupState, opening: Opening, kept: Iterable[SegmentId]) -> GroupState:
-    """Go on at `opening` in its stream; `kept` stay as they are, with their owners."""
-    stream_id = opening.stream.stream_id
-    opened = {key: portion for key, portion in state.open.items() if key[0] != stream_id}
+def _skip(state: GroupState, start: StartPosition, kept: Iterable[SegmentId]) -> GroupState:
+    """Go on at `start` in its stream; `kept` stay as they are, with their owners."""
+    stream_id = start.stream.stream_id
+    opened = {key: assignment for key, assignment in state.open.items() if key[0] != stream_id}
     waiting: dict[SegmentKey, Iterable[SegmentId]] = {
         key: before for key, before in state.waiting.items() if key[0] != stream_id
     }
-    for segment, progress in opening.held:
+    for segment, progress in start.held:
         key = stream_id, segment
-        before = state.open.get(key, Portion(stream_id, segment, progress))
+        before = state.open.get(key, SegmentAssignment(stream_id, segment, progress))
         opened[key] = before
         if segment not in kept:
             opened[key] = attrs.evolve(before, progress=progress, owner=None, owner_epoch=state.generation)
-    waiting |= {(stream_id, segment): before for segment, before in opening.waiting}
-    started = tuple(_skipped(each, opening) for each in state.started)
+    waiting |= {(stream_id, segment): before for segment, before in start.waiting}
+    started = tuple(_skipped(each, start) for each in state.started)
     return _with(attrs.evolve(state, started=started), opened, waiting)
 
 
-def _skipped(checkpoint: Checkpoint, opening: Opening) -> Checkpoint:
+def _skipped(checkpoint: CheckpointState, start: StartPosition) -> CheckpointState:
     """Let an incomplete checkpoint stand where its group went on; who is still asked says more of what it kept."""
-    stream_id = opening.stream.stream_id
+    stream_id = start.stream.stream_id
     if stream_id not in checkpoint.streams:
         return checkpoint
     positions = [each for each in checkpoint.positions if each[0][0] != stream_id]
-    positions += (((stream_id, segment), progress) for segment, progress in opening.held)
+    positions += (((stream_id, segment), progress) for segment, progress in start.held)
     waiting = [each for each in checkpoint.waiting if each[0] != stream_id]
-    waiting += ((stream_id, segment) for segment, _ in opening.waiting)
+    waiting += ((stream_id, segment) for segment, _ in start.waiting)
     return attrs.evolve(
         checkpoint, positions=tuple(sorted(positions, key=_key_of)), waiting=tuple(sorted(waiting))
     )
 
 
-def _leave(state: GroupState, update: Left) -> GroupState:
+def _leave(state: GroupState, update: ReaderLeft) -> GroupState:
     reader = update.reader
     assert reader in state.members, f"{reader} is not online"
     given = _give_back(state, state.owned_by(reader), update.positions)
@@ -291,7 +295,9 @@ def _acquire(state: GroupState, reader: str, keys: Iterable[SegmentKey]) -> Grou
     return _with(state, state.open | taken)
 
 
-def _give_back(state: GroupState, keys: Iterable[SegmentKey], positions: Iterable[Position]) -> GroupState:
+def _give_back(
+    state: GroupState, keys: Iterable[SegmentKey], positions: Iterable[SegmentProgress]
+) -> GroupState:
     progress = dict(positions)
     given = {}
     for key in keys:
@@ -301,7 +307,7 @@ def _give_back(state: GroupState, keys: Iterable[SegmentKey], positions: Iterabl
     return _with(state, state.open | given)
 
 
-def _complete(state: GroupState, update: Completed) -> GroupState:
+def _complete(state: GroupState, update: SegmentCompleted) -> GroupState:
     """Drop the segment; open those of its successors that waited for nothing else."""
     stream_id, segment = update.key
     assert state.open[update.key].owner == update.reader, f"{update.key} is not {update.reader}'s"
@@ -317,40 +323,42 @@ def _complete(state: GroupState, update: Completed) -> GroupState:
             waiting[key] = left
         else:
             waiting.pop(key, None)
-            opened[key] = Portion(stream_id, successor, Progress())
+            opened[key] = SegmentAssignment(stream_id, successor, Progress())
     return _share(_with(state, opened, waiting))
 
 
 def _share(state: GroupState) -> GroupState:
     """Decide anew who shall own what, after readers or segments came or went."""
     targets = assign(
-        {portion.key: portion.target for portion in state.portions},
+        {assignment.key: assignment.target for assignment in state.assignments},
         state.members.keys(),
-        {portion.key: portion.owner for portion in state.portions},
+        {assignment.key: assignment.owner for assignment in state.assignments},
     )
     changed = {
-        portion.key: attrs.evolve(portion, target=targets[portion.key])
-        for portion in state.portions
-        if portion.target != targets[portion.key]
+        assignment.key: attrs.evolve(assignment, target=targets[assignment.key])
+        for assignment in state.assignments
+        if assignment.target != targets[assignment.key]
     }
     return _with(state, state.open | changed) if changed else state
 
 
 def _start_checkpoint(state: GroupState, update: CheckpointStarted) -> GroupState:
     assert all(each.name != update.name for each in state.started), f"{update.name} is under way"
-    started = Checkpoint(
+    started = CheckpointState(
         name=update.name,
         at_ms=update.at_ms,
         automatic=update.automatic,
         pending=tuple(sorted(state.members)),
-        positions=tuple((each.key, each.progress) for each in state.portions if each.owner is None),
+        positions=tuple((each.key, each.progress) for each in state.assignments if each.owner is None),
         waiting=tuple(state.waiting),
         streams=tuple(each.stream_id for each in state.streams),
     )
     return _settle_checkpoints(attrs.evolve(state, started=(*state.started, started)))
 
 
-def _pass_checkpoint(state: GroupState, name: str, reader: str, positions: Iterable[Position]) -> GroupState:
+def _pass_checkpoint(
+    state: GroupState, name: str, reader: str, positions: Iterable[SegmentProgress]
+) -> GroupState:
     started = []
     for each in state.started:
         if each.name == name:
@@ -362,7 +370,7 @@ def _pass_checkpoint(state: GroupState, name: str, reader: str, positions: Itera
     return _settle_checkpoints(attrs.evolve(state, started=tuple(started)))
 
 
-def _key_of(position: Position) -> SegmentKey:
+def _key_of(position: SegmentProgress) -> SegmentKey:
     return position[0]
 
 

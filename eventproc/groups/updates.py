@@ -11,25 +11,25 @@ from eventproc.store.groups import GroupStream
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 
-Position: TypeAlias = tuple[SegmentKey, Progress]
+SegmentProgress: TypeAlias = tuple[SegmentKey, Progress]
 """How far a segment is finished."""
 
-Successor: TypeAlias = tuple[SegmentId, tuple[SegmentId, ...]]
+WaitingSegment: TypeAlias = tuple[SegmentId, tuple[SegmentId, ...]]
 """A segment that is not open yet, and those of its predecessors that are not finished."""
 
 
 @attrs.frozen
-class Opening:
+class StartPosition:
     """Where a group begins in a stream: at `held`, and later in `waiting`; and where it ends, {segment: offset}."""
 
     stream: GroupStream
     held: tuple[tuple[SegmentId, Progress], ...]
-    waiting: tuple[Successor, ...] = ()
+    waiting: tuple[WaitingSegment, ...] = ()
     ends: tuple[tuple[SegmentId, int], ...] = ()
 
 
 @attrs.frozen
-class Joined:
+class ReaderJoined:
     """A reader came online. Ids are unique among those online."""
 
     reader: str
@@ -38,15 +38,15 @@ class Joined:
 
 
 @attrs.frozen
-class Left:
+class ReaderLeft:
     """A reader left, died, or was declared offline. positions: where all that it owned goes on."""
 
     reader: str
-    positions: tuple[Position, ...] = ()
+    positions: tuple[SegmentProgress, ...] = ()
 
 
 @attrs.frozen
-class Acquired:
+class SegmentsAcquired:
     """A reader took segments that nobody had and that it shall have."""
 
     reader: str
@@ -54,51 +54,51 @@ class Acquired:
 
 
 @attrs.frozen
-class Released:
+class SegmentsReleased:
     """A reader gave back segments that it owned. positions: where they go on."""
 
     reader: str
-    positions: tuple[Position, ...]
+    positions: tuple[SegmentProgress, ...]
 
 
 @attrs.frozen
-class Completed:
+class SegmentCompleted:
     """A segment was processed to its end. successors: what took over, each with all it took over from."""
 
     reader: str
     key: SegmentKey
-    successors: tuple[Successor, ...]
+    successors: tuple[WaitingSegment, ...]
 
 
 @attrs.frozen
 class StreamAdded:
     """The group reads one more stream."""
 
-    opening: Opening
+    start: StartPosition
 
 
 @attrs.frozen
 class StreamSkipped:
     """The group goes on elsewhere in one of its streams, because what it had not read there is gone.
 
-    kept: those of `opening.held` whose progress and owner stay as they are. events: how many were lost, as far as
+    kept: those of `start.held` whose progress and owner stay as they are. events: how many were lost, as far as
     that was known.
     """
 
-    opening: Opening
+    start: StartPosition
     kept: tuple[SegmentId, ...]
     events: int
 
 
 @attrs.frozen
-class Reset:
+class GroupReset:
     """The group begins anew: nobody owns anything, readers stay online. Its streams may be others, or new ones."""
 
-    openings: tuple[Opening, ...]
+    starts: tuple[StartPosition, ...]
 
 
 @attrs.frozen
-class PauseSet:
+class PauseChanged:
     """Somebody paused the group, or let it go on."""
 
     paused: bool
@@ -119,19 +119,19 @@ class CheckpointPassed:
 
     name: str
     reader: str
-    positions: tuple[Position, ...]
+    positions: tuple[SegmentProgress, ...]
 
 
 Update: TypeAlias = (
-    Joined
-    | Left
-    | Acquired
-    | Released
-    | Completed
+    ReaderJoined
+    | ReaderLeft
+    | SegmentsAcquired
+    | SegmentsReleased
+    | SegmentCompleted
     | StreamAdded
     | StreamSkipped
-    | Reset
-    | PauseSet
+    | GroupReset
+    | PauseChanged
     | CheckpointStarted
     | CheckpointPassed
 )

@@ -17,7 +17,7 @@ from heapq import merge
 from itertools import accumulate
 from typing import Final
 
-from eventproc.groups import Assigned, SegmentKey
+from eventproc.groups import SegmentKey, SegmentOwnership
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.limits import FINISHED_RANGES_MAX, FRAME_BYTES
 from eventproc.store.model.progress import FinishedRange, Progress
@@ -97,7 +97,7 @@ class Cell:
     another reader. begun: the progress it was acquired at. durable: the progress last made durable.
     """
 
-    def __init__(self, assigned: Assigned) -> None:
+    def __init__(self, assigned: SegmentOwnership) -> None:
         self.assigned = assigned
         self.key: SegmentKey = (assigned.stream_id, assigned.segment)
         self.begun = self.durable = assigned.progress

@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 
 from eventproc.groups import Membership, SegmentKey, get_group
-from eventproc.groups.skip import skip
+from eventproc.groups.truncation import skip
 from eventproc.processors.again import again
 from eventproc.processors.cell import Cell
 from eventproc.processors.emit import Emission

@@ -19,9 +19,9 @@ import anyio
 
 from eventproc.groups import (
     Membership,
+    adopt_recreated_streams,
     describe_group,
     ensure_group,
-    follow_names,
     get_group,
     join,
     set_paused,
@@ -364,7 +364,7 @@ def _set_up(tx: Tx, app: App) -> None:
             ensure_group(tx, options.group, options.streams, options.start)
         except GroupStreamReplaced:
             # An app names its streams: the one that has the name now is meant.
-            for name in follow_names(tx, options.group):
+            for name in adopt_recreated_streams(tx, options.group):
                 tx.after(
                     partial(
                         LOG.warning, "%s: %s was made again; reading it from its head", options.group, name

@@ -13,8 +13,8 @@ from eventproc.cluster import run_host
 from eventproc.cluster.joiner import join_tiny_extents
 from eventproc.groups import (
     READERS,
-    Group,
     GroupEnd,
+    GroupInfo,
     GroupOptions,
     GroupStart,
     ReaderGroup,
@@ -22,7 +22,7 @@ from eventproc.groups import (
     ensure_group,
     get_group,
     group_name,
-    list_groups,
+    list_group_infos,
 )
 from eventproc.processors import (
     GRACE_MS,
@@ -157,11 +157,11 @@ class Eventproc:
         await self._db.read(partial(get_group, name=full))
         return ReaderGroup(self._db, full)
 
-    async def reader_groups(self, scope: str | None = None) -> list[Group]:
+    async def reader_groups(self, scope: str | None = None) -> list[GroupInfo]:
         """Return the groups of a scope, or of all, those of processors included, by name. Raises NotFound."""
         if scope is not None:
             text_of("scope", scope)
-        return await self._db.read(partial(list_groups, scope=scope))
+        return await self._db.read(partial(list_group_infos, scope=scope))
 
     async def submit(
         self,

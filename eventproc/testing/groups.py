@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from eventproc.groups import GROUP, Group, folded_state
+from eventproc.groups import GROUP, GroupRecord, folded_state
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.records import find, get, keys
@@ -24,7 +24,7 @@ def group_violations(tx: Tx) -> Iterator[str]:
                 yield f"{table}: rows of the group {name}, which is gone"
 
 
-def _of_group(tx: Tx, group: Group) -> Iterator[str]:
+def _of_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
     state = folded_state(tx, group).state
     state.check()
     if (group.generation, group.streams, group.paused) != (state.generation, state.streams, state.paused):
@@ -38,13 +38,13 @@ def _of_group(tx: Tx, group: Group) -> Iterator[str]:
     for stream_id, segment, offset, owner, owner_epoch, target, waiting in rows:
         key = stream_id, segment
         found[key] = (owner, owner_epoch, target) if waiting is None else tuple(json.loads(waiting))
-        portion = state.open.get(key)
-        if portion is not None and (offset > portion.progress.offset and owner is None):
-            yield f"nobody has segment {key}, and it moved from {portion.progress} to {offset}"
-        if portion is not None and offset < portion.progress.offset:
-            yield f"segment {key} moved back from {portion.progress} to {offset}"
+        assignment = state.open.get(key)
+        if assignment is not None and (offset > assignment.progress.offset and owner is None):
+            yield f"nobody has segment {key}, and it moved from {assignment.progress} to {offset}"
+        if assignment is not None and offset < assignment.progress.offset:
+            yield f"segment {key} moved back from {assignment.progress} to {offset}"
     said: dict[object, object] = {
-        each.key: (each.owner, each.owner_epoch, each.target) for each in state.portions
+        each.key: (each.owner, each.owner_epoch, each.target) for each in state.assignments
     }
     if found != said | dict(state.waits):
         yield f"its rows say {found}, its log {said | dict(state.waits)}"

@@ -3,7 +3,7 @@
 From anywhere, through a member's copy and optimistic updates:
 
     log = await db.write(create_log)
-    counter = Synchronizer(db, log, COUNTER)
+    counter = StateSynchronizer(db, log, COUNTER)
     await counter.initialize(0)
     await counter.update(lambda count: [Add(1)])
 
@@ -19,16 +19,16 @@ What is promised, and why it is made this way: docs/design/state-synchronizer.md
 from __future__ import annotations
 
 from eventproc.store.replicated.change import append, compact, initialize
-from eventproc.store.replicated.fold import Folded, fold_tail
-from eventproc.store.replicated.kinds import Replicated
+from eventproc.store.replicated.fold import FoldedState, fold_tail
+from eventproc.store.replicated.kinds import ReplicatedType
 from eventproc.store.replicated.log import LogId, create_log, delete_log, list_logs, watch_log
-from eventproc.store.replicated.synchronizer import Synchronizer
+from eventproc.store.replicated.synchronizer import StateSynchronizer
 
 __all__ = [
-    "Folded",
+    "FoldedState",
     "LogId",
-    "Replicated",
-    "Synchronizer",
+    "ReplicatedType",
+    "StateSynchronizer",
     "append",
     "compact",
     "create_log",

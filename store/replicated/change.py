@@ -13,9 +13,9 @@ import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.records import replace
-from eventproc.store.replicated.fold import Folded, GroupStates, fold_tail, require
-from eventproc.store.replicated.kinds import Replicated
-from eventproc.store.replicated.log import LOG, SEGMENT, LogId, get_log, log_name, tail
+from eventproc.store.replicated.fold import FoldedState, UncommittedStates, fold_tail, require
+from eventproc.store.replicated.kinds import ReplicatedType
+from eventproc.store.replicated.log import LOG_RECORD, SEGMENT, LogId, get_log, log_name, tail
 from eventproc.store.segments import EventBlock, Part, truncate_segments
 from eventproc.store.segments import append as append_events
 
@@ -28,7 +28,7 @@ after as many as that has. Some 600 updates of 100 bytes, 6 ms to fold for a new
 and those that were left behind, read more; lower: a snapshot is written more often, and slack is shorter."""
 
 
-def initialize(tx: Tx, log: LogId, kind: Replicated[S, U], initial: S) -> Folded[S]:
+def initialize(tx: Tx, log: LogId, kind: ReplicatedType[S, U], initial: S) -> FoldedState[S]:
     """Make `initial` the first state of an empty log; return the state, which is another's if that came first.
 
     Only an entry at offset 0 counts as the first: a log that was truncated is not initialized again. Raises
@@ -39,7 +39,7 @@ def initialize(tx: Tx, log: LogId, kind: Replicated[S, U], initial: S) -> Folded
     return require(fold_tail(tx, log, kind), log)
 
 
-def append(tx: Tx, log: LogId, kind: Replicated[S, U], updates: Sequence[U]) -> Folded[S]:
+def append(tx: Tx, log: LogId, kind: ReplicatedType[S, U], updates: Sequence[U]) -> FoldedState[S]:
     """Append the updates, all or none, and return the state after them; nothing happens when there are none.
 
     They are meant for the state that `fold_tail` returns in the same transaction. Compacts the log when that is
@@ -54,21 +54,21 @@ def append(tx: Tx, log: LogId, kind: Replicated[S, U], updates: Sequence[U]) -> 
 
 
 def append_entry(
-    tx: Tx, log: LogId, kind: Replicated[S, U], before: Folded[S], entry: bytes, state: S
-) -> Folded[S]:
+    tx: Tx, log: LogId, kind: ReplicatedType[S, U], before: FoldedState[S], entry: bytes, state: S
+) -> FoldedState[S]:
     """Append updates, already encoded, behind `before`, which they lead to `state`; compact when that is due.
 
     Raises OffsetConflict when `before` is not the log's last state.
     """
     revision = _append_payload(tx, log, entry, at=before.revision)
     after = attrs.evolve(before, revision=revision, state=state)
-    GroupStates.of(tx).put(log, kind, after)
+    UncommittedStates.of(tx).put(log, kind, after)
     if after.since_bytes > max(COMPACT_BYTES, after.snapshot_bytes):
         return compact(tx, log, kind)
     return after
 
 
-def compact(tx: Tx, log: LogId, kind: Replicated[S, U]) -> Folded[S]:
+def compact(tx: Tx, log: LogId, kind: ReplicatedType[S, U]) -> FoldedState[S]:
     """Write a snapshot, and truncate the log at the one before it. Nothing happens if no update came since that.
 
     A member that is behind by less than two snapshots goes on where it stands; one that is further behind goes
@@ -81,16 +81,16 @@ def compact(tx: Tx, log: LogId, kind: Replicated[S, U]) -> Folded[S]:
     record = get_log(tx, log)
     assert record.value.snapshot == before.snapshot, f"{record.value} is not at {before.snapshot}"
     after = _append_snapshot(tx, log, kind, before.state, at=before.revision)
-    replace(tx, LOG, record, attrs.evolve(record.value, snapshot=after.snapshot))
+    replace(tx, LOG_RECORD, record, attrs.evolve(record.value, snapshot=after.snapshot))
     if before.snapshot:
         truncate_segments(tx, log_name(log), log, {SEGMENT: before.snapshot}, passed=())
     return after
 
 
-def _append_snapshot(tx: Tx, log: LogId, kind: Replicated[S, U], state: S, *, at: int) -> Folded[S]:
+def _append_snapshot(tx: Tx, log: LogId, kind: ReplicatedType[S, U], state: S, *, at: int) -> FoldedState[S]:
     revision = _append_payload(tx, log, kind.encode_snapshot(state), at=at)
-    after = Folded(revision, state, at, revision)
-    GroupStates.of(tx).put(log, kind, after)
+    after = FoldedState(revision, state, at, revision)
+    UncommittedStates.of(tx).put(log, kind, after)
     return after
 
 

@@ -15,7 +15,7 @@ import attrs
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import CorruptRecord, NotFound
 from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.replicated.kinds import Replicated, Snapshot
+from eventproc.store.replicated.kinds import ReplicatedType, SnapshotEntry
 from eventproc.store.replicated.log import SEGMENT, LogId, get_log, log_name, tail
 from eventproc.store.segments import READ_BYTES_MAX, read, settle
 
@@ -25,13 +25,13 @@ U = TypeVar("U")
 FOLD_BYTES: Final = READ_BYTES_MAX
 """Bytes of entries folded in one step. An update of 100 bytes takes about 10 us; compaction keeps logs far below."""
 
-STATES_KNOWN_MAX: Final = 1024
+STATES_CACHED_MAX: Final = 1024
 """States kept for all logs of a process. More saves reading from the newest snapshot on for who works on many
 by turns; it is memory, as much as the states are large."""
 
 
 @attrs.frozen
-class Folded(Generic[S]):
+class FoldedState(Generic[S]):
     """A state, and what it follows from: all entries before `revision`.
 
     snapshot: offset at which the newest of the snapshots among them begins. base: the offset behind it.
@@ -54,63 +54,63 @@ class Folded(Generic[S]):
         return self.base - self.snapshot
 
 
-class KnownStates:
+class StateCache:
     """Durable states by (log, kind), the newest of each; whoever changed least recently goes first.
 
     Changed on the event loop only, and in the order of the commits.
     """
 
     def __init__(self) -> None:
-        self._states: OrderedDict[tuple[LogId, object], Folded[Any]] = OrderedDict()
+        self._states: OrderedDict[tuple[LogId, object], FoldedState[Any]] = OrderedDict()
 
-    def find(self, log: LogId, kind: Replicated[S, U]) -> Folded[S] | None:
+    def find(self, log: LogId, kind: ReplicatedType[S, U]) -> FoldedState[S] | None:
         """Return a state of the log, perhaps not its last. Also called on the writer's thread: one look-up."""
         return self._states.get((log, kind))
 
-    def add(self, states: dict[tuple[LogId, object], Folded[Any]]) -> None:
+    def add(self, states: dict[tuple[LogId, object], FoldedState[Any]]) -> None:
         """Keep states that are durable now."""
         for key, state in states.items():
             self._states[key] = state
             self._states.move_to_end(key)
-        while len(self._states) > STATES_KNOWN_MAX:
+        while len(self._states) > STATES_CACHED_MAX:
             self._states.popitem(last=False)
 
 
-class GroupStates:
+class UncommittedStates:
     """States that the functions of one group commit found or made; kept beyond it once they are durable.
 
     A group that is rolled back drops it, and with it every state that never was.
     """
 
     def __init__(self) -> None:
-        self._states: dict[tuple[LogId, object], Folded[Any]] = {}
+        self._states: dict[tuple[LogId, object], FoldedState[Any]] = {}
 
     @staticmethod
-    def of(tx: Tx) -> GroupStates:
+    def of(tx: Tx) -> UncommittedStates:
         """Return the one of this group."""
-        return tx.defer("replicated", GroupStates)
+        return tx.defer("replicated", UncommittedStates)
 
-    def find(self, log: LogId, kind: Replicated[S, U]) -> Folded[S] | None:
+    def find(self, log: LogId, kind: ReplicatedType[S, U]) -> FoldedState[S] | None:
         """Return the newest state that this group knows of the log."""
         return self._states.get((log, kind))
 
-    def put(self, log: LogId, kind: Replicated[S, U], folded: Folded[S]) -> None:
+    def put(self, log: LogId, kind: ReplicatedType[S, U], folded: FoldedState[S]) -> None:
         """Note the newest state of the log."""
         self._states[log, kind] = folded
 
     def flush(self, tx: Tx) -> None:
         """Keep the states, if this group becomes durable; the entries are written by others."""
-        tx.after(partial(tx.shared.get(KnownStates).add, self._states))
+        tx.after(partial(tx.shared.get(StateCache).add, self._states))
 
 
-def newest(state: Folded[S], other: Folded[S] | None) -> Folded[S]:
+def newest(state: FoldedState[S], other: FoldedState[S] | None) -> FoldedState[S]:
     """Return the one with the later revision."""
     return state if other is None or other.revision <= state.revision else other
 
 
 def fold_tail(
-    tx: Tx, log: LogId, kind: Replicated[S, U], *, known: Folded[S] | None = None
-) -> Folded[S] | None:
+    tx: Tx, log: LogId, kind: ReplicatedType[S, U], *, known: FoldedState[S] | None = None
+) -> FoldedState[S] | None:
     """Return the state after every entry of the log, this transaction's own included; None before `initialize`.
 
     known: a state to go on from, if it is the newest at hand. Raises NotFound (no such log), CorruptRecord.
@@ -118,8 +118,8 @@ def fold_tail(
     else a read of the tail since. In `db.read`: from `known` on, else from the newest snapshot on.
     """
     end = tail(tx, log)
-    group = GroupStates.of(tx)
-    found = group.find(log, kind) or tx.shared.get(KnownStates).find(log, kind)
+    group = UncommittedStates.of(tx)
+    found = group.find(log, kind) or tx.shared.get(StateCache).find(log, kind)
     if known is not None:
         found = newest(known, found)
     if found is None or found.revision < end:
@@ -133,8 +133,8 @@ def fold_tail(
 
 
 def fold_step(
-    tx: Tx, log: LogId, kind: Replicated[S, U], since: Folded[S] | None
-) -> tuple[Folded[S] | None, int]:
+    tx: Tx, log: LogId, kind: ReplicatedType[S, U], since: FoldedState[S] | None
+) -> tuple[FoldedState[S] | None, int]:
     """Fold at most FOLD_BYTES, give or take an extent, behind `since`, or from the newest snapshot on.
 
     Also from there when `since` was truncated away. Returns the state, None while there is none, and where the
@@ -160,18 +160,23 @@ def fold_step(
 
 
 def _follow(
-    kind: Replicated[S, U], before: Folded[S] | None, log: LogId, offset: int, end: int, payload: bytes
-) -> Folded[S]:
+    kind: ReplicatedType[S, U],
+    before: FoldedState[S] | None,
+    log: LogId,
+    offset: int,
+    end: int,
+    payload: bytes,
+) -> FoldedState[S]:
     place = f"{log_name(log)} at {offset}"
     entry = kind.decode(place, payload)
-    if isinstance(entry, Snapshot):
-        return Folded(end, entry.state, offset, end)
+    if isinstance(entry, SnapshotEntry):
+        return FoldedState(end, entry.state, offset, end)
     if before is None:
         raise CorruptRecord(key=place, reason="it follows no snapshot")
     return attrs.evolve(before, revision=end, state=kind.fold_all(before.state, entry.updates))
 
 
-def require(folded: Folded[S] | None, log: LogId) -> Folded[S]:
+def require(folded: FoldedState[S] | None, log: LogId) -> FoldedState[S]:
     """Return `folded`. Raises NotFound when the log was not initialized."""
     if folded is None:
         raise NotFound(kind="initial state of log", name=str(log))

@@ -18,7 +18,7 @@ U = TypeVar("U")
 
 
 @attrs.frozen
-class _Stored:
+class _StoredEntry:
     """An entry as JSON has it: a snapshot (`init`), unless there are updates, each as {name: update}."""
 
     init: Any = None
@@ -26,21 +26,21 @@ class _Stored:
 
 
 @attrs.frozen
-class Snapshot(Generic[S]):
+class SnapshotEntry(Generic[S]):
     """An entry that holds a whole state: what was folded before it does not matter any more."""
 
     state: S
 
 
 @attrs.frozen
-class Updates(Generic[U]):
+class UpdatesEntry(Generic[U]):
     """An entry that holds updates, which count all or none, in their order."""
 
     updates: tuple[U, ...]
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Replicated(Generic[S, U]):
+class ReplicatedType(Generic[S, U]):
     """A kind of replicated object. Whoever needs one makes one, once: it also identifies cached states.
 
     name: for errors. state: its type, of immutable values that cattrs can structure (an attrs class, usually).
@@ -60,7 +60,7 @@ class Replicated(Generic[S, U]):
     _names: Mapping[type[U], str] = attrs.field(
         init=False, default=attrs.Factory(lambda self: _names_of(self), takes_self=True)
     )
-    _stored: Kind[_Stored] = attrs.field(
+    _stored: Kind[_StoredEntry] = attrs.field(
         init=False, default=attrs.Factory(lambda self: _stored_of(self), takes_self=True)
     )
 
@@ -70,24 +70,24 @@ class Replicated(Generic[S, U]):
 
     def encode_snapshot(self, state: S) -> bytes:
         """Return the entry of a snapshot. Raises InvalidArgument when it is larger than an event may be."""
-        return self._encode(_Stored(init=state))
+        return self._encode(_StoredEntry(init=state))
 
     def encode_updates(self, updates: Sequence[U]) -> bytes:
         """Return the entry of these updates. Raises InvalidArgument when it is larger than an event may be."""
-        return self._encode(_Stored(updates=[{self._names[type(update)]: update} for update in updates]))
+        return self._encode(_StoredEntry(updates=[{self._names[type(update)]: update} for update in updates]))
 
-    def decode(self, place: str, payload: bytes) -> Snapshot[S] | Updates[U]:
+    def decode(self, place: str, payload: bytes) -> SnapshotEntry[S] | UpdatesEntry[U]:
         """Return the entry that was stored as `payload` at `place`. Raises CorruptRecord."""
         stored = self._stored.decode(place, payload)
         try:
             if stored.updates is None:
-                return Snapshot(from_plain(stored.init, self.state))
+                return SnapshotEntry(from_plain(stored.init, self.state))
             named = [item for update in stored.updates for item in update.items()]
-            return Updates(tuple(from_plain(plain, self.updates[name]) for name, plain in named))
+            return UpdatesEntry(tuple(from_plain(plain, self.updates[name]) for name, plain in named))
         except (ValueError, KeyError) as error:
             raise CorruptRecord(key=f"{self.name} {place}", reason=str(error)) from error
 
-    def _encode(self, entry: _Stored) -> bytes:
+    def _encode(self, entry: _StoredEntry) -> bytes:
         payload = self._stored.encode(entry)
         if len(payload) > EVENT_BYTES_MAX:
             what = "updates" if entry.updates is not None else "state"
@@ -96,11 +96,11 @@ class Replicated(Generic[S, U]):
         return payload
 
 
-def _names_of(kind: Replicated[S, U]) -> Mapping[type[U], str]:
+def _names_of(kind: ReplicatedType[S, U]) -> Mapping[type[U], str]:
     names = {update: name for name, update in kind.updates.items()}
     assert len(names) == len(kind.updates), f"{kind.name}: a type of updates has two names"
     return names
 
 
-def _stored_of(kind: Replicated[S, U]) -> Kind[_Stored]:
-    return Kind(name=kind.name, value=_Stored, format=kind.format, upcasts=kind.upcasts)
+def _stored_of(kind: ReplicatedType[S, U]) -> Kind[_StoredEntry]:
+    return Kind(name=kind.name, value=_StoredEntry, format=kind.format, upcasts=kind.upcasts)

@@ -26,7 +26,7 @@ SEGMENT: Final = SegmentId(0)
 
 
 @attrs.frozen(kw_only=True)
-class Log:
+class ReplicatedLog:
     """A log. snapshot: offset of its newest snapshot, 0 before there is one. What lies before the one before
     that is truncated."""
 
@@ -34,37 +34,37 @@ class Log:
     snapshot: int = 0
 
 
-def _log_may_follow(before: Log | None, after: Log) -> str | None:
+def _log_may_follow(before: ReplicatedLog | None, after: ReplicatedLog) -> str | None:
     if before is not None and (before.log != after.log or before.snapshot >= after.snapshot):
         return f"a log keeps its id, and its snapshots move on; {before} -> {after}"
     return None
 
 
-LOG: Final = Kind(name="log", value=Log, invariant=_log_may_follow)
+LOG_RECORD: Final = Kind(name="log", value=ReplicatedLog, invariant=_log_may_follow)
 
 
 def create_log(tx: Tx) -> LogId:
     """Make an empty log and return its id, to be stored where its members find it. Two rows."""
     log = LogId(new_stream_id(tx))
-    create(tx, LOG, _key(log), Log(log=log))
+    create(tx, LOG_RECORD, _key(log), ReplicatedLog(log=log))
     create_segments(tx, log, (SEGMENT,))
     return log
 
 
 def delete_log(tx: Tx, log: LogId) -> None:
     """Make the log unreadable at once; the reaper frees its bytes. Members get NotFound. Raises NotFound."""
-    delete(tx, LOG, get_log(tx, log))
+    delete(tx, LOG_RECORD, get_log(tx, log))
     delete_segments(tx, log_name(log), log)
 
 
 def list_logs(tx: Tx) -> list[LogId]:
     """Return the ids of all logs."""
-    return [LogId(int(key)) for key in keys(tx, LOG)]
+    return [LogId(int(key)) for key in keys(tx, LOG_RECORD)]
 
 
-def get_log(tx: Tx, log: LogId) -> Versioned[Log]:
+def get_log(tx: Tx, log: LogId) -> Versioned[ReplicatedLog]:
     """Return the log's record. Raises NotFound."""
-    if (record := find(tx, LOG, _key(log))) is None:
+    if (record := find(tx, LOG_RECORD, _key(log))) is None:
         raise _gone(log)
     return record
 

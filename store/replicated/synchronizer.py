@@ -10,8 +10,8 @@ import anyio
 
 from eventproc.store.database import Database, Tx
 from eventproc.store.replicated.change import append, append_entry, compact, initialize
-from eventproc.store.replicated.fold import Folded, KnownStates, fold_step, fold_tail, newest, require
-from eventproc.store.replicated.kinds import Replicated
+from eventproc.store.replicated.fold import FoldedState, StateCache, fold_step, fold_tail, newest, require
+from eventproc.store.replicated.kinds import ReplicatedType
 from eventproc.store.replicated.log import LogId, watch_log
 
 S = TypeVar("S")
@@ -26,24 +26,24 @@ each time: 64 losses in a row were seen. Higher: more lost writes under contenti
 meets another's holds the lock of all writers while it is made."""
 
 
-class Synchronizer(Generic[S, U]):
+class StateSynchronizer(Generic[S, U]):
     """One member's copy of a replicated object. Any number of members, of any processes, share a log.
 
     The object's state is the fold of all updates in its log, so that everybody sees the same states in the same
     order. A member that does nothing keeps its state and costs nothing. Several tasks may use one synchronizer;
     its updates wait for each other. Source: reference pravega.md 6.2.
 
-        accounts = Synchronizer(db, log, ACCOUNTS)
+        accounts = StateSynchronizer(db, log, ACCOUNTS)
         await accounts.initialize(Accounts())
         await accounts.update(lambda state: [] if "a" in state.names else [Open("a")])
     """
 
-    def __init__(self, db: Database, log: LogId, kind: Replicated[S, U]) -> None:
+    def __init__(self, db: Database, log: LogId, kind: ReplicatedType[S, U]) -> None:
         """Make a member that has read nothing yet. log: made by `create_log`. kind: the same for all members."""
         self._db = db
         self._log = log
         self._kind = kind
-        self._folded: Folded[S] | None = None
+        self._folded: FoldedState[S] | None = None
         self._updating = anyio.Lock()
 
     @property
@@ -62,7 +62,7 @@ class Synchronizer(Generic[S, U]):
         Raises NotFound (no such log), CorruptRecord. Cost: a read, of the entries since `revision` only; from
         the newest snapshot on if this member never read, or was left behind by two compactions.
         """
-        self._adopt_known()
+        self._adopt_cached()
         goal: int | None = None
         while True:
             step = partial(fold_step, log=self._log, kind=self._kind, since=self._folded)
@@ -123,7 +123,7 @@ class Synchronizer(Generic[S, U]):
 
     async def _update(self, generate: Callable[[S], tuple[Sequence[U], R]]) -> tuple[R, S]:
         async with self._updating:
-            self._adopt_known()
+            self._adopt_cached()
             if self._folded is None:
                 await self.fetch()
             for _ in range(OPTIMISTIC_ATTEMPTS_MAX):
@@ -136,12 +136,12 @@ class Synchronizer(Generic[S, U]):
                     return result, after.state
             return await self._update_within(generate)
 
-    async def _append_at(self, before: Folded[S], updates: Sequence[U]) -> tuple[bool, Folded[S]]:
+    async def _append_at(self, before: FoldedState[S], updates: Sequence[U]) -> tuple[bool, FoldedState[S]]:
         """Append the updates if `before` is still the last state. Return whether, and what the last state is then."""
         entry = self._kind.encode_updates(updates)
         state = self._kind.fold_all(before.state, updates)
 
-        def append_or_learn(tx: Tx) -> tuple[bool, Folded[S]]:
+        def append_or_learn(tx: Tx) -> tuple[bool, FoldedState[S]]:
             last = require(fold_tail(tx, self._log, self._kind, known=before), self._log)
             if last.revision != before.revision:
                 return False, last  # the loser learns here what it lost to: no second crossing for a read
@@ -154,7 +154,7 @@ class Synchronizer(Generic[S, U]):
     async def _update_within(self, generate: Callable[[S], tuple[Sequence[U], R]]) -> tuple[R, S]:
         known = self._folded
 
-        def decide(tx: Tx) -> tuple[R, Folded[S]]:
+        def decide(tx: Tx) -> tuple[R, FoldedState[S]]:
             last = require(fold_tail(tx, self._log, self._kind, known=known), self._log)
             updates, result = generate(last.state)
             return result, append(tx, self._log, self._kind, updates)
@@ -163,10 +163,10 @@ class Synchronizer(Generic[S, U]):
         self._adopt(after)
         return result, after.state
 
-    def _adopt_known(self) -> None:
-        self._adopt(self._db.shared.get(KnownStates).find(self._log, self._kind))
+    def _adopt_cached(self) -> None:
+        self._adopt(self._db.shared.get(StateCache).find(self._log, self._kind))
 
-    def _adopt(self, found: Folded[S] | None) -> None:
+    def _adopt(self, found: FoldedState[S] | None) -> None:
         """Know `found`, unless something newer is known: a slower task must not take the state back."""
         if found is not None:
             self._folded = newest(found, self._folded)

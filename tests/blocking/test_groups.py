@@ -16,7 +16,7 @@ import pytest
 
 import eventproc
 from eventproc.blocking import BlockingEventproc, BlockingReaderGroup, BlockingStream
-from eventproc.groups.follower import SAVE_EVENTS
+from eventproc.groups.session import SAVE_EVENTS
 from eventproc.store.model.errors import (
     AlreadyExists,
     Closed,
@@ -47,7 +47,7 @@ def numbers(events: Iterator[eventproc.Event], count: int | None = None) -> list
 def test_a_group_is_made_found_listed_and_deleted(ep: BlockingEventproc, group: BlockingReaderGroup) -> None:
     assert group.name == GROUP
     assert repr(group) == "<BlockingReaderGroup shop/billing>"
-    assert ep.reader_group(GROUP).record() == group.record()
+    assert ep.reader_group(GROUP).info() == group.info()
     assert [each.name for each in ep.reader_groups("shop")] == [GROUP]
     group.delete()
     assert ep.reader_groups() == []
@@ -135,7 +135,7 @@ def test_what_is_finished_is_durable_after_a_thousand_events_and_at_a_checkpoint
         numbers(events, 2 * SAVE_EVENTS + 1)
         assert group.describe().events == 100
         assert numbers(events, 10)[-1] == 2 * SAVE_EVENTS + 10
-        reader.checkpoint()
+        reader.commit()
         assert group.describe().events == 89
         assert reader.position == {"shop/orders": dict(group.cuts()["shop/orders"].offsets)}
         assert numbers(events, 1) == [2 * SAVE_EVENTS + 11]
@@ -181,7 +181,7 @@ def test_a_reader_declared_offline_goes_on_as_a_new_member(
     with group.reader("r1") as reader:
         events = reader.until(stream.tail())
         assert numbers(events, 5) == [0, 1, 2, 3, 4]
-        reader.checkpoint()
+        reader.commit()
         group.reader_offline("r1")
         rest = numbers(events)
         assert sorted({*rest}) == list(range(5, 100))
@@ -231,7 +231,7 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     write(stream, 1)
     with pytest.raises(Closed):
-        group.reader("r1").checkpoint()
+        group.reader("r1").commit()
     with group.reader("r1") as reader:
         with pytest.raises(ReaderOnline), group.reader("r1"):
             pass

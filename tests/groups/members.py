@@ -8,7 +8,7 @@ from functools import partial
 from eventproc import ScalingPolicy, Stream
 from eventproc.groups import GroupStart, Membership, SegmentKey, ensure_group
 from eventproc.groups.state import GroupState
-from eventproc.groups.table import folded_state
+from eventproc.groups.stored_state import folded_state
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Database, Tx
 from eventproc.store.groups import GROUP

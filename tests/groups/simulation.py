@@ -15,7 +15,7 @@ import anyio
 import eventproc
 from eventproc import Event, ReaderGroup, Stream
 from eventproc.groups import GROUP, GroupReader, folded_state, watch_group
-from eventproc.groups.presence import Present
+from eventproc.groups.liveness import LocalMemberships
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import (
@@ -38,7 +38,7 @@ class Mortal(GroupReader[bytes]):
     """A reader that can die: then it saves nothing, says nothing, and is seen to be dead."""
 
     async def die(self) -> None:
-        member, follower = self._member, self._follower
+        member, follower = self._member, self._session
         assert member is not None and follower is not None, "it is not alive"
 
         async def nothing(*_: object, **__: object) -> None:
@@ -46,7 +46,7 @@ class Mortal(GroupReader[bytes]):
 
         follower.save = nothing  # type: ignore[method-assign]
         member.leave = nothing  # type: ignore[method-assign]
-        self._db.shared.get(Present).discard(member.group, member.reader, member.epoch)
+        self._db.shared.get(LocalMemberships).discard(member.group, member.reader, member.epoch)
 
 
 class Simulation:
@@ -154,7 +154,7 @@ class Simulation:
             case 0:
                 await self._pause(self.random.random() * 3)
             case 1:
-                await reader.checkpoint()
+                await reader.commit()
             case _:
                 pass
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eventproc.groups import Assigned
-from eventproc.groups.cursors import Cursors
+from eventproc.groups import SegmentOwnership
+from eventproc.groups.cursors import SegmentCursors
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.segments import Run
@@ -11,9 +11,9 @@ from eventproc.store.segments import Run
 STREAM_ID = 4
 
 
-def owning(*segments: int) -> Cursors:
-    cursors = Cursors()
-    owned = [Assigned("s/t", STREAM_ID, SegmentId(each), 1, Progress()) for each in segments]
+def owning(*segments: int) -> SegmentCursors:
+    cursors = SegmentCursors()
+    owned = [SegmentOwnership("s/t", STREAM_ID, SegmentId(each), 1, Progress()) for each in segments]
     cursors.follow({each.key: each for each in owned})
     return cursors
 

@@ -23,7 +23,7 @@ async def test_a_reader_that_is_cancelled_while_it_follows_its_group_follows_it_
     async with group.reader("a") as a, aclosing(aiter(a)) as events:
         await anext(events)
         async with group.reader("b") as b:
-            follower = a._follower
+            follower = a._session
             assert follower is not None
             await eventually(ep, lambda: _is(follower.stale))
             with monkeypatch.context() as patched, anyio.CancelScope() as scope:
@@ -112,7 +112,7 @@ async def test_a_position_has_nothing_of_segments_that_were_lost(ep: Eventproc) 
         await anext(events)
         assert reader.position == {"s/t": {segment_id(0, 0): 18}}, event
         await group.reader_offline("a")
-        await reader.checkpoint()  # it meets the fence
+        await reader.commit()  # it meets the fence
         assert reader.position == {}
 
 

@@ -76,7 +76,7 @@ class Lives:
                     async for event in events:
                         self._note(event)
                         if self.random.random() < 0.4:
-                            await reader.checkpoint()
+                            await reader.commit()
                     return
             except (Fenced, ReaderOnline):
                 continue

@@ -8,7 +8,7 @@ from functools import partial
 import anyio
 import pytest
 
-from eventproc.groups import GroupReader, add_stream, follow_names, join
+from eventproc.groups import GroupReader, add_stream, adopt_recreated_streams, join
 from eventproc.groups.operations import CHECKPOINTS_OUTSTANDING_MAX
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import (
@@ -32,7 +32,7 @@ async def test_a_reader_declared_offline_without_a_position_goes_back_to_its_las
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         for _ in range(4):
             await anext(events)
-        await reader.checkpoint()
+        await reader.commit()
         for _ in range(3):
             await anext(events)
         position = reader.position
@@ -124,7 +124,7 @@ async def test_where_a_group_stands_is_read_beside_a_checkpoint_under_way(ep: Ev
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         for _ in range(4):
             await anext(events)
-        await reader.checkpoint()
+        await reader.commit()
         await anext(events)
         with pytest.raises(CheckpointPending):
             await group.checkpoint("c", timeout_ms=50)
@@ -259,10 +259,10 @@ async def test_a_group_follows_a_name_and_stays_where_it_is_in_its_other_streams
     await more.seal()
     await more.delete()
     again = await ep.create_stream("s/more")
-    assert await ep.db.write(partial(follow_names, group=GROUP_NAME)) == ("s/more",)
+    assert await ep.db.write(partial(adopt_recreated_streams, group=GROUP_NAME)) == ("s/more",)
     state = await state_now(ep.db)
     assert state.waits == before.waits != ()
-    assert {key: portion.progress for key, portion in state.open.items()} == {
+    assert {key: assignment.progress for key, assignment in state.open.items()} == {
         key_of(stream, 1): Progress(),
         half: beyond,
         key_of(again, 0): Progress(),

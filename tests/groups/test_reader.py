@@ -91,7 +91,7 @@ async def test_checkpoint_makes_durable_what_was_handed_out(ep: Eventproc) -> No
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         await anext(events)
         await anext(events)
-        await reader.checkpoint()
+        await reader.commit()
         assert (await group.describe()).segments[0].number == 2
         assert int((await anext(events)).payload) == 2
 
@@ -226,7 +226,7 @@ async def test_what_cannot_be_is_refused_by_name(ep: Eventproc) -> None:
     group = await ep.create_reader_group("g", ["s/t"])
     reader = group.reader("a")
     with pytest.raises(Closed):
-        await reader.checkpoint()
+        await reader.commit()
     async with reader:
         with pytest.raises(ReaderOnline):
             async with group.reader("a"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.groups.skip import behind_both
+from eventproc.groups.truncation import behind_both
 from eventproc.store.model.cuts import StreamCut, verify_cut
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.frontier import Frontier

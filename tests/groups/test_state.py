@@ -9,17 +9,17 @@ import pytest
 
 from eventproc.groups.keys import SegmentKey
 from eventproc.groups.state import GroupState, apply, begin
-from eventproc.groups.table import GROUP_LOG
+from eventproc.groups.stored_state import GROUP_LOG
 from eventproc.groups.updates import (
-    Acquired,
     CheckpointPassed,
     CheckpointStarted,
-    Completed,
-    Joined,
-    Left,
-    Opening,
-    Position,
-    Released,
+    ReaderJoined,
+    ReaderLeft,
+    SegmentCompleted,
+    SegmentProgress,
+    SegmentsAcquired,
+    SegmentsReleased,
+    StartPosition,
     StreamSkipped,
     Update,
 )
@@ -54,16 +54,16 @@ def random_history(random: Random) -> ListHistory:
 class Twin:
     """What must be true, worked out from the updates alone."""
 
-    def __init__(self, opening: Opening) -> None:
-        self.opening = opening
+    def __init__(self, start: StartPosition) -> None:
+        self.start = start
         self.updates: list[Update] = []
 
     def online(self) -> set[str]:
         joined: set[str] = set()
         for update in self.updates:
-            if isinstance(update, Joined):
+            if isinstance(update, ReaderJoined):
                 joined.add(update.reader)
-            elif isinstance(update, Left):
+            elif isinstance(update, ReaderLeft):
                 joined.discard(update.reader)
         return joined
 
@@ -71,14 +71,14 @@ class Twin:
         owners: dict[SegmentKey, str] = {}
         for update in self.updates:
             match update:
-                case Acquired(reader, keys):
+                case SegmentsAcquired(reader, keys):
                     owners |= dict.fromkeys(keys, reader)
-                case Released(_, positions):
+                case SegmentsReleased(_, positions):
                     for key, _ in positions:
                         del owners[key]
-                case Left(reader):
+                case ReaderLeft(reader):
                     owners = {key: owner for key, owner in owners.items() if owner != reader}
-                case Completed(_, key):
+                case SegmentCompleted(_, key):
                     del owners[key]
                 case _:
                     pass
@@ -86,14 +86,14 @@ class Twin:
 
     def progress(self) -> dict[SegmentKey, Progress]:
         """Where each open segment was handed over last: open are those whose predecessors are all finished."""
-        found = {(STREAM.stream_id, segment): progress for segment, progress in self.opening.held}
+        found = {(STREAM.stream_id, segment): progress for segment, progress in self.start.held}
         finished: set[SegmentId] = set()
         known: dict[SegmentId, tuple[SegmentId, ...]] = {}
         for update in self.updates:
             match update:
-                case Released(_, positions) | Left(_, positions):
+                case SegmentsReleased(_, positions) | ReaderLeft(_, positions):
                     found |= dict(positions)
-                case Completed(_, key, following):
+                case SegmentCompleted(_, key, following):
                     del found[key]
                     finished.add(key[1])
                     known |= dict(following)
@@ -112,9 +112,9 @@ class Play:
         self.random = Random(seed)
         self.history: ListHistory = random_history(self.random)
         first = self.history.epoch(self.history.first)
-        opening = Opening(STREAM, tuple((each, Progress()) for each in sorted(first.ids)))
-        self.twin = Twin(opening)
-        self.state = begin(self.random.randrange(100), [opening])
+        start = StartPosition(STREAM, tuple((each, Progress()) for each in sorted(first.ids)))
+        self.twin = Twin(start)
+        self.state = begin(self.random.randrange(100), [start])
         self.checkpoints = 0
 
     def run(self, steps: int) -> None:
@@ -132,13 +132,15 @@ class Play:
         state.check()
         assert state.generation == before.generation + 1
         assert state.members.keys() == self.twin.online()
-        owners = {key: portion.owner for key, portion in state.open.items() if portion.owner is not None}
+        owners = {
+            key: assignment.owner for key, assignment in state.open.items() if assignment.owner is not None
+        }
         assert owners == self.twin.owners()
-        assert {key: portion.progress for key, portion in state.open.items()} == self.twin.progress()
-        for key, portion in state.open.items():
+        assert {key: assignment.progress for key, assignment in state.open.items()} == self.twin.progress()
+        for key, assignment in state.open.items():
             old = before.open.get(key)
-            if old is not None and old.owner != portion.owner:
-                assert portion.owner_epoch == state.generation
+            if old is not None and old.owner != assignment.owner:
+                assert assignment.owner_epoch == state.generation
         encoded = GROUP_LOG.decode("here", GROUP_LOG.encode_snapshot(state))
         assert encoded.state == state  # type: ignore[union-attr]
         encoded = GROUP_LOG.decode("here", GROUP_LOG.encode_updates(self.twin.updates[-1:]))
@@ -148,25 +150,25 @@ class Play:
         readers = sorted(self.state.members)
         if not readers or self.random.random() < 0.1:
             new = f"r{self.random.randrange(6)}"
-            return Joined(new, "here", 0) if new not in readers else None
+            return ReaderJoined(new, "here", 0) if new not in readers else None
         reader = self.random.choice(readers)
         owned = self.state.owned_by(reader)
         if asked := self.state.asked_of(reader):
             if self.random.random() < 0.2:
-                return Left(reader, self.positions(owned))
+                return ReaderLeft(reader, self.positions(owned))
             return CheckpointPassed(asked[0], reader, self.positions(owned))
         match self.random.randrange(10):
             case 0:
-                return Left(reader, self.positions(owned))
+                return ReaderLeft(reader, self.positions(owned))
             case 1:
                 self.checkpoints += 1
                 return CheckpointStarted(f"c{self.checkpoints}", 0)
             case 2 | 3 | 4:
                 due = self.state.due_to(reader)
-                return Acquired(reader, due) if due else None
+                return SegmentsAcquired(reader, due) if due else None
             case 5 | 6:
-                surplus = [key for key, portion in owned.items() if portion.target != reader]
-                return Released(reader, self.positions(surplus)) if surplus else None
+                surplus = [key for key, assignment in owned.items() if assignment.target != reader]
+                return SegmentsReleased(reader, self.positions(surplus)) if surplus else None
             case _:
                 return self.complete(owned)
 
@@ -177,9 +179,9 @@ class Play:
         key = self.random.choice(ended)
         reader = self.state.open[key].owner
         assert reader is not None
-        return Completed(reader, key, tuple(successors(self.history, key[1]).items()))
+        return SegmentCompleted(reader, key, tuple(successors(self.history, key[1]).items()))
 
-    def positions(self, keys: Iterable[SegmentKey]) -> tuple[Position, ...]:
+    def positions(self, keys: Iterable[SegmentKey]) -> tuple[SegmentProgress, ...]:
         found = []
         for key in keys:
             number = self.state.open[key].progress.number + self.random.randrange(3)
@@ -198,7 +200,7 @@ def test_every_segment_is_read_in_the_end_and_successors_only_after_their_predec
     play.run(100)
     while any(successors(play.history, segment) for _, segment in play.state.open):
         if not play.state.members:
-            play.state = apply(play.state, Joined("last", "here", 0))
+            play.state = apply(play.state, ReaderJoined("last", "here", 0))
         for reader in sorted(play.state.members):
             play.state = _advance(play, reader)
             play.state.check()
@@ -212,19 +214,21 @@ def _advance(play: Play, reader: str) -> GroupState:
     for name in state.asked_of(reader):
         state = apply(state, CheckpointPassed(name, reader, play.positions(state.owned_by(reader))))
     owned = state.owned_by(reader)
-    if surplus := [key for key, portion in owned.items() if portion.target != reader]:
-        state = apply(state, Released(reader, tuple((key, state.open[key].progress) for key in surplus)))
+    if surplus := [key for key, assignment in owned.items() if assignment.target != reader]:
+        state = apply(
+            state, SegmentsReleased(reader, tuple((key, state.open[key].progress) for key in surplus))
+        )
     if due := state.due_to(reader):
-        state = apply(state, Acquired(reader, due))
+        state = apply(state, SegmentsAcquired(reader, due))
     for key in state.owned_by(reader):
         if following := successors(play.history, key[1]):
-            return apply(state, Completed(reader, key, tuple(following.items())))
+            return apply(state, SegmentCompleted(reader, key, tuple(following.items())))
     return state
 
 
 def opened(*segments: int) -> GroupState:
     held = tuple((SegmentId(each), Progress()) for each in segments)
-    return begin(0, [Opening(STREAM, held)])
+    return begin(0, [StartPosition(STREAM, held)])
 
 
 def key(segment: int) -> SegmentKey:
@@ -245,9 +249,9 @@ def test_a_checkpoint_without_readers_is_complete_at_once() -> None:
 def test_a_checkpoint_holds_where_every_reader_said_it_stands_in_all_its_segments() -> None:
     state = opened(0, 1, 2)
     for reader in "a", "b":
-        state = apply(state, Joined(reader, "here", 0))
+        state = apply(state, ReaderJoined(reader, "here", 0))
     for reader in "a", "b":
-        state = apply(state, Acquired(reader, state.due_to(reader)))
+        state = apply(state, SegmentsAcquired(reader, state.due_to(reader)))
     state = apply(state, CheckpointStarted("c", 0))
     assert state.asked_of("a") == state.asked_of("b") == ("c",)
     stands = {each: Progress(each[1] + 1, 10 * each[1] + 10) for each in state.open}
@@ -259,17 +263,17 @@ def test_a_checkpoint_holds_where_every_reader_said_it_stands_in_all_its_segment
 
 
 def test_a_reader_that_leaves_is_not_waited_for() -> None:
-    state = apply(opened(0), Joined("a", "here", 0))
-    state = apply(state, Acquired("a", state.due_to("a")))
+    state = apply(opened(0), ReaderJoined("a", "here", 0))
+    state = apply(state, SegmentsAcquired("a", state.due_to("a")))
     state = apply(state, CheckpointStarted("c", 0))
-    state = apply(state, Left("a", ((key(0), Progress(3, 30)),)))
+    state = apply(state, ReaderLeft("a", ((key(0), Progress(3, 30)),)))
     assert dict(state.checkpoints[0].positions) == {key(0): Progress(3, 30)}
 
 
 def test_a_skip_keeps_what_it_does_not_move_with_its_owner() -> None:
-    state = apply(opened(0, 1), Joined("a", "here", 0))
-    state = apply(state, Acquired("a", state.due_to("a")))
-    there = Opening(STREAM, ((SegmentId(1), Progress()), (SegmentId(2), Progress(5, 50))))
+    state = apply(opened(0, 1), ReaderJoined("a", "here", 0))
+    state = apply(state, SegmentsAcquired("a", state.due_to("a")))
+    there = StartPosition(STREAM, ((SegmentId(1), Progress()), (SegmentId(2), Progress(5, 50))))
     after = apply(state, StreamSkipped(there, (SegmentId(1),), 4))
     assert after.open.keys() == {key(1), key(2)}
     assert after.open[key(1)] == state.open[key(1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from eventproc.groups import Assigned
+from eventproc.groups import SegmentOwnership
 from eventproc.processors.cell import Cell
 from eventproc.processors.lanes import Item
 from eventproc.store.model.ids import SegmentId
@@ -14,7 +14,7 @@ from eventproc.store.segments import Run
 
 
 def cell_at(progress: Progress | None = None, *, segment: int = 0) -> Cell:
-    return Cell(Assigned("s/t", 7, SegmentId(segment), 1, progress or Progress()))
+    return Cell(SegmentOwnership("s/t", 7, SegmentId(segment), 1, progress or Progress()))
 
 
 def run_of(cell: Cell, payloads: Sequence[bytes], keys: Sequence[str | None] | None = None) -> Run:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import anyio
 import pytest
 
-from eventproc.groups import Assigned, Membership, SegmentKey
+from eventproc.groups import Membership, SegmentKey, SegmentOwnership
 from eventproc.processors.cell import Cell
 from eventproc.processors.emit import Emission
 from eventproc.processors.engine import Engine
@@ -36,11 +36,11 @@ class Scripted(Membership):
         self.moved: dict[SegmentKey, Progress] = {}
         self.released: list[SegmentKey] = []
         self.gate = anyio.Event()
-        self._mine: dict[SegmentKey, Assigned] = {}
+        self._mine: dict[SegmentKey, SegmentOwnership] = {}
         self._surplus: set[SegmentKey] = set()
         self._changed = anyio.Event()
 
-    def give(self, assigned: Assigned) -> None:
+    def give(self, assigned: SegmentOwnership) -> None:
         self._mine[assigned.key] = assigned
         self.stir()
 
@@ -52,7 +52,7 @@ class Scripted(Membership):
         self._changed.set()
 
     @property
-    def owned(self) -> Mapping[SegmentKey, Assigned]:
+    def owned(self) -> Mapping[SegmentKey, SegmentOwnership]:
         return dict(self._mine)
 
     @property
@@ -131,7 +131,7 @@ async def test_progress_moves_only_under_the_owner_epoch_of_its_own_cell(epoch: 
     cell = cell_at()  # of owner epoch 1
     membership = Scripted()
     if epoch is not None:
-        membership.give(Assigned("s/t", *cell.key, epoch, Progress()))
+        membership.give(SegmentOwnership("s/t", *cell.key, epoch, Progress()))
     commit = Commit({cell: Progress(1, 9)}, [], Outbox(), 1)
     async with system() as ep:
         if epoch == 1:
@@ -156,7 +156,7 @@ async def test_a_segment_that_is_given_back_is_not_begun_again_while_that_is_und
         engine = Engine(ep.db, OPTIONS, lambda: make_handler(handle, bytes), membership)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(engine.run)
-            membership.give(Assigned(STREAM, *key, 1, Progress()))
+            membership.give(SegmentOwnership(STREAM, *key, 1, Progress()))
             await until(lambda: len(seen) == 3)
             membership.ask_back(key)
             await until(lambda: bool(membership.released))

@@ -10,8 +10,8 @@ import attrs
 from eventproc.store.database import Database, Tx
 from eventproc.store.replicated import (
     LogId,
-    Replicated,
-    Synchronizer,
+    ReplicatedType,
+    StateSynchronizer,
     append,
     compact,
     create_log,
@@ -54,21 +54,21 @@ def fold(ledger: Ledger, update: Write | Add) -> Ledger:
             return attrs.evolve(ledger, total=ledger.total + amount)
 
 
-LEDGER = Replicated[Ledger, Write | Add](
+LEDGER = ReplicatedType[Ledger, Write | Add](
     name="ledger", state=Ledger, updates={"write": Write, "add": Add}, fold=fold
 )
 
-Member = Synchronizer[Ledger, Write | Add]
+Member = StateSynchronizer[Ledger, Write | Add]
 Generate = Callable[[Ledger], Sequence[Write | Add]]
 
 
 def member(db: Database, log: LogId) -> Member:
-    return Synchronizer(db, log, LEDGER)
+    return StateSynchronizer(db, log, LEDGER)
 
 
 def stranger(db: Database, log: LogId) -> Member:
     """Return a member that shares nothing in memory with the others, as if of another process."""
-    return Synchronizer(db, log, attrs.evolve(LEDGER))
+    return StateSynchronizer(db, log, attrs.evolve(LEDGER))
 
 
 async def make_ledger(db: Database, initial: Ledger = Ledger()) -> LogId:

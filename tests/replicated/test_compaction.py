@@ -11,7 +11,7 @@ import pytest
 
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import CorruptRecord
-from eventproc.store.replicated import LogId, Replicated, Synchronizer, fold
+from eventproc.store.replicated import LogId, ReplicatedType, StateSynchronizer, fold
 from eventproc.store.replicated.change import COMPACT_BYTES
 from eventproc.store.replicated.log import SEGMENT, get_log
 from eventproc.store.segments import EventBlock, Part, append, free_step
@@ -46,7 +46,7 @@ def counting(db: Database, log: LogId) -> tuple[Member, list[Write | Add]]:
         folded.append(update)
         return fold_ledger(ledger, update)
 
-    return Synchronizer(db, log, attrs.evolve(LEDGER, fold=note)), folded
+    return StateSynchronizer(db, log, attrs.evolve(LEDGER, fold=note)), folded
 
 
 @pytest.mark.acceptance(
@@ -238,7 +238,7 @@ async def test_entries_of_an_older_format_are_upcast_and_of_a_newer_refused(db: 
             case _:
                 return entry
 
-    newer = Replicated[Ledger, Plus](
+    newer = ReplicatedType[Ledger, Plus](
         name="ledger",
         state=Ledger,
         updates={"plus": Plus},
@@ -246,7 +246,7 @@ async def test_entries_of_an_older_format_are_upcast_and_of_a_newer_refused(db: 
         format=2,
         upcasts={1: upcast},
     )
-    assert await Synchronizer(db, log, newer).update(lambda _: [Plus(3)]) == Ledger(total=5)
+    assert await StateSynchronizer(db, log, newer).update(lambda _: [Plus(3)]) == Ledger(total=5)
     with pytest.raises(CorruptRecord, match="format 2 is newer"):
         await stranger(db, log).fetch()
 

@@ -10,7 +10,15 @@ import pytest
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED, Died
 from eventproc.store.model.errors import NotFound
-from eventproc.store.replicated import Folded, LogId, append, create_log, delete_log, fold_tail, initialize
+from eventproc.store.replicated import (
+    FoldedState,
+    LogId,
+    append,
+    create_log,
+    delete_log,
+    fold_tail,
+    initialize,
+)
 from tests.database.worlds import World
 from tests.replicated.ledgers import (
     LEDGER,
@@ -66,7 +74,7 @@ async def test_functions_of_one_group_see_what_went_before(world: World) -> None
     last = await world.db.read(partial(last_ledger, log=log))
     assert sorted(last.lines) == ["a", "b", "c", "d"]
     for state in found:
-        assert isinstance(state, (Ledger, Folded))
+        assert isinstance(state, (Ledger, FoldedState))
         lines = state.lines if isinstance(state, Ledger) else state.state.lines
         assert last.lines[: len(lines)] == lines
     assert last in found

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from eventproc.groups.names import group_name, stream_names
-from eventproc.groups.openings import GroupEnd, GroupStart, opening_of, openings_of
+from eventproc.groups.start_positions import GroupEnd, GroupStart, start_position_of, start_positions_of
 from eventproc.groups.state import GroupState, begin
-from eventproc.groups.table import GROUP_LOG, change, positions_of, write_segments
-from eventproc.groups.updates import Left, PauseSet, StreamAdded
+from eventproc.groups.stored_state import GROUP_LOG, change, positions_of, write_segments
+from eventproc.groups.updates import PauseChanged, ReaderLeft, StreamAdded
 from eventproc.store.catalog import find_stream, get_scope, verify_active
 from eventproc.store.database import Tx
-from eventproc.store.groups import GENERATION, GROUP, Group, GroupOptions, group_names, topic_of
+from eventproc.store.groups import GENERATION, GROUP, GroupOptions, GroupRecord, group_names, topic_of
 from eventproc.store.model.errors import AlreadyExists, GroupStreamReplaced, NotOfReaders
 from eventproc.store.records import create, find, get
 from eventproc.store.replicated import create_log, initialize
@@ -47,11 +47,11 @@ def ensure_group(
         verify_streams(tx, found.value)
         return
     verify_active(get_scope(tx, name.partition("/")[0]).value, "create a group")
-    openings = openings_of(tx, names, start, until)
+    starts = start_positions_of(tx, names, start, until)
     row = tx.execute("SELECT value FROM counter WHERE name = ?", (GENERATION,)).fetchone()
     empty = GroupState(generation=0 if row is None else row[0])
-    state = begin(empty.generation, openings)
-    group = Group(
+    state = begin(empty.generation, starts)
+    group = GroupRecord(
         name=name,
         log=create_log(tx),
         streams=state.streams,
@@ -66,7 +66,7 @@ def ensure_group(
     tx.wake(topic_of(name))
 
 
-def _verify_equal(group: Group, names: Sequence[str], kind: str, options: GroupOptions) -> None:
+def _verify_equal(group: GroupRecord, names: Sequence[str], kind: str, options: GroupOptions) -> None:
     chosen = {each.name for each in group.streams if not each.added}
     differing = []
     if chosen != set(names):
@@ -79,7 +79,7 @@ def _verify_equal(group: Group, names: Sequence[str], kind: str, options: GroupO
         raise AlreadyExists(kind="group", name=group.name, differing=tuple(differing))
 
 
-def verify_streams(tx: Tx, group: Group, *, may_be_gone: bool = False) -> None:
+def verify_streams(tx: Tx, group: GroupRecord, *, may_be_gone: bool = False) -> None:
     """Raise GroupStreamReplaced when a stream of the group was deleted, whatever has its name now.
 
     may_be_gone: only when another stream has its name now.
@@ -93,7 +93,7 @@ def verify_streams(tx: Tx, group: Group, *, may_be_gone: bool = False) -> None:
             )
 
 
-def verify_readers(group: Group) -> None:
+def verify_readers(group: GroupRecord) -> None:
     """Raise NotOfReaders when the group is a processor's."""
     if group.kind == PROCESSOR:
         raise NotOfReaders(group=group.name, streams=tuple(each.name for each in group.streams))
@@ -108,27 +108,27 @@ def add_stream(tx: Tx, group: str, stream: str) -> None:
     if any(each.name == stream for each in record.streams):
         verify_streams(tx, record)
     else:
-        change(tx, group, StreamAdded(opening_of(tx, stream, added=True)))
+        change(tx, group, StreamAdded(start_position_of(tx, stream, added=True)))
 
 
 def set_paused(tx: Tx, name: str, paused: bool) -> None:
     """Tell the group's processors to stop reading on, or to go on. Raises NotFound."""
     if get(tx, GROUP, name).value.paused != paused:
-        change(tx, name, PauseSet(paused))
+        change(tx, name, PauseChanged(paused))
 
 
-def left(tx: Tx, group: str, state: GroupState, reader: str) -> Left:
+def left(tx: Tx, group: str, state: GroupState, reader: str) -> ReaderLeft:
     """Return the update by which a reader goes offline, what it owned at its durable progress."""
-    return Left(reader, positions_of(tx, group, state.owned_by(reader)))
+    return ReaderLeft(reader, positions_of(tx, group, state.owned_by(reader)))
 
 
-def list_groups(tx: Tx, scope: str | None = None) -> list[Group]:
+def list_groups(tx: Tx, scope: str | None = None) -> list[GroupRecord]:
     """Return the groups of a scope, or of all, by name. Raises NotFound."""
     if scope is not None:
         get_scope(tx, scope)
     return [get(tx, GROUP, name).value for name in group_names(tx, scope)]
 
 
-def get_group(tx: Tx, name: str) -> Group:
+def get_group(tx: Tx, name: str) -> GroupRecord:
     """Return the group's record. Raises NotFound."""
     return get(tx, GROUP, name).value

@@ -14,13 +14,13 @@ from typing import Final
 
 import anyio
 
-from eventproc.groups.change import verify_streams
-from eventproc.groups.cursors import Cursor, Cursors, Handing
+from eventproc.groups.changes import verify_streams
+from eventproc.groups.cursors import InFlight, SegmentCursor, SegmentCursors
 from eventproc.groups.keys import SegmentKey
-from eventproc.groups.limits import Limits
+from eventproc.groups.limits import StopOffsets
+from eventproc.groups.liveness import BEATS_A_LEASE
 from eventproc.groups.member import GroupMember
-from eventproc.groups.presence import BEATS_A_LEASE
-from eventproc.groups.skip import skip
+from eventproc.groups.truncation import skip
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.groups import GROUP, GroupStream, topic_of
 from eventproc.store.model.errors import EventprocError, NotFound, SegmentFenced, StreamReplaced, Truncated
@@ -40,18 +40,18 @@ SAVE_EVENTS: Final = 1_000
 """Events of one segment that may be finished and not durable, for readers faster than one a millisecond."""
 
 
-class Follower:
+class ReaderSession:
     """A reader's part in its group.
 
-    waiting: runs that were taken and not begun. handing: those begun. stale: the group changed. turn: held by who
+    waiting: runs that were taken and not begun. in_flight: those begun. stale: the group changed. turn: held by who
     follows the group or takes events.
     """
 
     def __init__(self, db: Database, member: GroupMember, changes: Subscription, stack: ExitStack) -> None:
         """changes: active as long as this is used. stack: closes what is opened for single streams."""
-        self.cursors = Cursors()
-        self.waiting: deque[Handing] = deque()
-        self.handing: list[Handing] = []
+        self.cursors = SegmentCursors()
+        self.waiting: deque[InFlight] = deque()
+        self.in_flight: list[InFlight] = []
         self.stale = True
         self._db = db
         self._member = member
@@ -93,7 +93,7 @@ class Follower:
     def _adopt(self) -> None:
         self.cursors.follow(self._member.owned)
         self.waiting = deque(each for each in self.waiting if each.cursor in self.cursors)
-        self.handing = [each for each in self.handing if each.cursor in self.cursors]
+        self.in_flight = [each for each in self.in_flight if each.cursor in self.cursors]
         for stream in self._member.state.streams:
             if stream.stream_id not in self._pullers:
                 puller = Puller(self._db, stream.name, stream.stream_id)
@@ -107,7 +107,7 @@ class Follower:
 
     def finish(self) -> None:
         """All that was handed out is finished; what is being handed out may go on."""
-        for each in self.handing:
+        for each in self.in_flight:
             each.done = each.count
             each.settle()
             self.mark()
@@ -125,10 +125,10 @@ class Follower:
     def rewind(self) -> None:
         """Take anew what was taken and not handed out."""
         self.waiting.clear()
-        self.handing.clear()
+        self.in_flight.clear()
         self.cursors.rewind()
 
-    async def take(self, limits: Limits | None) -> None:
+    async def take(self, limits: StopOffsets | None) -> None:
         """Take what comes next into `waiting`, if anything does; note which segments end."""
         for stream in self._member.state.streams:
             wanted = self._wanted(stream.stream_id, limits)
@@ -147,7 +147,7 @@ class Follower:
         self.waiting += self.cursors.take(stream.stream_id, found.runs)
         self.cursors.end(stream.stream_id, found.ended)
 
-    def _wanted(self, stream_id: int, limits: Limits | None) -> dict[SegmentId, Limit]:
+    def _wanted(self, stream_id: int, limits: StopOffsets | None) -> dict[SegmentId, Limit]:
         wanted: dict[SegmentId, Limit] = {}
         if self._member.paused:
             return wanted
@@ -192,7 +192,7 @@ class Follower:
     async def save(self, *, complete: bool = True) -> None:
         """Make durable what is finished. complete: and open what follows what was processed to its end."""
         async with self._saving:
-            for each in self.handing:
+            for each in self.in_flight:
                 each.settle()
             while True:
                 moved, done = self.cursors.unsaved(), self.cursors.done() if complete else []
@@ -210,7 +210,7 @@ class Follower:
                 if done:
                     self._lose([cursor.key for cursor in done])
 
-    def _write(self, tx: Tx, moved: Mapping[SegmentKey, Progress], done: Iterable[Cursor]) -> None:
+    def _write(self, tx: Tx, moved: Mapping[SegmentKey, Progress], done: Iterable[SegmentCursor]) -> None:
         self._member.move(tx, moved)
         for cursor in done:
             self._member.complete(tx, cursor.key)
@@ -229,7 +229,7 @@ class Follower:
     @property
     def is_idle(self) -> bool:
         """Whether no event is in the hands of the user."""
-        return all(each.done == each.count for each in self.handing)
+        return all(each.done == each.count for each in self.in_flight)
 
     async def watch_group(self) -> None:
         """Note that the group changed, and follow it while the user has no event in hand; until cancelled."""

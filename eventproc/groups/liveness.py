@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from eventproc.groups.change import left
-from eventproc.groups.state import GroupState, Member
-from eventproc.groups.table import change, folded_state
+from eventproc.groups.changes import left
+from eventproc.groups.state import GroupState, OnlineReader
+from eventproc.groups.stored_state import change, folded_state
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.database.instances import is_alive
-from eventproc.store.groups import GROUP, Group, topic_of
+from eventproc.store.groups import GROUP, GroupRecord, topic_of
 from eventproc.store.records import get
 
 LOG = logging.getLogger("eventproc.groups")
@@ -28,7 +28,7 @@ NOBODY: Final = ""
 """The id of no reader."""
 
 
-class Present:
+class LocalMemberships:
     """The memberships of this opening of the database: who is inside its `join` at this moment."""
 
     def __init__(self) -> None:
@@ -68,19 +68,19 @@ class Present:
         return (group, reader) in self._joining
 
 
-def is_dead(db: Database, group: str, reader: str, member: Member) -> bool:
+def is_dead(db: Database, group: str, reader: str, member: OnlineReader) -> bool:
     """Return whether the member will never say anything again. About 7 us for one of another process."""
     if member.instance == db.instance_id:
-        return not db.shared.get(Present).has(group, reader, member.epoch)
+        return not db.shared.get(LocalMemberships).has(group, reader, member.epoch)
     # Without a directory there is no other process: nobody can know.
     return db.path is not None and not is_alive(db.path, member.instance)
 
 
 def dead_among(
-    db: Database, group: str, members: Mapping[str, Member], *, but: str = NOBODY
+    db: Database, group: str, members: Mapping[str, OnlineReader], *, but: str = NOBODY
 ) -> tuple[str, ...]:
     """Return the readers that are dead, `but` excepted."""
-    present = db.shared.get(Present)
+    present = db.shared.get(LocalMemberships)
     return tuple(
         reader
         for reader, member in members.items()
@@ -88,7 +88,7 @@ def dead_among(
     )
 
 
-def hung_among(tx: Tx, group: Group, *, but: str = NOBODY) -> frozenset[str]:
+def hung_among(tx: Tx, group: GroupRecord, *, but: str = NOBODY) -> frozenset[str]:
     """Return the readers whose last sign of life is older than the group's lease, `but` excepted; one query."""
     if group.options.lease_ms is None:
         return frozenset()

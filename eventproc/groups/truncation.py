@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import attrs
 
 from eventproc.groups.cuts import end_offsets
-from eventproc.groups.openings import opening_at
+from eventproc.groups.start_positions import start_position_at
 from eventproc.groups.state import GroupState
-from eventproc.groups.table import change, folded_state, progress_by_segment
+from eventproc.groups.stored_state import change, folded_state, progress_by_segment
 from eventproc.groups.updates import StreamSkipped
 from eventproc.store.catalog import StoredHistory, Stream, get_stream
 from eventproc.store.database import Tx
@@ -56,9 +56,9 @@ def skip(tx: Tx, name: str, stream: GroupStream, policy: TruncatedPolicy) -> int
         if each in after.held
     }
     ends = end_offsets(state, stream.stream_id)
-    opening = opening_at(tx, record, after, added=stream.added, ends=ends, finished=moved)
+    start_position = start_position_at(tx, record, after, added=stream.added, ends=ends, finished=moved)
     lost = _lost_events(tx, record, own, finished, after, history)
-    change(tx, name, StreamSkipped(attrs.evolve(opening, stream=stream), kept, lost))
+    change(tx, name, StreamSkipped(attrs.evolve(start_position, stream=stream), kept, lost))
     return lost
 
 

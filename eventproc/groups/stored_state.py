@@ -15,43 +15,43 @@ from typing import Final
 import attrs
 
 from eventproc.groups.keys import SegmentKey
-from eventproc.groups.state import GroupState, Portion, apply
+from eventproc.groups.state import GroupState, SegmentAssignment, apply
 from eventproc.groups.updates import (
-    Acquired,
     CheckpointPassed,
     CheckpointStarted,
-    Completed,
-    Joined,
-    Left,
-    PauseSet,
-    Position,
-    Released,
-    Reset,
+    GroupReset,
+    PauseChanged,
+    ReaderJoined,
+    ReaderLeft,
+    SegmentCompleted,
+    SegmentProgress,
+    SegmentsAcquired,
+    SegmentsReleased,
     StreamAdded,
     StreamSkipped,
     Update,
 )
 from eventproc.store.database import Tx, Watch
-from eventproc.store.groups import GROUP, Group, topic_of
+from eventproc.store.groups import GROUP, GroupRecord, topic_of
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text
 from eventproc.store.records import Versioned, get, replace
-from eventproc.store.replicated import Folded, Replicated, append, fold_tail
+from eventproc.store.replicated import FoldedState, ReplicatedType, append, fold_tail
 
-GROUP_LOG: Final[Replicated[GroupState, Update]] = Replicated(
+GROUP_LOG: Final[ReplicatedType[GroupState, Update]] = ReplicatedType(
     name="group",
     state=GroupState,
     updates={
-        "joined": Joined,
-        "left": Left,
-        "acquired": Acquired,
-        "released": Released,
-        "completed": Completed,
+        "joined": ReaderJoined,
+        "left": ReaderLeft,
+        "acquired": SegmentsAcquired,
+        "released": SegmentsReleased,
+        "completed": SegmentCompleted,
         "stream_added": StreamAdded,
         "stream_skipped": StreamSkipped,
-        "reset": Reset,
-        "pause_set": PauseSet,
+        "reset": GroupReset,
+        "pause_set": PauseChanged,
         "checkpoint_started": CheckpointStarted,
         "checkpoint_passed": CheckpointPassed,
     },
@@ -102,7 +102,9 @@ def change(tx: Tx, name: str, *updates: Update) -> GroupState:
     return after
 
 
-def folded_state(tx: Tx, group: Group, known: Folded[GroupState] | None = None) -> Folded[GroupState]:
+def folded_state(
+    tx: Tx, group: GroupRecord, known: FoldedState[GroupState] | None = None
+) -> FoldedState[GroupState]:
     """Return the group's state; progress is as of the last change of hands. known: a state to go on from."""
     folded = fold_tail(tx, group.log, GROUP_LOG, known=known)
     if folded is None:
@@ -110,9 +112,9 @@ def folded_state(tx: Tx, group: Group, known: Folded[GroupState] | None = None) 
     return folded
 
 
-def positions_of(tx: Tx, name: str, keys: Iterable[SegmentKey]) -> tuple[Position, ...]:
+def positions_of(tx: Tx, name: str, keys: Iterable[SegmentKey]) -> tuple[SegmentProgress, ...]:
     """Return the durable progress of segments of the group. One look-up each."""
-    found: list[Position] = []
+    found: list[SegmentProgress] = []
     for stream_id, segment in keys:
         row = tx.execute(
             "SELECT finished FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?",
@@ -134,7 +136,7 @@ def progress_by_segment(tx: Tx, name: str) -> dict[SegmentKey, Progress]:
     }
 
 
-def write_state(tx: Tx, record: Versioned[Group], before: GroupState, after: GroupState) -> None:
+def write_state(tx: Tx, record: Versioned[GroupRecord], before: GroupState, after: GroupState) -> None:
     """Write what differs, and wake who watches the group."""
     name = record.key
     group = attrs.evolve(
@@ -166,10 +168,10 @@ def write_segments(tx: Tx, name: str, before: GroupState, after: GroupState) -> 
         "DELETE FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?",
         [(name, *key) for key in sorted(gone)],
     )
-    for key, portion in after.open.items():
+    for key, assignment in after.open.items():
         old = before.open.get(key)
-        if old is not portion:
-            _write_portion(tx, name, old, portion)
+        if old is not assignment:
+            _write_assignment(tx, name, old, assignment)
     for key, predecessors in after.waiting.items():
         if before.waiting.get(key) != predecessors:
             tx.execute(
@@ -179,18 +181,20 @@ def write_segments(tx: Tx, name: str, before: GroupState, after: GroupState) -> 
             )
 
 
-def _write_portion(tx: Tx, name: str, old: Portion | None, portion: Portion) -> None:
-    owner = portion.owner, portion.owner_epoch, portion.target
-    given_back = old is not None and old.owner is not None and portion.owner is None
-    if old is not None and old.progress == portion.progress and not given_back:
+def _write_assignment(
+    tx: Tx, name: str, old: SegmentAssignment | None, assignment: SegmentAssignment
+) -> None:
+    owner = assignment.owner, assignment.owner_epoch, assignment.target
+    given_back = old is not None and old.owner is not None and assignment.owner is None
+    if old is not None and old.progress == assignment.progress and not given_back:
         # The row knows better how far it is finished.
         tx.execute(
             "UPDATE group_segment SET owner = ?, owner_epoch = ?, target = ?"
             " WHERE group_name = ? AND stream_id = ? AND segment = ?",
-            (*owner, name, *portion.key),
+            (*owner, name, *assignment.key),
         )
         return
-    progress = portion.progress
+    progress = assignment.progress
     tx.execute(
         "INSERT INTO group_segment (group_name, stream_id, segment, offset, number, finished, owner,"
         " owner_epoch, target, moved_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -198,7 +202,7 @@ def _write_portion(tx: Tx, name: str, old: Portion | None, portion: Portion) -> 
         " finished = excluded.finished, owner = excluded.owner, owner_epoch = excluded.owner_epoch,"
         " target = excluded.target, waiting = NULL, moved_ms = excluded.moved_ms",
         (
-            *(name, *portion.key, progress.offset, progress.number, progress_text(progress)),
+            *(name, *assignment.key, progress.offset, progress.number, progress_text(progress)),
             *(*owner, tx.now_ms),
         ),
     )

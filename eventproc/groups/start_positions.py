@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
-from eventproc.groups.updates import Opening
+from eventproc.groups.updates import StartPosition
 from eventproc.store.catalog import StoredHistory, Stream, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.groups import GroupStream
@@ -26,7 +26,7 @@ GroupStart: TypeAlias = StreamCut | Mapping[str, StreamCut] | Literal["head", "t
 GroupEnd: TypeAlias = StreamCut | Mapping[str, StreamCut] | None
 """Where a group ends: cuts; a stream without one is read on for ever."""
 
-GroupEndAnew: TypeAlias = GroupEnd | Literal["same"]
+GroupResetEnd: TypeAlias = GroupEnd | Literal["same"]
 """Where a group ends after a reset: as before, in the streams that are still those; or elsewhere."""
 
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
@@ -43,16 +43,19 @@ def check_start(start: object, names: Sequence[str]) -> None:
         int_of("start", start, unit="ms")
 
 
-def openings_of(
+def start_positions_of(
     tx: Tx, names: Sequence[str], start: GroupStart, until: GroupEnd = None, *, added: Sequence[str] = ()
-) -> list[Opening]:
+) -> list[StartPosition]:
     """Return where a group begins in each of the streams. Raises as `ensure_group`."""
     check_start(start, names)
     ends = _by_stream(until, "end", names)
     if isinstance(start, (StreamCut, Mapping)):
         starts = _by_stream(start, "start", names)
-        return [_opening(tx, name, starts.get(name, "head"), ends.get(name), name in added) for name in names]
-    return [_opening(tx, name, start, ends.get(name), name in added) for name in names]
+        return [
+            _start_position(tx, name, starts.get(name, "head"), ends.get(name), name in added)
+            for name in names
+        ]
+    return [_start_position(tx, name, start, ends.get(name), name in added) for name in names]
 
 
 def _by_stream(cuts: GroupEnd, what: str, names: Sequence[str]) -> dict[str, StreamCut]:
@@ -67,9 +70,9 @@ def _by_stream(cuts: GroupEnd, what: str, names: Sequence[str]) -> dict[str, Str
     return by_stream
 
 
-def _opening(
+def _start_position(
     tx: Tx, name: str, start: StreamCut | Literal["head", "tail"] | int, until: StreamCut | None, added: bool
-) -> Opening:
+) -> StartPosition:
     stream = get_stream(tx, name).value
     if isinstance(start, StreamCut):
         cut = start
@@ -81,21 +84,21 @@ def _opening(
         cut = time_cut(tx, stream, int_of("start", start, unit="ms"))
     frontier = frontier_at(tx, stream, cut)
     if until is None:
-        return opening_at(tx, stream, frontier, added=added)
+        return start_position_at(tx, stream, frontier, added=added)
     if until.stream_id == stream.stream_id and not equal_or_after(until, cut, StoredHistory(tx, stream)):
         raise InvalidCut(
             stream=name, cut=str(until), reason=f"it ends before the start, {cut}; choose another end"
         )
     limits_of(tx, name, until, frontier.held)  # raises what is wrong with it
-    return opening_at(tx, stream, frontier, added=added, ends=until.offsets)
+    return start_position_at(tx, stream, frontier, added=added, ends=until.offsets)
 
 
-def opening_of(tx: Tx, stream: str, *, added: bool) -> Opening:
-    """Return the opening at the head of a stream. Raises NotFound."""
-    return _opening(tx, stream, "head", None, added)
+def start_position_of(tx: Tx, stream: str, *, added: bool) -> StartPosition:
+    """Return the start position at the head of a stream. Raises NotFound."""
+    return _start_position(tx, stream, "head", None, added)
 
 
-def opening_at(
+def start_position_at(
     tx: Tx,
     stream: Stream,
     frontier: Frontier,
@@ -103,8 +106,8 @@ def opening_at(
     added: bool = False,
     ends: Mapping[SegmentId, int] = NOTHING,
     finished: Mapping[SegmentId, Progress] = NOTHING,
-) -> Opening:
-    """Return the opening of a group that stands at `frontier`. finished: progress that is known already.
+) -> StartPosition:
+    """Return the start position of a group that stands at `frontier`. finished: progress that is known already.
 
     What `ends` says is not begun at all, is not opened.
     """
@@ -119,7 +122,7 @@ def opening_at(
         if ends.get(segment, 1) > 0
     )
     where = GroupStream(stream.name, stream.stream_id, added)
-    return Opening(where, held, waiting, tuple(sorted(ends.items())))
+    return StartPosition(where, held, waiting, tuple(sorted(ends.items())))
 
 
 def _progress_at(tx: Tx, stream: Stream, segment: SegmentId, offset: int) -> Progress:
