@@ -15,8 +15,8 @@ import attrs
 
 from eventproc._version import __version__
 from eventproc.cli.shape import differences, expected_shape, shape_of
-from eventproc.cluster.beat import BeatFile
-from eventproc.cluster.host import BEAT_AGE_MS_MAX, CONTROLLER
+from eventproc.cluster.heartbeat import HeartbeatFile
+from eventproc.cluster.host import CONTROLLER, TIMINGS
 from eventproc.runtime import Eventproc
 from eventproc.spark.java import describe as describe_spark
 from eventproc.store.catalog import SYSTEM_MIGRATION
@@ -97,10 +97,10 @@ def _look_at_locks(path: Path, report: Report) -> None:
                 f"process {held.pid} has been inside write.lock for {held_ms / 1000:.1f} s, so nobody can write; "
                 f"continue it (kill -CONT {held.pid}) or end it"
             )
-    age_ms = BeatFile(path / "controller.beat", clock).age_ms()
+    age_ms = HeartbeatFile(path / "controller.beat", clock).age_ms()
     hosts = holders(path / "controller.lock") if (path / "controller.lock").exists() else ()
     report.facts["host_beat_age_ms"] = age_ms if hosts else None
-    if hosts and (age_ms is None or age_ms > BEAT_AGE_MS_MAX):
+    if hosts and (age_ms is None or age_ms > TIMINGS.heartbeat_age_ms_max):
         beat = "no" if age_ms is None else f"for {age_ms / 1000:.1f} s no"
         report.problem(
             f"the host, process {hosts[0]}, gave {beat} sign of life; another takes over when needed"

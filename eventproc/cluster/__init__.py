@@ -1,4 +1,4 @@
-"""Who of all open instances does what only one may do."""
+"""The host: which of the open instances runs the internal processors of a directory, and what it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host's sweep of the long-term store: rows that nothing needs go first, their files after that is durable."""
+"""The host's sweep of chunk files: deletes unused rows first, and their files once that is durable."""
 
 from __future__ import annotations
 
@@ -24,29 +24,28 @@ from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, GONE_SUFFIX
 from eventproc.store.segments.holds import any_overdue, forget_holds
 
 ABANDONED_MS: Final = 24 * 3_600_000
-"""Age at which a file that is still being written counts as left behind. A job may take that long over one."""
+"""Age at which an unfinished file counts as abandoned. A Spark job may take this long to write one file."""
 
 ASIDE_MAX: Final = 64
-"""Files put aside in one transaction: a rename each, under the write lock."""
+"""Files renamed in one transaction, which holds the write lock."""
 
 ASIDE_MS: Final = 60_000
-"""How long a file that was put aside can be read still: by who has a snapshot of before, which lasts for milliseconds,
-or as long as its process is stopped. Higher: bytes that nobody needs take their place for longer."""
+"""How long a file that was put aside stays readable for readers with an older snapshot. A snapshot lasts for
+milliseconds, or for as long as its process is suspended. A higher value keeps unused bytes on disk for longer."""
 
 _EXPORTED: Final = re.compile(r"[0-9]+-([0-9a-f-]{36})-[0-9]+" + re.escape(PART_SUFFIX))
-"""Name of a file that an instance exports into."""
+"""Name of a file that an instance is exporting."""
 
 
 async def sweep_chunks(db: Database, owner: Owner) -> None:
-    """Drop what nothing needs any more. Raises OwnerFenced, Retryable.
+    """Delete the rows of unused chunk files and put the files aside. Raises OwnerFenced, Retryable.
 
-    Only reads, 0.5 us a file, if events lie in all of them; files that are held cost a write for STEP_CHUNKS_MAX.
-
-    The files that it put aside are unlinked by a sweep ASIDE_MS later: a reader may still see them in its snapshot.
+    A later sweep, ASIDE_MS after, unlinks the files that were put aside: until then a reader may see them in its
+    snapshot. Cost: only reads, 0.5 us per file, while all files are in use; a write per STEP_CHUNKS_MAX held files.
     """
     if db.path is None:
         return
-    aside = db.shared.get(_Aside)
+    aside = db.shared.get(PutAsideFiles)
     await anyio.to_thread.run_sync(_unlink_files, aside.take(db.clock.monotonic_ms() - ASIDE_MS))
     if await db.read(any_overdue):
         await db.write(partial(_forget, owner))
@@ -57,33 +56,33 @@ async def sweep_chunks(db: Database, owner: Owner) -> None:
 
 
 async def walk_chunks(db: Database, owner: Owner) -> None:
-    """Look for files that no row names, and for those that were never finished. Raises OwnerFenced, Retryable."""
+    """Find files without a row and files that were never finished. Raises OwnerFenced, Retryable."""
     if db.path is None:
         return
     folder = db.path / CHUNKS_FOLDER
     before_ms = db.clock.wall_ms() - ABANDONED_MS
     named, gone = await anyio.to_thread.run_sync(_clear, db.path, folder, before_ms)
-    aside = db.shared.get(_Aside)
+    aside = db.shared.get(PutAsideFiles)
     aside.find(gone, db.clock.monotonic_ms())
     aside.add(await _put_aside(db, owner, named), db.clock.monotonic_ms())
 
 
-class _Aside:
-    """Files that were put aside, to be unlinked. What dies with the process is found when the folder is walked."""
+class PutAsideFiles:
+    """Files that were put aside and will be unlinked. After a crash, the walk of the folder finds them again."""
 
     def __init__(self) -> None:
         self._since_ms: dict[Path, int] = {}
 
     def add(self, files: Iterable[Path], now_ms: int) -> None:
-        """Note those that were put aside now."""
+        """Note files that were put aside now."""
         self._since_ms |= dict.fromkeys(files, now_ms)
 
     def find(self, files: Iterable[Path], now_ms: int) -> None:
-        """Note those that were put aside some time, unless it is known when."""
+        """Note files that were found put aside; the time of those already known stays."""
         self._since_ms = dict.fromkeys(files, now_ms) | self._since_ms
 
     def take(self, before_ms: int) -> list[Path]:
-        """Return, once each, those that were put aside by then."""
+        """Remove and return the files that were put aside at or before that time."""
         files = [file for file, since_ms in self._since_ms.items() if since_ms <= before_ms]
         for file in files:
             del self._since_ms[file]
@@ -120,9 +119,9 @@ def _unlink_files(files: Iterable[Path]) -> None:
 
 
 def _clear(directory: Path, folder: Path, before_ms: int) -> tuple[list[str], list[Path]]:
-    """Unlink what was left unfinished before then; return all files that have a name, and those put aside.
+    """Unlink abandoned unfinished files; return all finished files, and those that were put aside.
 
-    Not those that tasks of a sink may still be about to commit.
+    Leaves out young files of Spark's sink: their tasks may be about to commit.
     """
     named: list[str] = []
     gone: list[Path] = []
@@ -133,13 +132,13 @@ def _clear(directory: Path, folder: Path, before_ms: int) -> tuple[list[str], li
                 named.append(str(path))
         elif file.name.endswith(GONE_SUFFIX):
             gone.append(file)
-        elif file.name.endswith(PART_SUFFIX) and _is_left_behind(directory, file, before_ms):
+        elif file.name.endswith(PART_SUFFIX) and _is_abandoned(directory, file, before_ms):
             file.unlink(missing_ok=True)
     return named, gone
 
 
-def _is_left_behind(directory: Path, file: Path, before_ms: int) -> bool:
-    """Whether nobody writes that file any more: an export of an instance that is dead, or of old age."""
+def _is_abandoned(directory: Path, file: Path, before_ms: int) -> bool:
+    """Return whether an unfinished file is abandoned: its exporting instance is dead, or it is too old."""
     if exported := _EXPORTED.fullmatch(file.name):
         return not instances.is_alive(directory, exported[1])
     return _modified_ms(file) < before_ms

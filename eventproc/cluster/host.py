@@ -1,17 +1,18 @@
 """The host: the one instance that runs the internal processors of a directory.
 
-Authority is the row `owner('controller')`: who acts as the host compares its owner epoch in the
-transaction of the act. `controller.lock` only decides who tries: every instance does, every 50 ms, and the
-kernel frees the lock the moment its holder dies. A holder that is stopped, not dead, keeps the lock; when
-its beat is older than BEAT_AGE_MS_MAX and requests or decided transactions wait, another instance raises the
-owner epoch without the lock, and the sleeper wakes up fenced, gives the lock back and becomes a candidate.
+Authority is the row `owner('controller')`: every transaction of the host compares its owner epoch with that row.
+`controller.lock` only decides which instance tries to become the host. Every instance tries the lock every 50 ms,
+and the kernel releases it when its holder dies. A suspended holder keeps the lock. If its heartbeat is older than
+`HostTimings.heartbeat_age_ms_max` while requests or decided transactions are pending, another instance raises the
+owner epoch without the lock. The suspended host is then fenced when it resumes: it releases the lock and becomes a
+candidate again.
 
-It runs in the background of somebody's program and never ends it. What goes wrong while it serves is looked at
-with the owner row at hand: a replaced host was fenced, however that showed (a sleeper finds the request stream
-truncated behind it); any other failure costs it its place, and it tries again.
+The host runs in the background of a user's program and never ends that program. After any failure it first compares
+the owner row. If the epoch has changed, the host was fenced, whatever error it met (for instance, a request stream
+that the new host has truncated). Any other failure ends this turn, and the instance becomes a candidate again.
 
-What dies where: before the claim, nothing happened. Between two steps of a workflow, the event is still
-beyond the progress and the next host runs it; a step that was published is recognised by its request.
+Crash windows: before the claim nothing has happened. Between two steps of a workflow, the event is still beyond the
+progress, so the next host runs it. A step that was committed is recognised by its request.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from functools import partial
 from typing import Any, Final
 
 import anyio
+import attrs
 
-from eventproc.cluster.beat import BeatFile
-from eventproc.cluster.internal import serve_internal
+from eventproc.cluster.heartbeat import HeartbeatFile
+from eventproc.cluster.internal_processors import run_internal_processors
 from eventproc.cluster.sweeper import sweep
-from eventproc.cluster.timeouts import has_overdue, watch_leases
+from eventproc.cluster.transaction_timeouts import has_overdue, watch_leases
 from eventproc.store.database import Database, Tx
 from eventproc.store.database.locks import TryLock
 from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
@@ -37,45 +39,63 @@ from eventproc.store.transactions import has_undone
 LOG = logging.getLogger("eventproc.host")
 
 CONTROLLER: Final = "controller"
-"""Name of what the host owns."""
-
-TRY_MS: Final = 50
-"""Pause between two tries of the lock: the time without a host after one died. One system call a try."""
-
-BEAT_MS: Final = 1_000
-"""Pause between two signs of life, and between two looks at somebody else's."""
-
-BEAT_AGE_MS_MAX: Final = 5_000
-"""Age of a beat at which its host counts as stopped. Lower takes work from hosts that are merely slow,
-which costs them their place and nobody anything else; higher lets requests wait."""
-
-FAILED_PAUSE_MS: Final = 1_000
-"""Pause of a host that failed before it is a candidate again: others come first, and a lasting failure is
-not met in a busy loop."""
-
-FENCED_PAUSE_MS: Final = 2 * BEAT_MS
-"""Pause of a replaced host before it is a candidate again: its successor, who may serve without the lock,
-looks for it once a beat and takes it meanwhile. Without it the place would go back and forth."""
-
-assert BEAT_AGE_MS_MAX >= 3 * BEAT_MS, "a live host may miss two beats"
+"""Name of the owner row that the host claims."""
 
 
-async def run_host(db: Database) -> None:
-    """Be a candidate, and the host whenever it is this instance's turn, until cancelled or the database is gone."""
+@attrs.frozen(kw_only=True)
+class HostTimings:
+    """The pauses of a candidate and of a host, in ms.
+
+    try_lock_ms: pause between two tries of the lock. It is the time without a host after a death; a try costs one
+    system call.
+    heartbeat_ms: pause between two heartbeats, and between two looks at another host's heartbeat.
+    heartbeat_age_ms_max: age at which the holder of the lock counts as suspended. A lower value replaces hosts that
+    are merely slow, which is safe but costs a takeover. A higher value lets requests wait longer.
+    failed_pause_ms: pause after a failure. It lets other candidates go first and prevents a busy loop when a failure
+    persists.
+    fenced_pause_ms: pause after the host was fenced. The successor may serve without the lock and takes it during
+    this pause; without the pause two instances would replace each other in turn.
+    """
+
+    try_lock_ms: int = 50
+    heartbeat_ms: int = 1_000
+    heartbeat_age_ms_max: int = 5_000
+    failed_pause_ms: int = 1_000
+    fenced_pause_ms: int = 2_000
+
+
+TIMINGS: Final = HostTimings()
+
+assert TIMINGS.heartbeat_age_ms_max >= 3 * TIMINGS.heartbeat_ms, "a live host may miss two heartbeats"
+assert TIMINGS.fenced_pause_ms >= 2 * TIMINGS.heartbeat_ms, "the successor tries the lock once per heartbeat"
+
+RunProcessors = Callable[[Database, Owner], Coroutine[Any, Any, None]]
+
+
+async def run_host(
+    db: Database,
+    *,
+    timings: HostTimings = TIMINGS,
+    run_processors: RunProcessors = run_internal_processors,
+) -> None:
+    """Be a candidate, and the host whenever elected, until cancelled or until the database is closed.
+
+    timings, run_processors: replaced by tests.
+    """
     reported, usable = "", True
     while usable:
         pause_ms = 0
         try:
-            await _take_turn(db)
+            await _wait_and_serve(db, timings, run_processors)
         except* OwnerFenced as fenced:
             LOG.info("no longer the host: %s", _first(fenced))
-            pause_ms = FENCED_PAUSE_MS
-        except* (DatabaseStopped, Closed, ForkedError) as gone:
-            # Whoever uses this handle is told so by its next call; there is nothing left to host.
-            LOG.error("no longer the host: %s", _first(gone))
+            pause_ms = timings.fenced_pause_ms
+        except* (DatabaseStopped, Closed, ForkedError) as stopped:
+            # The next call on this handle raises the same error to its user. There is nothing left to host.
+            LOG.error("no longer the host: %s", _first(stopped))
             usable = False
         except* Exception as failure:
-            text, pause_ms = repr(_first(failure)), FAILED_PAUSE_MS
+            text, pause_ms = repr(_first(failure)), timings.failed_pause_ms
             LOG.error(
                 "the host failed and will try again: %s", text, exc_info=failure if text != reported else None
             )
@@ -84,16 +104,16 @@ async def run_host(db: Database) -> None:
             await anyio.sleep(pause_ms / 1000)
 
 
-async def _take_turn(db: Database) -> None:
-    """Wait for the turn and serve. Ends by an error only, the lock then given back."""
+async def _wait_and_serve(db: Database, timings: HostTimings, run_processors: RunProcessors) -> None:
+    """Wait until elected, then serve. Ends only by an error, and releases the lock then."""
     if db.path is None:
-        await _serve(db, None)
+        await _serve(db, timings, run_processors, None)
         return
-    beat = BeatFile(db.path / "controller.beat", db.clock)
+    heartbeat = HeartbeatFile(db.path / "controller.beat", db.clock)
     lock = TryLock(db.path / "controller.lock")
     try:
-        await _wait_turn(db, lock, beat)
-        await _serve(db, partial(_keep_alive, db, lock, beat))
+        await _wait_until_elected(db, timings, lock, heartbeat)
+        await _serve(db, timings, run_processors, partial(_keep_alive, db, timings, lock, heartbeat))
     finally:
         lock.close()
 
@@ -105,33 +125,44 @@ def _first(group: BaseException) -> BaseException:
     return group
 
 
-async def _wait_turn(db: Database, lock: TryLock, beat: BeatFile) -> None:
-    """Return when the lock is ours, or its holder is stopped while somebody waits for it."""
+async def _wait_until_elected(
+    db: Database, timings: HostTimings, lock: TryLock, heartbeat: HeartbeatFile
+) -> None:
+    """Return once this instance holds the lock, or once its holder is suspended while work is pending."""
     looked_ms = db.clock.monotonic_ms()
     while not lock.try_acquire():
-        await anyio.sleep(TRY_MS / 1000)
+        await anyio.sleep(timings.try_lock_ms / 1000)
         now_ms = db.clock.monotonic_ms()
-        if now_ms - looked_ms < BEAT_MS:
+        if now_ms - looked_ms < timings.heartbeat_ms:
             continue
         looked_ms = now_ms
-        age_ms = beat.age_ms()
-        if (age_ms is None or age_ms > BEAT_AGE_MS_MAX) and await db.read(partial(_is_waited_for, db=db)):
-            LOG.warning("the host gave no sign of life for %s ms; taking over", age_ms)
+        age_ms = heartbeat.age_ms()
+        is_old = age_ms is None or age_ms > timings.heartbeat_age_ms_max
+        if is_old and await db.read(partial(_has_pending_work, db=db)):
+            LOG.warning("the host has written no heartbeat for %s ms; taking over", age_ms)
             return
 
 
-def _is_waited_for(tx: Tx, db: Database) -> bool:
+def _has_pending_work(tx: Tx, db: Database) -> bool:
     return pending_requests(tx) > 0 or has_undone(tx) or has_overdue(tx, db)
 
 
-async def _serve(db: Database, keep_alive: Callable[[Owner], Coroutine[Any, Any, None]] | None) -> None:
-    """Claim, and run the internal processors until cancelled. Raises OwnerFenced whatever a replaced host met."""
-    owner = await _claim(db)
+async def _serve(
+    db: Database,
+    timings: HostTimings,
+    run_processors: RunProcessors,
+    keep_alive: Callable[[Owner], Coroutine[Any, Any, None]] | None,
+) -> None:
+    """Claim the host's row and run the internal processors until cancelled.
+
+    Raises OwnerFenced if this host was replaced, whatever error it met then.
+    """
+    owner = await _claim(db, timings)
     try:
         async with anyio.create_task_group() as tasks:
             if keep_alive is not None:
                 tasks.start_soon(keep_alive, owner)
-            tasks.start_soon(serve_internal, db, owner)
+            tasks.start_soon(run_processors, db, owner)
             tasks.start_soon(sweep, db, owner)
             tasks.start_soon(watch_leases, db, owner)
     except* Exception:
@@ -145,22 +176,24 @@ async def _verify_owner(db: Database, owner: Owner) -> None:
         raise OwnerFenced(what=owner.name, owner_epoch=owner.owner_epoch, current_epoch=current)
 
 
-async def _claim(db: Database) -> Owner:
+async def _claim(db: Database, timings: HostTimings) -> Owner:
     while True:
         try:
             return await db.write(lambda tx: claim(tx, CONTROLLER, db.instance_id))
         except Retryable as why:
             LOG.warning("cannot become the host yet: %s", why)
-            await anyio.sleep(BEAT_MS / 1000)
+            await anyio.sleep(timings.heartbeat_ms / 1000)
 
 
-async def _keep_alive(db: Database, lock: TryLock, beat: BeatFile, owner: Owner) -> None:
-    """Beat, unless a newer host does; take the lock when it becomes free, if we serve without it."""
+async def _keep_alive(
+    db: Database, timings: HostTimings, lock: TryLock, heartbeat: HeartbeatFile, owner: Owner
+) -> None:
+    """Write heartbeats unless a newer host does. A host that serves without the lock takes it when it is free."""
     while True:
-        newest = beat.read()
+        newest = heartbeat.read()
         if newest is not None and newest.owner_epoch > owner.owner_epoch:
-            # Perhaps of an older database in this place: the row decides.
+            # The file may be left over from an older database in the same place: the row decides.
             await _verify_owner(db, owner)
-        beat.write(owner.owner_epoch)
+        heartbeat.write(owner.owner_epoch)
         lock.try_acquire()
-        await anyio.sleep(BEAT_MS / 1000)
+        await anyio.sleep(timings.heartbeat_ms / 1000)

@@ -1,4 +1,4 @@
-"""The host's sweeps: at once when somebody left work, and every half minute."""
+"""The host's sweeps: immediately when there are bytes to free, and every 30 s."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 
 from eventproc.cluster.chunk_sweep import sweep_chunks, walk_chunks
-from eventproc.cluster.internal import INTERNAL
+from eventproc.cluster.internal_processors import INTERNAL_PROCESSORS
 from eventproc.store.database import Database, Tx, Watch
 from eventproc.store.model.errors import Retryable
 from eventproc.store.ownership import Owner
@@ -19,10 +19,10 @@ from eventproc.workflows.sweep import forget, reap, truncate_internal
 LOG = logging.getLogger("eventproc.host")
 
 SWEEP_MS: Final = 30_000
-"""Pause between two sweeps that nobody asked for. What they find waits no longer than this."""
+"""Pause between two sweeps without a trigger: the longest time that sweepable state stays behind."""
 
 WALK_MS: Final = 3_600_000
-"""Pause between two walks through the long-term store, for files that a crash left without a row."""
+"""Pause between two walks through the chunk folder, which find files that a crash left without a row."""
 
 
 async def sweep(db: Database, owner: Owner) -> None:
@@ -42,16 +42,16 @@ async def sweep(db: Database, owner: Owner) -> None:
                     walk_at_ms = db.clock.monotonic_ms() + WALK_MS
                 pause_ms = max(tidy_at_ms - db.clock.monotonic_ms(), 0)
             except (Retryable, OSError) as why:
-                LOG.warning("a sweep will be tried again: %s", why)
+                LOG.warning("a sweep failed and will be retried: %s", why)
                 pause_ms = SWEEP_MS
             await changes.wait(pause_ms)
 
 
 async def _tidy(db: Database, owner: Owner) -> None:
-    """Do what nobody asks for: forget what is old, truncate the internal streams, ring for commits that failed."""
+    """Forget old rows, truncate the internal streams, and post failed commits again."""
     while await db.write(partial(forget, owner=owner)):
         await anyio.lowlevel.checkpoint()
-    for each in INTERNAL:
+    for each in INTERNAL_PROCESSORS:
         await db.write(partial(truncate_internal, owner=owner, stream=each.stream))
     await db.write(partial(retry_failed, owner=owner))
 

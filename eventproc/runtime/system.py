@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from eventproc.cluster import run_host
-from eventproc.cluster.joiner import join_tiny_extents
+from eventproc.cluster.extent_joiner import join_tiny_extents
 from eventproc.groups import (
     READERS,
     GroupEnd,

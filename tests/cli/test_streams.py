@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from eventproc.cluster.beat import BeatFile
+from eventproc.cluster.heartbeat import HeartbeatFile
 from eventproc.store.clock import SystemClock
 from eventproc.store.database.locks import TryLock
 from tests.cli.conftest import Cli
@@ -160,7 +160,7 @@ def test_a_wait_that_is_over_before_the_request_prints_its_id(shop: Cli) -> None
     # A host that is alive and does nothing: nobody else may run the request.
     host = TryLock(shop.directory / "controller.lock")
     assert host.try_acquire()
-    BeatFile(shop.directory / "controller.beat", SystemClock()).write(owner_epoch=1)
+    HeartbeatFile(shop.directory / "controller.beat", SystemClock()).write(owner_epoch=1)
     done = shop("stream", "seal", "shop/orders", "--timeout", 0)
     host.close()
     assert (done.code, done.out.strip()) == (5, request_id)

@@ -1,4 +1,4 @@
-"""What goes wrong in the background of a program is logged and survived; it never ends the program."""
+"""Background failures are logged and survived; they never end the user's program."""
 
 from __future__ import annotations
 
@@ -10,40 +10,37 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.cluster import host
-from eventproc.cluster.internal import serve_internal
-from eventproc.cluster.joiner import join_tiny_extents
+from eventproc.cluster.extent_joiner import join_tiny_extents
+from eventproc.cluster.host import CONTROLLER, HostTimings, run_host
+from eventproc.cluster.internal_processors import run_internal_processors
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import CorruptRecord, DatabaseStopped, Truncated
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import Owner, claim, find_owner
 from eventproc.store.segments import TinyExtents
+from tests.cluster.support import running_host
 
 CORRUPT = CorruptRecord(key="progress", reason="it is not JSON")
 STOPPED = DatabaseStopped(path="here", reason="the disk is gone")
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "FAILED_PAUSE_MS", 1)
-    monkeypatch.setattr(host, "FENCED_PAUSE_MS", 1)
+QUICK = HostTimings(failed_pause_ms=1, fenced_pause_ms=1)
 
 
-@pytest.mark.usefixtures("quick")
-async def test_a_host_that_fails_is_a_candidate_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failed_host_becomes_a_candidate_again(caplog: pytest.LogCaptureFixture) -> None:
     async def corrupt_once(db: Database, owner: Owner) -> None:
         if owner.owner_epoch == 1:
             raise CORRUPT
-        await serve_internal(db, owner)
+        await run_internal_processors(db, owner)
 
-    monkeypatch.setattr(host, "serve_internal", corrupt_once)
-    async with eventproc.open_memory() as ep:
+    async with (
+        eventproc.open_memory(host=False) as ep,
+        running_host(ep.db, timings=QUICK, run_processors=corrupt_once),
+    ):
         await ep.create_scope("s")
         with anyio.fail_after(10):
             await ep.create_stream("s/a")
-        owner = await ep.db.read(lambda tx: find_owner(tx, host.CONTROLLER))
+        owner = await ep.db.read(lambda tx: find_owner(tx, CONTROLLER))
     assert owner is not None
     assert owner.owner_epoch == 2
     assert [record.getMessage() for record in caplog.records] == [
@@ -52,19 +49,18 @@ async def test_a_host_that_fails_is_a_candidate_again(
     assert caplog.records[0].exc_info
 
 
-@pytest.mark.usefixtures("quick")
-async def test_whatever_a_replaced_host_meets_it_was_fenced(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_replaced_host_reports_fencing_whatever_error_it_met(caplog: pytest.LogCaptureFixture) -> None:
     async def replaced(db: Database, owner: Owner) -> None:
         if owner.owner_epoch == 1:
-            await db.write(lambda tx: claim(tx, host.CONTROLLER, "another"))
+            await db.write(lambda tx: claim(tx, CONTROLLER, "another"))
             raise Truncated(stream="_system/request", segment="0.0", offset=0, head=100)
-        await serve_internal(db, owner)
+        await run_internal_processors(db, owner)
 
     caplog.set_level(logging.INFO, "eventproc.host")
-    monkeypatch.setattr(host, "serve_internal", replaced)
-    async with eventproc.open_memory() as ep:
+    async with (
+        eventproc.open_memory(host=False) as ep,
+        running_host(ep.db, timings=QUICK, run_processors=replaced),
+    ):
         await ep.create_scope("s")
         with anyio.fail_after(10):
             await ep.create_stream("s/a")
@@ -73,21 +69,18 @@ async def test_whatever_a_replaced_host_meets_it_was_fenced(
     ]
 
 
-async def test_a_host_without_a_database_ends_quietly(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_host_of_a_stopped_database_ends_with_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
     async def stopped(db: Database, owner: Owner) -> None:
         raise STOPPED
 
-    monkeypatch.setattr(host, "serve_internal", stopped)
     async with eventproc.open_memory(host=False) as ep:
         with anyio.fail_after(10):
-            await host.run_host(ep.db)
+            await run_host(ep.db, run_processors=stopped)
     assert [record.getMessage() for record in caplog.records] == [f"no longer the host: {STOPPED}"]
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_host_that_cannot_leave_a_sign_of_life_serves_on(
+async def test_host_that_cannot_write_its_heartbeat_continues_to_serve(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with eventproc.open(tmp_path / "store", host=False):
@@ -97,8 +90,8 @@ async def test_a_host_that_cannot_leave_a_sign_of_life_serves_on(
         await ep.create_scope("s")
         with anyio.fail_after(10):
             await ep.create_stream("s/a")
-    assert [record.getMessage().partition(" at ")[0] for record in caplog.records] == [
-        "no sign of life can be left"
+    assert [record.getMessage().partition(" to ")[0] for record in caplog.records] == [
+        "cannot write the host's heartbeat"
     ]
 
 
@@ -108,7 +101,9 @@ async def db() -> AsyncIterator[Database]:
         yield ep.db
 
 
-async def test_joining_ends_quietly_without_a_database(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_extent_joiner_ends_when_the_database_stops(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def stopped(fn: Callable[[Tx], object]) -> object:
         raise STOPPED
 
@@ -122,7 +117,7 @@ async def test_joining_ends_quietly_without_a_database(db: Database, monkeypatch
             make_due(tiny)
 
 
-async def test_a_run_that_cannot_be_joined_stays_and_the_next_is_joined(
+async def test_extent_joiner_skips_a_run_that_cannot_be_joined(
     db: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked: list[object] = []

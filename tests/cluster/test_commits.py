@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.cluster.internal import serve_internal
-from eventproc.cluster.timeouts import PROCESS_DIED
+from eventproc.cluster.internal_processors import run_internal_processors
+from eventproc.cluster.transaction_timeouts import PROCESS_DIED
 from eventproc.store.catalog import COMMIT_STREAM, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
@@ -154,7 +154,7 @@ async def serve_until_quiet(life: Life) -> None:
     """Be the host until no bell of a commit is left."""
     owner = await life.claim()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_internal, life.db, owner)
+        tasks.start_soon(run_internal_processors, life.db, owner)
         while await life.db.read(lambda tx: list(unfinished_events(tx, COMMIT_STREAM))):
             await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()

@@ -9,9 +9,13 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.cluster import internal
-from eventproc.cluster.hosted import HostedMember
-from eventproc.cluster.internal import INTERNAL, Internal, serve_internal
+from eventproc.cluster import internal_processors
+from eventproc.cluster.internal_processors import (
+    INTERNAL_PROCESSORS,
+    HostMembership,
+    InternalProcessor,
+    run_internal_processors,
+)
 from eventproc.processors.engine import Engine
 from eventproc.processors.handler import make_handler
 from eventproc.processors.options import Options, Order
@@ -51,13 +55,11 @@ async def progress_of(db: Database, stream: SystemStream) -> list[Progress]:
     return await db.read(look)
 
 
-def member_of(db: Database, owner: Owner) -> HostedMember:
-    return HostedMember(db, COMMIT_STREAM, owner)
+def member_of(db: Database, owner: Owner) -> HostMembership:
+    return HostMembership(db, COMMIT_STREAM, owner)
 
 
-async def test_a_processor_takes_its_place_with_one_line_and_goes_on_where_the_last_host_stood(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_internal_processor_resumes_at_the_progress_of_the_last_host(db: Database) -> None:
     finished: dict[SegmentId, list[int]] = {segment: [] for segment in SYSTEM_EPOCH.ids}
     reached = {100: anyio.Event(), 300: anyio.Event()}
 
@@ -76,12 +78,13 @@ async def test_a_processor_takes_its_place_with_one_line_and_goes_on_where_the_l
 
         await db.write(finish)
 
-    line = Internal(COMMIT_STREAM, Order.SEGMENT, 2, settle)
-    monkeypatch.setattr(internal, "INTERNAL", (INTERNAL[0], line))
+    line = InternalProcessor(COMMIT_STREAM, Order.SEGMENT, 2, settle)
     await ring(db, [f"s/{number % 7}" for number in range(300)])
     for each in reached.values():
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(serve_internal, db, await become_host(db))
+            tasks.start_soon(
+                run_internal_processors, db, await become_host(db), (INTERNAL_PROCESSORS[0], line)
+            )
             await each.wait()
             tasks.cancel_scope.cancel()
     progress = await progress_of(db, COMMIT_STREAM)
@@ -90,7 +93,7 @@ async def test_a_processor_takes_its_place_with_one_line_and_goes_on_where_the_l
     assert sum(each.number for each in progress) == 300
 
 
-async def test_what_its_handler_did_not_finish_a_publishing_processor_does_not_finish_either(
+async def test_publishing_processor_leaves_events_its_handler_did_not_finish(
     db: Database,
 ) -> None:
     handled = 0
@@ -104,27 +107,27 @@ async def test_what_its_handler_did_not_finish_a_publishing_processor_does_not_f
 
     await ring(db, [f"s/{number}" for number in range(2500)])
     async with anyio.create_task_group() as tasks:
-        line = Internal(COMMIT_STREAM, Order.NONE, 10, forget)
-        tasks.start_soon(internal.engine_of(db, await become_host(db), line).run)
+        line = InternalProcessor(COMMIT_STREAM, Order.NONE, 10, forget)
+        tasks.start_soon(internal_processors.make_engine(db, await become_host(db), line).run)
         await all_handled.wait()
         await anyio.wait_all_tasks_blocked()
         tasks.cancel_scope.cancel()
     assert await progress_of(db, COMMIT_STREAM) == [Progress(), Progress()]
 
 
-async def test_what_a_publishing_handler_raises_ends_its_processor_as_it_is(db: Database) -> None:
+async def test_error_of_a_publishing_handler_ends_its_processor_unchanged(db: Database) -> None:
     async def fail(db: Database, owner: Owner, event: Event) -> None:
         raise LookupError(event.payload.decode())
 
     await ring(db, ["s/a"])
     with pytest.raises(ExceptionGroup) as failed:
-        await internal.engine_of(
-            db, await become_host(db), Internal(COMMIT_STREAM, Order.SEGMENT, 1, fail)
+        await internal_processors.make_engine(
+            db, await become_host(db), InternalProcessor(COMMIT_STREAM, Order.SEGMENT, 1, fail)
         ).run()
     assert failed.group_contains(LookupError, match="^0$")
 
 
-async def test_progress_that_a_hosted_processor_moves_is_fenced_by_the_host(db: Database) -> None:
+async def test_progress_of_an_internal_processor_is_fenced_by_the_hosts_epoch(db: Database) -> None:
     owner = await become_host(db)
     member = member_of(db, owner)
     await member.refresh()
@@ -142,7 +145,7 @@ async def test_progress_that_a_hosted_processor_moves_is_fenced_by_the_host(db: 
         await member_of(db, owner).refresh()
 
 
-async def test_a_processor_that_does_not_publish_can_be_hosted_too(db: Database) -> None:
+async def test_processor_without_publishing_handler_can_be_hosted(db: Database) -> None:
     handled: list[bytes] = []
     all_handled = anyio.Event()
 

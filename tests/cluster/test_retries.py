@@ -8,7 +8,7 @@ import pytest
 import trio.testing
 
 import eventproc
-from eventproc.cluster import requests
+from eventproc.cluster import request_handler
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import DiskFull
 from eventproc.store.ownership import Owner
@@ -37,7 +37,7 @@ async def test_a_step_that_is_tried_again_names_its_request_and_the_reason(
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
         stream = await ep.create_stream("s/t")
-        monkeypatch.setattr(requests, "step", step_on_a_full_disk)
+        monkeypatch.setattr(request_handler, "step", step_on_a_full_disk)
         with caplog.at_level(logging.WARNING, "eventproc.host"):
             asked = await ep.submit(SealStream("s/t", stream.stream_id))
             assert (await ep.wait_request(asked.id)).error is None

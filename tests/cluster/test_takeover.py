@@ -1,4 +1,4 @@
-"""Two openings of one directory: one hosts, the other takes over, and the replaced one changes nothing."""
+"""Takeover between two openings of one directory: the replaced host changes nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.cluster.host import CONTROLLER
+from eventproc.cluster.host import CONTROLLER, HostTimings
 from eventproc.runtime import Eventproc
 from eventproc.store.database.locks import TryLock
 from eventproc.store.model.errors import OwnerFenced
@@ -19,6 +19,7 @@ from eventproc.store.requests import RequestStatus
 from eventproc.testing import Deaths, check, run_until_death
 from eventproc.workflows.requests import CreateStream
 from eventproc.workflows.sweep import reap
+from tests.cluster.support import running_host
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ async def _owner(ep: Eventproc) -> Owner:
     return found
 
 
-async def test_whoever_opens_second_hosts_when_the_first_leaves(tmp_path: Path) -> None:
+async def test_second_opening_becomes_the_host_when_the_first_closes(tmp_path: Path) -> None:
     hosting, leave, left = anyio.Event(), anyio.Event(), anyio.Event()
     instances: list[str] = []
 
@@ -61,7 +62,7 @@ async def test_whoever_opens_second_hosts_when_the_first_leaves(tmp_path: Path) 
             await check(second.db)
 
 
-async def test_what_was_posted_without_a_host_is_run_by_the_next_one(tmp_path: Path) -> None:
+async def test_requests_posted_without_a_host_are_run_by_the_next_host(tmp_path: Path) -> None:
     async with eventproc.open(tmp_path, durability="os", host=False) as ep:
         await ep.create_scope("s")
         config = StreamConfig(scaling=ScalingPolicy.fixed(1))
@@ -72,11 +73,12 @@ async def test_what_was_posted_without_a_host_is_run_by_the_next_one(tmp_path: P
         await check(ep.db)
 
 
-async def test_a_host_that_was_replaced_by_a_claim_changes_nothing_and_becomes_a_candidate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("eventproc.cluster.host.FENCED_PAUSE_MS", 1)  # there is no successor to make room for
-    async with eventproc.open(tmp_path, durability="os") as ep, eventproc.open(tmp_path, host=False) as other:
+async def test_host_replaced_by_a_claim_changes_nothing_and_becomes_a_candidate(tmp_path: Path) -> None:
+    async with (
+        eventproc.open(tmp_path, durability="os", host=False) as ep,
+        eventproc.open(tmp_path, host=False) as other,
+        running_host(ep.db, timings=HostTimings(fenced_pause_ms=1)),  # no successor needs the pause
+    ):
         await ep.create_scope("s")
         await ep.create_stream("s/a")
         old = await _owner(ep)
@@ -91,18 +93,18 @@ async def test_a_host_that_was_replaced_by_a_claim_changes_nothing_and_becomes_a
         await check(ep.db)
 
 
-async def test_a_host_that_is_stopped_is_replaced_when_only_a_commit_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_suspended_host_is_replaced_when_only_a_commit_is_pending(tmp_path: Path) -> None:
     async with eventproc.open(tmp_path, durability="os") as ep:
         await ep.create_scope("s")
         await ep.create_stream("s/a")
-    monkeypatch.setattr("eventproc.cluster.host.BEAT_MS", 1)
-    monkeypatch.setattr("eventproc.cluster.host.BEAT_AGE_MS_MAX", -1)  # any beat is too old
     stopped = TryLock(tmp_path / "controller.lock")
     assert stopped.try_acquire()
     try:
-        async with eventproc.open(tmp_path) as ep:
+        every_heartbeat_is_too_old = HostTimings(heartbeat_ms=1, heartbeat_age_ms_max=-1)
+        async with (
+            eventproc.open(tmp_path, host=False) as ep,
+            running_host(ep.db, timings=every_heartbeat_is_too_old),
+        ):
             stream = await ep.stream("s/a")
             with anyio.fail_after(20):
                 async with stream.transaction() as txn:
@@ -114,7 +116,7 @@ async def test_a_host_that_is_stopped_is_replaced_when_only_a_commit_waits(
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("nth", range(1, 7))
-async def test_a_directory_whose_process_died_at_a_commit_goes_on_when_it_is_opened_again(
+async def test_reopened_directory_continues_after_a_death_at_any_commit(
     tmp_path: Path, nth: int, when: str
 ) -> None:
     faults = Deaths()

@@ -11,8 +11,8 @@ import pytest
 import trio.testing
 
 from eventproc.cluster.host import run_host
-from eventproc.cluster.timeouts import LEASE_ENDED, PROCESS_DIED, arm, first_open, has_overdue
-from eventproc.cluster.wheel import TimerWheel
+from eventproc.cluster.timer_wheel import TimerWheel
+from eventproc.cluster.transaction_timeouts import LEASE_ENDED, PROCESS_DIED, arm, first_open, has_overdue
 from eventproc.store.database import Database
 from eventproc.store.model.limits import TXN_MEMORY_MS
 from eventproc.store.model.transactions import PingResult, TxnState

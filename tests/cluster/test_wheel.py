@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.cluster.wheel import SLOTS, TICK_MS, TimerWheel
+from eventproc.cluster.timer_wheel import SLOTS, TICK_MS, TimerWheel
 
 TURN_MS = SLOTS * TICK_MS
 TIMES = st.integers(0, 3 * TURN_MS)

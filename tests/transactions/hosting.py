@@ -7,7 +7,7 @@ from functools import partial
 
 import anyio
 
-from eventproc.cluster.internal import serve_internal
+from eventproc.cluster.internal_processors import run_internal_processors
 from eventproc.store.catalog import current_epoch, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
@@ -18,7 +18,7 @@ from eventproc.store.segments import Event, Part, WriterSequence, read
 from eventproc.store.transactions import Txn, TxnState, find_txn, watch_txn
 from eventproc.workflows.requests import CreateStream, ScaleStream
 from tests.transactions.rooms import NAME, Room, part
-from tests.workflows.lives import Life
+from tests.workflows.lives import FEW_WORKERS, Life
 
 Written = tuple[bytes, str | None]
 """(payload, key)"""
@@ -58,7 +58,7 @@ async def serve(life: Life, room: Room, txn_ids: Collection[str]) -> list[Txn]:
         return [find_txn(tx, room.stream.stream_id, txn_id) for txn_id in txn_ids]
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_internal, life.db, owner)
+        tasks.start_soon(run_internal_processors, life.db, owner, FEW_WORKERS)
         with life.db.subscribe([watch_txn(room.stream.stream_id, txn_id) for txn_id in txn_ids]) as changes:
             while len(found) < len(txn_ids):
                 for txn in await life.db.read(look):

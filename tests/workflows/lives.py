@@ -12,7 +12,7 @@ import attrs
 
 import eventproc
 from eventproc.cluster.host import CONTROLLER
-from eventproc.cluster.internal import serve_internal
+from eventproc.cluster.internal_processors import INTERNAL_PROCESSORS, run_internal_processors
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import EPOCH, SCOPE, STREAM, Stream, get_stream
 from eventproc.store.clock import new_id
@@ -23,6 +23,9 @@ from eventproc.store.requests import Request
 from eventproc.testing import Deaths, VirtualClock, check, run_until_death
 from eventproc.workflows.requests import AnyRequest
 from eventproc.workflows.sweep import reap
+
+FEW_WORKERS = tuple(attrs.evolve(each, concurrency=min(each.concurrency, 4)) for each in INTERNAL_PROCESSORS)
+"""The host's processors with few workers: starting workers takes half the time of a short life."""
 
 
 @attrs.frozen
@@ -47,7 +50,7 @@ class Life:
         """Be the host until no request is pending and nothing is left to reap."""
         owner = await self.claim()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(serve_internal, self.db, owner)
+            tasks.start_soon(run_internal_processors, self.db, owner, FEW_WORKERS)
             for (request_id,) in await self.db.read(_pending):
                 await self.ep.wait_request(request_id)
             tasks.cancel_scope.cancel()

@@ -7,7 +7,7 @@ from functools import partial
 import anyio
 import pytest
 
-from eventproc.cluster.internal import serve_internal
+from eventproc.cluster.internal_processors import run_internal_processors
 from eventproc.store.catalog import find_stream
 from eventproc.store.model.errors import IllegalTransition, StreamSealed
 from eventproc.store.model.ids import SegmentId
@@ -171,7 +171,7 @@ async def test_a_stream_with_a_steady_flow_of_commits_is_scaled_at_once(life: Li
             committed.append(txn_id)
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_internal, life.db, await life.claim())
+        tasks.start_soon(run_internal_processors, life.db, await life.claim())
         async with anyio.create_task_group() as clients:
             clients.start_soon(keep_committing)
             while len(committed) < 10:

@@ -24,8 +24,6 @@ from eventproc.workflows.requests import (
 )
 from tests.workflows.lives import Act, Life, die_everywhere, open_life, summary
 
-pytestmark = pytest.mark.usefixtures("few_workers")
-
 STREAMS: Final = ("s/a", "s/b", "s/c")
 FOUR: Final = StreamConfig(scaling=ScalingPolicy.fixed(4))
 

@@ -16,8 +16,6 @@ from tests.transactions.hosting import by_key, events_of, find_room, make_room, 
 from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, part
 from tests.workflows.lives import Act, Life, die_everywhere, open_life, summary
 
-pytestmark = pytest.mark.usefixtures("few_workers")
-
 KEYS: Final = (LOW, HIGH, "customer-42", "k1", "k2")
 STAGINGS: Final = 6
 """More than one step of packing, or of dropping, takes: see `small_steps`."""

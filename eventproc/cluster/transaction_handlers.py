@@ -22,19 +22,19 @@ from eventproc.workflows import abort, commit
 
 LOG = logging.getLogger("eventproc.host")
 
-ABORTS_AT_ONCE: Final = 20
-"""Aborts in flight. Their steps share commits; each costs a task."""
+ABORTS_IN_FLIGHT_MAX: Final = 20
+"""Aborts in flight. Their steps share commits. Each costs a task."""
 
 FAILED_PAUSE_MS: Final = 1_000
-"""Pause after an abort that raised what it never should, before the next one in its place: a lasting failure is not
-met in a busy loop."""
+"""Pause after an abort that failed unexpectedly: prevents a busy loop when the failure persists."""
 
 
 async def run_commit(db: Database, owner: Owner, event: Event) -> None:
-    """Commit the decided transactions of the stream that the bell names. Raises OwnerFenced, DatabaseStopped.
+    """Commit the decided transactions of the stream that the notice names. Raises OwnerFenced, DatabaseStopped.
 
-    When that raises what it never should, they are committed one by one up to the one that fails. There the stream's
-    commits stop, which holds up no other stream; the sweep rings again, and who cannot wait gives that one up.
+    After an unexpected error the transactions are committed one by one, up to the one that fails. The commits of that
+    stream stop there; other streams are not affected. The sweep posts the notice again every 30 s, and
+    `txn abort --force` gives the failing transaction up.
     """
     bell, ref = _heard(event, COMMIT_STREAM)
     try:
@@ -50,23 +50,25 @@ async def run_commit(db: Database, owner: Owner, event: Event) -> None:
             aside = partial(commit.set_aside, bell=bell, event=ref, owner=owner, reason=repr(error))
             if await again(partial(db.write, aside), f"the commit of {bell.stream}", LOG):
                 LOG.exception(
-                    "%s: a decided transaction cannot be committed, and those after it wait; it is tried again each"
-                    " half minute, and `eventproc txn abort --force` gives it up",
+                    "%s: a decided transaction cannot be committed, and the transactions after it wait. The commit is"
+                    " retried every 30 s; `eventproc txn abort --force` gives the transaction up",
                     bell.stream,
                 )
 
 
 async def run_abort(db: Database, owner: Owner, event: Event) -> None:
-    """Abort the transactions that the bell names. Raises OwnerFenced, DatabaseStopped."""
+    """Abort the transactions that the notice names. Raises OwnerFenced, DatabaseStopped."""
     bell, ref = _heard(event, ABORT_STREAM)
     try:
         await _abort(db, owner, bell, ref)
     except (Fenced, DatabaseStopped):
         raise
     except Exception:
-        # It must not stop the others, nor be forgotten: its bell goes to the end of the queue.
-        LOG.exception("an abort of %s failed, and comes again", bell.stream)
-        await again(partial(db.write, partial(_ring_again, bell, ref, owner)), "ringing again", LOG)
+        # It must neither block the other aborts nor be forgotten: its notice goes to the end of the queue.
+        LOG.exception("an abort of %s failed and will be retried", bell.stream)
+        await again(
+            partial(db.write, partial(_ring_again, bell, ref, owner)), "posting the notice again", LOG
+        )
         await anyio.sleep(FAILED_PAUSE_MS / 1000)
 
 
@@ -82,7 +84,7 @@ async def _commit(db: Database, owner: Owner, bell: Bell, ref: EventRef, most: i
 
 
 async def _prepare(db: Database, owner: Owner, txn: Txn, *, pack: bool) -> None:
-    """Split and pack what the transaction has staged, for the epoch of each step; nothing if it was given up."""
+    """Split and pack the staged events of a transaction for the current epoch, unless it was given up."""
     what = f"the preparation of transaction {txn.id}"
     begin = partial(db.write, partial(commit.begin_preparation, txn=txn, owner=owner))
     if not await again(begin, what, LOG):

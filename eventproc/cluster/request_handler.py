@@ -1,4 +1,4 @@
-"""The handler of the request stream: it runs what each event names, one request per target at a time."""
+"""The handler of the request stream: runs the request that each event names, one per target at a time."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from eventproc.workflows.run import give_up, step
 
 LOG = logging.getLogger("eventproc.host")
 
-REQUESTS_AT_ONCE: Final = 100
-"""Requests in flight, of as many streams. They share commits, so that more raises throughput until one
-commit holds all that wait; each costs a task."""
+REQUESTS_IN_FLIGHT_MAX: Final = 100
+"""Requests in flight, each of another target. They share commits, so a higher value raises throughput until one
+commit holds all waiting requests. Each costs a task."""
 
 COMMITS_LOOK_MS: Final = 1_000
-"""Pause between two looks of a request that waits for commits, should the wake-up of the one it waits for be missed."""
+"""Pause between two looks of a request that waits for commits: a safety net in case the wake-up is missed."""
 
 
 async def run_request(db: Database, owner: Owner, event: Event) -> None:
-    """Run the request that the event names, step by step, to its outcome. Raises OwnerFenced, DatabaseStopped.
+    """Run the request that the event names, step by step, to its outcome.
 
-    The host never gives a request back: a step that cannot run now is tried again.
+    The host never gives a request back: a step that cannot run now is retried. Raises OwnerFenced, DatabaseStopped.
     """
     request_id = event.payload.decode()
     ref = EventRef.of(event, group=REQUEST_STREAM.name, stream_id=REQUEST_STREAM.stream_id)
@@ -43,14 +43,14 @@ async def run_request(db: Database, owner: Owner, event: Event) -> None:
     except (Fenced, DatabaseStopped):
         raise
     except Exception as error:
-        # A request that cannot be run must not stop those behind it, nor vanish: it gets its outcome.
+        # A failing request must neither block the requests behind it nor vanish: the failure becomes its outcome.
         LOG.exception("%s failed", what)
         end = partial(give_up, request_id=request_id, event=ref, owner=owner, reason=repr(error))
         await again(partial(db.write, end), what, LOG)
 
 
 async def _step(db: Database, run: Callable[[Tx], bool]) -> bool:
-    """Run one step; one that has to wait for commits is no error, and no last one."""
+    """Run one step and return whether it was the last. A step that has to wait for commits is not an error."""
     try:
         return await db.write(run)
     except CommitsPending as why:

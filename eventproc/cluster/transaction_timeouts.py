@@ -1,8 +1,8 @@
-"""The host's timers: transactions whose lease ended, or whose process died, are aborted.
+"""The host's timers: aborts transactions whose lease ended or whose process died.
 
-Once a second the host looks at all open transactions and arms the wheel with what it saw: deadline and version. A
-timer that fires decides by that version: whoever pinged or decided meanwhile made it stale, and it does nothing. So
-nothing has to be told to the host, and the next host knows as much as this one did.
+Once a second the host reads all open transactions and arms the timer wheel with the deadline and version of each. A
+timer that fires acts only if the transaction still has that version: a ping or a decision in the meantime makes the
+timer stale. So pings need not reach the host, and the next host starts with the same knowledge.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 import anyio
 
-from eventproc.cluster.wheel import TimerWheel
+from eventproc.cluster.timer_wheel import TimerWheel
 from eventproc.store.database import Database, Tx, Watch
 from eventproc.store.database.instances import is_alive
 from eventproc.store.model.errors import Retryable
@@ -26,17 +26,17 @@ from eventproc.workflows.abort import Timer, time_out
 LOG = logging.getLogger("eventproc.host")
 
 LOOK_MS: Final = 1_000
-"""Pause between two looks at what is open: no lease is shorter. Each look reads the open transactions, 2 us each."""
+"""Pause between two reads of the open transactions: no lease is shorter. A read costs 2 us per transaction."""
 
 TIMERS_A_STEP: Final = 100
-"""Timers decided in one transaction of the database."""
+"""Timers handled in one database transaction."""
 
 LEASE_ENDED: Final = "its lease ended"
 PROCESS_DIED: Final = "its process ended"
 
 
 async def watch_leases(db: Database, owner: Owner) -> None:
-    """Abort transactions whose time is over, until cancelled. Raises OwnerFenced, DatabaseStopped."""
+    """Abort expired transactions until cancelled. Raises OwnerFenced, DatabaseStopped."""
     wheel: TimerWheel[tuple[int, str], Timer] = TimerWheel(db.clock.monotonic_ms())
     looked_ms: int | None = None
     with db.subscribe([Watch(OPENED, first_open)]) as changes:
@@ -50,14 +50,14 @@ async def watch_leases(db: Database, owner: Owner) -> None:
                 while step := list(islice(due, TIMERS_A_STEP)):
                     await db.write(partial(time_out, timers=step, owner=owner))
             except Retryable as why:
-                LOG.warning("transactions will be timed out later: %s", why)
+                LOG.warning("expired transactions will be aborted later: %s", why)
                 looked_ms = None
                 await anyio.sleep(LOOK_MS / 1000)
             if len(wheel) or await db.read(first_open) is not None:
                 await anyio.sleep(wheel.pause_ms(db.clock.monotonic_ms(), LOOK_MS) / 1000)
             else:
                 await changes.wait()
-                # Most are over by then; and no lease is.
+                # By then most transactions have ended, and no lease has.
                 await anyio.sleep(LOOK_MS / 2000)
                 looked_ms = None
 
@@ -69,7 +69,7 @@ def arm(
     now_ms: int,
     alive: Callable[[str], bool],
 ) -> None:
-    """Let the wheel hold exactly the timers of these open transactions."""
+    """Make the wheel hold exactly the timers of these open transactions."""
     armed: set[tuple[int, str]] = set()
     for due_ms, timer in _timers(leases, boot_id, now_ms, alive):
         key = timer.stream_id, timer.txn
@@ -81,7 +81,7 @@ def arm(
 def _timers(
     leases: Iterable[OpenLease], boot_id: str, now_ms: int, alive: Callable[[str], bool]
 ) -> Iterator[tuple[int, Timer]]:
-    """Yield when each of these open transactions is over, and the timer that then ends it; not those without end."""
+    """Yield the due time and the timer of each open transaction that has an end."""
     instances: dict[str, bool] = {}
     for lease in leases:
         if lease.until_ms is None:
@@ -96,16 +96,16 @@ def _timers(
 
 
 def has_overdue(tx: Tx, db: Database) -> bool:
-    """Return whether a transaction is open whose lease ended, or whose process died. It reads every unfinished one."""
+    """Return whether an open transaction has expired: its lease ended or its process died. Reads all open ones."""
     now_ms = tx.monotonic_ms
     timers = _timers(open_leases(tx), db.clock.boot_id, now_ms, partial(_is_alive, db))
     return any(due_ms <= now_ms for due_ms, _ in timers)
 
 
 def first_open(tx: Tx) -> tuple[int, str] | None:
-    """Return which transaction is the first of those that are open, None if none is.
+    """Return the first open transaction, or None if there is none.
 
-    Of those that begin after the last one ended, the first is another one: who watches this misses no beginning.
+    A transaction that begins after the last one ended has another id, so a watch of this value misses no beginning.
     """
     return next(((lease.stream_id, lease.txn) for lease in open_leases(tx, limit=1)), None)
 

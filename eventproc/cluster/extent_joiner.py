@@ -1,4 +1,4 @@
-"""Joining the runs of tiny extents that this process leaves behind."""
+"""Joins the runs of tiny extents that appends of this process leave behind."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ LOG = logging.getLogger("eventproc.join")
 
 
 async def join_tiny_extents(db: Database) -> None:
-    """Join what `TinyExtents` calls due, until cancelled or the database is gone.
+    """Join the runs that `TinyExtents` reports as due, until cancelled or until the database is closed.
 
-    It runs in the background of somebody's program and never ends it: a run that cannot be joined stays as it is.
+    It never ends the user's program: a run that cannot be joined stays as it is.
     """
     tiny = db.shared.get(TinyExtents)
     due = anyio.Event()
@@ -33,8 +33,8 @@ async def join_tiny_extents(db: Database) -> None:
                         partial(join_step, stream_id=stream_id, segment=segment, offset=offset)
                     )
             except (DatabaseStopped, Closed, ForkedError):
-                return  # whoever uses this handle is told so by its next call
+                return  # the next call on this handle raises the same error to its user
             except Retryable as why:
-                LOG.warning("tiny extents stay as they are: %s", why)
+                LOG.warning("tiny extents are not joined: %s", why)
             except Exception:
-                LOG.exception("tiny extents stay as they are: segment %s of stream %s", segment, stream_id)
+                LOG.exception("tiny extents of segment %s of stream %s are not joined", segment, stream_id)
