@@ -11,7 +11,7 @@ import attrs
 
 import eventproc
 from benchmarks.samples import CALLERS_COUNT, KEYS_COUNT, Sample, Stopwatch, Task, keys, payloads, timed
-from eventproc.store.records import Kind, create, replace
+from eventproc.store.records import RecordKind, create, replace
 from eventproc.streams import Stream
 
 WARM_COUNT: Final = 200
@@ -28,7 +28,7 @@ class Position:
     cut: str
 
 
-POSITION: Final = Kind(name="benchmark-position", value=Position)
+POSITION: Final = RecordKind(name="benchmark-position", value=Position)
 
 
 async def end_to_end(task: Task) -> Sample:

@@ -25,7 +25,7 @@ from eventproc.store.clock import SystemClock
 from eventproc.store.database import Tx, instances
 from eventproc.store.database.checkpoint import TRUNCATE_BYTES
 from eventproc.store.database.filesystem import DATABASE, check_directory, type_of
-from eventproc.store.database.locks import WriteLock, holders
+from eventproc.store.database.locks import WriteLock, lock_holders
 from eventproc.store.model.transaction_errors import TransactionPending
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
@@ -85,7 +85,7 @@ def _look_at_locks(path: Path, report: Report) -> None:
     clock = SystemClock()
     for name in ("write", "format", "controller"):
         lock = path / f"{name}.lock"
-        report.facts[f"{name}_lock_pids"] = holders(lock) if lock.exists() else ()
+        report.facts[f"{name}_lock_pids"] = lock_holders(lock) if lock.exists() else ()
     if (path / "write.lock").exists():
         write_lock = WriteLock(path / "write.lock", clock)
         held = write_lock.holder()
@@ -98,7 +98,7 @@ def _look_at_locks(path: Path, report: Report) -> None:
                 f"continue it (kill -CONT {held.pid}) or end it"
             )
     age_ms = HeartbeatFile(path / "controller.beat", clock).age_ms()
-    hosts = holders(path / "controller.lock") if (path / "controller.lock").exists() else ()
+    hosts = lock_holders(path / "controller.lock") if (path / "controller.lock").exists() else ()
     report.facts["host_beat_age_ms"] = age_ms if hosts else None
     if hosts and (age_ms is None or age_ms > TIMINGS.heartbeat_age_ms_max):
         beat = "no" if age_ms is None else f"for {age_ms / 1000:.1f} s no"

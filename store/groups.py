@@ -11,7 +11,7 @@ import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.model.arguments import int_of, refused
-from eventproc.store.records import Kind, delete, get, keys
+from eventproc.store.records import RecordKind, delete, get, keys
 from eventproc.store.replicated import LogId, delete_log
 
 TruncatedPolicy: TypeAlias = Literal["earliest", "latest", "error"]
@@ -85,7 +85,7 @@ def _group_may_follow(before: GroupRecord | None, after: GroupRecord) -> str | N
     return None
 
 
-GROUP: Final = Kind(name="group", value=GroupRecord, invariant=_group_may_follow)
+GROUP: Final = RecordKind(name="group", value=GroupRecord, invariant=_group_may_follow)
 
 GENERATION: Final = "group_generation"
 """Counter: no generation of a deleted group lies above it, so that a group made later repeats none."""

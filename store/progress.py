@@ -62,7 +62,7 @@ def finish_events(tx: Tx, first: EventRef, count: int) -> None:
 
 
 @attrs.frozen
-class Holding:
+class SegmentClaim:
     """A segment as one reader of a group owns it, in one owner epoch."""
 
     group: str
@@ -72,7 +72,7 @@ class Holding:
     owner_epoch: int
 
 
-def move_progress(tx: Tx, holding: Holding, progress: Progress) -> None:
+def move_progress(tx: Tx, holding: SegmentClaim, progress: Progress) -> None:
     """Make `progress` that of the segment, if the reader still owns it. One UPDATE.
 
     Raises SegmentFenced when it was taken from the reader since, whoever has it now.
@@ -96,7 +96,7 @@ def move_progress(tx: Tx, holding: Holding, progress: Progress) -> None:
         raise fenced(holding)
 
 
-def fenced(holding: Holding) -> SegmentFenced:
+def fenced(holding: SegmentClaim) -> SegmentFenced:
     """Return the error of a reader that does not own the segment any more."""
     return SegmentFenced(
         group=holding.group,

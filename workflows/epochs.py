@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import attrs
 
-from eventproc.store.catalog import Stream, current_epoch, insert_epoch
+from eventproc.store.catalog import StreamRecord, current_epoch, insert_epoch
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch, next_epoch
 from eventproc.store.model.ids import SegmentId
@@ -19,7 +19,7 @@ from eventproc.store.transactions import decided, settle_staging
 
 def plan_epoch(
     tx: Tx,
-    stream: Stream,
+    stream: StreamRecord,
     *,
     seal: Collection[SegmentId],
     ranges: Sequence[KeyRange],
@@ -37,7 +37,7 @@ def plan_epoch(
     )
 
 
-def open_epoch(tx: Tx, stream: Stream, epoch: Epoch, *, seal: Collection[SegmentId]) -> Epoch:
+def open_epoch(tx: Tx, stream: StreamRecord, epoch: Epoch, *, seal: Collection[SegmentId]) -> Epoch:
     """Open `epoch` after the stream's current one and return it as it then is; the stream's record names it next.
 
     Successors are made and predecessors sealed in this one transaction, so that no writer ever meets a

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import attrs
 
-from eventproc.store.catalog import STREAM, Stream, current_epoch, get_stream
+from eventproc.store.catalog import STREAM, StreamRecord, current_epoch, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import verify_scale
 from eventproc.store.model.errors import StreamSealed
@@ -44,7 +44,7 @@ def apply(tx: Tx, request: ScaleStream, request_id: str) -> bool:
     return True
 
 
-def _open_stream(tx: Tx, request: ScaleStream) -> Versioned[Stream]:
+def _open_stream(tx: Tx, request: ScaleStream) -> Versioned[StreamRecord]:
     found = get_stream(tx, request.stream, stream_id=request.stream_id)
     if found.value.state in (StreamState.SEALING, StreamState.SEALED):
         raise StreamSealed(stream=request.stream)

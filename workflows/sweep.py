@@ -14,12 +14,12 @@ import attrs
 from eventproc.store.catalog import (
     STREAM,
     SYSTEM_EPOCH,
-    Stream,
+    StreamRecord,
     SystemStream,
     find_stream,
     get_stream,
 )
-from eventproc.store.catalog.kinds import EPOCH, epoch_key, epoch_prefix
+from eventproc.store.catalog.stream_records import EPOCH, epoch_key, epoch_prefix
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import Owner
@@ -80,7 +80,7 @@ def truncate_internal(tx: Tx, owner: Owner, stream: SystemStream) -> None:
         replace(tx, STREAM, before, attrs.evolve(before.value, head=heads))
 
 
-def _forget_history(tx: Tx, stream_id: int, stream: Stream | None) -> bool:
+def _forget_history(tx: Tx, stream_id: int, stream: StreamRecord | None) -> bool:
     """Drop epochs that nobody asks for any more, and the rows of segments only they knew."""
     first = epoch_key(stream_id, 0)
     old = keys(tx, EPOCH, prefix=epoch_prefix(stream_id), limit=EPOCHS_A_STEP)

@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.catalog import STREAM, StoredHistory, Stream, get_stream, head_offsets
+from eventproc.store.catalog import STREAM, StoredHistory, StreamRecord, get_stream, head_offsets
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, divide, equal_or_after, verify_cut
 from eventproc.store.model.errors import InvalidCut, StreamSealed
@@ -65,7 +65,7 @@ def apply(tx: Tx, request: TruncateStream, request_id: str) -> bool:
     return True
 
 
-def _moves_head(tx: Tx, stream: Stream, history: StoredHistory, cut: StreamCut) -> bool:
+def _moves_head(tx: Tx, stream: StreamRecord, history: StoredHistory, cut: StreamCut) -> bool:
     head = _cut(stream, head_offsets(tx, stream))
     verify_cut(cut, history)
     if cut == head:
@@ -77,7 +77,7 @@ def _moves_head(tx: Tx, stream: Stream, history: StoredHistory, cut: StreamCut) 
     return True
 
 
-def _open_stream(tx: Tx, request: TruncateStream) -> Versioned[Stream]:
+def _open_stream(tx: Tx, request: TruncateStream) -> Versioned[StreamRecord]:
     found = get_stream(tx, request.stream, stream_id=request.stream_id)
     if found.value.state in (StreamState.SEALING, StreamState.SEALED):
         raise StreamSealed(stream=request.stream)
@@ -111,5 +111,5 @@ def _passed(tx: Tx, cut: StreamCut, history: StoredHistory, oldest: int) -> list
     return passed
 
 
-def _cut(stream: Stream, offsets: dict[SegmentId, int]) -> StreamCut:
+def _cut(stream: StreamRecord, offsets: dict[SegmentId, int]) -> StreamCut:
     return StreamCut(stream=stream.name, stream_id=stream.stream_id, offsets=offsets)

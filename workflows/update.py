@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import attrs
 
-from eventproc.store.catalog import STREAM, Stream, current_epoch, get_stream
+from eventproc.store.catalog import STREAM, StreamRecord, current_epoch, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import StreamSealed
 from eventproc.store.model.ranges import initial_ranges
@@ -39,13 +39,13 @@ def apply(tx: Tx, request: UpdateStream, request_id: str) -> bool:
     return True
 
 
-def _open_stream(tx: Tx, request: UpdateStream) -> Versioned[Stream]:
+def _open_stream(tx: Tx, request: UpdateStream) -> Versioned[StreamRecord]:
     found = get_stream(tx, request.stream, stream_id=request.stream_id)
     if found.value.state in (StreamState.SEALING, StreamState.SEALED):
         raise StreamSealed(stream=request.stream)
     return found
 
 
-def _count_differs(tx: Tx, stream: Stream, request: UpdateStream) -> bool:
+def _count_differs(tx: Tx, stream: StreamRecord, request: UpdateStream) -> bool:
     # A fixed policy is a count, not a minimum: pravega.md 3.2, "segment count fix-up".
     return len(current_epoch(tx, stream).segments) != request.config.scaling.segments_min

@@ -17,8 +17,7 @@ from eventproc.groups import GroupEnd, GroupInfo, GroupStart, TruncatedPolicy
 from eventproc.processors import GRACE_MS, App, ProcessorDescription
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
-from eventproc.store.catalog import Scope
-from eventproc.store.catalog import Stream as StreamRecord
+from eventproc.store.catalog import Scope, StreamRecord
 from eventproc.store.clock import Clock
 from eventproc.store.database import Durability
 from eventproc.store.faults import NO_FAULTS, Faults

@@ -10,7 +10,7 @@ from eventproc.groups.cuts import end_offsets, stream_cut
 from eventproc.groups.keys import SegmentKey
 from eventproc.groups.state import GroupState
 from eventproc.groups.stored_state import folded_state, progress_by_segment
-from eventproc.store.catalog import StoredHistory, Stream, find_stream, get_scope, head_offsets
+from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, get_scope, head_offsets
 from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, GroupOptions, GroupStream, group_names
 from eventproc.store.model.cuts import StreamCut, divide
@@ -181,7 +181,7 @@ def _moved(tx: Tx, name: str) -> dict[SegmentKey, int | None]:
 def _of_stream(
     tx: Tx,
     where: GroupStream,
-    stream: Stream,
+    stream: StreamRecord,
     state: GroupState,
     finished: Mapping[SegmentKey, Progress],
     moved: Mapping[SegmentKey, int | None],
@@ -206,7 +206,7 @@ def _of_stream(
         yield attrs.evolve(_lag(tx, stream, segment, Progress(), end), reached=False)
 
 
-def _lag(tx: Tx, stream: Stream, segment: SegmentId, progress: Progress, end: int | None) -> SegmentLag:
+def _lag(tx: Tx, stream: StreamRecord, segment: SegmentId, progress: Progress, end: int | None) -> SegmentLag:
     found = segment_state(tx, stream.stream_id, segment)
     events = size_bytes = 0
     offset, sealed = progress.offset, True
@@ -247,7 +247,7 @@ def _age_ms(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | No
 def _beyond(
     tx: Tx,
     where: GroupStream,
-    stream: Stream,
+    stream: StreamRecord,
     state: GroupState,
     finished: Mapping[SegmentKey, Progress],
 ) -> Iterator[SegmentId]:

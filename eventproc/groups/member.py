@@ -48,7 +48,7 @@ from eventproc.store.database.instances import pid_of
 from eventproc.store.groups import GROUP, GroupOptions, GroupRecord, topic_of
 from eventproc.store.model.errors import EventprocError, ReaderFenced, ReaderOnline
 from eventproc.store.model.progress import Progress
-from eventproc.store.progress import Holding, fenced, move_progress
+from eventproc.store.progress import SegmentClaim, fenced, move_progress
 from eventproc.store.records import find, get
 from eventproc.store.replicated import FoldedState
 from eventproc.store.uninterrupted import uninterrupted
@@ -364,11 +364,11 @@ class GroupMember(Membership):
         self._owned = MappingProxyType({key: each for key, each in self._owned.items() if key not in gone})
         self._surplus -= gone
 
-    def _holding(self, key: SegmentKey) -> Holding:
+    def _holding(self, key: SegmentKey) -> SegmentClaim:
         stream_id, segment = key
         owned = self._owned.get(key)
         epoch = -1 if owned is None else owned.owner_epoch
-        holding = Holding(self.group, self.reader, stream_id, segment, epoch)
+        holding = SegmentClaim(self.group, self.reader, stream_id, segment, epoch)
         if owned is None:
             raise fenced(holding)
         return holding

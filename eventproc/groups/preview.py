@@ -11,7 +11,7 @@ from eventproc.groups.describe import describe_group
 from eventproc.groups.operations import reset_positions
 from eventproc.groups.start_positions import GroupResetEnd, GroupStart
 from eventproc.groups.updates import StartPosition
-from eventproc.store.catalog import StoredHistory, Stream, get_stream
+from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import NOT_REACHED, StreamCut, divide
 from eventproc.store.model.errors import NotFound
@@ -81,7 +81,7 @@ def _cut_of(start_position: StartPosition, history: History) -> StreamCut:
     return StreamCut(start_position.stream.name, start_position.stream.stream_id, offsets)
 
 
-def _left_at(tx: Tx, stream: Stream, cut: StreamCut, ends: Mapping[SegmentId, int]) -> tuple[int, int]:
+def _left_at(tx: Tx, stream: StreamRecord, cut: StreamCut, ends: Mapping[SegmentId, int]) -> tuple[int, int]:
     """Return the events and bytes that lie behind a cut, to the tail, or to where the group ends."""
     history = StoredHistory(tx, stream)
     where = divide(cut, history)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from eventproc.groups.updates import StartPosition
-from eventproc.store.catalog import StoredHistory, Stream, get_stream
+from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.groups import GroupStream
 from eventproc.store.model.arguments import int_of, mapping_of, refused
@@ -100,7 +100,7 @@ def start_position_of(tx: Tx, stream: str, *, added: bool) -> StartPosition:
 
 def start_position_at(
     tx: Tx,
-    stream: Stream,
+    stream: StreamRecord,
     frontier: Frontier,
     *,
     added: bool = False,
@@ -125,7 +125,7 @@ def start_position_at(
     return StartPosition(where, held, waiting, tuple(sorted(ends.items())))
 
 
-def _progress_at(tx: Tx, stream: Stream, segment: SegmentId, offset: int) -> Progress:
+def _progress_at(tx: Tx, stream: StreamRecord, segment: SegmentId, offset: int) -> Progress:
     if segment_state(tx, stream.stream_id, segment) is None:  # read to its end, and forgotten since
         return Progress(0, offset)
     return Progress(number_at(tx, stream.stream_id, segment, offset), offset)

@@ -14,7 +14,7 @@ from eventproc.groups.start_positions import start_position_at
 from eventproc.groups.state import GroupState
 from eventproc.groups.stored_state import change, folded_state, progress_by_segment
 from eventproc.groups.updates import StreamSkipped
-from eventproc.store.catalog import StoredHistory, Stream, get_stream
+from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, GroupStream, TruncatedPolicy
 from eventproc.store.model.cuts import StreamCut, divide
@@ -121,7 +121,7 @@ def _is_behind(frontier: Frontier, known: Mapping[SegmentId, Segment], segment: 
     return bool(here) and min(here) > segment
 
 
-def _moved(tx: Tx, stream: Stream, segment: SegmentId, before: Progress, after: Frontier) -> Progress:
+def _moved(tx: Tx, stream: StreamRecord, segment: SegmentId, before: Progress, after: Frontier) -> Progress:
     offset = after.held[segment]
     if offset <= before.offset:
         return before
@@ -131,7 +131,7 @@ def _moved(tx: Tx, stream: Stream, segment: SegmentId, before: Progress, after: 
 
 def _lost_events(
     tx: Tx,
-    stream: Stream,
+    stream: StreamRecord,
     own: Frontier,
     finished: Mapping[SegmentId, Progress],
     after: Frontier,

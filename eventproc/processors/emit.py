@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from eventproc.store.catalog import Stream, current_epoch, get_stream
+from eventproc.store.catalog import StreamRecord, current_epoch, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.arguments import instance_of, refused
 from eventproc.store.model.errors import StreamSealed
@@ -83,7 +83,7 @@ def append_emissions(tx: Tx, emissions: Sequence[Emission]) -> None:
     append a segment, however many events; about 2 us each.
     """
     by_stream: dict[str, Lanes] = {}
-    streams: dict[str, Stream] = {}
+    streams: dict[str, StreamRecord] = {}
     for name in dict.fromkeys(each.stream for each in emissions):
         streams[name] = stream = _open_stream(tx, name)
         spread = int.from_bytes(tx.clock.random_bytes(4), "big")
@@ -99,7 +99,7 @@ def append_emissions(tx: Tx, emissions: Sequence[Emission]) -> None:
         append(tx, name, streams[name].stream_id, lanes.parts(lanes.take()))
 
 
-def _open_stream(tx: Tx, name: str) -> Stream:
+def _open_stream(tx: Tx, name: str) -> StreamRecord:
     stream = get_stream(tx, name).value
     if stream.state in (StreamState.SEALING, StreamState.SEALED):
         raise StreamSealed(stream=name)

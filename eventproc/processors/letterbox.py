@@ -26,7 +26,7 @@ from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.states import StreamState
 from eventproc.store.progress import get_progress
-from eventproc.store.records import Kind, create, find, get, keys, replace
+from eventproc.store.records import RecordKind, create, find, get, keys, replace
 from eventproc.store.segments import Event, SegmentState, extents, read, segment_state
 from eventproc.streams.positions import head_cut
 from eventproc.workflows.create import check as check_create
@@ -62,7 +62,7 @@ def _box_may_follow(before: Letterbox | None, after: Letterbox) -> str | None:
     return None
 
 
-LETTERS: Final = Kind(name="letters", value=Letterbox, invariant=_box_may_follow)
+LETTERS: Final = RecordKind(name="letters", value=Letterbox, invariant=_box_may_follow)
 
 
 @attrs.frozen

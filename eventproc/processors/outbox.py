@@ -16,7 +16,7 @@ from eventproc.processors.options import Options
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.progress import Progress
-from eventproc.store.progress import Holding, fenced
+from eventproc.store.progress import SegmentClaim, fenced
 from eventproc.store.segments import Event
 
 
@@ -124,7 +124,9 @@ class Commit:
             assigned = cell.assigned
             owned = membership.owned.get(cell.key)
             if owned is None or owned.owner_epoch != assigned.owner_epoch:
-                raise fenced(Holding(membership.group, membership.reader, *cell.key, assigned.owner_epoch))
+                raise fenced(
+                    SegmentClaim(membership.group, membership.reader, *cell.key, assigned.owner_epoch)
+                )
 
     def _call_hook(self, tx: Tx, options: Options) -> None:
         assert options.on_commit is not None, "checked by the caller"

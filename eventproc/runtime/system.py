@@ -36,8 +36,14 @@ from eventproc.processors import (
 )
 from eventproc.processors.letters import DeadLetters
 from eventproc.store.background import Background
-from eventproc.store.catalog import SYSTEM_MIGRATION, Scope, get_stream, list_scopes, list_streams
-from eventproc.store.catalog import Stream as StreamRecord
+from eventproc.store.catalog import (
+    SYSTEM_MIGRATION,
+    Scope,
+    StreamRecord,
+    get_stream,
+    list_scopes,
+    list_streams,
+)
 from eventproc.store.clock import Clock
 from eventproc.store.database import Database, Durability, open_database, open_memory_database
 from eventproc.store.faults import NO_FAULTS, Faults

@@ -14,7 +14,7 @@ from eventproc.spark.directory import Directory, Hold
 from eventproc.spark.options import Place, Positions, SourceOptions
 from eventproc.spark.pack import Slice
 from eventproc.spark.walk import Budget, Walk, advance, ranges_between
-from eventproc.store.catalog import Stream, find_stream, get_stream, list_streams
+from eventproc.store.catalog import StreamRecord, find_stream, get_stream, list_streams
 from eventproc.store.chunks.export import Export
 from eventproc.store.chunks.index import (
     ChunkFile,
@@ -99,7 +99,7 @@ class Planner:
         self._directory.note(batch, [hold for _, hold in held])
         return [group for each, _ in held for group in self._exported(each)]
 
-    def _streams(self, tx: Tx) -> list[Stream]:
+    def _streams(self, tx: Tx) -> list[StreamRecord]:
         if self._options.pattern is not None:
             pattern = re.compile(self._options.pattern)
             return [each for each in list_streams(tx) if pattern.fullmatch(each.name)]
@@ -121,7 +121,7 @@ class Planner:
         advance(walks, budget)
         return {walk.stream.name: str(walk.cut()) for walk in walks}, tails
 
-    def _read_on(self, tx: Tx, start: Offsets) -> list[Stream]:
+    def _read_on(self, tx: Tx, start: Offsets) -> list[StreamRecord]:
         """Return the streams to read on in. One that the query began with, and is gone, is lost."""
         for name, text in start.items():
             stream_id = StreamCut.parse(text, name).stream_id
@@ -134,7 +134,7 @@ class Planner:
         found_streams = [find_stream(tx, name) for name in sorted(self._options.streams)]
         return [each.value for each in found_streams if each is not None]
 
-    def _frontier(self, tx: Tx, stream: Stream, text: str | None) -> Frontier:
+    def _frontier(self, tx: Tx, stream: StreamRecord, text: str | None) -> Frontier:
         cut = None if text is None else StreamCut.parse(text, stream.name)
         if cut is not None and cut.stream_id == stream.stream_id:
             try:
@@ -190,7 +190,9 @@ class Planner:
         ]
         return _Held(name, stream.stream_id, [group for group in left if group])
 
-    def _left(self, tx: Tx, stream: Stream, held: HeldRange, *, held_before: bool) -> Iterator[HeldRange]:
+    def _left(
+        self, tx: Tx, stream: StreamRecord, held: HeldRange, *, held_before: bool
+    ) -> Iterator[HeldRange]:
         """Yield the parts of a range that may be read.
 
         What lies before the head may be, as long as it is there, if it was held when the head passed it. Else it
@@ -276,7 +278,7 @@ def plan_key(start: str | None, end: str, glued: bool) -> str:
     return f"{start or 'earliest'} -> {end}{'' if glued else ' split'}"
 
 
-def _cut_of(tx: Tx, stream: Stream, place: Place) -> StreamCut:
+def _cut_of(tx: Tx, stream: StreamRecord, place: Place) -> StreamCut:
     if place == "earliest":
         return head_cut(tx, stream)
     if place == "latest":
@@ -288,7 +290,7 @@ def _cut_of(tx: Tx, stream: Stream, place: Place) -> StreamCut:
     return cut
 
 
-def _truncated(tx: Tx, stream: Stream, held: HeldRange, head: int) -> Truncated:
+def _truncated(tx: Tx, stream: StreamRecord, held: HeldRange, head: int) -> Truncated:
     return Truncated(
         stream=stream.name,
         segment=format_segment(held.segment),

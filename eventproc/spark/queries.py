@@ -12,14 +12,14 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.catalog import StoredHistory, Stream, find_stream, head_offsets
+from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, head_offsets
 from eventproc.store.database import Tx
 from eventproc.store.database.instances import is_alive, pid_of
 from eventproc.store.model.cuts import StreamCut, divide
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.history import find_segment
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.records import Kind, create, delete_all, find, get, keys, replace
+from eventproc.store.records import RecordKind, create, delete_all, find, get, keys, replace
 from eventproc.store.segments import number_at, segment_state
 
 KEPT_MS: Final = 7 * 24 * 3600 * 1000
@@ -49,7 +49,7 @@ class SparkQuery:
     error: str | None = None
 
 
-QUERY: Final = Kind(name="spark_query", value=SparkQuery)
+QUERY: Final = RecordKind(name="spark_query", value=SparkQuery)
 
 
 class QueryState(enum.StrEnum):
@@ -149,7 +149,7 @@ def _lag(tx: Tx, name: str, text: str) -> StreamLag:
     return StreamLag(name, text, events, size_bytes)
 
 
-def _rest(tx: Tx, stream: Stream, cut: StreamCut) -> dict[SegmentId, int]:
+def _rest(tx: Tx, stream: StreamRecord, cut: StreamCut) -> dict[SegmentId, int]:
     """Return where what lies behind a cut begins, in every segment that has some."""
     history = StoredHistory(tx, stream)
     try:

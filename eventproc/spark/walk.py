@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.catalog import StoredHistory, Stream
+from eventproc.store.catalog import StoredHistory, StreamRecord
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, segments_between
 from eventproc.store.model.frontier import Frontier
@@ -53,7 +53,7 @@ class Walk:
     """
 
     def __init__(
-        self, tx: Tx, stream: Stream, frontier: Frontier, limits: Mapping[SegmentId, int] | None
+        self, tx: Tx, stream: StreamRecord, frontier: Frontier, limits: Mapping[SegmentId, int] | None
     ) -> None:
         self.stream = stream
         self.frontier = frontier
@@ -177,7 +177,7 @@ def _take_shares(opened: Sequence[_Open], left: int, total: int, budget: Budget)
             spare -= more
 
 
-def ranges_between(tx: Tx, stream: Stream, start: StreamCut, end: StreamCut) -> list[list[HeldRange]]:
+def ranges_between(tx: Tx, stream: StreamRecord, start: StreamCut, end: StreamCut) -> list[list[HeldRange]]:
     """Return the ranges between two cuts, in groups that one task reads in order: those that follow each other.
 
     Within a group predecessors come before successors; groups are in the order of their first segments. Raises

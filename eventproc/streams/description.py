@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from eventproc.store.catalog import StoredHistory, Stream
+from eventproc.store.catalog import StoredHistory, StreamRecord
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.history import find_segment
@@ -46,7 +46,7 @@ class StreamDescription:
     size_bytes: int
 
 
-def describe_stream(tx: Tx, stream: Stream) -> StreamDescription:
+def describe_stream(tx: Tx, stream: StreamRecord) -> StreamDescription:
     """Return the stream as it is in this transaction."""
     history = StoredHistory(tx, stream)
     segments = []

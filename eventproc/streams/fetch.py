@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import attrs
 
-from eventproc.store.catalog import StoredHistory, Stream, get_stream
+from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream
 from eventproc.store.database import Tx, Watch
 from eventproc.store.model.cuts import StreamCut, verify_cut
 from eventproc.store.model.epochs import Segment
@@ -115,7 +115,7 @@ def watch_stream(stream_id: int) -> Watch:
     return Watch(("stream", stream_id), probe)
 
 
-def _verify_known(stream: Stream, segment: SegmentId) -> None:
+def _verify_known(stream: StreamRecord, segment: SegmentId) -> None:
     """Raise NotFound unless the stream has, or had, that segment."""
     if segment > (stream.epoch << 32 | 0xFFFF_FFFF):
         raise NotFound(kind=f"segment of {stream.name}", name=format_segment(segment))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from eventproc.store.catalog import StoredHistory, Stream, head_offsets, tail_offsets
+from eventproc.store.catalog import StoredHistory, StreamRecord, head_offsets, tail_offsets
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, equal_or_after, verify_cut
 from eventproc.store.model.errors import StreamReplaced, Truncated
@@ -16,17 +16,17 @@ from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
 from eventproc.store.segments import offset_at_time, segment_state, verify_offset
 
 
-def head_cut(tx: Tx, stream: Stream) -> StreamCut:
+def head_cut(tx: Tx, stream: StreamRecord) -> StreamCut:
     """Return the earliest readable cut."""
     return StreamCut(stream=stream.name, stream_id=stream.stream_id, offsets=head_offsets(tx, stream))
 
 
-def tail_cut(tx: Tx, stream: Stream) -> StreamCut:
+def tail_cut(tx: Tx, stream: StreamRecord) -> StreamCut:
     """Return the cut after the last event, of one moment."""
     return StreamCut(stream=stream.name, stream_id=stream.stream_id, offsets=tail_offsets(tx, stream))
 
 
-def time_cut(tx: Tx, stream: Stream, time_ms: int) -> StreamCut:
+def time_cut(tx: Tx, stream: StreamRecord, time_ms: int) -> StreamCut:
     """Return the cut before the first events that were appended at or after `time_ms`, in each segment.
 
     The head when that lies before it. O(log epochs) look-ups and one a segment of the epoch of that time.
@@ -41,7 +41,7 @@ def time_cut(tx: Tx, stream: Stream, time_ms: int) -> StreamCut:
     return cut if equal_or_after(cut, head, history) else head
 
 
-def frontier_at(tx: Tx, stream: Stream, cut: StreamCut) -> Frontier:
+def frontier_at(tx: Tx, stream: StreamRecord, cut: StreamCut) -> Frontier:
     """Return the frontier of a reader that starts at `cut`.
 
     Raises StreamReplaced for a cut of another incarnation; InvalidCut when it does not cover the key
@@ -73,7 +73,7 @@ def frontier_at(tx: Tx, stream: Stream, cut: StreamCut) -> Frontier:
     return frontier
 
 
-def truncated(tx: Tx, stream: Stream, segment: SegmentId, offset: int) -> Truncated:
+def truncated(tx: Tx, stream: StreamRecord, segment: SegmentId, offset: int) -> Truncated:
     """Return the error of who stands at `offset` of a segment, before the head."""
     state = segment_state(tx, stream.stream_id, segment)
     return Truncated(
@@ -91,7 +91,9 @@ def _compacted(history: StoredHistory, cut: StreamCut) -> SegmentId | None:
     return next((each for each in cut.offsets if epoch_of(each) < history.first and each not in kept), None)
 
 
-def _pass_ended(tx: Tx, stream: Stream, frontier: Frontier, history: StoredHistory, head: StreamCut) -> None:
+def _pass_ended(
+    tx: Tx, stream: StreamRecord, frontier: Frontier, history: StoredHistory, head: StreamCut
+) -> None:
     """Go on to what follows segments that the head has passed and the frontier has read to their ends.
 
     Who stands there lost nothing, though the head lies later: see `workflows.truncate`.
@@ -105,13 +107,13 @@ def _pass_ended(tx: Tx, stream: Stream, frontier: Frontier, history: StoredHisto
             frontier.complete(segment, successors(history, segment))
 
 
-def _is_end(tx: Tx, stream: Stream, segment: SegmentId, offset: int) -> bool:
+def _is_end(tx: Tx, stream: StreamRecord, segment: SegmentId, offset: int) -> bool:
     state = segment_state(tx, stream.stream_id, segment)
     return state is not None and state.sealed and offset == state.tail == state.head
 
 
 def frontier_of_segments(
-    tx: Tx, stream: Stream, segments: Iterable[SegmentId], *, from_tail: bool
+    tx: Tx, stream: StreamRecord, segments: Iterable[SegmentId], *, from_tail: bool
 ) -> Frontier:
     """Return the frontier of a reader of chosen segments, from their heads or tails. Raises NotFound."""
     history = StoredHistory(tx, stream)

@@ -7,8 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Literal, TypeAlias, TypeVar, overload
 
-from eventproc.store.catalog import StoredHistory, current_epoch, get_stream
-from eventproc.store.catalog import Stream as StreamRecord
+from eventproc.store.catalog import StoredHistory, StreamRecord, current_epoch, get_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.arguments import int_of, refused, text_of
 from eventproc.store.model.cuts import StreamCut, as_cut

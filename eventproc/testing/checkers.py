@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eventproc.store.catalog import EPOCH, REQUEST_STREAM, STREAM, SYSTEM_SCOPE, StoredHistory, Stream
-from eventproc.store.catalog.kinds import epoch_prefix
+from eventproc.store.catalog import EPOCH, REQUEST_STREAM, STREAM, SYSTEM_SCOPE, StoredHistory, StreamRecord
+from eventproc.store.catalog.stream_records import epoch_prefix
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.cuts import StreamCut, verify_cut
 from eventproc.store.model.errors import EventprocError
@@ -53,7 +53,7 @@ def violations(tx: Tx) -> list[str]:
     return found
 
 
-def _of_stream(tx: Tx, stream: Stream) -> Iterator[str]:
+def _of_stream(tx: Tx, stream: StreamRecord) -> Iterator[str]:
     history = StoredHistory(tx, stream)
     epochs = [history.epoch(number) for number in range(history.first, history.current + 1)]
     for epoch in epochs:
@@ -83,7 +83,9 @@ def _of_stream(tx: Tx, stream: Stream) -> Iterator[str]:
     yield from _of_head(stream, history, states)
 
 
-def _of_head(stream: Stream, history: StoredHistory, states: dict[SegmentId, SegmentState]) -> Iterator[str]:
+def _of_head(
+    stream: StreamRecord, history: StoredHistory, states: dict[SegmentId, SegmentState]
+) -> Iterator[str]:
     if stream.head is None:
         return
     if not stream.name.startswith(SYSTEM_SCOPE):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from eventproc.store.catalog.kinds import EPOCH, SCOPE, STREAM, Scope, Stream
 from eventproc.store.catalog.queries import (
     StoredHistory,
     current_epoch,
@@ -17,7 +16,8 @@ from eventproc.store.catalog.queries import (
     tail_offsets,
     verify_active,
 )
-from eventproc.store.catalog.system import (
+from eventproc.store.catalog.stream_records import EPOCH, SCOPE, STREAM, Scope, StreamRecord
+from eventproc.store.catalog.system_streams import (
     ABORT_STREAM,
     COMMIT_STREAM,
     REQUEST_STREAM,
@@ -41,7 +41,7 @@ __all__ = [
     "SYSTEM_SCOPE",
     "Scope",
     "StoredHistory",
-    "Stream",
+    "StreamRecord",
     "SystemStream",
     "current_epoch",
     "find_stream",

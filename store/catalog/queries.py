@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from eventproc.store.catalog.kinds import EPOCH, SCOPE, STREAM, Scope, Stream, epoch_key
-from eventproc.store.catalog.known import KnownEpochs
+from eventproc.store.catalog.epoch_cache import EpochCache
+from eventproc.store.catalog.stream_records import EPOCH, SCOPE, STREAM, Scope, StreamRecord, epoch_key
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import CorruptRecord, IllegalTransition, NotFound, StreamReplaced
@@ -26,12 +26,12 @@ def verify_active(scope: Scope, event: str) -> None:
         raise IllegalTransition(state=scope.state.value, event=event, name=f"scope {scope.name}")
 
 
-def find_stream(tx: Tx, name: str) -> Versioned[Stream] | None:
+def find_stream(tx: Tx, name: str) -> Versioned[StreamRecord] | None:
     """Return the stream named "scope/stream", or None."""
     return find(tx, STREAM, name)
 
 
-def get_stream(tx: Tx, name: str, *, stream_id: int | None = None) -> Versioned[Stream]:
+def get_stream(tx: Tx, name: str, *, stream_id: int | None = None) -> Versioned[StreamRecord]:
     """Return the stream named "scope/stream".
 
     stream_id: the incarnation that is meant. Raises NotFound naming what is missing, the scope or the
@@ -57,7 +57,7 @@ def stream_names(tx: Tx, scope: str) -> list[str]:
     return keys(tx, STREAM, prefix=f"{scope}/")
 
 
-def list_streams(tx: Tx, scope: str | None = None) -> list[Stream]:
+def list_streams(tx: Tx, scope: str | None = None) -> list[StreamRecord]:
     """Return the streams of the scope, or of all scopes but the system's, by name. Raises NotFound."""
     if scope is not None:
         get_scope(tx, scope)
@@ -67,7 +67,7 @@ def list_streams(tx: Tx, scope: str | None = None) -> list[Stream]:
     return [get(tx, STREAM, name).value for name in names]
 
 
-def current_epoch(tx: Tx, stream: Stream) -> Epoch:
+def current_epoch(tx: Tx, stream: StreamRecord) -> Epoch:
     """Return the epoch whose segments are active. Two look-ups with that of the stream."""
     return StoredHistory(tx, stream).epoch(stream.epoch)
 
@@ -75,11 +75,11 @@ def current_epoch(tx: Tx, stream: Stream) -> Epoch:
 class StoredHistory:
     """The history of a stream as the pure model asks for it, read epoch by epoch from one transaction."""
 
-    def __init__(self, tx: Tx, stream: Stream) -> None:
+    def __init__(self, tx: Tx, stream: StreamRecord) -> None:
         self._tx = tx
         self._stream_id = stream.stream_id
         self._epochs: dict[int, Epoch] = {}
-        self._known = tx.shared.get(KnownEpochs)
+        self._known = tx.shared.get(EpochCache)
         self.stream = stream.name
         self.current = stream.epoch
         self.first = stream.first_epoch
@@ -102,17 +102,17 @@ class StoredHistory:
 def insert_epoch(tx: Tx, stream_id: int, epoch: Epoch) -> None:
     """Write a new epoch of the stream."""
     create(tx, EPOCH, epoch_key(stream_id, epoch.number), epoch)
-    tx.after(partial(tx.shared.get(KnownEpochs).add, stream_id, epoch))
+    tx.after(partial(tx.shared.get(EpochCache).add, stream_id, epoch))
 
 
-def head_offsets(tx: Tx, stream: Stream) -> dict[SegmentId, int]:
+def head_offsets(tx: Tx, stream: StreamRecord) -> dict[SegmentId, int]:
     """Return the earliest readable cut: that of the truncation, else the first epoch at 0."""
     if stream.head is not None:
         return dict(stream.head)
     return dict.fromkeys(StoredHistory(tx, stream).epoch(stream.first_epoch).ids, 0)
 
 
-def tail_offsets(tx: Tx, stream: Stream) -> dict[SegmentId, int]:
+def tail_offsets(tx: Tx, stream: StreamRecord) -> dict[SegmentId, int]:
     """Return the end of all active segments, of one moment. One look-up a segment."""
     offsets = {}
     for segment in current_epoch(tx, stream).ids:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX, Database, Durability
-from eventproc.store.database.file import open_database
-from eventproc.store.database.hub import Subscription, Watch
-from eventproc.store.database.memory import open_memory_database
+from eventproc.store.database.file_database import open_database
+from eventproc.store.database.memory_database import open_memory_database
 from eventproc.store.database.migrate import Migration
-from eventproc.store.database.tx import Deferred, Shared, SqlValue, Tx
+from eventproc.store.database.subscriptions import Subscription, Watch
+from eventproc.store.database.tx import Deferred, SharedState, SqlValue, Tx
 
 __all__ = [
     "WRITE_WAIT_MS_MAX",
@@ -15,7 +15,7 @@ __all__ = [
     "Deferred",
     "Durability",
     "Migration",
-    "Shared",
+    "SharedState",
     "SqlValue",
     "Subscription",
     "Tx",

@@ -22,7 +22,7 @@ from typing import Final
 import attrs
 
 from eventproc.store.database.connection import PAGE_BYTES
-from eventproc.store.database.fork import BusyLock
+from eventproc.store.database.fork_safety import ForkBlocker
 from eventproc.store.database.locks import WriteLock
 from eventproc.store.faults import CHECKPOINT, Faults
 
@@ -66,7 +66,7 @@ class Checkpointer:
     frames_at_last: int = 0
     estimated_bytes: int = 0
     warned: bool = False
-    forks_wait: BusyLock = attrs.field(factory=BusyLock)
+    forks_wait: ForkBlocker = attrs.field(factory=ForkBlocker)
 
     def maybe_run(self, group_bytes: int) -> bool:
         """Checkpoint if enough has been committed since the last time; say whether. Costs 1 us when not due.

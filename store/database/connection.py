@@ -18,8 +18,8 @@ from typing import Final, Self, TypeVar, cast
 import aiosqlite
 
 from eventproc.store.database.database import Durability
-from eventproc.store.database.failures import BUSY_MS
-from eventproc.store.database.fork import BusyLock
+from eventproc.store.database.fork_safety import ForkBlocker
+from eventproc.store.database.sqlite_errors import BUSY_MS
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class ThreadConnection(aiosqlite.Connection):
     def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
         super().__init__(connector, iter_chunk_size=64)
         self._thread.daemon = True
-        self.busy: Final = BusyLock()
+        self.busy: Final = ForkBlocker()
         """To be held by the thread while it is inside SQLite and waits for nobody: forks wait for it."""
 
     @classmethod

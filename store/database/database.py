@@ -16,9 +16,9 @@ from typing import Final, TypeVar
 import anyio
 
 from eventproc.store.clock import Clock
-from eventproc.store.database.group import Group
-from eventproc.store.database.hub import Hub, Subscription, Watch
-from eventproc.store.database.tx import Shared, Tx
+from eventproc.store.database.commit_batch import CommitBatch
+from eventproc.store.database.subscriptions import Subscription, Subscriptions, Watch
+from eventproc.store.database.tx import SharedState, Tx
 from eventproc.store.faults import Faults
 
 LOG = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Database(ABC):
     durability: Durability
     instance_id: str
     """Identifies this opening among the live ones of all processes."""
-    shared: Shared
+    shared: SharedState
     """What its writing transactions share in memory."""
 
     def __init__(
@@ -60,8 +60,8 @@ class Database(ABC):
         self.faults = faults
         self.durability = durability
         self.instance_id = instance_id
-        self.shared = Shared()
-        self._hub = Hub()
+        self.shared = SharedState()
+        self._subscriptions = Subscriptions()
 
     @abstractmethod
     async def write(self, fn: Callable[[Tx], T], *, size_bytes: int = 0, timeout_ms: int | None = None) -> T:
@@ -89,16 +89,16 @@ class Database(ABC):
 
     def subscribe(self, watches: Iterable[Watch] = ()) -> Subscription:
         """Return a context manager to wait for changes with; see `Subscription`."""
-        return Subscription(self._hub, watches)
+        return Subscription(self._subscriptions, watches)
 
-    def _publish(self, group: Group) -> None:
+    def _publish(self, group: CommitBatch) -> None:
         """Apply the effects of a durable group and wake who waits for its topics."""
         for effect in group.tx.effects:
             try:
                 effect()
             except Exception:
                 LOG.exception("an effect of a committed write failed")
-        self._hub.wake(group.tx.topics)
+        self._subscriptions.wake(group.tx.topics)
 
 
 def cancellation_returns() -> bool:

@@ -17,25 +17,25 @@ from pathlib import Path
 from typing import Final, Self
 
 from eventproc.store.clock import Clock, new_id
-from eventproc.store.database import fork
+from eventproc.store.database import fork_safety
 
 DIRECTORY: Final = "instances"
 LOCK: Final = ".lock"
-BELL: Final = ".bell"
+FIFO: Final = ".fifo"
 _UNBORN: Final = ".new"
 _CREATE_ATTEMPTS_MAX: Final = 10
 
 
-class Instance(fork.Guarded):
+class Instance(fork_safety.ProcessBound):
     """This handle's sign of life.
 
-    id: UUID version 7. bell_fd: the reading end of its bell, non-blocking, for the event loop to watch.
+    id: UUID version 7. fifo_fd: the reading end of its bell, non-blocking, for the event loop to watch.
     """
 
-    def __init__(self, home: Path, instance_id: str, lock_fd: int, bell_fd: int) -> None:
+    def __init__(self, home: Path, instance_id: str, lock_fd: int, fifo_fd: int) -> None:
         super().__init__()
         self.id = instance_id
-        self.bell_fd = bell_fd
+        self.fifo_fd = fifo_fd
         self._home = home
         self._lock_fd = lock_fd
 
@@ -53,25 +53,25 @@ class Instance(fork.Guarded):
 
     @classmethod
     def _create(cls, home: Path, instance_id: str) -> Self:
-        unborn, bell = home / (instance_id + _UNBORN), home / (instance_id + BELL)
+        unborn, bell = home / (instance_id + _UNBORN), home / (instance_id + FIFO)
         descriptors: list[int] = []
         try:
-            lock_fd = fork.open_private(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            lock_fd = fork_safety.open_private(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             descriptors.append(lock_fd)
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.write(lock_fd, b"%d\n" % os.getpid())
             os.mkfifo(bell, 0o644)
             # For reading and writing: so the FIFO always has a writer, and never shows an end of file.
-            bell_fd = fork.open_private(bell, os.O_RDWR | os.O_NONBLOCK)
-            descriptors.append(bell_fd)
+            fifo_fd = fork_safety.open_private(bell, os.O_RDWR | os.O_NONBLOCK)
+            descriptors.append(fifo_fd)
             unborn.rename(home / (instance_id + LOCK))
         except BaseException:
             for descriptor in descriptors:
-                fork.close_private(descriptor)
+                fork_safety.close_private(descriptor)
             bell.unlink(missing_ok=True)
             unborn.unlink(missing_ok=True)
             raise
-        return cls(home, instance_id, lock_fd, bell_fd)
+        return cls(home, instance_id, lock_fd, fifo_fd)
 
     def close(self) -> None:
         """Be dead: remove the files and release the lock, in this order. In a forked child: nothing."""
@@ -79,8 +79,8 @@ class Instance(fork.Guarded):
             return
         _remove(self._home, self.id)
         fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
-        fork.close_private(self.bell_fd)
-        fork.close_private(self._lock_fd)
+        fork_safety.close_private(self.fifo_fd)
+        fork_safety.close_private(self._lock_fd)
 
 
 def is_alive(directory: Path, instance_id: str) -> bool:
@@ -106,7 +106,7 @@ def sweep(directory: Path) -> list[str]:
     """Remove what dead instances left, and return their ids. Safe beside itself, births and deaths."""
     home = directory / DIRECTORY
     dead: list[str] = []
-    for name in sorted(_ids(home, LOCK) | _ids(home, BELL) | _ids(home, _UNBORN)):
+    for name in sorted(_ids(home, LOCK) | _ids(home, FIFO) | _ids(home, _UNBORN)):
         # In the order of birth: looked at the other way round, a rename in between would hide both.
         if _is_stillborn(home / (name + _UNBORN)) and not _is_locked(home / (name + LOCK)):
             _remove(home, name)
@@ -144,7 +144,7 @@ def _is_locked(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        # Shared, so that two who look at the same moment do not take each other for its owner.
+        # A shared lock, so that two who look at the same moment do not take each other for its owner.
         fcntl.flock(probe, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -155,5 +155,5 @@ def _is_locked(path: Path) -> bool:
 
 
 def _remove(home: Path, instance_id: str) -> None:
-    for suffix in (BELL, LOCK):
+    for suffix in (FIFO, LOCK):
         (home / (instance_id + suffix)).unlink(missing_ok=True)

@@ -13,10 +13,10 @@ import sqlite3
 from collections.abc import Hashable
 from typing import Final
 
-from eventproc.store.database import bell
-from eventproc.store.database.group import Job
-from eventproc.store.database.hub import Hub, Watch, ask
-from eventproc.store.database.readers import Readers
+from eventproc.store.database import notifier
+from eventproc.store.database.commit_batch import Job
+from eventproc.store.database.reader_pool import ReaderPool
+from eventproc.store.database.subscriptions import Subscriptions, Watch, ask
 from eventproc.store.database.tx import Tx
 
 LOG = logging.getLogger(__name__)
@@ -25,12 +25,12 @@ NET_MS: Final = 1_000
 """Pause between two looks at data_version. Higher: a lost ring delays a waiter for longer; lower: idle CPU."""
 
 
-class Listener:
+class CommitListener:
     """One database's ear. All methods run on the event loop and do not wait."""
 
-    def __init__(self, *, bell_fd: int, hub: Hub, readers: Readers) -> None:
-        self._bell_fd = bell_fd
-        self._hub = hub
+    def __init__(self, *, fifo_fd: int, subscriptions: Subscriptions, readers: ReaderPool) -> None:
+        self._fifo_fd = fifo_fd
+        self._subscriptions = subscriptions
         self._readers = readers
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -40,18 +40,18 @@ class Listener:
 
     def start(self) -> None:
         """Begin to listen."""
-        self._loop.add_reader(self._bell_fd, self._hear)
+        self._loop.add_reader(self._fifo_fd, self._hear)
         self._timer = self._loop.call_later(NET_MS / 1000, self._look)
 
     def stop(self) -> None:
         """Stop listening; an answer on its way is ignored."""
-        self._loop.remove_reader(self._bell_fd)
+        self._loop.remove_reader(self._fifo_fd)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _hear(self) -> None:
-        bell.drain(self._bell_fd)
+        notifier.drain(self._fifo_fd)
         self._ask(certain=True)
 
     def _look(self) -> None:
@@ -60,7 +60,7 @@ class Listener:
 
     def _ask(self, *, certain: bool) -> None:
         """Ask what changed; unless `certain` that something did, only if data_version says so."""
-        watches = self._hub.watches
+        watches = self._subscriptions.watches
         if self._asking:
             self._rung = self._rung or certain
         elif watches:
@@ -85,7 +85,7 @@ class Listener:
         if self._timer is None:
             return
         try:
-            self._hub.compare(job.result())
+            self._subscriptions.compare(job.result())
         except Exception:
             LOG.warning("could not ask what other processes changed; asked again in a second", exc_info=True)
         if self._rung:

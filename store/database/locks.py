@@ -20,7 +20,7 @@ from typing import Final
 import attrs
 
 from eventproc.store.clock import Clock
-from eventproc.store.database import fork
+from eventproc.store.database import fork_safety
 from eventproc.store.model.errors import DirectoryInUse
 
 FORMAT_WAIT_MS_MAX: Final = 10_000
@@ -34,14 +34,14 @@ _RECORD_BYTES: Final = 48
 
 
 @attrs.frozen
-class Holder:
+class LockHolder:
     """Who is inside write.lock: the pid (in its own pid namespace), since when (`Clock.monotonic_ms`)."""
 
     pid: int
     since_ms: int
 
 
-class WriteLock(fork.Guarded):
+class WriteLock(fork_safety.ProcessBound):
     """The queue of all writers of a directory. One thread acquires and releases; any may ask for the holder.
 
     Each hold writes who and since when into the file, so that those who wait for a stopped process can name
@@ -53,7 +53,7 @@ class WriteLock(fork.Guarded):
         self._path = path
         self._clock = clock
         self._descriptor = _open_lock(path)
-        self._busy = fork.BusyLock()
+        self._busy = fork_safety.ForkBlocker()
         self._held = False
 
     def acquire(self) -> None:
@@ -77,31 +77,33 @@ class WriteLock(fork.Guarded):
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             self._busy.__exit__()
 
-    def holder(self) -> Holder | None:
+    def holder(self) -> LockHolder | None:
         """Return who is inside now, or None. From any thread, also while another one waits in `acquire`. 100 us."""
-        probe = fork.open_private(self._path, os.O_RDONLY)
+        probe = fork_safety.open_private(self._path, os.O_RDONLY)
         try:
             # The record outlives its hold, so the lock itself must say whether anyone is inside. A shared
             # lock, for two who ask at the same moment must not take each other for a writer.
             if _try_flock(probe, fcntl.LOCK_SH):
                 return None
             words = os.pread(probe, _RECORD_BYTES, 0).split()
-            recorded = Holder(int(words[0]), int(words[1])) if len(words) == 2 else None
+            recorded = LockHolder(int(words[0]), int(words[1])) if len(words) == 2 else None
             # Who was stopped between taking the lock and its record left there that of the holder before it.
-            inside = holders(self._path)
+            inside = lock_holders(self._path)
             if not inside or (recorded is not None and recorded.pid in inside):
                 return recorded
-            return Holder(inside[0], self._clock.monotonic_ms() if recorded is None else recorded.since_ms)
+            return LockHolder(
+                inside[0], self._clock.monotonic_ms() if recorded is None else recorded.since_ms
+            )
         finally:
-            fork.close_private(probe)
+            fork_safety.close_private(probe)
 
     def close(self) -> None:
         """Release, and give the descriptor back. Not while another thread waits in `acquire`."""
         self.release()
-        fork.close_private(self._descriptor)
+        fork_safety.close_private(self._descriptor)
 
 
-class FormatLock(fork.Guarded):
+class FormatLock(fork_safety.ProcessBound):
     """Held shared by everyone who has the directory open, exclusively by who initialises or migrates it."""
 
     def __init__(self, path: Path) -> None:
@@ -139,7 +141,7 @@ class FormatLock(fork.Guarded):
         """Stop being an opener."""
         if not self.forked:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        fork.close_private(self._descriptor)
+        fork_safety.close_private(self._descriptor)
 
     def _acquire(self, kind: int, timeout_ms: int) -> None:
         self.check_fork("format.lock")
@@ -150,19 +152,19 @@ class FormatLock(fork.Guarded):
             pause.wait(FORMAT_POLL_MS / 1000)
         if not self._try(kind):
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-            raise DirectoryInUse(path=str(self._path.parent), pids=holders(self._path))
+            raise DirectoryInUse(path=str(self._path.parent), pids=lock_holders(self._path))
 
     def _try(self, kind: int) -> bool:
         """Take the lock if it is free, on the file that has the name now: `remove` may have given it up."""
         while _try_flock(self._descriptor, kind):
             if os.fstat(self._descriptor).st_nlink:
                 return True
-            fork.close_private(self._descriptor)
+            fork_safety.close_private(self._descriptor)
             self._descriptor = _open_lock(self._path)
         return False
 
 
-class TryLock(fork.Guarded):
+class TryLock(fork_safety.ProcessBound):
     """A lock that one process has or has not; nobody waits. The descriptor stays open between tries."""
 
     def __init__(self, path: Path) -> None:
@@ -186,10 +188,10 @@ class TryLock(fork.Guarded):
     def close(self) -> None:
         """Release, and give the descriptor back."""
         self.release()
-        fork.close_private(self._descriptor)
+        fork_safety.close_private(self._descriptor)
 
 
-def holders(path: Path) -> tuple[int, ...]:
+def lock_holders(path: Path) -> tuple[int, ...]:
     """Return the pids that hold flock on `path`, ascending; empty where the kernel does not tell (not Linux).
 
     Raises OSError when it cannot be asked now.
@@ -206,7 +208,7 @@ def holders(path: Path) -> tuple[int, ...]:
 
 
 def _open_lock(path: Path) -> int:
-    return fork.open_private(path, os.O_RDWR | os.O_CREAT)
+    return fork_safety.open_private(path, os.O_RDWR | os.O_CREAT)
 
 
 def _try_flock(descriptor: int, kind: int) -> bool:

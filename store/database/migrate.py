@@ -34,7 +34,7 @@ class Migration:
 
 
 @attrs.frozen
-class Format:
+class DatabaseHeader:
     """What the header of a file says about it."""
 
     application_id: int
@@ -47,12 +47,12 @@ class Format:
         return self.schema == 0 and self.tables == 0
 
 
-def read_format(connection: sqlite3.Connection) -> Format:
+def read_format(connection: sqlite3.Connection) -> DatabaseHeader:
     """Read the header of the database."""
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (schema,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    return Format(application_id=application_id, schema=schema, tables=tables)
+    return DatabaseHeader(application_id=application_id, schema=schema, tables=tables)
 
 
 def check_numbers(migrations: Sequence[Migration]) -> None:
@@ -61,7 +61,7 @@ def check_numbers(migrations: Sequence[Migration]) -> None:
     assert numbers == list(range(1, len(numbers) + 1)), f"migrations are numbered {numbers}"
 
 
-def verify_format(found: Format, *, path: str, migrations: Sequence[Migration]) -> None:
+def verify_format(found: DatabaseHeader, *, path: str, migrations: Sequence[Migration]) -> None:
     """Raise StoreUnusable for a file of somebody else's, or of a newer version."""
     if found.empty:
         return
@@ -75,7 +75,7 @@ def verify_format(found: Format, *, path: str, migrations: Sequence[Migration]) 
         )
 
 
-def is_current(found: Format, migrations: Sequence[Migration]) -> bool:
+def is_current(found: DatabaseHeader, migrations: Sequence[Migration]) -> bool:
     """Whether nothing is to be done by `migrate`."""
     return not found.empty and found.schema == len(migrations)
 

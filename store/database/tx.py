@@ -4,7 +4,7 @@ A `Tx` is a plain synchronous object: SQL runs at once, on the connection's thre
 what must happen only when the transaction is durable: topics to wake and effects in memory. They belong to
 the function that registered them and vanish with it when it raises. It also holds *deferred* rows: work that
 the functions of one group share (many appends to one segment become one row) and that is written once, just
-before COMMIT. Source: architecture.md section 1, "Group commit".
+before COMMIT. Source: architecture.md section 1, "CommitBatch commit".
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ExecuteMany(Protocol):
         ...
 
 
-class Shared:
+class SharedState:
     """Objects in memory that belong to one opening of a database, one of each type, made when first asked for.
 
     They are caches and trackers: what they hold must be derivable, and changes only in `Tx.after`; or in a function of
@@ -99,12 +99,14 @@ class Tx:
     """Wall clock when the group began."""
     monotonic_ms: int
     """Monotonic clock when the group began."""
-    shared: Shared
+    shared: SharedState
     """What all writing transactions of this opening share in memory; a read has one of its own."""
     connection: sqlite3.Connection
     """For the database room's own use."""
 
-    def __init__(self, connection: sqlite3.Connection, clock: Clock, shared: Shared | None = None) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, clock: Clock, shared: SharedState | None = None
+    ) -> None:
         self.execute = connection.execute
         self.executemany = connection.executemany
         self.clock = clock
@@ -113,7 +115,7 @@ class Tx:
         self.changed = False
         self.effects: list[Callable[[], None]] = []
         self.topics: list[Hashable] = []
-        self.shared = Shared() if shared is None else shared
+        self.shared = SharedState() if shared is None else shared
         self.connection = connection
         self._deferred: dict[Hashable, Deferred] = {}
 

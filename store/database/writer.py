@@ -1,7 +1,7 @@
 """The write path of the file form: a queue, the writer's thread, and the way back.
 
 Callers put jobs into a queue. The thread takes `write.lock`, runs what waits as one group, commits, unlocks,
-and hands the whole group to the event loop in one crossing; then again, while jobs wait. There is no linger
+and hands the whole group to the event loop in one call; then again, while jobs wait. There is no linger
 timer: what arrives during a commit is the next group.
 
 A job in the queue has not started: its caller may take it out, by cancellation or at its deadline, and then it
@@ -23,14 +23,14 @@ from typing import Final, TypeVar
 import anyio
 
 from eventproc.store.clock import Clock
-from eventproc.store.database.bell import Ringer
 from eventproc.store.database.checkpoint import Checkpointer
+from eventproc.store.database.commit_batch import BatchCommitter, CommitBatch, Job, JobQueue
 from eventproc.store.database.connection import ThreadConnection
-from eventproc.store.database.crossing import Crossing
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX, cancellation_returns
-from eventproc.store.database.failures import primary_code
-from eventproc.store.database.group import Group, GroupWriter, Job, Queue
 from eventproc.store.database.locks import WriteLock
+from eventproc.store.database.loop_callbacks import LoopCallbacks
+from eventproc.store.database.notifier import CommitNotifier
+from eventproc.store.database.sqlite_errors import primary_code
 from eventproc.store.database.tx import Tx
 from eventproc.store.model.errors import LockHeld
 
@@ -42,7 +42,7 @@ LOCK_WARN_MS: Final = 1_000
 """After this time of waiting for write.lock its holder is named in the log."""
 
 
-class FileJob(Job[T]):
+class AwaitedJob(Job[T]):
     """A job whose caller waits on the event loop."""
 
     __slots__ = ("deadline", "future", "queued")
@@ -63,20 +63,20 @@ class FileJob(Job[T]):
 
 
 class FileWriter:
-    """Queue and thread of one file's writer. Methods are for the event loop, `_drain` and below for the thread."""
+    """JobQueue and thread of one file's writer. Methods are for the event loop, `_drain` and below for the thread."""
 
     def __init__(
         self,
         connection: ThreadConnection,
-        groups: GroupWriter,
+        groups: BatchCommitter,
         *,
         lock: WriteLock,
         lock_path: Path,
-        ringer: Ringer,
+        notifier: CommitNotifier,
         checkpointer: Checkpointer,
         clock: Clock,
-        crossing: Crossing,
-        publish: Callable[[Group], None],
+        callbacks: LoopCallbacks,
+        publish: Callable[[CommitBatch], None],
     ) -> None:
         """publish: applies a durable group's effects, on the event loop, before its callers go on."""
         self.checkpointer = checkpointer
@@ -84,12 +84,12 @@ class FileWriter:
         self._groups = groups
         self._lock = lock
         self._lock_path = lock_path
-        self._ringer = ringer
+        self._notifier = notifier
         self._clock = clock
-        self._crossing = crossing
+        self._callbacks = callbacks
         self._publish = publish
         self._loop = asyncio.get_running_loop()
-        self._queue: Queue = Queue()
+        self._queue: JobQueue = JobQueue()
         self._awake = False
         self._timer: asyncio.TimerHandle | None = None
         self._lock_wanted_ms: int | None = None
@@ -101,7 +101,7 @@ class FileWriter:
         now = loop.time()
         deadline = now + (WRITE_WAIT_MS_MAX if timeout_ms is None else timeout_ms) / 1000
         future: asyncio.Future[None] = loop.create_future()
-        job = FileJob(fn, size_bytes, future, now, deadline)
+        job = AwaitedJob(fn, size_bytes, future, now, deadline)
         self._queue.append(job)
         if not self._awake:
             self._awake = True
@@ -137,7 +137,7 @@ class FileWriter:
             return False
         return True
 
-    async def _outlast(self, job: FileJob[T]) -> None:
+    async def _outlast(self, job: AwaitedJob[T]) -> None:
         """Wait until the caller of a started job may be told, whatever happens."""
         while job.future is not None:
             if job.future.done():
@@ -145,7 +145,7 @@ class FileWriter:
             with anyio.CancelScope(shield=True), contextlib.suppress(asyncio.CancelledError):
                 await job.future
 
-    def _deliver(self, group: Group) -> None:
+    def _deliver(self, group: CommitBatch) -> None:
         try:
             self._publish(group)
         finally:  # also when an effect was interrupted, as by Ctrl-C: it was committed
@@ -161,7 +161,7 @@ class FileWriter:
         """Fail the jobs whose deadline has passed, and warn if the lock is held for long."""
         self._timer = None
         now = self._loop.time()
-        late = [job for job in list(self._queue) if isinstance(job, FileJob) and job.deadline <= now]
+        late = [job for job in list(self._queue) if isinstance(job, AwaitedJob) and job.deadline <= now]
         for job in late:
             if self._take_back(job):
                 waited_ms = round((now - job.queued) * 1000)
@@ -169,7 +169,7 @@ class FileWriter:
                 job.done = True
                 _tell(job)
         self._maybe_warn()
-        deadlines = [job.deadline for job in list(self._queue) if isinstance(job, FileJob)]
+        deadlines = [job.deadline for job in list(self._queue) if isinstance(job, AwaitedJob)]
         if deadlines:
             self._watch(min(min(deadlines), now + LOCK_WARN_MS / 1000))
 
@@ -229,16 +229,16 @@ class FileWriter:
             self._lock.release()
         self._send(group)
         if group.changed:
-            self._ringer.ring()
+            self._notifier.notify()
             self.checkpointer.maybe_run(sum(job.size_bytes for job in group.jobs))
 
-    def _send(self, group: Group) -> None:
+    def _send(self, group: CommitBatch) -> None:
         if group.jobs:
-            self._crossing.call(partial(self._deliver, group))
+            self._callbacks.call(partial(self._deliver, group))
 
 
 def _tell(job: Job[T]) -> None:
-    assert isinstance(job, FileJob), "a job of another form"
+    assert isinstance(job, AwaitedJob), "a job of another form"
     future, job.future = job.future, None
     if future is not None and not future.done():
         future.set_result(None)

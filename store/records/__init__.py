@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from eventproc.store.records.codec import from_json, to_json
-from eventproc.store.records.kinds import Kind, Upcast
 from eventproc.store.records.modify import modify
-from eventproc.store.records.table import (
+from eventproc.store.records.record_kind import RecordKind, Upcast
+from eventproc.store.records.records import (
     ABSENT,
     Versioned,
     create,
@@ -19,7 +19,7 @@ from eventproc.store.records.table import (
 
 __all__ = [
     "ABSENT",
-    "Kind",
+    "RecordKind",
     "Upcast",
     "Versioned",
     "create",

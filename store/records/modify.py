@@ -10,8 +10,8 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
 from eventproc.store.database import Database
 from eventproc.store.model.errors import VersionConflict
-from eventproc.store.records.kinds import Kind
-from eventproc.store.records.table import Versioned, get, replace
+from eventproc.store.records.record_kind import RecordKind
+from eventproc.store.records.records import Versioned, get, replace
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ MODIFY_ATTEMPTS_MAX: Final = 16
 means a caller whose decision takes longer than everybody else's writes; higher only hides that."""
 
 
-async def modify(db: Database, kind: Kind[T], key: str, change: Callable[[T], T]) -> Versioned[T]:
+async def modify(db: Database, kind: RecordKind[T], key: str, change: Callable[[T], T]) -> Versioned[T]:
     """Read the record, decide outside any transaction, replace what was read; again on a conflict.
 
     change: pure, may run several times. Raises NotFound, whatever `change` raises, and VersionConflict

@@ -10,7 +10,7 @@ import attrs
 
 from eventproc.store.model.errors import CorruptRecord, InvalidArgument
 from eventproc.store.model.limits import EVENT_BYTES_MAX
-from eventproc.store.records import Kind, Upcast
+from eventproc.store.records import RecordKind, Upcast
 from eventproc.store.records.codec import from_plain
 
 S = TypeVar("S")
@@ -60,7 +60,7 @@ class ReplicatedType(Generic[S, U]):
     _names: Mapping[type[U], str] = attrs.field(
         init=False, default=attrs.Factory(lambda self: _names_of(self), takes_self=True)
     )
-    _stored: Kind[_StoredEntry] = attrs.field(
+    _stored: RecordKind[_StoredEntry] = attrs.field(
         init=False, default=attrs.Factory(lambda self: _stored_of(self), takes_self=True)
     )
 
@@ -102,5 +102,5 @@ def _names_of(kind: ReplicatedType[S, U]) -> Mapping[type[U], str]:
     return names
 
 
-def _stored_of(kind: ReplicatedType[S, U]) -> Kind[_StoredEntry]:
-    return Kind(name=kind.name, value=_StoredEntry, format=kind.format, upcasts=kind.upcasts)
+def _stored_of(kind: ReplicatedType[S, U]) -> RecordKind[_StoredEntry]:
+    return RecordKind(name=kind.name, value=_StoredEntry, format=kind.format, upcasts=kind.upcasts)

@@ -15,7 +15,7 @@ from eventproc.store.catalog import new_stream_id
 from eventproc.store.database import Tx, Watch
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.records import Kind, Versioned, create, delete, find, keys
+from eventproc.store.records import RecordKind, Versioned, create, delete, find, keys
 from eventproc.store.segments import create_segments, delete_segments, segment_state, tail_offset
 
 LogId = NewType("LogId", int)
@@ -40,7 +40,7 @@ def _log_may_follow(before: ReplicatedLog | None, after: ReplicatedLog) -> str |
     return None
 
 
-LOG_RECORD: Final = Kind(name="log", value=ReplicatedLog, invariant=_log_may_follow)
+LOG_RECORD: Final = RecordKind(name="log", value=ReplicatedLog, invariant=_log_may_follow)
 
 
 def create_log(tx: Tx) -> LogId:

@@ -25,7 +25,7 @@ from eventproc.store.model.errors import (
     NotFound,
     ReaderOnline,
 )
-from tests.database.processes import run
+from tests.support.child_process import run
 
 GROUP = "shop/billing"
 

@@ -15,7 +15,7 @@ from eventproc.blocking import BlockingEventproc
 from eventproc.groups import READERS, ensure_group
 from eventproc.processors import NotOfProcessor
 from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound, NotOfReaders
-from tests.database.processes import PATIENCE_S, Child
+from tests.support.child_process import PATIENCE_S, ChildProcess
 
 pytestmark = pytest.mark.usefixtures("stream")
 
@@ -226,7 +226,7 @@ def test_a_group_of_a_processor_is_no_readers(ep: BlockingEventproc) -> None:
         pass
 
 
-def begin(child: Child) -> None:
+def begin(child: ChildProcess) -> None:
     """Hear that as many calls run as may, and interrupt the process."""
     assert [child.hear() for _ in range(AT_ONCE)] == ["begun"] * AT_ONCE
     os.kill(child.pid, signal.SIGINT)
@@ -246,7 +246,7 @@ def test_ctrl_c_lets_what_runs_finish_and_makes_it_durable(
     ep: BlockingEventproc, tmp_path: Path, code: str, kind: str
 ) -> None:
     write(ep)
-    with Child.running(code, tmp_path / "data", kind) as child:
+    with ChildProcess.running(code, tmp_path / "data", kind) as child:
         begin(child)
         child.say("go")
         assert [child.hear() for _ in range(AT_ONCE + 1)] == ["done"] * AT_ONCE + [""]
@@ -259,7 +259,7 @@ def test_ctrl_c_lets_what_runs_finish_and_makes_it_durable(
 @pytest.mark.parametrize("code", [BLOCKING, AWAITED], ids=["blocking", "awaited"])
 def test_a_second_ctrl_c_stops_at_once(ep: BlockingEventproc, tmp_path: Path, code: str) -> None:
     write(ep)
-    with Child.running(code, tmp_path / "data", "script") as child:
+    with ChildProcess.running(code, tmp_path / "data", "script") as child:
         begin(child)
         os.kill(child.pid, signal.SIGINT)
         said = list(iter(child.hear, ""))
@@ -273,7 +273,7 @@ def test_the_next_cell_of_a_notebook_goes_on_where_the_interrupted_one_stopped(
     ep: BlockingEventproc, tmp_path: Path
 ) -> None:
     write(ep)
-    with Child.running(NOTEBOOK, tmp_path / "data", "notebook") as child:
+    with ChildProcess.running(NOTEBOOK, tmp_path / "data", "notebook") as child:
         begin(child)
         child.say("go")
         said = list(iter(child.hear, ""))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.database.worlds import FORMS, World, open_world
+from tests.database.support import FORMS, World, open_world
 
 
 @pytest.fixture(params=FORMS)

@@ -13,11 +13,11 @@ import pytest
 from eventproc.store.database import Tx
 from eventproc.store.database.checkpoint import Checkpointer
 from eventproc.store.database.connection import PAGE_BYTES
-from eventproc.store.database.file import FileDatabase
+from eventproc.store.database.file_database import FileDatabase
 from eventproc.store.faults import CHECKPOINT, WRITE_COMMIT
 from eventproc.store.model.errors import DatabaseStopped
-from tests.database.processes import Child
-from tests.database.worlds import World, insert, open_world
+from tests.database.support import World, insert, open_world
+from tests.support.child_process import ChildProcess
 
 LARGE = "x" * (4 * PAGE_BYTES)
 
@@ -86,7 +86,7 @@ async def test_a_long_read_keeps_the_log_and_is_named_when_that_is_too_much(
 ) -> None:
     checkpointer_of(world).truncate_bytes = 64 * PAGE_BYTES
     assert world.db.path is not None
-    with Child.running(READER, world.db.path / "eventproc.db") as reader:
+    with ChildProcess.running(READER, world.db.path / "eventproc.db") as reader:
         assert reader.hear() == "reading"
         await write_pages(world, 60)
         assert log_pages(world) > 64

@@ -12,7 +12,7 @@ from eventproc.store.database import Tx
 from eventproc.store.faults import WRITE_BEGUN, WRITE_COMMIT, WRITE_COMMITTED, Died
 from eventproc.store.model.errors import Closed, DatabaseStopped, DiskFull
 from eventproc.store.model.limits import GROUP_BYTES_MAX
-from tests.database.worlds import (
+from tests.database.support import (
     Refused,
     World,
     backend_of,

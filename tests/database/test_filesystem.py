@@ -10,7 +10,7 @@ import pytest
 
 from eventproc.store.database.filesystem import check_directory, none_made_in_vain, type_of
 from eventproc.store.model.errors import StoreMissing, StoreUnusable
-from tests.database.processes import run
+from tests.support.child_process import run
 
 
 def mounts(kind: str, point: Path | str) -> str:

@@ -14,7 +14,7 @@ import pytest
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import instances
 from eventproc.store.database.instances import Instance
-from tests.database.processes import Child
+from tests.support.child_process import ChildProcess
 
 CLOCK = SystemClock()
 
@@ -34,8 +34,8 @@ PEER = """
 
 
 @contextmanager
-def peer(directory: Path) -> Iterator[tuple[Child, str]]:
-    with Child.running(PEER, directory) as child:
+def peer(directory: Path) -> Iterator[tuple[ChildProcess, str]]:
+    with ChildProcess.running(PEER, directory) as child:
         yield child, child.hear()
 
 
@@ -63,7 +63,7 @@ def test_live_lists_the_living_oldest_first_and_sweep_takes_the_dead(tmp_path: P
         assert instances.sweep(tmp_path) == [dead]
         assert instances.sweep(tmp_path) == []
         assert files(tmp_path) == {
-            f"{name}{suffix}" for name in (first.id, last) for suffix in (".lock", ".bell")
+            f"{name}{suffix}" for name in (first.id, last) for suffix in (".lock", ".fifo")
         }
     first.close()
     assert not instances.is_alive(tmp_path, first.id)
@@ -83,7 +83,7 @@ def test_a_directory_without_instances_has_none(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_does_not_keep_its_dead_parent_alive(tmp_path: Path) -> None:
-    with Child.running(PEER, tmp_path, "fork") as parent:
+    with ChildProcess.running(PEER, tmp_path, "fork") as parent:
         instance_id = next(line for line in (parent.hear(), parent.hear()) if line != "forked")
         assert instances.is_alive(tmp_path, instance_id)
         parent.kill()
@@ -95,9 +95,9 @@ def test_sweep_takes_what_died_at_birth(tmp_path: Path) -> None:
     home.mkdir()
     (home / "unlocked.new").touch()
     (home / "halfway.new").touch()
-    os.mkfifo(home / "halfway.bell")
-    os.mkfifo(home / "bell-only.bell")
-    assert instances.sweep(tmp_path) == ["bell-only", "halfway", "unlocked"]
+    os.mkfifo(home / "halfway.fifo")
+    os.mkfifo(home / "fifo-only.fifo")
+    assert instances.sweep(tmp_path) == ["fifo-only", "halfway", "unlocked"]
     assert files(tmp_path) == set()
 
 
@@ -106,9 +106,9 @@ def test_sweep_leaves_what_is_being_born(tmp_path: Path) -> None:
     home.mkdir()
     unborn = os.open(home / "somebody.new", os.O_RDWR | os.O_CREAT)
     fcntl.flock(unborn, fcntl.LOCK_EX)
-    os.mkfifo(home / "somebody.bell")
+    os.mkfifo(home / "somebody.fifo")
     assert instances.sweep(tmp_path) == []
-    assert files(tmp_path) == {"somebody.new", "somebody.bell"}
+    assert files(tmp_path) == {"somebody.new", "somebody.fifo"}
     os.close(unborn)
 
 
@@ -128,7 +128,7 @@ def test_births_and_sweeps_at_the_same_time_lose_no_living_instance(tmp_path: Pa
         for _ in range(200):
             born = Instance.create(tmp_path, CLOCK)
             assert instances.is_alive(tmp_path, born.id)
-            assert (tmp_path / "instances" / f"{born.id}.bell").exists()
+            assert (tmp_path / "instances" / f"{born.id}.fifo").exists()
             assert born.id not in swept
             born.close()
     finally:

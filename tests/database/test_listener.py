@@ -11,15 +11,15 @@ import pytest
 
 from eventproc.store.database import Tx, Watch
 from eventproc.store.database import listener as listener_module
-from eventproc.store.database.bell import Ringer
-from tests.database.processes import Child
-from tests.database.worlds import World, insert, names, open_world
+from eventproc.store.database.notifier import CommitNotifier
+from tests.database.support import World, insert, names, open_world
+from tests.support.child_process import ChildProcess
 
 WRITER = """
     import asyncio, sys
     from pathlib import Path
     from eventproc.store.database import open_database
-    from tests.database.worlds import MIGRATIONS, insert
+    from tests.database.support import MIGRATIONS, insert
 
     async def main():
         async with open_database(Path(sys.argv[1]), migrations=MIGRATIONS) as db:
@@ -56,7 +56,7 @@ def has(name: str) -> Watch:
 
 async def test_a_commit_of_another_process_wakes_a_waiter(world: World) -> None:
     with (
-        Child.running(WRITER, world.db.path) as child,
+        ChildProcess.running(WRITER, world.db.path) as child,
         world.db.subscribe([has("a")]) as subscription,
         anyio.fail_after(60),
     ):
@@ -77,7 +77,7 @@ async def test_only_what_changed_is_woken_after_the_first_answer(world: World, o
 async def test_a_lost_ring_is_made_up_for_by_the_net(
     world: World, other: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Ringer, "ring", lambda ringer: None)
+    monkeypatch.setattr(CommitNotifier, "notify", lambda notifier: None)
     monkeypatch.setattr(listener_module, "NET_MS", 5)
     with world.db.subscribe([has("a")]) as subscription, anyio.fail_after(60):
         await other.db.write(insert("a"))

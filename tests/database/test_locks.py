@@ -12,9 +12,9 @@ import pytest
 
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import locks
-from eventproc.store.database.locks import FormatLock, Holder, TryLock, WriteLock
+from eventproc.store.database.locks import FormatLock, LockHolder, TryLock, WriteLock
 from eventproc.store.model.errors import DirectoryInUse
-from tests.database.processes import Child
+from tests.support.child_process import ChildProcess
 
 CLOCK = SystemClock()
 
@@ -43,8 +43,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def peer(kind: str, path: Path) -> Iterator[Child]:
-    with Child.running(PEER, kind, path) as child:
+def peer(kind: str, path: Path) -> Iterator[ChildProcess]:
+    with ChildProcess.running(PEER, kind, path) as child:
         assert child.hear() == "ready"
         yield child
 
@@ -70,7 +70,7 @@ def test_a_stopped_holder_is_named_and_a_killed_one_lets_go(path: Path) -> None:
         other.ask("acquire")
         other.stop()
         acquired = threading.Event()
-        inside: list[Holder | None] = []
+        inside: list[LockHolder | None] = []
 
         def wait_for_it() -> None:
             lock.acquire()
@@ -102,7 +102,7 @@ def test_who_was_stopped_before_its_record_is_named_and_not_the_holder_before_it
         print("ready", flush=True)
         sys.stdin.read()
     """
-    with Child.running(silent, path) as other:
+    with ChildProcess.running(silent, path) as other:
         assert other.hear() == "ready"
         holder = lock.holder()
         assert holder is not None
@@ -135,7 +135,7 @@ def test_the_record_of_a_shorter_pid_covers_a_longer_one(path: Path) -> None:
     path.write_bytes(b"4194304 18446744073709551615".ljust(47) + b"\n")
     lock = WriteLock(path, CLOCK)
     lock.acquire()
-    assert isinstance(lock.holder(), Holder)
+    assert isinstance(lock.holder(), LockHolder)
     assert path.stat().st_size == 48
     lock.close()
 
@@ -166,7 +166,7 @@ def test_a_refused_migration_holds_nothing(path: Path) -> None:
         lock.acquire_shared()
         with pytest.raises(DirectoryInUse):
             lock.acquire_exclusive(0)
-        assert locks.holders(path) == (other.pid,)
+        assert locks.lock_holders(path) == (other.pid,)
     lock.close()
 
 
@@ -199,7 +199,7 @@ def test_try_lock_is_won_by_one_and_passes_on_at_death(path: Path) -> None:
         other.kill()
         assert lock.try_acquire()
     lock.close()
-    assert locks.holders(path) == ()
+    assert locks.lock_holders(path) == ()
 
 
 FORKING = """
@@ -233,8 +233,8 @@ FORKING = """
 
 def test_a_forked_child_neither_frees_nor_keeps_the_locks_of_its_parent(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("write.lock", "format.lock", "controller.lock")]
-    with Child.running(FORKING, *paths) as parent:
+    with ChildProcess.running(FORKING, *paths) as parent:
         assert parent.hear() == "forked"
-        assert [locks.holders(path) for path in paths] == [(parent.pid,)] * 3
+        assert [locks.lock_holders(path) for path in paths] == [(parent.pid,)] * 3
         parent.kill()  # the child lives on
-        assert [locks.holders(path) for path in paths] == [()] * 3
+        assert [locks.lock_holders(path) for path in paths] == [()] * 3

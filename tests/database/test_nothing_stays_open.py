@@ -17,16 +17,16 @@ import anyio.lowlevel
 import pytest
 
 from eventproc.store.clock import SystemClock
-from eventproc.store.database import Migration, Tx, file, instances, open_database
+from eventproc.store.database import Migration, Tx, file_database, instances, open_database
 from eventproc.store.database.locks import WriteLock
-from eventproc.store.database.readers import READERS_COUNT
+from eventproc.store.database.reader_pool import READERS_COUNT
 from eventproc.store.model.errors import (
     Closed,
     DiskFull,
     StoreUnusable,
 )
 from eventproc.store.uninterrupted import uninterrupted
-from tests.database.worlds import MIGRATIONS, files_at_most, insert, names, open_world
+from tests.database.support import MIGRATIONS, files_at_most, insert, names, open_world
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ async def test_a_read_that_waits_when_the_database_closes_is_refused(directory: 
 async def test_closing_that_could_not_wait_for_a_write_gives_back_the_directory_after_it(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file, "CLOSE_WAIT_MS_MAX", 1)
+    monkeypatch.setattr(file_database, "CLOSE_WAIT_MS_MAX", 1)
     async with open_world("file", directory) as world:
         held = WriteLock(directory / "write.lock", SystemClock())
         held.acquire()

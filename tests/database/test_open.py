@@ -16,8 +16,8 @@ from eventproc.store.model.errors import (
     StoreMissing,
     StoreUnusable,
 )
-from tests.database.processes import Child
-from tests.database.worlds import MIGRATIONS, Refused, create_table, insert, names, open_world
+from tests.database.support import MIGRATIONS, Refused, create_table, insert, names, open_world
+from tests.support.child_process import ChildProcess
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ async def test_a_file_that_is_no_database_is_refused_and_the_directory_left_as_i
 
 
 async def test_opening_on_trio_is_refused_in_one_line(directory: Path) -> None:
-    child = Child.running(
+    child = ChildProcess.running(
         """
         import sys, trio
         from pathlib import Path
@@ -162,7 +162,7 @@ async def test_opening_on_trio_is_refused_in_one_line(directory: Path) -> None:
 
 
 async def test_a_program_that_crashes_before_closing_exits(directory: Path) -> None:
-    crashing = Child.running(
+    crashing = ChildProcess.running(
         """
         import asyncio, sys
         from pathlib import Path
@@ -181,7 +181,7 @@ async def test_a_program_that_crashes_before_closing_exits(directory: Path) -> N
 
 
 async def test_a_forked_child_cannot_use_the_handle_and_its_parent_can(directory: Path) -> None:
-    forking = Child.running(
+    forking = ChildProcess.running(
         """
         import asyncio, os, sys
         from pathlib import Path
@@ -288,7 +288,7 @@ async def test_nothing_of_a_closed_handle_is_left_among_the_living(directory: Pa
     async with open_world("file", directory) as world:
         assert instances.live(directory) == [world.db.instance_id]
     assert instances.live(directory) == []
-    assert not exists(directory / "instances" / f"{world.db.instance_id}.bell")
+    assert not exists(directory / "instances" / f"{world.db.instance_id}.fifo")
 
 
 async def test_a_relative_path_is_that_of_the_directory_in_which_it_was_opened(

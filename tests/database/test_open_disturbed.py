@@ -9,11 +9,11 @@ from textwrap import dedent
 
 import pytest
 
-from eventproc.store.database import file
-from eventproc.store.database.guard import FileGuard
+from eventproc.store.database import file_database
+from eventproc.store.database.file_guard import FileGuard
 from eventproc.store.model.errors import StoreUnusable
-from tests.database.processes import Child, run
-from tests.database.worlds import insert, open_world
+from tests.database.support import insert, open_world
+from tests.support.child_process import ChildProcess, run
 
 STRANGER = """
     import sqlite3, sys
@@ -51,7 +51,7 @@ def before_the_guard(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None
 def close_as_the_last_user(database: Path) -> None:
     """Let this process lose its locks, and a stranger open and close: it takes the log and -shm away."""
     database.read_bytes()
-    with Child.running(STRANGER, database) as stranger:
+    with ChildProcess.running(STRANGER, database) as stranger:
         assert stranger.hear() == "1"
         assert stranger.finish() == 0
     assert not Path(f"{database}-wal").exists()
@@ -72,7 +72,7 @@ async def test_opening_goes_on_when_strangers_take_the_log_away(
 async def test_what_is_written_goes_to_the_log_that_strangers_made_meanwhile(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Child.running("import sys; sys.stdin.readline()\n" + dedent(STRANGER), database) as other:
+    with ChildProcess.running("import sys; sys.stdin.readline()\n" + dedent(STRANGER), database) as other:
 
         def replace() -> None:
             close_as_the_last_user(database)
@@ -88,7 +88,7 @@ async def test_what_is_written_goes_to_the_log_that_strangers_made_meanwhile(
 async def test_a_database_that_a_stranger_keeps_locked_is_refused_in_one_line(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file, "GUARD_WAIT_MS_MAX", file.GUARD_POLL_MS)
+    monkeypatch.setattr(file_database, "GUARD_WAIT_MS_MAX", file_database.GUARD_POLL_MS)
 
     def locked(*_: object) -> int:
         raise BlockingIOError

@@ -8,7 +8,7 @@ import pytest
 from eventproc.store.database import Tx, Watch
 from eventproc.store.faults import WRITE_COMMITTED
 from eventproc.store.model.errors import NotSupported
-from tests.database.worlds import (
+from tests.database.support import (
     Refused,
     World,
     backend_of,

@@ -17,8 +17,8 @@ from eventproc.store.database import Tx, open_database
 from eventproc.store.database import writer as writer_module
 from eventproc.store.faults import WRITE_COMMIT
 from eventproc.store.model.errors import DatabaseStopped, LockHeld
-from tests.database.processes import Child
-from tests.database.worlds import MIGRATIONS, World, files_at_most, insert, insert_then_raise, open_world
+from tests.database.support import MIGRATIONS, World, files_at_most, insert, insert_then_raise, open_world
+from tests.support.child_process import ChildProcess
 
 HOLDER = """
     import sys
@@ -46,7 +46,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def test_a_write_that_meets_a_held_lock_fails_at_its_deadline_naming_the_pid(world: World) -> None:
-    with Child.running(HOLDER, world.db.path) as holder:
+    with ChildProcess.running(HOLDER, world.db.path) as holder:
         assert holder.hear() == "held"
         with pytest.raises(LockHeld) as caught:
             await world.db.write(insert("a"), timeout_ms=30)
@@ -60,7 +60,7 @@ async def test_a_write_that_meets_a_held_lock_fails_at_its_deadline_naming_the_p
 
 async def test_a_deadline_holds_where_nobody_can_be_asked_who_holds_the_lock(world: World) -> None:
     assert world.db.path is not None
-    with Child.running(HOLDER, world.db.path) as holder:
+    with ChildProcess.running(HOLDER, world.db.path) as holder:
         assert holder.hear() == "held"
         with files_at_most(0), pytest.raises(LockHeld) as without_descriptors:
             await world.db.write(insert("a"), timeout_ms=30)
@@ -84,7 +84,7 @@ async def test_a_lock_held_for_long_is_warned_of_once_with_the_pid(
     world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer_module, "LOCK_WARN_MS", 10)
-    with Child.running(HOLDER, world.db.path) as holder, caplog.at_level(logging.WARNING):
+    with ChildProcess.running(HOLDER, world.db.path) as holder, caplog.at_level(logging.WARNING):
         assert holder.hear() == "held"
         for _ in range(3):
             with pytest.raises(LockHeld):

@@ -16,8 +16,8 @@ from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import CheckpointPending, InvalidArgument, NotFound
 from eventproc.store.model.ids import segment_id
 from eventproc.testing import VirtualClock
-from tests.database.processes import Child
 from tests.groups.reading import eventually, read_until_tail, written
+from tests.support.child_process import ChildProcess
 
 HANGING = """
 import sys
@@ -43,7 +43,7 @@ async def _die_during_a_checkpoint(directory: Path) -> None:
         await ep.create_scope("s")
         await written(ep, 3)
         group = await ep.create_reader_group("g", ["s/t"])
-        with Child.running(HANGING, directory) as child:
+        with ChildProcess.running(HANGING, directory) as child:
             await anyio.to_thread.run_sync(child.hear)
             with pytest.raises(CheckpointPending) as caught:
                 await group.checkpoint("one", timeout_ms=0)

@@ -16,7 +16,7 @@ from eventproc import ReaderGroup, Stream
 from eventproc.groups import watch_group
 from eventproc.runtime import Eventproc
 from eventproc.testing import check
-from tests.database.processes import PATIENCE_S, Child
+from tests.support.child_process import PATIENCE_S, ChildProcess
 
 WORKER = Path(__file__).parent / "worker.py"
 KEYS = 20
@@ -38,8 +38,8 @@ class Arena:
         self.group = group
         self.written = 0
 
-    def start(self, stack: ExitStack, reader: str) -> Child:
-        worker = stack.enter_context(Child.script(WORKER, self.base, reader))
+    def start(self, stack: ExitStack, reader: str) -> ChildProcess:
+        worker = stack.enter_context(ChildProcess.script(WORKER, self.base, reader))
         assert worker.hear() == "online"
         return worker
 

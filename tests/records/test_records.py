@@ -17,9 +17,9 @@ from eventproc.store.model.errors import (
     Retryable,
     VersionConflict,
 )
-from eventproc.store.records import Kind, Versioned, create, delete, find, get, keys, modify, replace
-from eventproc.store.records.known import BODY_BYTES_MAX, VALUES_KNOWN_MAX, KnownValues
-from tests.database.worlds import World
+from eventproc.store.records import RecordKind, Versioned, create, delete, find, get, keys, modify, replace
+from eventproc.store.records.cache import BODY_BYTES_MAX, CACHED_RECORDS_MAX, RecordCache
+from tests.database.support import World
 
 
 @attrs.frozen
@@ -30,7 +30,7 @@ class Account:
     balance: int = 0
 
 
-ACCOUNT = Kind(
+ACCOUNT = RecordKind(
     name="test-account",
     value=Account,
     invariant=lambda before, after: (
@@ -143,7 +143,7 @@ async def test_keys_are_listed_by_prefix_in_order_and_in_pages(db: Database) -> 
 
 
 async def test_an_older_format_is_upcast_step_by_step_and_a_newer_one_is_refused(db: Database) -> None:
-    newer = Kind(
+    newer = RecordKind(
         name=ACCOUNT.name,
         value=Account,
         format=3,
@@ -176,15 +176,15 @@ async def test_bytes_that_are_no_record_are_named_as_corrupt(db: Database, body:
 async def test_a_value_that_nobody_changes_is_decoded_once_while_its_body_stays_the_same(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind = Kind(name="test-account", value=Account, immutable=True)
+    kind = RecordKind(name="test-account", value=Account, immutable=True)
     decoded: list[bytes] = []
-    decode = Kind.decode
+    decode = RecordKind.decode
 
-    def counting(self: Kind[Account], key: str, body: bytes) -> Account:
+    def counting(self: RecordKind[Account], key: str, body: bytes) -> Account:
         decoded.append(body)
         return decode(self, key, body)
 
-    monkeypatch.setattr(Kind, "decode", counting)
+    monkeypatch.setattr(RecordKind, "decode", counting)
     made = await db.write(partial(create, kind=kind, key="a", value=Account("Zoë 🚀")))
     assert await db.write(partial(get, kind=kind, key="a")) == made
     assert not decoded
@@ -197,7 +197,7 @@ async def test_a_value_that_nobody_changes_is_decoded_once_while_its_body_stays_
 
 
 async def test_a_value_whose_transaction_was_rolled_back_is_not_found(db: Database) -> None:
-    kind = Kind(name="test-account", value=Account, immutable=True)
+    kind = RecordKind(name="test-account", value=Account, immutable=True)
     made = await db.write(partial(create, kind=kind, key="a", value=Account("Zoë 🚀")))
 
     def fail(tx: Tx) -> None:
@@ -210,18 +210,18 @@ async def test_a_value_whose_transaction_was_rolled_back_is_not_found(db: Databa
 
 
 def test_the_values_that_came_first_are_forgotten_first() -> None:
-    known = KnownValues()
-    for number in range(VALUES_KNOWN_MAX + 1):
+    known = RecordCache()
+    for number in range(CACHED_RECORDS_MAX + 1):
         known.keep("kind", str(number), b"%d" % number, number)
     known.keep("kind", "1", b"new", -1)
     assert known.find("kind", "0", b"0") is None
     assert known.find("kind", "1", b"1") is None
     assert known.find("kind", "1", b"new") == -1
-    assert known.find("kind", str(VALUES_KNOWN_MAX), b"%d" % VALUES_KNOWN_MAX) == VALUES_KNOWN_MAX
+    assert known.find("kind", str(CACHED_RECORDS_MAX), b"%d" % CACHED_RECORDS_MAX) == CACHED_RECORDS_MAX
 
 
 def test_a_long_body_is_not_kept_nor_what_was_known_before_it() -> None:
-    known, long = KnownValues(), bytes(BODY_BYTES_MAX + 1)
+    known, long = RecordCache(), bytes(BODY_BYTES_MAX + 1)
     known.keep("kind", "a", b"short", 1)
     known.keep("kind", "a", long, 2)
     assert known.find("kind", "a", b"short") is None

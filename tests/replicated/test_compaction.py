@@ -16,7 +16,7 @@ from eventproc.store.replicated.change import COMPACT_BYTES
 from eventproc.store.replicated.log import SEGMENT, get_log
 from eventproc.store.segments import EventBlock, Part, append, free_step
 from eventproc.testing import check
-from tests.database.worlds import World
+from tests.database.support import World
 from tests.replicated.ledgers import (
     LEDGER,
     Add,

@@ -11,9 +11,9 @@ import pytest
 from eventproc.store.catalog import SYSTEM_MIGRATION
 from eventproc.store.database import open_database
 from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED
-from tests.database.processes import Child
 from tests.replicated import counting
 from tests.replicated.ledgers import Add, Write, make_ledger, member
+from tests.support.child_process import ChildProcess
 
 UPDATES = 200
 
@@ -28,8 +28,8 @@ async def test_two_processes_that_count_at_once_lose_nothing(tmp_path: Path) -> 
         log = await make_ledger(db)
         script = Path(counting.__file__)
         with (
-            Child.script(script, tmp_path / "store", log, "a") as one,
-            Child.script(script, tmp_path / "store", log, "b") as two,
+            ChildProcess.script(script, tmp_path / "store", log, "a") as one,
+            ChildProcess.script(script, tmp_path / "store", log, "b") as two,
         ):
             assert [one.hear(), two.hear()] == ["open", "open"]
             one.say(str(UPDATES))
@@ -51,7 +51,7 @@ async def test_a_killed_process_leaves_every_update_whole_or_not_at_all(
         log = await make_ledger(db)
         one = member(db, log)
         script = Path(counting.__file__)
-        with Child.script(script, tmp_path / "store", log, "a", point, 25) as child:
+        with ChildProcess.script(script, tmp_path / "store", log, "a", point, 25) as child:
             assert child.hear() == "open"
             child.say("100")
             assert child.hear() == "", "it died"
@@ -65,7 +65,7 @@ async def test_a_change_by_another_process_is_waited_for(tmp_path: Path) -> None
         log = await make_ledger(db)
         one = member(db, log)
         await one.fetch()
-        with Child.script(Path(counting.__file__), tmp_path / "store", log, "a") as child:
+        with ChildProcess.script(Path(counting.__file__), tmp_path / "store", log, "a") as child:
             assert child.hear() == "open"
             with anyio.fail_after(60):
                 async with anyio.create_task_group() as tasks:

@@ -19,7 +19,7 @@ from eventproc.store.replicated import (
     fold_tail,
     initialize,
 )
-from tests.database.worlds import World
+from tests.database.support import World
 from tests.replicated.ledgers import (
     LEDGER,
     Add,

@@ -18,7 +18,7 @@ from eventproc.store.segments import (
     seal_segments,
 )
 from eventproc.store.segments.append import INLINE_BYTES_MAX
-from tests.database.worlds import Refused, World
+from tests.database.support import Refused, World
 from tests.segments.events import (
     ONE,
     STREAM,

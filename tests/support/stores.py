@@ -12,7 +12,7 @@ import pytest
 
 from eventproc.store.catalog import SYSTEM_MIGRATION
 from eventproc.store.database import Database
-from tests.database.worlds import FORMS, World, backend_of, open_world
+from tests.database.support import FORMS, World, backend_of, open_world
 
 
 @pytest.fixture(params=FORMS)

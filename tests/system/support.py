@@ -12,10 +12,10 @@ from typing import TypeVar
 import anyio
 
 import eventproc
-from eventproc.store.database.locks import holders
+from eventproc.store.database.locks import lock_holders
 from eventproc.store.model.errors import StillPending
 from eventproc.testing import check
-from tests.database.processes import PATIENCE_S, Child
+from tests.support.child_process import PATIENCE_S, ChildProcess
 from tests.system.rows import STREAM, check_rows
 
 T = TypeVar("T")
@@ -30,10 +30,10 @@ class Arena:
         self.journal = base / "journal"
         self.journal.mkdir()
 
-    def start(self, role: str, *arguments: object, ready: str = "open") -> Child:
+    def start(self, role: str, *arguments: object, ready: str = "open") -> ChildProcess:
         """Start a worker; it has the directory open when this returns."""
         with ExitStack() as undo:
-            worker = Child(["-m", "tests.system.worker", str(self.base), role, *map(str, arguments)])
+            worker = ChildProcess(["-m", "tests.system.worker", str(self.base), role, *map(str, arguments)])
             undo.enter_context(worker)
             if ready:
                 hear(worker, ready)
@@ -76,7 +76,7 @@ class Arena:
         return self.call(main)
 
 
-def hear(worker: Child, expected: str) -> str:
+def hear(worker: ChildProcess, expected: str) -> str:
     """Return the next line that begins with `expected`; notes of progress, and of the log, may come before."""
     heard: list[str] = []
     while not (line := worker.hear()).startswith(expected):
@@ -88,7 +88,7 @@ def hear(worker: Child, expected: str) -> str:
     return line
 
 
-def bury(worker: Child) -> None:
+def bury(worker: ChildProcess) -> None:
     """Wait for the end of a worker that kills itself, and of all that could still speak for it."""
     while worker.hear():
         pass
@@ -129,18 +129,18 @@ def waits_for_flock(pid: int, path: Path) -> bool:
     return False
 
 
-def state_of(worker: Child) -> str:
+def state_of(worker: ChildProcess) -> str:
     """Return a process's state; source: proc(5), the word after the name in parentheses."""
     stat = Path(f"/proc/{worker.pid}/stat").read_text(encoding="ascii")
     return stat.rpartition(")")[2].split()[0]
 
 
-def stop_outside(worker: Child, lock: Path) -> None:
+def stop_outside(worker: ChildProcess, lock: Path) -> None:
     """Stop a worker at a moment when it does not hold `lock`."""
 
     def stopped() -> bool:
         worker.stop()
-        if worker.pid not in holders(lock):
+        if worker.pid not in lock_holders(lock):
             return True
         worker.resume()
         return False

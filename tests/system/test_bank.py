@@ -11,7 +11,7 @@ import pytest
 import eventproc
 from eventproc.store import faults
 from eventproc.testing import check
-from tests.database.processes import Child
+from tests.support.child_process import ChildProcess
 from tests.system.bank import LEDGERS, SAID_EACH, Auditor
 from tests.system.support import Arena, bury, hear
 
@@ -43,12 +43,12 @@ class Bank:
     def __exit__(self, *_: object) -> None:
         self._ending.close()
 
-    def start(self, role: str, name: str, *death: object) -> Child:
+    def start(self, role: str, name: str, *death: object) -> ChildProcess:
         """Start a process; it says "open" when it has the directory open."""
         arguments = [str(self.arena.base), role, name, str(self._seed), *map(str, death)]
-        return self._ending.enter_context(Child(["-m", "tests.system.bank", *arguments]))
+        return self._ending.enter_context(ChildProcess(["-m", "tests.system.bank", *arguments]))
 
-    def start_teller(self, number: int) -> Child:
+    def start_teller(self, number: int) -> ChildProcess:
         """Start the teller of that number; every other one carries its death with it, one of each kind in turn."""
         death = ("kill", *DEATHS[number // 2 % len(DEATHS)]) if number % 2 else ()
         return self.start("teller", f"t{number}", *death)
@@ -110,7 +110,7 @@ def check_books(books: Auditor, transfers: dict[str, dict[str, str]]) -> None:
     assert not [each for each, ledger in transfers["dropped"].items() if (ledger, each) in parts]
 
 
-def kill_tellers(bank: Bank, tellers: list[Child], choose: Random, kills: int) -> None:
+def kill_tellers(bank: Bank, tellers: list[ChildProcess], choose: Random, kills: int) -> None:
     """Kill one teller after another, and let a new one take its place."""
     for number in range(kills):
         if number % 2:

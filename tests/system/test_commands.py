@@ -13,7 +13,7 @@ import eventproc
 from eventproc.store import faults
 from eventproc.testing import check
 from tests.cli.shell import COMMAND, shell
-from tests.database.processes import Child
+from tests.support.child_process import ChildProcess
 from tests.system.rows import STREAM, check_rows, key_of, payload_of
 from tests.system.support import Arena, hear, read_all, state_of, stop_outside, wait_until
 
@@ -36,9 +36,9 @@ class Shells:
         """Return what the command printed; it must succeed."""
         return shell("-C", self._directory, *arguments, stdin=stdin).ok()
 
-    def start(self, *arguments: object) -> Child:
+    def start(self, *arguments: object) -> ChildProcess:
         """Start a command; what it says on stderr is among its lines."""
-        return Child.running(WITH_ONE_OUTPUT, *COMMAND[1:], "-C", self._directory, *arguments)
+        return ChildProcess.running(WITH_ONE_OUTPUT, *COMMAND[1:], "-C", self._directory, *arguments)
 
     def read(self) -> list[tuple[str | None, bytes]]:
         return rows_of(self.run("read", STREAM).splitlines())
@@ -65,11 +65,11 @@ async def epoch_of(ep: eventproc.Eventproc) -> int:
     return (await (await ep.stream(STREAM)).describe()).epoch
 
 
-def lines_of(child: Child) -> list[str]:
+def lines_of(child: ChildProcess) -> list[str]:
     return list(iter(child.hear, ""))
 
 
-def hear_written(writer: Child, count: int) -> None:
+def hear_written(writer: ChildProcess, count: int) -> None:
     while (said := hear(writer, "written")) != f"written {count}":
         assert int(said.split()[1]) < count, f"{said!r}, of {count} rows"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.database.processes import Child
+from tests.support.child_process import ChildProcess
 from tests.system.support import Arena, hear
 
 pytestmark = pytest.mark.torture
@@ -32,7 +32,7 @@ def test_everything_at_once_loses_nothing(arena: Arena) -> None:
         arena.start("disturbed", "parent") as parent,
         arena.start("write", "neighbour") as neighbour,
         arena.start("scale", 1, 1000) as scaler,
-        Child.running(OUTSIDER, database) as outsider,
+        ChildProcess.running(OUTSIDER, database) as outsider,
     ):
         for number in range(FORKS):
             parent.say(f"fork child-{number}")

@@ -10,7 +10,7 @@ import pytest
 
 import eventproc
 from eventproc.groups import GroupDescription
-from tests.database.processes import Child
+from tests.support.child_process import ChildProcess
 from tests.system.rows import STREAM, check_rows
 from tests.system.sharing import FENCED, GROUP, NOTES
 from tests.system.support import Arena, hear, stop_outside
@@ -36,8 +36,8 @@ class Readers:
         self.harmed: set[str] = set()
         self.living = {name: stack.enter_context(self._start(name)) for name in READERS}
 
-    def _start(self, name: str) -> Child:
-        worker = Child(["-m", "tests.system.sharing", str(self.arena.base), name])
+    def _start(self, name: str) -> ChildProcess:
+        worker = ChildProcess(["-m", "tests.system.sharing", str(self.arena.base), name])
         hear(worker, "open")
         return worker
 

@@ -21,7 +21,7 @@ from eventproc.workflows.requests import (
     TruncateStream,
     UpdateStream,
 )
-from tests.database.processes import Child
+from tests.support.child_process import ChildProcess
 from tests.system.rows import STREAM
 from tests.system.support import Arena, bury, hear, settle, state_of, wait_until, waits_for_flock
 
@@ -107,7 +107,7 @@ def test_another_process_finishes_fifty_requests_of_a_killed_host_each_once(
     assert arena.call(finished) == times, "something was done again"
 
 
-def stop_with_a_step_in_hand(arena: Arena, host: Child, guest: Child) -> str:
+def stop_with_a_step_in_hand(arena: Arena, host: ChildProcess, guest: ChildProcess) -> str:
     """Stop the host when it waits for write.lock with a step of a request; return the request's id."""
     path = arena.directory / "write.lock"
     for attempt in range(50):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import eventproc
-from tests.database.processes import Child
+from tests.support.child_process import ChildProcess
 from tests.system.rows import STREAM, check_rows
 from tests.system.support import Arena, hear
 
@@ -23,7 +23,7 @@ def followed(arena: Arena, name: str) -> list[tuple[str | None, bytes]]:
     return [(key.decode(), payload) for key, _, payload in (line.partition(b" ") for line in lines)]
 
 
-def end(*workers: Child) -> None:
+def end(*workers: ChildProcess) -> None:
     for worker in workers:
         assert worker.finish() == 0
 

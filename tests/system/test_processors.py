@@ -19,7 +19,7 @@ from eventproc.groups.stored_state import progress_by_segment
 from eventproc.store import faults
 from eventproc.store.model.progress import Progress
 from eventproc.testing import check
-from tests.database.processes import REPOSITORY, Child
+from tests.support.child_process import REPOSITORY, ChildProcess
 from tests.system.processing import GROUP, SEEN_EACH, SOURCE, TARGET
 from tests.system.support import Arena, bury, read_all, stop_outside
 
@@ -72,11 +72,13 @@ def size(pytestconfig: pytest.Config) -> Size:
     return Size(factor, KILLS if factor > 1 else KILLS_QUICK)
 
 
-def start(arena: Arena, name: str, order: str, kind: str, *rest: object) -> Child:
-    return Child(["-m", "tests.system.processing", str(arena.base), name, order, kind, *map(str, rest)])
+def start(arena: Arena, name: str, order: str, kind: str, *rest: object) -> ChildProcess:
+    return ChildProcess(
+        ["-m", "tests.system.processing", str(arena.base), name, order, kind, *map(str, rest)]
+    )
 
 
-def heard(worker: Child, *expected: str) -> None:
+def heard(worker: ChildProcess, *expected: str) -> None:
     """Return when the worker has said the lines that begin so, in this order; others may come between."""
     for each in expected:
         while not (line := worker.hear()).startswith(each):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.database.processes import Child, run
+from tests.support.child_process import ChildProcess, run
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -25,9 +25,9 @@ class Arena:
     def database(self) -> Path:
         return self.directory / "eventproc.db"
 
-    def start(self, name: str, *mortal: object) -> Child:
+    def start(self, name: str, *mortal: object) -> ChildProcess:
         """Start a worker that writes as `name`; it has the directory open when this returns."""
-        worker = Child.script(WORKER, self.directory, self.acks, name, *mortal)
+        worker = ChildProcess.script(WORKER, self.directory, self.acks, name, *mortal)
         hear(worker, "open")
         return worker
 
@@ -66,13 +66,13 @@ class Arena:
         assert set(refused) & rows == set(), "refused and there"
 
 
-def hear(worker: Child, expected: str) -> None:
+def hear(worker: ChildProcess, expected: str) -> None:
     """Wait until the worker has said `expected`; its rows, and its forked children, may come between."""
     while (line := worker.hear()) != expected:
         assert line in ("open", "rows"), f"process {worker.pid} said {line!r} instead of {expected!r}"
 
 
-def bury(worker: Child) -> None:
+def bury(worker: ChildProcess) -> None:
     """Kill the worker, and wait for the end of its forked children: they have its output open, too."""
     worker.kill()
     while worker.hear():

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from eventproc.store import faults
-from eventproc.store.database.file import open_database
+from eventproc.store.database.file_database import open_database
 from eventproc.store.model.errors import LockHeld
-from tests.database.processes import Child
+from tests.support.child_process import ChildProcess
 from tests.torture.conftest import Arena, bury, hear
 from tests.torture.worker import MIGRATIONS, write_row
 
@@ -25,7 +25,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def wait_until_stopped(worker: Child) -> None:
+def wait_until_stopped(worker: ChildProcess) -> None:
     status = os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     assert status is not None
     assert status.si_code == os.CLD_STOPPED

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.database.processes import Child
+from tests.support.child_process import ChildProcess
 from tests.torture.conftest import Arena, bury, hear
 
 pytestmark = pytest.mark.torture
@@ -27,7 +27,7 @@ class Conductor:
         self._names = iter(f"writer-{number}" for number in range(10_000))
         self.workers = [self._start() for _ in range(WORKERS)]
 
-    def _start(self) -> Child:
+    def _start(self) -> ChildProcess:
         worker = self._cleanup.enter_context(self._arena.start(next(self._names)))
         hear(worker, "rows")
         return worker
@@ -39,28 +39,28 @@ class Conductor:
         action(self._random.choice(self.workers))
         hear(self._random.choice(self.workers), "rows")
 
-    def kill(self, worker: Child) -> None:
+    def kill(self, worker: ChildProcess) -> None:
         bury(worker)
         self.workers[self.workers.index(worker)] = self._start()
 
-    def stop_and_resume(self, worker: Child) -> None:
+    def stop_and_resume(self, worker: ChildProcess) -> None:
         worker.stop()
         self._arena.look_from_outside()
         worker.resume()
 
-    def look(self, _: Child) -> None:
+    def look(self, _: ChildProcess) -> None:
         self._arena.look_from_outside()
 
-    def read(self, worker: Child) -> None:
+    def read(self, worker: ChildProcess) -> None:
         self._command(worker, "read")
 
-    def second_library(self, worker: Child) -> None:
+    def second_library(self, worker: ChildProcess) -> None:
         self._command(worker, "library")
 
-    def fork(self, worker: Child) -> None:
+    def fork(self, worker: ChildProcess) -> None:
         self._command(worker, f"fork {next(self._names)}")
 
-    def _command(self, worker: Child, line: str) -> None:
+    def _command(self, worker: ChildProcess, line: str) -> None:
         worker.say(line)
         hear(worker, "done")
 

@@ -10,7 +10,7 @@ import pytest
 
 from eventproc.store import faults
 from eventproc.store.database import Tx
-from eventproc.store.database.file import open_database
+from eventproc.store.database.file_database import open_database
 from tests.torture.conftest import Arena
 from tests.torture.worker import MIGRATIONS
 

@@ -25,7 +25,7 @@ import apsw
 
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Durability, Migration, Tx
-from eventproc.store.database.file import open_database
+from eventproc.store.database.file_database import open_database
 from eventproc.store.faults import Faults
 from eventproc.store.model.errors import Retryable
 

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import attrs
 
-from eventproc.store.catalog import SCOPE, Scope, Stream, insert_stream
+from eventproc.store.catalog import SCOPE, Scope, StreamRecord, insert_stream
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.ids import SegmentId
@@ -47,7 +47,7 @@ class Room:
     """One stream in a database."""
 
     db: Database
-    stream: Stream
+    stream: StreamRecord
 
     async def begin(self, *, lease_ms: int | None = 10_000, txn_id: str | None = None) -> str:
         txn_id = txn_id or new_id(self.db.clock)
@@ -97,7 +97,7 @@ class Room:
 
 
 async def open_room(db: Database, *, segments: int = 2) -> Room:
-    def make(tx: Tx) -> Stream:
+    def make(tx: Tx) -> StreamRecord:
         create(tx, SCOPE, "s", Scope(name="s", created_ms=tx.now_ms))
         return insert_stream(tx, NAME, StreamConfig(scaling=ScalingPolicy.fixed(segments)))
 

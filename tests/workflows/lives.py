@@ -14,7 +14,7 @@ import eventproc
 from eventproc.cluster.host import CONTROLLER
 from eventproc.cluster.internal_processors import INTERNAL_PROCESSORS, run_internal_processors
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import EPOCH, SCOPE, STREAM, Stream, get_stream
+from eventproc.store.catalog import EPOCH, SCOPE, STREAM, StreamRecord, get_stream
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.ownership import Owner, claim
@@ -70,7 +70,7 @@ class Life:
             raise ended.error
         return ended
 
-    async def record(self, name: str) -> Versioned[Stream]:
+    async def record(self, name: str) -> Versioned[StreamRecord]:
         return await self.db.read(lambda tx: get_stream(tx, name))
 
     async def check(self) -> None:

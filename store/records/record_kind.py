@@ -22,7 +22,7 @@ def _nothing_to_check(before: object, after: object) -> str | None:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Kind(Generic[T]):
+class RecordKind(Generic[T]):
     """A kind of record. Whoever needs one makes one: there is no closed list.
 
     name: unique among kinds, stored. value: the attrs class. format: number written with each body.

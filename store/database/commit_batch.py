@@ -1,4 +1,4 @@
-"""Group commit: the functions of many callers in one transaction, none of them harmed by another.
+"""CommitBatch commit: the functions of many callers in one transaction, none of them harmed by another.
 
 Functions first run one after the other without savepoints, for most succeed. One that raises without having
 changed anything is just reported. One that raises after a change makes the group roll back and run again,
@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar, cast
 
 from eventproc.store.clock import Clock
-from eventproc.store.database.failures import BUSY_MS, ENDS_TRANSACTION, explained, primary_code
-from eventproc.store.database.tx import Shared, Tx
+from eventproc.store.database.sqlite_errors import BUSY_MS, ENDS_TRANSACTION, explained, primary_code
+from eventproc.store.database.tx import SharedState, Tx
 from eventproc.store.faults import WRITE_BEGUN, WRITE_COMMIT, WRITE_COMMITTED, Faults
 from eventproc.store.model.errors import DatabaseStopped, DiskFull, LockHeld
 from eventproc.store.model.limits import GROUP_BYTES_MAX
@@ -54,10 +54,10 @@ class Job(Generic[T]):
         return cast("T", self.value)
 
 
-Queue = deque[Job[Any]]
+JobQueue = deque[Job[Any]]
 
 
-class Group:
+class CommitBatch:
     """The jobs of one transaction, and what is to be told about it."""
 
     __slots__ = ("changed", "committed", "jobs", "tx")
@@ -79,7 +79,7 @@ class _TransactionEnded(Exception):
     """The transaction is over although nobody has asked for that; the cause, if known, is `__cause__`."""
 
 
-class GroupWriter:
+class BatchCommitter:
     """Runs groups on one connection, which nothing else writes to. Used by one thread at a time."""
 
     def __init__(
@@ -89,7 +89,7 @@ class GroupWriter:
         clock: Clock,
         faults: Faults,
         path: str,
-        shared: Shared | None = None,
+        shared: SharedState | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         """Make a writer. `shared` is what all its transactions share in memory.
@@ -102,17 +102,17 @@ class GroupWriter:
         self._clock = clock
         self._faults = faults
         self._path = path
-        self._shared = Shared() if shared is None else shared
+        self._shared = SharedState() if shared is None else shared
         self._check = check
         self._schema_version = self._read_schema_version()
 
-    def run_group(self, queue: Queue) -> Group:
+    def run_group(self, queue: JobQueue) -> CommitBatch:
         """Run what waits in `queue`, at most GROUP_BYTES_MAX and GROUP_MS_MAX, in one transaction.
 
         Returns the group with every job done; empty when nothing waited. Raises nothing of the jobs' own;
         raises sqlite3.OperationalError if BEGIN fails, and then no job has been taken.
         """
-        group = Group(Tx(self._connection, self._clock, self._shared))
+        group = CommitBatch(Tx(self._connection, self._clock, self._shared))
         if self.stopped is not None:
             while queue:
                 group.jobs.append(queue.popleft())
@@ -147,7 +147,7 @@ class GroupWriter:
             self.stopped = DatabaseStopped(path=self._path, reason=reason)
         return self.stopped
 
-    def _run_together(self, queue: Queue, group: Group) -> bool:
+    def _run_together(self, queue: JobQueue, group: CommitBatch) -> bool:
         """Run waiting jobs without savepoints. Return False if the group has to be run again, apart."""
         connection, tx = self._connection, group.tx
         size_bytes, deadline_ms = 0, tx.monotonic_ms + GROUP_MS_MAX
@@ -176,7 +176,7 @@ class GroupWriter:
             return self._may_run_again(why) if self._ended() else False
         return True
 
-    def _run_apart(self, queue: Queue, group: Group) -> None:
+    def _run_apart(self, queue: JobQueue, group: CommitBatch) -> None:
         """Roll back and run all jobs of the group again, each in a savepoint; then those that wait."""
         tx = group.tx
         self._roll_back()
@@ -246,7 +246,7 @@ class GroupWriter:
         stopped.__cause__ = why
         return stopped
 
-    def _finish(self, group: Group, why: BaseException | None) -> Group:
+    def _finish(self, group: CommitBatch, why: BaseException | None) -> CommitBatch:
         if why is not None:
             group.fail(why)
         for job in group.jobs:
@@ -272,7 +272,7 @@ class GroupWriter:
         return self._read_schema_version() != self._schema_version
 
 
-def _take(queue: Queue, group: Group, size_bytes: int) -> bool:
+def _take(queue: JobQueue, group: CommitBatch, size_bytes: int) -> bool:
     """Move the next waiting job into `group`; False if none waits or it would grow beyond GROUP_BYTES_MAX."""
     try:
         if group.jobs and size_bytes + queue[0].size_bytes > GROUP_BYTES_MAX:

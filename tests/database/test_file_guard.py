@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from eventproc.store.clock import SystemClock
-from eventproc.store.database import guard
-from eventproc.store.database.guard import FileAlarm, FileGuard
+from eventproc.store.database import file_guard
+from eventproc.store.database.file_guard import FileGuard, ReplacedFileDetector
 from eventproc.store.model.errors import DatabaseStopped
-from tests.database.processes import Child, run
-from tests.database.worlds import LaterClock
+from tests.database.support import LaterClock
+from tests.support.child_process import ChildProcess, run
 
 WRITER = """
     import os, sqlite3, sys
     from pathlib import Path
     from eventproc.store.clock import SystemClock
-    from eventproc.store.database.guard import FileGuard, FileAlarm
+    from eventproc.store.database.file_guard import FileGuard, ReplacedFileDetector
     from eventproc.store.model.errors import DatabaseStopped
     path, guarded = Path(sys.argv[1]), sys.argv[2] == "guarded"
     database = sqlite3.connect(path, isolation_level=None)
@@ -30,7 +30,7 @@ WRITER = """
     database.execute("PRAGMA wal_autocheckpoint = 0")
     database.execute("CREATE TABLE IF NOT EXISTS row (number INTEGER)")
     guard = FileGuard.hold(path) if guarded else None
-    alarm = FileAlarm(path, SystemClock())
+    alarm = ReplacedFileDetector(path, SystemClock())
 
     def write():
         for number in range(100):
@@ -88,8 +88,8 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def writer(path: Path, kind: str) -> Iterator[Child]:
-    with Child.running(WRITER, path, kind) as child:
+def writer(path: Path, kind: str) -> Iterator[ChildProcess]:
+    with ChildProcess.running(WRITER, path, kind) as child:
         assert child.hear() == "ready"
         yield child
 
@@ -242,7 +242,7 @@ def test_a_failed_hold_leaves_no_share_behind(path: Path) -> None:
 FORKING = """
     import os, sqlite3, sys
     from pathlib import Path
-    from eventproc.store.database.guard import FileGuard
+    from eventproc.store.database.file_guard import FileGuard
     path = Path(sys.argv[1])
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("PRAGMA journal_mode = wal")
@@ -261,7 +261,7 @@ FORKING = """
 
 
 def test_a_forked_child_does_not_keep_the_guard_of_a_dead_parent(path: Path) -> None:
-    with Child.running(FORKING, path, "stays") as parent:
+    with ChildProcess.running(FORKING, path, "stays") as parent:
         assert parent.hear() == "forked"
         assert ofd_locks(path)
         parent.kill()
@@ -269,7 +269,7 @@ def test_a_forked_child_does_not_keep_the_guard_of_a_dead_parent(path: Path) -> 
 
 
 def test_a_forked_child_that_closes_what_it_inherited_does_not_take_the_wal_along(path: Path) -> None:
-    with Child.running(FORKING, path, "closes") as parent:
+    with ChildProcess.running(FORKING, path, "closes") as parent:
         assert parent.hear() == "forked"
         assert Path(f"{path}-wal").stat().st_size > 0
         assert ofd_locks(path)
@@ -283,7 +283,7 @@ def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(fcntl, "fcntl", refuse)
-    monkeypatch.setattr(guard, "_unsupported", set[tuple[int, int]]())
+    monkeypatch.setattr(file_guard, "_unsupported", set[tuple[int, int]]())
 
 
 @pytest.mark.usefixtures("without_locks")
@@ -307,10 +307,10 @@ def test_on_such_a_kernel_a_second_handle_disarms_no_connection_of_the_first(pat
     one.release()
 
 
-@pytest.mark.parametrize("suffix", guard.FILES)
+@pytest.mark.parametrize("suffix", file_guard.FILES)
 def test_the_alarm_is_silent_until_a_file_is_another_one(path: Path, suffix: str) -> None:
     with connected(path) as connection:
-        alarm = FileAlarm(path, SystemClock())
+        alarm = ReplacedFileDetector(path, SystemClock())
         connection.execute("INSERT INTO row VALUES (1)")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         alarm.check()
@@ -333,7 +333,7 @@ def test_the_alarm_asks_the_files_only_when_entries_of_its_directory_changed(
         return stat(what, **more)
 
     with connected(path) as connection:
-        alarm = FileAlarm(path, LaterClock())
+        alarm = ReplacedFileDetector(path, LaterClock())
         alarm.check()
         monkeypatch.setattr(os, "stat", recording)
         for number in range(3):
@@ -350,7 +350,7 @@ def test_the_alarm_asks_the_files_only_when_entries_of_its_directory_changed(
 
 def test_the_alarm_does_not_believe_in_times_that_were_put_back(path: Path) -> None:
     with connected(path):
-        alarm = FileAlarm(path, LaterClock())
+        alarm = ReplacedFileDetector(path, LaterClock())
         alarm.check()
         before = path.parent.stat()
         while path.parent.stat().st_ctime_ns == before.st_ctime_ns:  # such times come in steps
@@ -363,7 +363,7 @@ def test_the_alarm_does_not_believe_in_times_that_were_put_back(path: Path) -> N
 
 def test_the_alarm_tells_of_a_directory_that_is_gone(path: Path) -> None:
     with connected(path):
-        alarm = FileAlarm(path, LaterClock())
+        alarm = ReplacedFileDetector(path, LaterClock())
         alarm.check()
         path.parent.rename(path.parent.with_name("elsewhere"))
         with pytest.raises(DatabaseStopped, match="was removed by another program"):
@@ -373,4 +373,4 @@ def test_the_alarm_tells_of_a_directory_that_is_gone(path: Path) -> None:
 def test_the_alarm_wants_a_wal(path: Path) -> None:
     path.touch()
     with pytest.raises(DatabaseStopped, match="there is no eventproc"):
-        FileAlarm(path, SystemClock())
+        ReplacedFileDetector(path, SystemClock())

@@ -11,11 +11,11 @@ from typing import Final
 
 from eventproc.store.model.epochs import Epoch
 
-SEGMENTS_KNOWN_MAX: Final = 16_384
+CACHED_SEGMENTS_MAX: Final = 16_384
 """Segments of all epochs kept, about 0.3 kB each. More helps who works on many streams by turns; it is memory."""
 
 
-class KnownEpochs:
+class EpochCache:
     """Epochs by (stream id, number); the first to come is the first to go. Changed on the event loop only."""
 
     def __init__(self) -> None:
@@ -32,6 +32,6 @@ class KnownEpochs:
             return
         self._epochs[stream_id, epoch.number] = epoch
         self._segments += len(epoch.segments)
-        while self._segments > SEGMENTS_KNOWN_MAX:
+        while self._segments > CACHED_SEGMENTS_MAX:
             _, oldest = self._epochs.popitem(last=False)
             self._segments -= len(oldest.segments)

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.store.database import fork
+from eventproc.store.database import fork_safety
 from eventproc.store.model.errors import ForkedError
-from tests.database.processes import run
+from tests.support.child_process import run
 
 
 def test_a_handle_refuses_to_work_in_a_forked_child() -> None:
     printed = run(
         """
         import os
-        from eventproc.store.database.fork import Guarded
+        from eventproc.store.database.fork_safety import ProcessBound
         from eventproc.store.model.errors import ForkedError
-        handle = Guarded()
+        handle = ProcessBound()
         handle.check_fork("the database")
         if os.fork() == 0:
             try:
@@ -36,14 +36,14 @@ def test_a_forked_child_closes_private_descriptors_and_no_other(tmp_path: Path) 
     printed = run(
         """
         import os, sys
-        from eventproc.store.database import fork
-        private, common = fork.open_private(sys.argv[1], os.O_RDONLY), os.open(sys.argv[1], os.O_RDONLY)
-        fork.when_forked(lambda: print("forget", flush=True))
+        from eventproc.store.database import fork_safety
+        private, common = fork_safety.open_private(sys.argv[1], os.O_RDONLY), os.open(sys.argv[1], os.O_RDONLY)
+        fork_safety.when_forked(lambda: print("forget", flush=True))
         if os.fork() == 0:
             os.fstat(common)
             reused = os.open(sys.argv[1], os.O_RDONLY)
             assert reused == private, "it was not closed"
-            fork.close_private(private)  # somebody's clean-up in the child: must not close what is not its own
+            fork_safety.close_private(private)  # somebody's clean-up in the child: must not close what is not its own
             os.fstat(reused)
             print("good", flush=True)
         else:
@@ -56,12 +56,12 @@ def test_a_forked_child_closes_private_descriptors_and_no_other(tmp_path: Path) 
 
 
 def test_private_descriptors_are_closed_once_and_not_inherited_by_programs(tmp_path: Path) -> None:
-    private = fork.open_private(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    private = fork_safety.open_private(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     assert not os.get_inheritable(private)
-    fork.close_private(private)
+    fork_safety.close_private(private)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(private)
-    fork.close_private(private)
+    fork_safety.close_private(private)
 
 
 def test_forks_while_another_thread_opens_and_closes_leak_no_descriptor(tmp_path: Path) -> None:
@@ -69,13 +69,13 @@ def test_forks_while_another_thread_opens_and_closes_leak_no_descriptor(tmp_path
     printed = run(
         """
         import os, sys, threading
-        from eventproc.store.database import fork
+        from eventproc.store.database import fork_safety
         path = sys.argv[1]
         ended = threading.Event()
 
         def churn():
             while not ended.is_set():
-                fork.close_private(fork.open_private(path, os.O_RDWR | os.O_CREAT))
+                fork_safety.close_private(fork_safety.open_private(path, os.O_RDWR | os.O_CREAT))
 
         def leaked():
             return sum(os.path.realpath(f"/proc/self/fd/{name}") == path for name in os.listdir("/proc/self/fd"))
@@ -136,9 +136,9 @@ def test_a_fork_does_not_hold_up_a_busy_thread_that_needs_a_second_lock(tmp_path
     printed = run(
         """
         import os, signal, threading
-        from eventproc.store.database.fork import BusyLock
+        from eventproc.store.database.fork_safety import ForkBlocker
         signal.alarm(20)
-        first, others = BusyLock(), [BusyLock() for _ in range(30)]
+        first, others = ForkBlocker(), [ForkBlocker() for _ in range(30)]
         inside, fork_begun = threading.Event(), threading.Event()
 
         def work():
@@ -168,7 +168,7 @@ def test_a_fork_does_not_hold_up_a_busy_thread_that_needs_a_second_lock(tmp_path
 
 
 def test_the_error_names_what_was_forked() -> None:
-    handle = fork.Guarded()
+    handle = fork_safety.ProcessBound()
     handle._pid -= 1
     with pytest.raises(ForkedError) as caught:
         handle.check_fork("the writer")

@@ -24,19 +24,17 @@ import attrs
 from eventproc.store.clock import Clock, SystemClock
 from eventproc.store.database import connection as driver
 from eventproc.store.database import instances
-from eventproc.store.database.bell import Ringer
 from eventproc.store.database.checkpoint import Checkpointer
+from eventproc.store.database.commit_batch import BatchCommitter
 from eventproc.store.database.connection import ThreadConnection
-from eventproc.store.database.crossing import Crossing
 from eventproc.store.database.database import Database, Durability
-from eventproc.store.database.failures import LOCKED, opening
+from eventproc.store.database.file_guard import FileGuard, ReplacedFileDetector
 from eventproc.store.database.filesystem import DATABASE, check_directory, none_made_in_vain
-from eventproc.store.database.fork import Guarded
-from eventproc.store.database.group import GroupWriter
-from eventproc.store.database.guard import FileAlarm, FileGuard
+from eventproc.store.database.fork_safety import ProcessBound
 from eventproc.store.database.instances import Instance
-from eventproc.store.database.listener import Listener
+from eventproc.store.database.listener import CommitListener
 from eventproc.store.database.locks import FormatLock, WriteLock
+from eventproc.store.database.loop_callbacks import LoopCallbacks
 from eventproc.store.database.migrate import (
     Migration,
     check_numbers,
@@ -46,7 +44,9 @@ from eventproc.store.database.migrate import (
     stored_durability,
     verify_format,
 )
-from eventproc.store.database.readers import READERS_COUNT, Readers
+from eventproc.store.database.notifier import CommitNotifier
+from eventproc.store.database.reader_pool import READERS_COUNT, ReaderPool
+from eventproc.store.database.sqlite_errors import LOCKED, opening
 from eventproc.store.database.tx import Tx
 from eventproc.store.database.writer import FileWriter
 from eventproc.store.faults import NO_FAULTS, Faults
@@ -114,7 +114,7 @@ class _Opened:
     format_lock: FormatLock
     write_lock: WriteLock
     guard: FileGuard
-    alarm: FileAlarm
+    alarm: ReplacedFileDetector
     instance: Instance
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ def _open_files(
         undo.callback(connection.close)
         _verify_current(connection, str(path), migrations)
         driver.prepare_writer(connection, stored)
-        alarm = FileAlarm(db_path, clock)
+        alarm = ReplacedFileDetector(db_path, clock)
         write_lock = WriteLock(path / "write.lock", clock)
         undo.callback(write_lock.close)
         instances.sweep(path)
@@ -267,8 +267,8 @@ class FileDatabase(Database):
         path: Path,
         opened: _Opened,
         writer_connection: ThreadConnection,
-        readers: Readers,
-        crossing: Crossing,
+        readers: ReaderPool,
+        callbacks: LoopCallbacks,
         *,
         clock: Clock,
         faults: Faults,
@@ -283,14 +283,16 @@ class FileDatabase(Database):
         self._opened = opened
         self._connection = writer_connection
         self._readers = readers
-        self._crossing = crossing
-        self._ringer = Ringer(path, opened.instance.id, clock)
+        self._callbacks = callbacks
+        self._notifier = CommitNotifier(path, opened.instance.id, clock)
         self._closed = False
-        self._origin = Guarded()
-        self._listener = Listener(bell_fd=opened.instance.bell_fd, hub=self._hub, readers=readers)
+        self._origin = ProcessBound()
+        self._listener = CommitListener(
+            fifo_fd=opened.instance.fifo_fd, subscriptions=self._subscriptions, readers=readers
+        )
         self._writer = FileWriter(
             writer_connection,
-            GroupWriter(
+            BatchCommitter(
                 opened.connection,
                 clock=clock,
                 faults=faults,
@@ -300,7 +302,7 @@ class FileDatabase(Database):
             ),
             lock=opened.write_lock,
             lock_path=path / "write.lock",
-            ringer=self._ringer,
+            notifier=self._notifier,
             checkpointer=Checkpointer(
                 connection=opened.connection,
                 lock=opened.write_lock,
@@ -309,7 +311,7 @@ class FileDatabase(Database):
                 path=str(path / DATABASE),
             ),
             clock=clock,
-            crossing=crossing,
+            callbacks=callbacks,
             publish=self._publish,
         )
 
@@ -326,10 +328,10 @@ class FileDatabase(Database):
             connections = [
                 await _kept(driver.open_reader(path / DATABASE), undo) for _ in range(READERS_COUNT)
             ]
-            crossing = Crossing()
-            undo.callback(crossing.close)
-            readers = Readers(connections, clock=clock, crossing=crossing, path=str(path))
-            database = cls(path, opened, writer_connection, readers, crossing, clock=clock, faults=faults)
+            callbacks = LoopCallbacks()
+            undo.callback(callbacks.close)
+            readers = ReaderPool(connections, clock=clock, callbacks=callbacks, path=str(path))
+            database = cls(path, opened, writer_connection, readers, callbacks, clock=clock, faults=faults)
             undo.pop_all()
         database._listener.start()
         return database
@@ -356,9 +358,9 @@ class FileDatabase(Database):
         await self._readers.close()
         with anyio.move_on_after(CLOSE_WAIT_MS_MAX / 1000):
             await self._connection.close()
-            self._crossing.close()
+            self._callbacks.close()
             self._writer.close()
-            self._ringer.close()
+            self._notifier.close()
             self._opened.close()
             return
         # The writer's thread waits for a lock that a stopped process holds. Its connection stays open until it gets
@@ -370,12 +372,12 @@ class FileDatabase(Database):
     def _close_later(self, loop: asyncio.AbstractEventLoop) -> None:
         """Give everything back when the writer's thread has ended. On a thread of its own."""
         self._connection.join()
-        self._ringer.close()
+        self._notifier.close()
         self._opened.close()
         try:
-            loop.call_soon_threadsafe(self._crossing.close)
+            loop.call_soon_threadsafe(self._callbacks.close)
         except RuntimeError:  # the loop was closed before
-            self._crossing.abandon()
+            self._callbacks.abandon()
 
     def _check_usable(self) -> None:
         if self._closed:

@@ -22,17 +22,17 @@ _PIPE_BYTES: Final = 65536
 """Capacity of a pipe on Linux; one read of this size empties it."""
 
 
-class Crossing:
+class LoopCallbacks:
     """Calls that threads leave for the event loop that was running when this was made."""
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[], None]] = deque()
         self._loop = asyncio.get_running_loop()
-        self._ear_fd, self._bell_fd = os.pipe()
-        os.set_blocking(self._ear_fd, False)
-        os.set_blocking(self._bell_fd, False)
+        self._read_fd, self._write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        os.set_blocking(self._write_fd, False)
         # In a context of its own: what the opener has in its own must not reach what others caused, for ever.
-        Context().run(self._loop.add_reader, self._ear_fd, self._run)
+        Context().run(self._loop.add_reader, self._read_fd, self._run)
 
     def call(self, function: Callable[[], None]) -> None:
         """Run `function` on the event loop, after what was left before; from any thread. If the loop is gone, never."""
@@ -41,19 +41,19 @@ class Crossing:
 
     def close(self) -> None:
         """Run what was left, and give the pipe back; on the event loop, once no thread will call any more."""
-        self._loop.remove_reader(self._ear_fd)
+        self._loop.remove_reader(self._read_fd)
         self._run()
         self.abandon()
 
     def abandon(self) -> None:
         """Give the pipe back where the loop was closed."""
-        os.close(self._ear_fd)
-        os.close(self._bell_fd)
+        os.close(self._read_fd)
+        os.close(self._write_fd)
 
     def _run(self) -> None:
         # Emptied before the calls are looked at: whoever adds one after the look rings again.
         with contextlib.suppress(BlockingIOError):
-            os.read(self._ear_fd, _PIPE_BYTES)
+            os.read(self._read_fd, _PIPE_BYTES)
         try:
             while self._calls:
                 function = self._calls.popleft()
@@ -67,4 +67,4 @@ class Crossing:
 
     def _ring(self) -> None:
         with contextlib.suppress(BlockingIOError):  # full: the loop has enough reasons to wake up
-            os.write(self._bell_fd, b"\0")
+            os.write(self._write_fd, b"\0")

@@ -8,7 +8,7 @@ commits are acknowledged and lost (reference pitfalls.md S1.3).
 The guard: shared open-file-description locks, which no close of another descriptor drops, on the bytes that a
 closer must lock exclusively: SQLite's SHARED range of the database, and the "dead man switch" of `-shm`.
 SQLite itself takes shared locks there all the time, so they disturb nothing else.
-The alarm: `FileAlarm` compares the inodes of the files; where such locks are missing it is the only guard.
+The alarm: `ReplacedFileDetector` compares the inodes of the files; where such locks are missing it is the only guard.
 
 Invariants:
 - the guard's own descriptors are subject to the same rule, so they are closed only when no other descriptor of
@@ -29,8 +29,8 @@ from typing import Final, Self
 import attrs
 
 from eventproc.store.clock import Clock
-from eventproc.store.database import fork
-from eventproc.store.database.entries import Entries
+from eventproc.store.database import fork_safety
+from eventproc.store.database.directory_watch import DirectoryWatch
 from eventproc.store.model.errors import DatabaseStopped
 
 SHARED_FIRST: Final = 0x40000002
@@ -50,7 +50,7 @@ _FLOCK: Final = struct.Struct("@hhqqi4x")
 
 
 @attrs.define
-class _Held:
+class _GuardDescriptors:
     """The two descriptors of one database, and how many handles of this process count on them."""
 
     database_fd: int
@@ -58,13 +58,13 @@ class _Held:
     handles: int = 0
 
 
-_registry: Final[dict[tuple[int, int], _Held]] = {}
+_registry: Final[dict[tuple[int, int], _GuardDescriptors]] = {}
 
 _unsupported: Final[set[tuple[int, int]]] = set()
 """Databases for which the kernel turned out not to have such locks."""
 
 
-class FileGuard(fork.Guarded):
+class FileGuard(fork_safety.ProcessBound):
     """One handle's share in the guard of a database file."""
 
     def __init__(self, key: tuple[int, int] | None) -> None:
@@ -82,12 +82,12 @@ class FileGuard(fork.Guarded):
         """
         if not _SUPPORTED:
             return cls(None)
-        with fork.mutex:
+        with fork_safety.mutex:
             status = os.stat(db_path)
             key = (status.st_dev, status.st_ino)
             if key in _unsupported:
                 return cls(None)
-            held = _registry.get(key) or _Held(_open(db_path))
+            held = _registry.get(key) or _GuardDescriptors(_open(db_path))
             _registry[key] = held
             if held.handles == 0:
                 try:
@@ -117,7 +117,7 @@ class FileGuard(fork.Guarded):
         """Give up this handle's share; after its last connection was closed. Twice, or in a forked child: nothing."""
         if self._key is None or self.forked:
             return
-        with fork.mutex:
+        with fork_safety.mutex:
             key, self._key = self._key, None
             held = _registry[key]
             held.handles -= 1
@@ -126,7 +126,7 @@ class FileGuard(fork.Guarded):
                 _drop_unused()
 
 
-class FileAlarm:
+class ReplacedFileDetector:
     """Notices that somebody removed or replaced a file of an open database: what is committed since is lost.
 
     Without its WAL it is; so it is in a WAL of which the next opener knows nothing, for its `-shm` is another, or which
@@ -140,7 +140,7 @@ class FileAlarm:
     def __init__(self, db_path: Path, clock: Clock) -> None:
         """Remember the files as they are now. Raises DatabaseStopped when one is missing: it is not in WAL mode."""
         self._path = db_path
-        self._entries = Entries(db_path.parent, clock)
+        self._directory_watch = DirectoryWatch(db_path.parent, clock)
         self._expected: dict[str, tuple[int, int]] = {}
         for suffix in FILES:
             if (found := self._find(suffix)) is None:
@@ -150,7 +150,7 @@ class FileAlarm:
 
     def check(self) -> None:
         """Raise DatabaseStopped when one is another, or gone. Before every acknowledgement. 2 us."""
-        if not self._entries.may_differ():
+        if not self._directory_watch.may_have_changed():
             return
         for suffix, expected in self._expected.items():
             if (found := self._find(suffix)) != expected:
@@ -160,7 +160,7 @@ class FileAlarm:
                     f"commits may be lost (it must not be opened, copied or deleted while a process has it open)"
                 )
                 raise DatabaseStopped(path=str(self._path), reason=reason)
-        self._entries.note()
+        self._directory_watch.mark_seen()
 
     def _find(self, suffix: str) -> tuple[int, int] | None:
         try:
@@ -171,21 +171,21 @@ class FileAlarm:
 
 
 def _open(path: Path) -> int:
-    return fork.open_private(path, os.O_RDONLY)
+    return fork_safety.open_private(path, os.O_RDONLY)
 
 
-def _follow_shm(held: _Held, path: Path) -> None:
+def _follow_shm(held: _GuardDescriptors, path: Path) -> None:
     """Open the present `-shm`. While nobody here guarded the database it may have got a new one."""
     if held.shm_fd is not None:
         kept, present = os.fstat(held.shm_fd), os.stat(path)
         if (kept.st_dev, kept.st_ino) == (present.st_dev, present.st_ino):
             return
-        fork.close_private(held.shm_fd)
+        fork_safety.close_private(held.shm_fd)
         held.shm_fd = None
     held.shm_fd = _open(path)
 
 
-def _lock(held: _Held, shm: Path) -> bool:
+def _lock(held: _GuardDescriptors, shm: Path) -> bool:
     """Take both locks; False where the kernel knows the request by name only (some sandboxes)."""
     try:
         # In this order: with the first one held nobody removes -shm any more, so it is the present one.
@@ -200,7 +200,7 @@ def _lock(held: _Held, shm: Path) -> bool:
     return True
 
 
-def _unlock(held: _Held) -> None:
+def _unlock(held: _GuardDescriptors) -> None:
     _request(held.database_fd, fcntl.F_UNLCK, SHARED_FIRST, SHARED_SIZE)
     if held.shm_fd is not None:
         _request(held.shm_fd, fcntl.F_UNLCK, DEAD_MAN_SWITCH, 1)
@@ -223,8 +223,8 @@ def _drop_unused() -> None:
 def _drop(key: tuple[int, int]) -> None:
     held = _registry.pop(key)
     if held.shm_fd is not None:
-        fork.close_private(held.shm_fd)
-    fork.close_private(held.database_fd)
+        fork_safety.close_private(held.shm_fd)
+    fork_safety.close_private(held.database_fd)
 
 
 def _open_files() -> list[tuple[int, int]]:
@@ -241,4 +241,4 @@ def _begin_anew() -> None:
     _registry.clear()
 
 
-fork.when_forked(_begin_anew)
+fork_safety.when_forked(_begin_anew)

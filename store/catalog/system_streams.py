@@ -11,8 +11,8 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.catalog.kinds import SCOPE, STREAM, Scope, Stream
 from eventproc.store.catalog.queries import insert_epoch
+from eventproc.store.catalog.stream_records import SCOPE, STREAM, Scope, StreamRecord
 from eventproc.store.database import Migration, Tx
 from eventproc.store.model.epochs import first_epoch
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
@@ -52,9 +52,9 @@ def new_stream_id(tx: Tx) -> int:
     return int(row[0])
 
 
-def insert_stream(tx: Tx, name: str, config: StreamConfig) -> Stream:
+def insert_stream(tx: Tx, name: str, config: StreamConfig) -> StreamRecord:
     """Write the rows of a new stream: its record, its first epoch, its segments. Raises AlreadyExists."""
-    stream = Stream(
+    stream = StreamRecord(
         name=name,
         stream_id=new_stream_id(tx),
         state=advance(StreamState.CREATING, StreamEvent.CREATED, name=name),

@@ -35,7 +35,7 @@ class Watch:
     """Runs in a read; cheap (one indexed look-up). Its value only matters by being another than last time."""
 
 
-class Hub:
+class Subscriptions:
     """All subscriptions of one database. Used on the event loop only."""
 
     def __init__(self) -> None:
@@ -93,9 +93,9 @@ def ask(watches: Iterable[Watch], tx: Tx) -> dict[Watch, Hashable]:
 class Subscription:
     """Waits for changes of its topics, from this process and others. Active inside its `with` block."""
 
-    def __init__(self, hub: Hub, watches: Iterable[Watch]) -> None:
+    def __init__(self, subscriptions: Subscriptions, watches: Iterable[Watch]) -> None:
         self.watches: set[Watch] = set(watches)
-        self._hub = hub
+        self._subscriptions = subscriptions
         self._changed: set[Hashable] = set()
         self._event: anyio.Event | None = None
         self._active = False
@@ -104,7 +104,7 @@ class Subscription:
         assert not self._active, "the subscription is active already"
         self._active = True
         for watch in self.watches:
-            self._hub.add(self, watch)
+            self._subscriptions.add(self, watch)
         return self
 
     def __exit__(
@@ -113,13 +113,13 @@ class Subscription:
         self._active = False
         watches, self.watches = self.watches, set()
         for watch in watches:
-            self._hub.discard(self, watch)
+            self._subscriptions.discard(self, watch)
 
     def add(self, watch: Watch) -> None:
         """Wait for `watch` too."""
         self.watches.add(watch)
         if self._active:
-            self._hub.add(self, watch)
+            self._subscriptions.add(self, watch)
 
     def discard(self, topic: Hashable) -> None:
         """Do not wait for `topic` any more; no error if it was not waited for."""
@@ -127,10 +127,10 @@ class Subscription:
         for watch in [watch for watch in self.watches if watch.topic == topic]:
             self.watches.discard(watch)
             if self._active:
-                self._hub.discard(self, watch)
+                self._subscriptions.discard(self, watch)
 
     def notify(self, topic: Hashable) -> None:
-        """Note a change of `topic`; called by the hub."""
+        """Note a change of `topic`; called by the subscriptions."""
         self._changed.add(topic)
         if self._event is not None:
             self._event.set()

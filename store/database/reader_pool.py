@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from eventproc.store.clock import Clock
+from eventproc.store.database.commit_batch import Job
 from eventproc.store.database.connection import ThreadConnection
-from eventproc.store.database.crossing import Crossing
-from eventproc.store.database.failures import explained
-from eventproc.store.database.group import Job
+from eventproc.store.database.loop_callbacks import LoopCallbacks
+from eventproc.store.database.sqlite_errors import explained
 from eventproc.store.database.tx import Tx
 from eventproc.store.model.errors import Closed
 
@@ -29,17 +29,17 @@ READERS_COUNT: Final = 2
 """Connections for reads. More let more reads wait for the disk at once; Python runs one of them at a time."""
 
 
-class Readers:
+class ReaderPool:
     """The pool of reading connections."""
 
     def __init__(
-        self, connections: Sequence[ThreadConnection], *, clock: Clock, crossing: Crossing, path: str
+        self, connections: Sequence[ThreadConnection], *, clock: Clock, callbacks: LoopCallbacks, path: str
     ) -> None:
         self._connections = connections
         self._idle = list(connections)
         self._waiting: deque[tuple[Job[Any], Callable[[], None]]] = deque()
         self._clock = clock
-        self._crossing = crossing
+        self._callbacks = callbacks
         self._path = path
         self._loop = asyncio.get_running_loop()
 
@@ -88,7 +88,7 @@ class Readers:
         except BaseException as why:
             job.error = why
         job.done = True
-        self._crossing.call(partial(self._finish, connection, tell))
+        self._callbacks.call(partial(self._finish, connection, tell))
 
     def _finish(self, connection: ThreadConnection, tell: Callable[[], None]) -> None:
         self._idle.append(connection)

@@ -19,7 +19,7 @@ _Change = tuple[int, int, int]
 """Device, inode and time of the last change; nobody can set that time, as tools that restore backups set others."""
 
 
-class Entries:
+class DirectoryWatch:
     """Remembers when the entries of a directory were last changed. For one thread."""
 
     def __init__(self, directory: Path, clock: Clock) -> None:
@@ -28,7 +28,7 @@ class Entries:
         self._found: _Change | None = None
         self._noted: _Change | None = None
 
-    def may_differ(self) -> bool:
+    def may_have_changed(self) -> bool:
         """Return whether some entry may have come, gone, or been replaced since the last `note`. 1.5 us."""
         try:
             status = os.stat(self._name)
@@ -42,8 +42,8 @@ class Entries:
         self._found = found if self._is_settled(status.st_ctime_ns) else None
         return True
 
-    def note(self) -> None:
-        """Say that the entries were looked at, after `may_differ` was asked."""
+    def mark_seen(self) -> None:
+        """Say that the entries were looked at, after `may_have_changed` was asked."""
         self._noted = self._found
 
     def _is_settled(self, changed_ns: int) -> bool:

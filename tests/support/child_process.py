@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 60
 
 
-class Child:
+class ChildProcess:
     """A Python process: `say` it a line, `hear` one; killed when the block ends."""
 
     def __init__(self, command: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The bell wakes everyone else, and nothing that others do can hurt the ringer."""
+"""The bell wakes everyone else, and nothing that others do can hurt the notifier."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from eventproc.store.clock import SystemClock
-from eventproc.store.database import bell, instances
-from eventproc.store.database.bell import Ringer
+from eventproc.store.database import instances, notifier
 from eventproc.store.database.instances import Instance
-from tests.database.processes import Child, run
-from tests.database.worlds import LaterClock, files_at_most
+from eventproc.store.database.notifier import CommitNotifier
+from tests.database.support import LaterClock, files_at_most
+from tests.support.child_process import ChildProcess, run
 
 CLOCK = SystemClock()
 
@@ -29,21 +29,21 @@ def own(tmp_path: Path) -> Iterator[Instance]:
 
 
 @contextmanager
-def ringing(directory: Path, own: Instance, clock: SystemClock = CLOCK) -> Iterator[Ringer]:
-    ringer = Ringer(directory, own.id, clock)
-    yield ringer
-    ringer.close()
+def ringing(directory: Path, own: Instance, clock: SystemClock = CLOCK) -> Iterator[CommitNotifier]:
+    notifier = CommitNotifier(directory, own.id, clock)
+    yield notifier
+    notifier.close()
 
 
 def rings(instance: Instance) -> bool:
-    return bool(select.select([instance.bell_fd], [], [], 0)[0]) and bell.drain(instance.bell_fd)
+    return bool(select.select([instance.fifo_fd], [], [], 0)[0]) and notifier.drain(instance.fifo_fd)
 
 
 def test_everyone_else_is_rung_and_oneself_is_not(tmp_path: Path, own: Instance) -> None:
     others = [Instance.create(tmp_path, CLOCK) for _ in range(3)]
-    with ringing(tmp_path, own) as ringer:
-        ringer.ring()
-        ringer.ring()
+    with ringing(tmp_path, own) as notifier:
+        notifier.notify()
+        notifier.notify()
         assert [rings(other) for other in others] == [True] * 3
         assert not any(rings(instance) for instance in [own, *others])
     for other in others:
@@ -58,12 +58,12 @@ def test_a_ring_wakes_another_process(tmp_path: Path, own: Instance) -> None:
         from eventproc.store.database.instances import Instance
         instance = Instance.create(Path(sys.argv[1]), SystemClock())
         print("asleep", flush=True)
-        select.select([instance.bell_fd], [], [])
+        select.select([instance.fifo_fd], [], [])
         print("awake", flush=True)
     """
-    with ringing(tmp_path, own) as ringer, Child.running(sleeper, tmp_path) as child:
+    with ringing(tmp_path, own) as notifier, ChildProcess.running(sleeper, tmp_path) as child:
         assert child.hear() == "asleep"
-        ringer.ring()
+        notifier.notify()
         assert child.hear() == "awake"
 
 
@@ -71,29 +71,29 @@ def test_a_ring_wakes_another_process(tmp_path: Path, own: Instance) -> None:
 def test_who_is_born_later_is_rung_and_who_left_is_not(
     tmp_path: Path, own: Instance, clock: SystemClock
 ) -> None:
-    with ringing(tmp_path, own, clock) as ringer:
-        ringer.ring()
+    with ringing(tmp_path, own, clock) as notifier:
+        notifier.notify()
         late = Instance.create(tmp_path, CLOCK)
         # A file system may stamp both changes alike, and this test is not about that.
         os.utime(tmp_path / "instances", (0, 1000))
-        ringer.ring()
+        notifier.notify()
         assert rings(late)
-        assert len(ringer._bells) == 1
+        assert len(notifier._bells) == 1
         late.close()
-        ringer.ring()
-        assert ringer._bells == {}
+        notifier.notify()
+        assert notifier._bells == {}
 
 
 def test_a_birth_within_the_same_file_time_as_the_scan_before_it_is_seen(
     tmp_path: Path, own: Instance
 ) -> None:
     home = tmp_path / "instances"
-    with ringing(tmp_path, own) as ringer:
+    with ringing(tmp_path, own) as notifier:
         stamp = home.stat().st_mtime_ns
-        ringer.ring()
+        notifier.notify()
         late = Instance.create(tmp_path, CLOCK)
         os.utime(home, ns=(stamp, stamp))
-        ringer.ring()
+        notifier.notify()
         assert rings(late)
     late.close()
 
@@ -101,19 +101,19 @@ def test_a_birth_within_the_same_file_time_as_the_scan_before_it_is_seen(
 def test_a_settled_directory_is_not_read_again(
     tmp_path: Path, own: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with ringing(tmp_path, own, LaterClock()) as ringer:
-        ringer.ring()
-        monkeypatch.setattr(ringer, "_scan", None)
-        ringer.ring()
+    with ringing(tmp_path, own, LaterClock()) as notifier:
+        notifier.notify()
+        monkeypatch.setattr(notifier, "_scan", None)
+        notifier.notify()
 
 
 def test_a_full_bell_still_rings_and_holds_up_nobody(tmp_path: Path, own: Instance) -> None:
     deaf, awake = Instance.create(tmp_path, CLOCK), Instance.create(tmp_path, CLOCK)
-    with ringing(tmp_path, own) as ringer:
-        filler = os.open(tmp_path / "instances" / f"{deaf.id}.bell", os.O_WRONLY | os.O_NONBLOCK)
+    with ringing(tmp_path, own) as notifier:
+        filler = os.open(tmp_path / "instances" / f"{deaf.id}.fifo", os.O_WRONLY | os.O_NONBLOCK)
         assert os.write(filler, bytes(1_000_000)) < 1_000_000
         os.close(filler)
-        ringer.ring()
+        notifier.notify()
         assert rings(deaf)
         assert rings(awake)
     deaf.close()
@@ -127,13 +127,13 @@ def test_a_dead_owner_hurts_no_ringer_even_one_that_lets_sigpipe_kill_it(
         import signal, sys
         from pathlib import Path
         from eventproc.store.clock import SystemClock
-        from eventproc.store.database.bell import Ringer
+        from eventproc.store.database.notifier import CommitNotifier
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        ringer = Ringer(Path(sys.argv[1]), "nobody", SystemClock())
+        notifier = CommitNotifier(Path(sys.argv[1]), "nobody", SystemClock())
         print("ready", flush=True)
         for line in sys.stdin:
-            ringer.ring()
-            print("rang", len(ringer._bells), flush=True)
+            notifier.notify()
+            print("rang", len(notifier._bells), flush=True)
     """
     die = """
         import os, sys
@@ -144,17 +144,17 @@ def test_a_dead_owner_hurts_no_ringer_even_one_that_lets_sigpipe_kill_it(
         print("alive", flush=True)
         sys.stdin.read()
     """
-    with Child.running(ring_at_the_dead, tmp_path) as ringer:
-        assert ringer.hear() == "ready"
-        with Child.running(die, tmp_path) as mortal:
+    with ChildProcess.running(ring_at_the_dead, tmp_path) as notifier:
+        assert notifier.hear() == "ready"
+        with ChildProcess.running(die, tmp_path) as mortal:
             assert mortal.hear() == "alive"
-            assert ringer.ask("ring") == "rang 2"
-        assert ringer.ask("ring") == "rang 2"
+            assert notifier.ask("notify") == "rang 2"
+        assert notifier.ask("notify") == "rang 2"
         assert rings(own)
 
 
 def test_draining_a_silent_bell_returns_at_once(own: Instance) -> None:
-    assert not bell.drain(own.bell_fd)
+    assert not notifier.drain(own.fifo_fd)
 
 
 def test_nobody_keeps_a_bell_open_after_a_fork(tmp_path: Path) -> None:
@@ -163,14 +163,14 @@ def test_nobody_keeps_a_bell_open_after_a_fork(tmp_path: Path) -> None:
         import os, sys
         from pathlib import Path
         from eventproc.store.clock import SystemClock
-        from eventproc.store.database.bell import Ringer
+        from eventproc.store.database.notifier import CommitNotifier
         from eventproc.store.database.instances import Instance
         own, other = (Instance.create(Path(sys.argv[1]), SystemClock()) for _ in range(2))
-        ringer = Ringer(Path(sys.argv[1]), own.id, SystemClock())
-        ringer.ring()
+        notifier = CommitNotifier(Path(sys.argv[1]), own.id, SystemClock())
+        notifier.notify()
         if os.fork() == 0:
             names = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
-            print(sum(name.endswith((".bell", ".lock")) for name in names), flush=True)
+            print(sum(name.endswith((".fifo", ".lock")) for name in names), flush=True)
         else:
             os.wait()
         """,
@@ -183,22 +183,22 @@ def test_a_bell_that_cannot_be_opened_for_want_of_descriptors_is_rung_as_soon_as
     tmp_path: Path, own: Instance
 ) -> None:
     other = Instance.create(tmp_path, CLOCK)
-    with ringing(tmp_path, own, LaterClock()) as ringer:
+    with ringing(tmp_path, own, LaterClock()) as notifier:
         with files_at_most(0):
-            ringer.ring()
+            notifier.notify()
         assert not rings(other)
-        ringer.ring()
+        notifier.notify()
         assert rings(other)
     other.close()
 
 
 def test_who_rings_where_somebody_removed_all_instances_goes_on(tmp_path: Path, own: Instance) -> None:
-    with ringing(tmp_path, own) as ringer:
-        ringer.ring()
+    with ringing(tmp_path, own) as notifier:
+        notifier.notify()
         shutil.rmtree(tmp_path / instances.DIRECTORY)
-        ringer.ring()
+        notifier.notify()
         (tmp_path / instances.DIRECTORY).mkdir()
         late = Instance.create(tmp_path, CLOCK)
-        ringer.ring()
+        notifier.notify()
         assert rings(late)
     late.close()

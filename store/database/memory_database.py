@@ -15,8 +15,8 @@ from typing import TypeVar
 import anyio
 
 from eventproc.store.clock import Clock, SystemClock, new_id
+from eventproc.store.database.commit_batch import BatchCommitter, Job, JobQueue
 from eventproc.store.database.database import Database, Durability, cancellation_returns
-from eventproc.store.database.group import GroupWriter, Job, Queue
 from eventproc.store.database.migrate import Migration, check_numbers, migrate
 from eventproc.store.database.tx import Tx
 from eventproc.store.faults import NO_FAULTS, Faults
@@ -54,8 +54,8 @@ class MemoryDatabase(Database):
             path=None, clock=clock, faults=faults, durability=Durability.OS, instance_id=new_id(clock)
         )
         self._connection = connection
-        self._writer = GroupWriter(connection, clock=clock, faults=faults, path=PATH, shared=self.shared)
-        self._queue: Queue = Queue()
+        self._writer = BatchCommitter(connection, clock=clock, faults=faults, path=PATH, shared=self.shared)
+        self._queue: JobQueue = JobQueue()
         self._closed = False
 
     async def write(self, fn: Callable[[Tx], T], *, size_bytes: int = 0, timeout_ms: int | None = None) -> T:

@@ -13,8 +13,8 @@ import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import AlreadyExists, NotFound, VersionConflict
-from eventproc.store.records.kinds import Kind
-from eventproc.store.records.known import KnownValues
+from eventproc.store.records.cache import RecordCache
+from eventproc.store.records.record_kind import RecordKind
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ def _seen(tx: Tx) -> dict[tuple[str, str], object]:
     return tx.defer("records", _Seen).records
 
 
-def create(tx: Tx, kind: Kind[T], key: str, value: T) -> Versioned[T]:
+def create(tx: Tx, kind: RecordKind[T], key: str, value: T) -> Versioned[T]:
     """Store a new record at version 1. Raises AlreadyExists."""
     kind.verify(key, None, value)
     body = kind.encode(value)
@@ -65,7 +65,7 @@ def create(tx: Tx, kind: Kind[T], key: str, value: T) -> Versioned[T]:
     return _written(tx, kind, body, Versioned(key, 1, value))
 
 
-def find(tx: Tx, kind: Kind[T], key: str) -> Versioned[T] | None:
+def find(tx: Tx, kind: RecordKind[T], key: str) -> Versioned[T] | None:
     """Return the record, or None. One b-tree look-up and one JSON document, once a transaction."""
     seen = _seen(tx)
     found = seen.get((kind.name, key), _UNSEEN)
@@ -78,14 +78,14 @@ def find(tx: Tx, kind: Kind[T], key: str) -> Versioned[T] | None:
     return cast("Versioned[T] | None", found)
 
 
-def get(tx: Tx, kind: Kind[T], key: str) -> Versioned[T]:
+def get(tx: Tx, kind: RecordKind[T], key: str) -> Versioned[T]:
     """Return the record. Raises NotFound."""
     if (found := find(tx, kind, key)) is None:
         raise NotFound(kind=kind.name, name=key)
     return found
 
 
-def replace(tx: Tx, kind: Kind[T], before: Versioned[T], value: T) -> Versioned[T]:
+def replace(tx: Tx, kind: RecordKind[T], before: Versioned[T], value: T) -> Versioned[T]:
     """Store `value` where `before` still stands. Raises VersionConflict, or NotFound when it is gone."""
     kind.verify(before.key, before.value, value)
     body = kind.encode(value)
@@ -98,7 +98,7 @@ def replace(tx: Tx, kind: Kind[T], before: Versioned[T], value: T) -> Versioned[
     return _written(tx, kind, body, Versioned(before.key, before.version + 1, value))
 
 
-def delete(tx: Tx, kind: Kind[T], before: Versioned[T]) -> None:
+def delete(tx: Tx, kind: RecordKind[T], before: Versioned[T]) -> None:
     """Remove the record that `before` is. Raises VersionConflict, or NotFound when it is gone."""
     done = tx.execute(
         "DELETE FROM record WHERE kind = ? AND key = ? AND version = ?",
@@ -109,7 +109,7 @@ def delete(tx: Tx, kind: Kind[T], before: Versioned[T]) -> None:
     _seen(tx)[kind.name, before.key] = None
 
 
-def delete_all(tx: Tx, kind: Kind[T], keys: Iterable[str]) -> None:
+def delete_all(tx: Tx, kind: RecordKind[T], keys: Iterable[str]) -> None:
     """Remove the records of these keys, whatever their versions; for what nobody can change any more."""
     seen = _seen(tx)
     for key in keys:
@@ -117,7 +117,7 @@ def delete_all(tx: Tx, kind: Kind[T], keys: Iterable[str]) -> None:
         seen[kind.name, key] = None
 
 
-def keys(tx: Tx, kind: Kind[T], *, prefix: str = "", after: str = "", limit: int = -1) -> list[str]:
+def keys(tx: Tx, kind: RecordKind[T], *, prefix: str = "", after: str = "", limit: int = -1) -> list[str]:
     """Return the sorted keys of a kind that begin with `prefix` and sort after `after`, at most `limit`."""
     rows = tx.execute(
         "SELECT key FROM record WHERE kind = ? AND key >= ? AND key < ? AND key > ? ORDER BY key LIMIT ?",
@@ -126,18 +126,18 @@ def keys(tx: Tx, kind: Kind[T], *, prefix: str = "", after: str = "", limit: int
     return [row[0] for row in rows]
 
 
-def _written(tx: Tx, kind: Kind[T], body: bytes, after: Versioned[T]) -> Versioned[T]:
+def _written(tx: Tx, kind: RecordKind[T], body: bytes, after: Versioned[T]) -> Versioned[T]:
     """Remember what was written just now, and return it."""
     _seen(tx)[kind.name, after.key] = after
     if kind.immutable:
-        tx.shared.get(KnownValues).keep(kind.name, after.key, body, after.value)
+        tx.shared.get(RecordCache).keep(kind.name, after.key, body, after.value)
     return after
 
 
-def _meaning(tx: Tx, kind: Kind[T], key: str, body: bytes) -> T:
+def _meaning(tx: Tx, kind: RecordKind[T], key: str, body: bytes) -> T:
     if not kind.immutable:
         return kind.decode(key, body)
-    known = tx.shared.get(KnownValues)
+    known = tx.shared.get(RecordCache)
     value = cast("T | None", known.find(kind.name, key, body))
     if value is None:
         value = kind.decode(key, body)
@@ -145,7 +145,7 @@ def _meaning(tx: Tx, kind: Kind[T], key: str, body: bytes) -> T:
     return value
 
 
-def _why_stale(tx: Tx, kind: Kind[T], before: Versioned[T]) -> VersionConflict | NotFound:
+def _why_stale(tx: Tx, kind: RecordKind[T], before: Versioned[T]) -> VersionConflict | NotFound:
     row = tx.execute(
         "SELECT version FROM record WHERE kind = ? AND key = ?", (kind.name, before.key)
     ).fetchone()

@@ -30,11 +30,11 @@ mutex: Final = threading.RLock()
 Reentrant, because a signal handler of the program may fork while this thread is inside."""
 
 _private: Final[set[int]] = set()
-_busy: Final[weakref.WeakSet[BusyLock]] = weakref.WeakSet()
+_busy: Final[weakref.WeakSet[ForkBlocker]] = weakref.WeakSet()
 _in_child: Final[list[Callable[[], None]]] = []
 
 
-class BusyLock:
+class ForkBlocker:
     """A lock that one thread holds while it is inside SQLite, and that every fork of the process waits for.
 
     Not to be held while waiting for another process: the fork would wait for it as well. 0.2 us.
@@ -56,7 +56,7 @@ class BusyLock:
         self._lock.release()
 
 
-class Guarded:
+class ProcessBound:
     """Base of handles that are of no use in a forked child: it remembers the process that made them."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ def when_forked(forget: Callable[[], None]) -> None:
     _in_child.append(forget)
 
 
-_waited_for: Final[list[BusyLock]] = []
+_waited_for: Final[list[ForkBlocker]] = []
 
 
 def _before() -> None:
@@ -109,13 +109,13 @@ def _before() -> None:
     _waited_for.extend(entered)
 
 
-def _enter_all() -> list[BusyLock]:
+def _enter_all() -> list[ForkBlocker]:
     """Enter every busy lock, and wait for one only while holding none.
 
     A thread may need a second one to leave its first (a checkpoint inside write.lock): to wait for the first with
     the second in hand would be for ever.
     """
-    contended: list[BusyLock] = []
+    contended: list[ForkBlocker] = []
     while True:
         entered = contended
         for lock in entered:
@@ -133,7 +133,7 @@ def _enter_all() -> list[BusyLock]:
         _leave_all(entered)
 
 
-def _leave_all(entered: list[BusyLock]) -> None:
+def _leave_all(entered: list[ForkBlocker]) -> None:
     for lock in entered:
         lock.__exit__()
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from eventproc.store.clock import SystemClock
-from eventproc.store.database.entries import COARSE_SETTLED_MS, SETTLED_MS, Entries
+from eventproc.store.database.directory_watch import COARSE_SETTLED_MS, SETTLED_MS, DirectoryWatch
 
 
 class AgeClock(SystemClock):
@@ -29,16 +29,16 @@ def clock(tmp_path: Path) -> AgeClock:
     return AgeClock(tmp_path)
 
 
-def looked_at(entries: Entries) -> bool:
+def looked_at(entries: DirectoryWatch) -> bool:
     """Look at the entries if that is asked for; return whether it was."""
-    differs = entries.may_differ()
+    differs = entries.may_have_changed()
     if differs:
-        entries.note()
+        entries.mark_seen()
     return differs
 
 
 def test_entries_are_looked_at_until_their_last_change_is_settled(tmp_path: Path, clock: AgeClock) -> None:
-    entries = Entries(tmp_path, clock)
+    entries = DirectoryWatch(tmp_path, clock)
     clock.age_ms = SETTLED_MS
     assert [looked_at(entries) for _ in range(2)] == [True, True]
     clock.age_ms = COARSE_SETTLED_MS + 1
@@ -46,11 +46,11 @@ def test_entries_are_looked_at_until_their_last_change_is_settled(tmp_path: Path
 
 
 def test_a_change_that_settles_during_the_look_is_looked_at_again(tmp_path: Path, clock: AgeClock) -> None:
-    entries = Entries(tmp_path, clock)
-    assert entries.may_differ()
+    entries = DirectoryWatch(tmp_path, clock)
+    assert entries.may_have_changed()
     clock.age_ms = COARSE_SETTLED_MS + 1  # the thread stood still
-    entries.note()
-    assert entries.may_differ()
+    entries.mark_seen()
+    assert entries.may_have_changed()
 
 
 @pytest.mark.parametrize(("age_ms", "believed"), [(COARSE_SETTLED_MS, False), (COARSE_SETTLED_MS + 1, True)])
@@ -64,7 +64,7 @@ def test_times_of_whole_seconds_are_believed_later(
         seconds_ns = found.st_ctime_ns // 1_000_000_000 * 1_000_000_000
         return SimpleNamespace(st_dev=found.st_dev, st_ino=found.st_ino, st_ctime_ns=seconds_ns)
 
-    entries = Entries(tmp_path, clock)
+    entries = DirectoryWatch(tmp_path, clock)
     before = clock.wall_ms()
     monkeypatch.setattr(os, "stat", coarse)
     monkeypatch.setattr(clock, "wall_ms", lambda: before // 1000 * 1000 + age_ms)
@@ -73,5 +73,5 @@ def test_times_of_whole_seconds_are_believed_later(
 
 
 def test_a_directory_that_is_gone_differs_every_time(tmp_path: Path, clock: AgeClock) -> None:
-    entries = Entries(tmp_path / "gone", clock)
+    entries = DirectoryWatch(tmp_path / "gone", clock)
     assert [looked_at(entries) for _ in range(2)] == [True, True]

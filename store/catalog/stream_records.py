@@ -15,7 +15,7 @@ from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.states import ScopeState, StreamState
-from eventproc.store.records import Kind
+from eventproc.store.records import RecordKind
 
 
 @attrs.frozen(kw_only=True)
@@ -28,7 +28,7 @@ class Scope:
 
 
 @attrs.frozen(kw_only=True)
-class Stream:
+class StreamRecord:
     """A stream as the catalog knows it.
 
     name: "scope/stream". stream_id: its incarnation, never reused. epoch: number of the current one.
@@ -46,7 +46,7 @@ class Stream:
     head: Mapping[SegmentId, int] | None = None
 
 
-def _stream_may_follow(before: Stream | None, after: Stream) -> str | None:
+def _stream_may_follow(before: StreamRecord | None, after: StreamRecord) -> str | None:
     if before is None:
         return None
     if (before.name, before.stream_id) != (after.name, after.stream_id):
@@ -68,9 +68,9 @@ def _stream_may_follow(before: Stream | None, after: Stream) -> str | None:
     return None
 
 
-SCOPE: Final = Kind(name="scope", value=Scope, immutable=True)
-STREAM: Final = Kind(name="stream", value=Stream, invariant=_stream_may_follow, immutable=True)
-EPOCH: Final = Kind(
+SCOPE: Final = RecordKind(name="scope", value=Scope, immutable=True)
+STREAM: Final = RecordKind(name="stream", value=StreamRecord, invariant=_stream_may_follow, immutable=True)
+EPOCH: Final = RecordKind(
     name="epoch", value=Epoch, invariant=lambda before, after: "an epoch is immutable" if before else None
 )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-VALUES_KNOWN_MAX: Final = 4_096
+CACHED_RECORDS_MAX: Final = 4_096
 """Values kept, about 1 kB each. More helps who works on many streams by turns; it is memory."""
 
 BODY_BYTES_MAX: Final = 1_024
@@ -18,7 +18,7 @@ BODY_BYTES_MAX: Final = 1_024
 is decoded each time."""
 
 
-class KnownValues:
+class RecordCache:
     """Bodies and their values by (name of the kind, key); the first to come is the first to go.
 
     Used by writing transactions, on the writer's thread; a read has one of its own, and so no profit.
@@ -38,5 +38,5 @@ class KnownValues:
             self._known.pop((kind, key), None)
             return
         self._known[kind, key] = body, value
-        if len(self._known) > VALUES_KNOWN_MAX:
+        if len(self._known) > CACHED_RECORDS_MAX:
             self._known.popitem(last=False)

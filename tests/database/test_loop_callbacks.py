@@ -12,7 +12,7 @@ from functools import partial
 import anyio
 import pytest
 
-from eventproc.store.database.crossing import Crossing
+from eventproc.store.database.loop_callbacks import LoopCallbacks
 
 pytestmark = pytest.mark.anyio
 
@@ -22,12 +22,12 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def leave(crossing: Crossing, calls: Iterable[Callable[[], None]]) -> None:
+def leave(callbacks: LoopCallbacks, calls: Iterable[Callable[[], None]]) -> None:
     """Leave the calls from another thread, while the event loop does nothing else."""
 
     def run() -> None:
         for call in calls:
-            crossing.call(call)
+            callbacks.call(call)
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -35,11 +35,11 @@ def leave(crossing: Crossing, calls: Iterable[Callable[[], None]]) -> None:
 
 
 async def test_calls_run_on_the_event_loop_in_their_order() -> None:
-    with closing(Crossing()) as crossing:
+    with closing(LoopCallbacks()) as callbacks:
         ran: list[tuple[int, int]] = []
         done = anyio.Event()
         calls = [partial(lambda n: ran.append((n, threading.get_ident())), number) for number in range(1_000)]
-        leave(crossing, [*calls, done.set])
+        leave(callbacks, [*calls, done.set])
         await done.wait()
     assert ran == [(number, threading.get_ident()) for number in range(1_000)]
 
@@ -50,9 +50,9 @@ async def test_a_call_that_raises_is_logged_and_keeps_none_from_running(
     def fail() -> None:
         raise ValueError("on purpose")
 
-    with closing(Crossing()) as crossing:
+    with closing(LoopCallbacks()) as callbacks:
         done = anyio.Event()
-        leave(crossing, [fail, done.set])
+        leave(callbacks, [fail, done.set])
         await done.wait()
     assert "on purpose" in caplog.text
 
@@ -66,9 +66,9 @@ async def test_a_call_that_is_interrupted_keeps_none_from_running() -> None:
     handler = loop.get_exception_handler()
     loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
     try:
-        with closing(Crossing()) as crossing:
+        with closing(LoopCallbacks()) as callbacks:
             done = anyio.Event()
-            leave(crossing, [interrupted, done.set])
+            leave(callbacks, [interrupted, done.set])
             with anyio.fail_after(10):
                 await done.wait()
     finally:
@@ -80,19 +80,19 @@ async def test_calls_do_not_run_in_the_context_of_who_opened() -> None:
     name: ContextVar[str] = ContextVar("name", default="nobody")
     token = name.set("the opener")
     seen: list[str] = []
-    with closing(Crossing()) as crossing:
+    with closing(LoopCallbacks()) as callbacks:
         done = anyio.Event()
-        leave(crossing, [lambda: seen.append(name.get()), done.set])
+        leave(callbacks, [lambda: seen.append(name.get()), done.set])
         await done.wait()
     name.reset(token)
     assert seen == ["nobody"]
 
 
 async def test_more_calls_than_the_pipe_holds_wait_for_a_busy_loop() -> None:
-    with closing(Crossing()) as crossing:
+    with closing(LoopCallbacks()) as callbacks:
         ran: list[int] = []
         done = anyio.Event()
-        leave(crossing, [*(partial(ran.append, number) for number in range(70_000)), done.set])
+        leave(callbacks, [*(partial(ran.append, number) for number in range(70_000)), done.set])
         assert ran == []
         await done.wait()
     assert ran == list(range(70_000))
@@ -100,7 +100,7 @@ async def test_more_calls_than_the_pipe_holds_wait_for_a_busy_loop() -> None:
 
 async def test_closing_runs_what_was_left() -> None:
     ran: list[int] = []
-    crossing = Crossing()
-    crossing.call(partial(ran.append, 1))
-    crossing.close()
+    callbacks = LoopCallbacks()
+    callbacks.call(partial(ran.append, 1))
+    callbacks.close()
     assert ran == [1]

@@ -1,7 +1,7 @@
 """The bell: one byte into the FIFO of every other instance tells it that something was committed.
 
 It carries no meaning beyond "look": the woken one asks the database what changed. A full FIFO, a dead owner,
-a lost ring are all harmless, for a full one wakes its owner anyway, and `PRAGMA data_version`, once a second,
+a lost notify are all harmless, for a full one wakes its owner anyway, and `PRAGMA data_version`, once a second,
 is the net below (architecture.md section 1, "Bell").
 """
 
@@ -13,28 +13,28 @@ from pathlib import Path
 from typing import Final
 
 from eventproc.store.clock import Clock
-from eventproc.store.database import fork, instances
-from eventproc.store.database.entries import Entries
+from eventproc.store.database import fork_safety, instances
+from eventproc.store.database.directory_watch import DirectoryWatch
 
 _FIFO_BYTES: Final = 65536
 """Capacity of a FIFO on Linux; one read of this size empties it."""
 
 
-class Ringer(fork.Guarded):
+class CommitNotifier(fork_safety.ProcessBound):
     """Rings all instances of a directory but `own_id`. For one thread, the writer's."""
 
     def __init__(self, directory: Path, own_id: str, clock: Clock) -> None:
         super().__init__()
         self._home = directory / instances.DIRECTORY
-        self._entries = Entries(self._home, clock)
+        self._directory_watch = DirectoryWatch(self._home, clock)
         self._own_id = own_id
         self._bells: dict[str, int] = {}
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake everyone else. Never waits, never raises for what others do. 2.5 us, and 0.7 us per instance."""
         self.check_fork("the bell")
-        if self._entries.may_differ() and self._scan():
-            self._entries.note()
+        if self._directory_watch.may_have_changed() and self._scan():
+            self._directory_watch.mark_seen()
         for descriptor in self._bells.values():
             with contextlib.suppress(BlockingIOError):  # full: it has enough reasons to wake up
                 os.write(descriptor, b"\0")
@@ -42,26 +42,26 @@ class Ringer(fork.Guarded):
     def close(self) -> None:
         """Give the descriptors back."""
         for descriptor in self._bells.values():
-            fork.close_private(descriptor)
+            fork_safety.close_private(descriptor)
         self._bells.clear()
 
     def _scan(self) -> bool:
-        """Open the bells of who came, close those of who left. Return False to be asked again at the next ring."""
+        """Open the bells of who came, close those of who left. Return False to be asked again at the next notify."""
         try:
-            names = {entry.name for entry in self._home.iterdir() if entry.suffix == instances.BELL}
+            names = {entry.name for entry in self._home.iterdir() if entry.suffix == instances.FIFO}
         except FileNotFoundError:  # somebody removed all of it
             names = set()
         except OSError:  # for want of descriptors
             return False
-        names.discard(self._own_id + instances.BELL)
+        names.discard(self._own_id + instances.FIFO)
         for gone in self._bells.keys() - names:
-            fork.close_private(self._bells.pop(gone))
+            fork_safety.close_private(self._bells.pop(gone))
         complete = True
         for new in names - self._bells.keys():
             try:
                 # Not for writing only: a write to a FIFO that lost its reader raises SIGPIPE, and a
                 # program that restored its default, as filters do, would die of another's death.
-                self._bells[new] = fork.open_private(self._home / new, os.O_RDWR | os.O_NONBLOCK)
+                self._bells[new] = fork_safety.open_private(self._home / new, os.O_RDWR | os.O_NONBLOCK)
             except FileNotFoundError:  # it left while we looked
                 continue
             except OSError:
@@ -69,9 +69,9 @@ class Ringer(fork.Guarded):
         return complete
 
 
-def drain(bell_fd: int) -> bool:
+def drain(fifo_fd: int) -> bool:
     """Take all rings out of one's own bell; whether there were any. Never waits."""
     try:
-        return bool(os.read(bell_fd, _FIFO_BYTES))
+        return bool(os.read(fifo_fd, _FIFO_BYTES))
     except BlockingIOError:
         return False
