@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cases import CASES
-from benchmarks.rounds import Result, disk_directory, measure
+from benchmarks.rounds import CaseResult, disk_directory, measure
 
 TABLE_CHARS: Final = 120
 """Width of the table where there is no terminal to fill."""
@@ -27,7 +27,7 @@ def main() -> int:
     console = Console(stderr=True)
     if not console.is_terminal:
         console = Console(stderr=True, width=TABLE_CHARS)
-    results: list[Result] = []
+    results: list[CaseResult] = []
     with console.status("starting") as status:
         for name in arguments.names or CASES:
             case = CASES[name]
@@ -58,7 +58,7 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _table(results: list[Result]) -> Table:
+def _table(results: list[CaseResult]) -> Table:
     table = Table(
         "measurement", "class", "unit", title="medians; class F: survives power loss, P: a dead process"
     )
@@ -84,7 +84,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def _bar(result: Result) -> str:
+def _bar(result: CaseResult) -> str:
     bar = result.case.bar_of(result.of)
     if bar is None:
         return "none"

@@ -2,7 +2,7 @@
 
 No routing, keys, types, retry, recovery, other processes or metrics; nothing here is a log anybody should use.
 `Commits` is SQLite behind one thread that commits whatever waits for it in one transaction and wakes all
-callers with one crossing; with one caller that is one row, one commit, one crossing. `Log` is an append file
+callers with one crossing; with one caller that is one row, one commit, one crossing. `AppendLog` is an append file
 behind such a thread.
 """
 
@@ -105,14 +105,14 @@ class Commits:
         execute("COMMIT")
 
 
-class Event(NamedTuple):
+class LogEvent(NamedTuple):
     """What a handler gets: where it lies, and what was appended."""
 
     offset: int
     payload: bytes
 
 
-class Log:
+class AppendLog:
     """An append file: length, payload, length, payload."""
 
     def __init__(self, directory: Path, durability: str) -> None:
@@ -129,7 +129,7 @@ class Log:
         done.add_done_callback(lambda _: self._note(len(block)))
         return done
 
-    async def batches(self) -> AsyncIterator[Iterator[Event]]:
+    async def batches(self) -> AsyncIterator[Iterator[LogEvent]]:
         """Yield what is durable, from the beginning, for ever."""
         at = 0
         while True:
@@ -144,7 +144,7 @@ class Log:
                 begin = size + _HEAD.size
                 if begin + length > len(found):
                     break
-                events.append(Event(at + size, found[begin : begin + length]))
+                events.append(LogEvent(at + size, found[begin : begin + length]))
                 size = begin + length
             at += size
             yield iter(events)

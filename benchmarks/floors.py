@@ -8,7 +8,7 @@ from typing import Final
 
 import anyio
 
-from benchmarks.bare import Commits, Event, Log
+from benchmarks.bare import AppendLog, Commits, LogEvent
 from benchmarks.samples import CALLERS_COUNT, KEYS_COUNT, Sample, Stopwatch, Task, payloads, timed
 
 OUTSTANDING_MAX: Final = 16
@@ -23,11 +23,11 @@ WARM_COUNT: Final = 200
 
 async def end_to_end(task: Task) -> Sample:
     """Append with OUTSTANDING_MAX appends on their way, read behind, await a handler per event, checkpoint."""
-    log, progress = Log(task.directory, task.durability), Commits(task.directory, task.durability)
+    log, progress = AppendLog(task.directory, task.durability), Commits(task.directory, task.durability)
     await progress.create("reader", b"0")
     handled = 0
 
-    async def handle(event: Event) -> None:
+    async def handle(event: LogEvent) -> None:
         nonlocal handled
         handled += 1
 

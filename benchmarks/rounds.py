@@ -31,7 +31,7 @@ _MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 
 @attrs.frozen
-class Result:
+class CaseResult:
     """Medians of one measurement in one class."""
 
     case: Case
@@ -75,7 +75,7 @@ def disk_directory() -> Path:
     return chosen
 
 
-def measure(case: Case, of: Class, count: int, parent: Path, note: Callable[[str], None]) -> Result:
+def measure(case: Case, of: Class, count: int, parent: Path, note: Callable[[str], None]) -> CaseResult:
     """Run ROUNDS_COUNT rounds, more while the bar is missed, and return the medians."""
     ours: list[Sample] = []
     floor: list[Sample] = []
@@ -87,7 +87,7 @@ def measure(case: Case, of: Class, count: int, parent: Path, note: Callable[[str
             samples.append(_run(case, of, side, count, parent))
         if len(ours) < ROUNDS_COUNT:
             continue
-        result = Result(case, of, _median(ours), _median(floor))
+        result = CaseResult(case, of, _median(ours), _median(floor))
         if result.met or len(ours) == ROUNDS_MAX:
             return result
 

@@ -52,7 +52,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 @attrs.frozen
-class Bench:
+class SparkBench:
     """A session, a directory open in it, and where the sides put what they make."""
 
     spark: SparkSession
@@ -124,11 +124,11 @@ async def small_batch_trivial(task: Task) -> Sample:
         return _batch_ms(task, bench, bench.spark.readStream.format("trivial").load(), lambda: None)
 
 
-def _to_parquet(bench: Bench, found: DataFrame, name: str) -> DataStreamWriter:
+def _to_parquet(bench: SparkBench, found: DataFrame, name: str) -> DataStreamWriter:
     return found.writeStream.format("parquet").option("path", str(bench.folder / f"copy-{name}"))
 
 
-def _rate(bench: Bench, task: Task, start: Callable[[str], DataStreamWriter]) -> Sample:
+def _rate(bench: SparkBench, task: Task, start: Callable[[str], DataStreamWriter]) -> Sample:
     for number in range(WARM_QUERIES_COUNT):
         bench.batches(f"warm-{number}", start(f"warm-{number}"))
     before_s = cpu_s()
@@ -142,7 +142,7 @@ def _rate(bench: Bench, task: Task, start: Callable[[str], DataStreamWriter]) ->
     return Sample(value=task.count / median(took_ms) * 1000, cpu_us=cpu_us, rss_mb=rss_mb())
 
 
-def _batch_ms(task: Task, bench: Bench, found: DataFrame, feed: Callable[[], None]) -> Sample:
+def _batch_ms(task: Task, bench: SparkBench, found: DataFrame, feed: Callable[[], None]) -> Sample:
     took_ms: list[int] = []
     checkpoint = str(bench.folder / "checkpoint")
     query = found.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
@@ -162,7 +162,7 @@ def _batch_ms(task: Task, bench: Bench, found: DataFrame, feed: Callable[[], Non
 
 
 @contextmanager
-def _filled(task: Task) -> Iterator[Bench]:
+def _filled(task: Task) -> Iterator[SparkBench]:
     """Give a session, and a stream of `count` events."""
     with session(task) as bench:
         stream = bench.ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(SEGMENTS_COUNT))
@@ -180,13 +180,13 @@ def events_of(count: int) -> Iterator[tuple[bytes, str]]:
 
 
 @contextmanager
-def session(task: Task) -> Iterator[Bench]:
+def session(task: Task) -> Iterator[SparkBench]:
     """Give a session, and an empty directory open in it."""
     os.environ["PYTHONPATH"] = str(ROOT)  # Spark's processes import the trivial source
     spark = eventproc.spark.session(master="local[2]")
     with eventproc.spark.attach(spark, task.directory / "streams", durability=task.durability) as ep:
         ep.create_scope("bench")
-        yield Bench(spark, ep, task.directory)
+        yield SparkBench(spark, ep, task.directory)
     spark.stop()
 
 

@@ -23,7 +23,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import eventproc
 from benchmarks.samples import Sample, Task
-from benchmarks.spark import COLUMNS, ROOT, SEGMENTS_COUNT, STREAM, Bench, cpu_s, events_of, rss_mb, session
+from benchmarks.spark import (
+    COLUMNS,
+    ROOT,
+    SEGMENTS_COUNT,
+    STREAM,
+    SparkBench,
+    cpu_s,
+    events_of,
+    rss_mb,
+    session,
+)
 from eventproc import ScalingPolicy
 
 FILE_EVENTS: Final = 100_000
@@ -52,12 +62,12 @@ async def beside_parquet(task: Task) -> Sample:
         return _written(task, query, bench, _files(bench.folder, source))
 
 
-def _checkpoint(bench: Bench) -> str:
+def _checkpoint(bench: SparkBench) -> str:
     return str(bench.folder / "checkpoint")
 
 
 @contextmanager
-def _filled(task: Task) -> Iterator[Bench]:
+def _filled(task: Task) -> Iterator[SparkBench]:
     """Give a session, an empty stream, and a Parquet file of FILE_EVENTS events."""
     with session(task) as bench:
         bench.ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(SEGMENTS_COUNT))
@@ -74,7 +84,7 @@ def _files(folder: Path, source: Path) -> Iterator[None]:
         yield
 
 
-def _written(task: Task, query: StreamingQuery, bench: Bench, appear: Iterator[None]) -> Sample:
+def _written(task: Task, query: StreamingQuery, bench: SparkBench, appear: Iterator[None]) -> Sample:
     """Let a process write, and return how fast it was."""
     command = [
         sys.executable,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventproc.spark.attaching import AttachedEventproc, attach
+    from eventproc.spark.attached import AttachedEventproc, attach
     from eventproc.spark.java import Java, find_java, prepare
     from eventproc.spark.jobs import job
     from eventproc.spark.queries import QueryDescription, QueryState, SparkQuery, StreamLag
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from eventproc.spark.sink import committed
 
 _WHERE = {
-    "AttachedEventproc": "eventproc.spark.attaching",
+    "AttachedEventproc": "eventproc.spark.attached",
     "Java": "eventproc.spark.java",
     "QueryDescription": "eventproc.spark.queries",
     "QueryState": "eventproc.spark.queries",
     "SparkQuery": "eventproc.spark.queries",
     "StreamLag": "eventproc.spark.queries",
-    "attach": "eventproc.spark.attaching",
+    "attach": "eventproc.spark.attached",
     "committed": "eventproc.spark.sink",
     "find_java": "eventproc.spark.java",
     "job": "eventproc.spark.jobs",

@@ -10,10 +10,10 @@ from typing import Final
 
 import attrs
 
-from eventproc.spark.directory import Directory, Hold
-from eventproc.spark.options import Place, Positions, SourceOptions
-from eventproc.spark.pack import Slice
-from eventproc.spark.walk import Budget, Walk, advance, ranges_between
+from eventproc.spark.batch_cursor import BatchBudget, BatchCursor, advance, ranges_between
+from eventproc.spark.partitioning import FileSlice
+from eventproc.spark.planner_directory import HoldKey, PlannerDirectory
+from eventproc.spark.source_options import Positions, PositionSpec, SourceOptions
 from eventproc.store.catalog import StreamRecord, find_stream, get_stream, list_streams
 from eventproc.store.chunks.export import Export
 from eventproc.store.chunks.index import (
@@ -50,7 +50,7 @@ _ROUNDS_MAX: Final = 4
 
 
 @attrs.frozen
-class _Held:
+class PlannedRanges:
     """What a batch reads of one stream: ranges in groups, each to be read in order."""
 
     stream: str
@@ -58,6 +58,7 @@ class _Held:
     groups: list[list[HeldRange]]
 
     def ranges(self) -> Iterator[HeldRange]:
+        """Yield all ranges, group by group."""
         for group in self.groups:
             yield from group
 
@@ -65,7 +66,7 @@ class _Held:
 class Planner:
     """Plans batches of what `options` name, on an open directory."""
 
-    def __init__(self, options: SourceOptions, directory: Directory) -> None:
+    def __init__(self, options: SourceOptions, directory: PlannerDirectory) -> None:
         self._options = options
         self._directory = directory
         self._limits: dict[str, StreamCut] | None = None
@@ -81,7 +82,7 @@ class Planner:
         """Let no batch go beyond `end`, and read no stream that is not in it."""
         self._limits = {name: StreamCut.parse(text, name) for name, text in end.items()}
 
-    def next_position(self, start: Offsets, budget: Budget) -> tuple[dict[str, str], dict[str, str]]:
+    def next_position(self, start: Offsets, budget: BatchBudget) -> tuple[dict[str, str], dict[str, str]]:
         """Return where the next batch ends, and where the streams do: (end, tails). One read, no change.
 
         A stream that `start` does not have was made since: it is read from its head. Raises Truncated,
@@ -89,7 +90,7 @@ class Planner:
         """
         return self._directory.read(partial(self._next, start, budget))
 
-    def plan(self, start: Offsets, end: Offsets, *, batch: str, glued: bool) -> list[list[Slice]]:
+    def plan(self, start: Offsets, end: Offsets, *, batch: str, glued: bool) -> list[list[FileSlice]]:
         """Return what lies between two positions, all of it in chunk files, in groups to be read in order.
 
         It is held first, so that it stays; then exported, where it is in no file yet. batch: by which the directory
@@ -108,7 +109,7 @@ class Planner:
     def _position(self, places: Positions, tx: Tx) -> dict[str, str]:
         return {each.name: str(_cut_of(tx, each, places.of(each.name))) for each in self._streams(tx)}
 
-    def _next(self, start: Offsets, budget: Budget, tx: Tx) -> tuple[dict[str, str], dict[str, str]]:
+    def _next(self, start: Offsets, budget: BatchBudget, tx: Tx) -> tuple[dict[str, str], dict[str, str]]:
         walks, tails = [], {}
         for stream in self._read_on(tx, start):
             limit = None if self._limits is None else self._limits.get(stream.name)
@@ -116,7 +117,7 @@ class Planner:
                 continue
             frontier = self._frontier(tx, stream, start.get(stream.name))
             bounds = None if limit is None else limits_of(tx, stream.name, limit, frontier.held)
-            walks.append(Walk(tx, stream, frontier, bounds))
+            walks.append(BatchCursor(tx, stream, frontier, bounds))
             tails[stream.name] = str(tail_cut(tx, stream))
         advance(walks, budget)
         return {walk.stream.name: str(walk.cut()) for walk in walks}, tails
@@ -145,10 +146,10 @@ class Planner:
 
     def _hold(
         self, start: Offsets, end: Offsets, tx: Tx, *, batch: str, glued: bool
-    ) -> list[tuple[_Held, Hold]]:
+    ) -> list[tuple[PlannedRanges, HoldKey]]:
         self._directory.end_done(tx)
         name = f"spark-{new_id(tx.clock)}"
-        found: list[tuple[_Held, Hold]] = []
+        found: list[tuple[PlannedRanges, HoldKey]] = []
         for stream, text in end.items():
             plan = plan_key(start.get(stream), text, glued)
             held = self._ranges(tx, stream, start.get(stream), text, plan=plan, glued=glued)
@@ -160,7 +161,7 @@ class Planner:
 
     def _ranges(
         self, tx: Tx, name: str, start: str | None, end: str, *, plan: str, glued: bool
-    ) -> _Held | None:
+    ) -> PlannedRanges | None:
         """Return what can be read between two cuts of a stream; what cannot is lost."""
         until = StreamCut.parse(end, name)
         try:
@@ -188,7 +189,7 @@ class Planner:
             [part for each in group for part in self._left(tx, stream, each, held_before=held_before)]
             for group in groups
         ]
-        return _Held(name, stream.stream_id, [group for group in left if group])
+        return PlannedRanges(name, stream.stream_id, [group for group in left if group])
 
     def _left(
         self, tx: Tx, stream: StreamRecord, held: HeldRange, *, held_before: bool
@@ -216,7 +217,7 @@ class Planner:
             raise why
         LOG.warning("events were lost to the query: %s", why)
 
-    def _exported(self, held: _Held) -> list[list[Slice]]:
+    def _exported(self, held: PlannedRanges) -> list[list[FileSlice]]:
         """Return where everything lies, after exporting what lay in no file."""
         for _ in range(_ROUNDS_MAX):
             pieces = self._directory.read(partial(_pieces, held))
@@ -236,7 +237,7 @@ class Planner:
                 ]
         raise OSError(f"{self._directory.folder}: chunk files vanish as soon as they are written")
 
-    def _export(self, held: _Held, ranges: Sequence[HeldRange]) -> None:
+    def _export(self, held: PlannedRanges, ranges: Sequence[HeldRange]) -> None:
         export = Export(
             folder=self._directory.folder,
             stream=held.stream,
@@ -258,11 +259,11 @@ class Planner:
         except FileNotFoundError:
             return False
 
-    def _slices(self, stream: str, pieces: Sequence[Piece]) -> Iterator[Slice]:
+    def _slices(self, stream: str, pieces: Sequence[Piece]) -> Iterator[FileSlice]:
         for piece in pieces:
             chunk = piece.chunk
             assert chunk is not None, f"[{piece.start}, {piece.end}) is in no file"
-            yield Slice(
+            yield FileSlice(
                 path=self._directory.folder / chunk.path,
                 stream=stream,
                 segment=chunk.segment,
@@ -278,7 +279,7 @@ def plan_key(start: str | None, end: str, glued: bool) -> str:
     return f"{start or 'earliest'} -> {end}{'' if glued else ' split'}"
 
 
-def _cut_of(tx: Tx, stream: StreamRecord, place: Place) -> StreamCut:
+def _cut_of(tx: Tx, stream: StreamRecord, place: PositionSpec) -> StreamCut:
     if place == "earliest":
         return head_cut(tx, stream)
     if place == "latest":
@@ -300,7 +301,7 @@ def _truncated(tx: Tx, stream: StreamRecord, held: HeldRange, head: int) -> Trun
     )
 
 
-def _pieces(held: _Held, tx: Tx) -> dict[HeldRange, list[Piece]]:
+def _pieces(held: PlannedRanges, tx: Tx) -> dict[HeldRange, list[Piece]]:
     return {each: pieces_of(tx, held.stream_id, each) for each in held.ranges()}
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from eventproc.spark.sink_options import SinkOptions, parse_sink_options
 from eventproc.spark.sink_rows import EventColumns
-from eventproc.spark.sink_task import Written, write_task
+from eventproc.spark.sink_task import TaskOutput, write_task
 from eventproc.store.chunks.ingest import SinkBatch
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
@@ -88,10 +88,10 @@ class EventprocStreamWriter(DataSourceStreamArrowWriter):
 
 def _check_stream(options: SinkOptions) -> None:
     """Find out before a job begins what would end it. Raises NotFound, StreamSealed."""
-    from eventproc.spark.directory import Directory
+    from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.spark.sink_commit import find_stream_route
 
-    with Directory(options.path, hold_ms=HOLD_MS) as directory:
+    with PlannerDirectory(options.path, hold_ms=HOLD_MS) as directory:
         directory.read(lambda tx: find_stream_route(options.stream, tx))
 
 
@@ -106,28 +106,28 @@ def _write(iterator: Iterator[pa.RecordBatch], columns: EventColumns, folder: Pa
     return write_task(iterator, columns, folder, run)
 
 
-def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
-    return [each for each in messages if isinstance(each, Written)]
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutput]:
+    return [each for each in messages if isinstance(each, TaskOutput)]
 
 
-def _run_of(written: Sequence[Written]) -> str | None:
+def _run_of(written: Sequence[TaskOutput]) -> str | None:
     return next((each.run for each in written), None)
 
 
-def _commit(options: SinkOptions, written: Sequence[Written], batch: SinkBatch | None) -> None:
-    from eventproc.spark.directory import Directory
+def _commit(options: SinkOptions, written: Sequence[TaskOutput], batch: SinkBatch | None) -> None:
+    from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.spark.sink_commit import abort, commit
 
-    with Directory(options.path, hold_ms=HOLD_MS) as directory:
+    with PlannerDirectory(options.path, hold_ms=HOLD_MS) as directory:
         if not commit(directory, options.stream, written, batch):
             abort(directory, written)
 
 
 def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    from eventproc.spark.directory import Directory
+    from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.spark.sink_commit import abort
 
-    with Directory(options.path, hold_ms=HOLD_MS) as directory:
+    with PlannerDirectory(options.path, hold_ms=HOLD_MS) as directory:
         abort(directory, _written(messages))
 
 
@@ -151,7 +151,7 @@ def committed(path: str | Path, stream: str, sink: str) -> dict[str, Any] | None
     wants it (of the format eventproc, as JSON); None where the checkpoint was not on this machine. For a query whose
     checkpoint was lost. Raises NotFound.
     """
-    from eventproc.spark.directory import Directory
+    from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.store.catalog import get_stream
     from eventproc.store.chunks.ingest import find_batch
     from eventproc.store.database import Tx
@@ -159,7 +159,7 @@ def committed(path: str | Path, stream: str, sink: str) -> dict[str, Any] | None
     def find(tx: Tx) -> SinkBatch | None:
         return find_batch(tx, get_stream(tx, stream).value.stream_id, sink)
 
-    with Directory(Path(path).expanduser().absolute(), hold_ms=HOLD_MS) as directory:
+    with PlannerDirectory(Path(path).expanduser().absolute(), hold_ms=HOLD_MS) as directory:
         found = directory.read(find)
     if found is None:
         return None

@@ -12,9 +12,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from eventproc.spark.directory import Directory
+from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.sink_rows import POSITION
-from eventproc.spark.sink_task import BLOB_BYTES, Written
+from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput
 from eventproc.store.catalog import get_stream
 from eventproc.store.chunks.chunk_file import find_places
 from eventproc.store.chunks.index import put_aside
@@ -38,7 +38,7 @@ from eventproc.streams.routes import find_route
 
 
 @attrs.frozen
-class _Routed:
+class _RoutedOutput:
     """What tasks wrote, cut for the segments of an epoch."""
 
     stream_id: int
@@ -47,7 +47,9 @@ class _Routed:
     few: list[Part]
 
 
-def commit(directory: Directory, stream: str, written: Sequence[Written], batch: SinkBatch | None) -> bool:
+def commit(
+    directory: PlannerDirectory, stream: str, written: Sequence[TaskOutput], batch: SinkBatch | None
+) -> bool:
     """Make everything visible together; return False when the batch had been committed before, and nothing was done.
 
     Raises NotFound, StreamSealed, WriterFenced, CorruptRecord, OSError, and what a write does: then nothing is visible.
@@ -63,7 +65,7 @@ def commit(directory: Directory, stream: str, written: Sequence[Written], batch:
         # It was scaled in between. What was cut was mapped memory: cutting it again costs little.
 
 
-def abort(directory: Directory, written: Sequence[Written]) -> None:
+def abort(directory: PlannerDirectory, written: Sequence[TaskOutput]) -> None:
     """Unlink what tasks wrote, unless it was committed after all. Raises OSError."""
     paths = [each.file.path for each in written if each.file is not None]
     if paths:
@@ -77,7 +79,9 @@ def find_stream_route(stream: str, tx: Tx) -> tuple[int, Epoch]:
     return stream_id, find_route(tx, stream, stream_id, None)[0]
 
 
-def _commit(tx: Tx, *, stream: str, folder: Path, routed: _Routed, batch: SinkBatch | None) -> bool | None:
+def _commit(
+    tx: Tx, *, stream: str, folder: Path, routed: _RoutedOutput, batch: SinkBatch | None
+) -> bool | None:
     """Commit what was routed; None when the stream is another, or has another epoch, by now."""
     stream_id, epoch = find_stream_route(stream, tx)
     if (stream_id, epoch.number) != (routed.stream_id, routed.epoch.number):
@@ -99,7 +103,7 @@ def _commit(tx: Tx, *, stream: str, folder: Path, routed: _Routed, batch: SinkBa
     return True
 
 
-def _cut_for(epoch: Epoch, stream_id: int, written: Sequence[Written], folder: Path) -> _Routed:
+def _cut_for(epoch: Epoch, stream_id: int, written: Sequence[TaskOutput], folder: Path) -> _RoutedOutput:
     files: list[FullFile] = []
     few: list[Part] = []
     for each in written:
@@ -109,7 +113,7 @@ def _cut_for(epoch: Epoch, stream_id: int, written: Sequence[Written], folder: P
             files.append(FullFile(each.file.path, each.file.bytes, each.file.checksum, batches))
         if each.few is not None:
             few += _parts(epoch, each.few)
-    return _Routed(stream_id, epoch, files, few)
+    return _RoutedOutput(stream_id, epoch, files, few)
 
 
 def _cut_file(epoch: Epoch, path: Path) -> Iterator[OutsideBatch]:

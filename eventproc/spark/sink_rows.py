@@ -24,8 +24,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from eventproc.spark.options import COLUMNS
 from eventproc.spark.sink_options import SinkOptions
+from eventproc.spark.source_options import COLUMNS
 from eventproc.store.chunks.chunk_file import SCHEMA, STAMP
 from eventproc.store.model.arguments import refused
 from eventproc.store.model.errors import InvalidArgument

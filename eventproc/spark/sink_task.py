@@ -38,7 +38,7 @@ class SortedFile:
 
 
 @attrs.frozen
-class Written(WriterCommitMessage):
+class TaskOutput(WriterCommitMessage):
     """What a task wrote: a file, or `few` events, sorted. run: the query's id, where there is one."""
 
     run: str | None
@@ -48,12 +48,12 @@ class Written(WriterCommitMessage):
 
 def write_task(
     rows: Iterable[pa.RecordBatch], columns: EventColumns, folder: Path, run: str | None
-) -> Written:
+) -> TaskOutput:
     """Write what a task is given, durably. folder: of the chunk files. Raises InvalidArgument, OSError.
 
     A task that fails leaves no file; one that is killed leaves one that nobody knows of.
     """
-    output = _Output(folder, run or "batch")
+    output = _TaskFile(folder, run or "batch")
     try:
         for each in rows:
             output.add(columns.events(each))
@@ -63,7 +63,7 @@ def write_task(
         raise
 
 
-class _Output:
+class _TaskFile:
     """Events on their way into a task's file, which is made when there are enough of them."""
 
     def __init__(self, folder: Path, run: str) -> None:
@@ -82,14 +82,14 @@ class _Output:
         if self._waiting_bytes >= SORTED_BYTES:
             self._write()
 
-    def finish(self, run: str | None) -> Written:
+    def finish(self, run: str | None) -> TaskOutput:
         if self._writer is None and self._waiting_bytes <= SMALL_BYTES:
-            return Written(run, few=self._take())
+            return TaskOutput(run, few=self._take())
         self._write()
         assert self._writer is not None, "there is something to write"
         self._writer.finish(sync=True)
         sync_folders(self._writer.path, self._folder)
-        return Written(run, SortedFile(self._path, self._writer.size_bytes, self._writer.checksum))
+        return TaskOutput(run, SortedFile(self._path, self._writer.size_bytes, self._writer.checksum))
 
     def abandon(self) -> None:
         if self._writer is not None:

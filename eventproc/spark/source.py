@@ -29,15 +29,15 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from eventproc.spark.options import Positions, SourceOptions, parse_options
-from eventproc.spark.pack import ChunkPartition, Slice, pack, split
-from eventproc.spark.rows import Layout, read_partition, schema_of
+from eventproc.spark.partitioning import ChunkPartition, FileSlice, pack_into_tasks, split_groups
 from eventproc.spark.sink import EventprocStreamWriter, EventprocWriter
+from eventproc.spark.source_options import Positions, SourceOptions, parse_options
+from eventproc.spark.source_rows import RowLayout, read_partition, schema_of
 from eventproc.store.chunks.chunk_file import ChunkReader
 
 if TYPE_CHECKING:
-    from eventproc.spark.directory import Directory
     from eventproc.spark.planner import Planner
+    from eventproc.spark.planner_directory import PlannerDirectory
 
 
 class EventprocSource(DataSource):
@@ -63,12 +63,12 @@ class EventprocSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of one batch."""
         asked = parse_options(self._given)
-        return EventprocReader(asked, Layout.of(asked, schema), self.cores)
+        return EventprocReader(asked, RowLayout.of(asked, schema), self.cores)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a query, or of one of its tasks."""
         asked = parse_options(self._given)
-        return EventprocStreamReader(asked, Layout.of(asked, schema), self.cores)
+        return EventprocStreamReader(asked, RowLayout.of(asked, schema), self.cores)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a DataFrame. Raises InvalidArgument."""
@@ -82,17 +82,17 @@ class EventprocSource(DataSource):
 class EventprocReader(DataSourceReader):
     """Reads what lies between two positions, once."""
 
-    def __init__(self, options: SourceOptions, layout: Layout, cores: int) -> None:
+    def __init__(self, options: SourceOptions, layout: RowLayout, cores: int) -> None:
         self._options = options
         self._layout = layout
         self._cores = cores
 
     def partitions(self) -> list[InputPartition]:
         """Plan, in a process that ends soon after: what is read is held for `holdMs`, and nobody renews that."""
-        from eventproc.spark.directory import Directory
         from eventproc.spark.planner import Planner
+        from eventproc.spark.planner_directory import PlannerDirectory
 
-        with Directory(self._options.path, hold_ms=self._options.hold_ms) as directory:
+        with PlannerDirectory(self._options.path, hold_ms=self._options.hold_ms) as directory:
             planner = Planner(self._options, directory)
             start = planner.position(self._options.starting or Positions("earliest"))
             end = planner.position(self._options.ending or Positions("latest"))
@@ -108,13 +108,13 @@ class EventprocReader(DataSourceReader):
 class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans the batches of a query, in a process that lives as long as it; and reads them, in others."""
 
-    def __init__(self, options: SourceOptions, layout: Layout, cores: int) -> None:
+    def __init__(self, options: SourceOptions, layout: RowLayout, cores: int) -> None:
         self._options = options
         self._layout = layout
         self._cores = cores
         self._initial: dict[str, str] | None = None
         self._tails: dict[str, str] | None = None
-        self._directory: Directory | None = None
+        self._directory: PlannerDirectory | None = None
         self._planner: Planner | None = None
 
     def __reduce__(self) -> tuple[type[EventprocStreamReader], tuple[Any, ...]]:
@@ -137,12 +137,12 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802 - Spark's name
         """Return where the next batch ends; `start` when there is nothing. One read of the database."""
-        from eventproc.spark.walk import Budget
+        from eventproc.spark.batch_cursor import BatchBudget
 
         planner = self._open()
         assert self._directory is not None, "the planner has a directory"
         self._directory.finish(_text(start))  # Spark asks on only when the batch that ended there is done
-        budget = Budget(
+        budget = BatchBudget(
             events=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
             bytes=limit.max_bytes if isinstance(limit, ReadMaxBytes) else None,
         )
@@ -181,11 +181,11 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._directory = self._planner = None
 
     def _open(self) -> Planner:
-        from eventproc.spark.directory import Directory
         from eventproc.spark.planner import Planner
+        from eventproc.spark.planner_directory import PlannerDirectory
 
         if self._planner is None:
-            directory = Directory(self._options.path, hold_ms=self._options.hold_ms).__enter__()
+            directory = PlannerDirectory(self._options.path, hold_ms=self._options.hold_ms).__enter__()
             self._directory = directory
             directory.keep_holds()
             self._planner = Planner(self._options, directory)
@@ -194,14 +194,14 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._planner
 
 
-def _partitions(groups: list[list[Slice]], options: SourceOptions, cores: int) -> list[InputPartition]:
+def _partitions(groups: list[list[FileSlice]], options: SourceOptions, cores: int) -> list[InputPartition]:
     wanted = options.partitions_min or 0
     if wanted > len(groups):
-        groups = split(groups, wanted, _border_after)
-    return [ChunkPartition(each) for each in pack(groups, max(wanted, cores))]
+        groups = split_groups(groups, wanted, _border_after)
+    return [ChunkPartition(each) for each in pack_into_tasks(groups, max(wanted, cores))]
 
 
-def _border_after(piece: Slice, target: int) -> int:
+def _border_after(piece: FileSlice, target: int) -> int:
     with ChunkReader(piece.path) as reader:
         return reader.border_after(offset=piece.offset, target=target)
 

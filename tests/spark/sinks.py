@@ -9,11 +9,11 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from eventproc.blocking import BlockingStream
-from eventproc.spark.directory import Directory
+from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.sink_commit import commit
 from eventproc.spark.sink_options import SinkOptions
 from eventproc.spark.sink_rows import EventColumns
-from eventproc.spark.sink_task import Written, write_task
+from eventproc.spark.sink_task import TaskOutput, write_task
 from eventproc.store.chunks.ingest import SinkBatch
 from eventproc.store.segments import Event
 from eventproc.testing.checkers import violations
@@ -38,13 +38,18 @@ def rows(numbers: Iterable[int], *, keys: int = 7, size: int = 6) -> pa.RecordBa
     )
 
 
-def task(path: Path, *batches: pa.RecordBatch, run: str = "run") -> Written:
+def task(path: Path, *batches: pa.RecordBatch, run: str = "run") -> TaskOutput:
     """Write what a task is given."""
     return write_task(batches, COLUMNS, path / "chunks", run)
 
 
 def commit_batch(
-    directory: Directory, written: Sequence[Written], batch: int, *, name: str = "sink", run: str = "run"
+    directory: PlannerDirectory,
+    written: Sequence[TaskOutput],
+    batch: int,
+    *,
+    name: str = "sink",
+    run: str = "run",
 ) -> bool:
     """Commit as Spark's driver does."""
     return commit(directory, STREAM, written, SinkBatch(name, run, batch))
@@ -65,7 +70,7 @@ def files(path: Path) -> list[Path]:
     return sorted((path / "chunks" / "sink").glob("*/*"))
 
 
-def check(directory: Directory) -> None:
+def check(directory: PlannerDirectory) -> None:
     """Assert that every invariant holds."""
     found = directory.read(violations)
     assert not found, "\n".join(found)

@@ -8,8 +8,8 @@ from pathlib import Path
 import attrs
 
 from eventproc.blocking.stream import BlockingStream
-from eventproc.spark.directory import Directory
-from eventproc.spark.pack import Slice
+from eventproc.spark.partitioning import FileSlice
+from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.chunks.chunk_file import ChunkReader
 from eventproc.store.database import Tx
 from eventproc.store.segments import Event
@@ -36,7 +36,7 @@ def write(stream: BlockingStream, payloads: Iterable[int], *, keys: int = 7) -> 
             writer.post(b"%06d" % each, key=f"k{each % keys}")
 
 
-def read_slices(slices: Iterable[Slice]) -> list[Read]:
+def read_slices(slices: Iterable[FileSlice]) -> list[Read]:
     """Return the events of slices, in order, as a task reads them."""
     found: list[Read] = []
     for piece in slices:
@@ -70,7 +70,7 @@ def files(directory: Path) -> list[Path]:
     return sorted((directory / "chunks").glob("*/*/*"))
 
 
-def free(directory: Directory) -> None:
+def free(directory: PlannerDirectory) -> None:
     """Let the reaper free all that it may."""
 
     def step(tx: Tx) -> None:

@@ -20,7 +20,7 @@ import eventproc.spark
 from eventproc.blocking import BlockingStream
 from eventproc.processors import App
 from eventproc.spark import AttachedEventproc, QueryState
-from eventproc.spark.attaching import _Ending
+from eventproc.spark.attached import _StopHook
 from eventproc.store.model.errors import Closed, IllegalTransition, InvalidArgument, NotFound
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import Event as StreamEvent
@@ -226,7 +226,7 @@ def test_what_fails_while_spark_is_stopped_keeps_nothing_else_from_being_stopped
             raise OSError(name)
 
     steps = {name: partial(step, name) for name in ("drain", "queries", "stop", "detach")}
-    ending = _Ending(cast("SparkContext", SimpleNamespace(stop=steps["stop"])))
+    ending = _StopHook(cast("SparkContext", SimpleNamespace(stop=steps["stop"])))
     attached = SimpleNamespace(_drain=steps["drain"], _stop_queries=steps["queries"], detach=steps["detach"])
     ending.attached.append(cast("AttachedEventproc", attached))
     with pytest.raises(OSError, match=failing):

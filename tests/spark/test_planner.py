@@ -11,11 +11,11 @@ from typing import TypeVar
 import pytest
 
 from eventproc.blocking import BlockingEventproc, BlockingStream
-from eventproc.spark.directory import Directory
-from eventproc.spark.options import Positions, parse_options
-from eventproc.spark.pack import Slice
+from eventproc.spark.batch_cursor import BatchBudget
+from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner import Planner
-from eventproc.spark.walk import Budget
+from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.spark.source_options import Positions, parse_options
 from eventproc.store.chunks import offload
 from eventproc.store.database import Tx
 from eventproc.store.faults import Died
@@ -25,7 +25,7 @@ from tests.spark.streams import STREAM, Read, files, free, growing, read_slices,
 
 T = TypeVar("T")
 
-NO_LIMIT = Budget()
+NO_LIMIT = BatchBudget()
 
 
 @pytest.fixture
@@ -34,12 +34,12 @@ def stream(ep: BlockingEventproc) -> BlockingStream:
 
 
 @pytest.fixture
-def directory(path: Path, ep: BlockingEventproc) -> Iterator[Directory]:
-    with Directory(path, hold_ms=60_000) as directory:
+def directory(path: Path, ep: BlockingEventproc) -> Iterator[PlannerDirectory]:
+    with PlannerDirectory(path, hold_ms=60_000) as directory:
         yield directory
 
 
-def planner(directory: Directory, path: Path, **options: str) -> Planner:
+def planner(directory: PlannerDirectory, path: Path, **options: str) -> Planner:
     named = {"stream": STREAM} if "streamPattern" not in options else {}
     return Planner(parse_options({"path": str(path), **named, **options}), directory)
 
@@ -48,8 +48,8 @@ EARLIEST, LATEST = Positions("earliest"), Positions("latest")
 
 
 def batches(
-    planner: Planner, start: dict[str, str], budget: Budget = NO_LIMIT
-) -> Iterator[tuple[dict[str, str], dict[str, str], list[list[Slice]]]]:
+    planner: Planner, start: dict[str, str], budget: BatchBudget = NO_LIMIT
+) -> Iterator[tuple[dict[str, str], dict[str, str], list[list[FileSlice]]]]:
     """Yield batch after batch, (start, end, groups), until nothing new is there."""
     while True:
         end, _ = planner.next_position(start, budget)
@@ -59,13 +59,13 @@ def batches(
         start = end
 
 
-def events_of(groups: list[list[Slice]]) -> list[Read]:
+def events_of(groups: list[list[FileSlice]]) -> list[Read]:
     return [event for group in groups for event in read_slices(group)]
 
 
 @pytest.mark.hunt(seeds=6)
 def test_batches_read_every_event_once_and_keys_in_order_across_scales(
-    seed: int, stream: BlockingStream, directory: Directory, path: Path
+    seed: int, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     dice = random.Random(seed)
     written = 0
@@ -83,7 +83,9 @@ def test_batches_read_every_event_once_and_keys_in_order_across_scales(
             elif len(segments) > 2:
                 at = dice.randrange(len(segments) - 1)
                 stream.merge(segments[at].id, segments[at + 1].id)
-        budget = dice.choice([NO_LIMIT, Budget(events=150), Budget(bytes=1500), Budget(bytes=3)])
+        budget = dice.choice(
+            [NO_LIMIT, BatchBudget(events=150), BatchBudget(bytes=1500), BatchBudget(bytes=3)]
+        )
         for count, (begin, end, groups) in enumerate(batches(reading, start, budget)):
             events = events_of(groups)
             assert all(growing(read_slices(group)) for group in groups)
@@ -104,7 +106,7 @@ def test_batches_read_every_event_once_and_keys_in_order_across_scales(
 
 
 def test_one_batch_crosses_many_small_scales(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     for index in range(5):
         write(stream, range(10 * index, 10 * index + 10))
@@ -116,9 +118,9 @@ def test_one_batch_crosses_many_small_scales(
 
 
 def test_what_is_large_behind_a_scale_is_left_to_the_next_batch(
-    stream: BlockingStream, directory: Directory, path: Path, monkeypatch: pytest.MonkeyPatch
+    stream: BlockingStream, directory: PlannerDirectory, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eventproc.spark.walk.GLUED_BYTES_MAX", 500)
+    monkeypatch.setattr("eventproc.spark.batch_cursor.GLUED_BYTES_MAX", 500)
     write(stream, range(100), keys=50)
     stream.split(stream.segments()[0].id)
     write(stream, range(100, 300), keys=50)
@@ -130,7 +132,7 @@ def test_what_is_large_behind_a_scale_is_left_to_the_next_batch(
 
 
 def test_a_stream_of_a_pattern_that_is_made_later_is_read_from_its_head(
-    ep: BlockingEventproc, stream: BlockingStream, directory: Directory, path: Path
+    ep: BlockingEventproc, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(3))
     reading = planner(directory, path, streamPattern="s/.*")
@@ -141,7 +143,9 @@ def test_a_stream_of_a_pattern_that_is_made_later_is_read_from_its_head(
     assert [event.payload for event in events_of(groups)] == [b"%06d" % each for each in range(5)]
 
 
-def test_places_are_ends_times_and_cuts(stream: BlockingStream, directory: Directory, path: Path) -> None:
+def test_places_are_ends_times_and_cuts(
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
+) -> None:
     write(stream, range(5))
     reading = planner(directory, path)
     middle = reading.position(LATEST)[STREAM]
@@ -155,7 +159,7 @@ def test_places_are_ends_times_and_cuts(stream: BlockingStream, directory: Direc
 
 
 def test_a_frozen_query_reads_nothing_that_came_later(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(5))
     reading = planner(directory, path)
@@ -170,7 +174,7 @@ def test_a_frozen_query_reads_nothing_that_came_later(
 
 
 def test_a_range_is_exported_once_for_all_who_read_it(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(50))
     reading = planner(directory, path)
@@ -182,12 +186,12 @@ def test_a_range_is_exported_once_for_all_who_read_it(
 
 
 def test_who_reads_in_other_steps_exports_only_what_is_in_no_file(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(50))
     reading = planner(directory, path)
     start = reading.position(EARLIEST)
-    next(batches(reading, start, Budget(events=20)))
+    next(batches(reading, start, BatchBudget(events=20)))
     sizes = sum(each.stat().st_size for each in files(path))
     (whole,) = batches(reading, start)
     assert len(events_of(whole[2])) == 50
@@ -197,7 +201,7 @@ def test_who_reads_in_other_steps_exports_only_what_is_in_no_file(
 
 @pytest.mark.parametrize("harm", ["unlinked", "cut short"])
 def test_a_file_that_is_missing_or_damaged_is_exported_again(
-    harm: str, stream: BlockingStream, directory: Directory, path: Path
+    harm: str, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(50))
     reading = planner(directory, path)
@@ -212,7 +216,7 @@ def test_a_file_that_is_missing_or_damaged_is_exported_again(
 
 
 def test_what_was_planned_is_read_again_after_it_was_truncated_history_and_all(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(20))
     reading = planner(directory, path)
@@ -230,7 +234,7 @@ def test_what_was_planned_is_read_again_after_it_was_truncated_history_and_all(
 
 
 def test_a_hold_ends_with_the_batch_after_it(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(20))
     reading = planner(directory, path)
@@ -242,12 +246,12 @@ def test_a_hold_ends_with_the_batch_after_it(
     assert _holds(directory) == 1
 
 
-def _holds(directory: Directory) -> int:
+def _holds(directory: PlannerDirectory) -> int:
     return int(directory.read(lambda tx: tx.execute("SELECT count(*) FROM hold").fetchone()[0]))
 
 
 def test_what_was_truncated_before_it_was_planned_fails_the_query_or_is_left_out(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(20))
     reading = planner(directory, path)
@@ -262,7 +266,7 @@ def test_what_was_truncated_before_it_was_planned_fails_the_query_or_is_left_out
 
 @pytest.mark.parametrize("freed", [True, False])
 def test_what_is_truncated_between_planning_and_exporting_is_lost_freed_or_not(
-    freed: bool, stream: BlockingStream, directory: Directory, path: Path
+    freed: bool, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(20))
     reading = planner(directory, path)
@@ -277,7 +281,7 @@ def test_what_is_truncated_between_planning_and_exporting_is_lost_freed_or_not(
 
 
 def test_a_stream_that_was_deleted_or_made_anew_fails_the_query_or_is_read_from_its_head(
-    ep: BlockingEventproc, stream: BlockingStream, directory: Directory, path: Path
+    ep: BlockingEventproc, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(20))
     reading = planner(directory, path)
@@ -292,7 +296,7 @@ def test_a_stream_that_was_deleted_or_made_anew_fails_the_query_or_is_read_from_
 
 
 def test_a_sealed_stream_is_read_to_its_end_and_then_stands_still(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(20))
     stream.seal()
@@ -302,7 +306,7 @@ def test_a_sealed_stream_is_read_to_its_end_and_then_stands_still(
     assert reading.next_position(end, NO_LIMIT)[0] == end
 
 
-class _Mortal(Directory):
+class _Mortal(PlannerDirectory):
     """Dies before its n-th transaction, or right after it."""
 
     def __init__(self, path: Path, step: int, *, after: bool) -> None:
@@ -328,7 +332,7 @@ class _Mortal(Directory):
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_planner_that_dies_at_any_step_is_followed_by_one_that_plans_the_same(
-    after: bool, stream: BlockingStream, directory: Directory, path: Path
+    after: bool, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     steps = 0
     for index in range(30):
@@ -352,7 +356,7 @@ def test_a_planner_that_dies_at_any_step_is_followed_by_one_that_plans_the_same(
 
 
 def test_what_was_moved_out_of_the_database_is_not_exported_again(
-    stream: BlockingStream, directory: Directory, path: Path, monkeypatch: pytest.MonkeyPatch
+    stream: BlockingStream, directory: PlannerDirectory, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offload, "RUN_BYTES_MIN", 1)
     write(stream, range(500))

@@ -11,8 +11,8 @@ import pytest
 
 from eventproc.runtime import Eventproc, open_memory
 from eventproc.spark import QueryDescription, QueryState, SparkQuery
-from eventproc.spark.progress import Publisher, positions_of, shortened
 from eventproc.spark.queries import KEPT_MS, describe_queries, publish_query
+from eventproc.spark.query_publisher import QueryPublisher, positions_of, shortened
 from eventproc.store.clock import new_id
 from eventproc.store.database.instances import Instance
 from eventproc.store.model.policies import ScalingPolicy
@@ -109,7 +109,7 @@ def test_an_error_is_shown_by_its_first_line() -> None:
 
 async def test_what_a_query_says_is_published_also_after_somebody_asked_in_between(tmp_path: Path) -> None:
     async with open_memory() as ep, anyio.create_task_group() as tasks:
-        publisher = Publisher(ep.db)
+        publisher = QueryPublisher(ep.db)
         tasks.start_soon(publisher.run)
         await settled()
         await publisher.write()
@@ -124,7 +124,7 @@ async def test_what_was_being_written_when_its_writer_was_cancelled_is_written_b
     tmp_path: Path,
 ) -> None:
     async with open_memory() as ep:
-        publisher = Publisher(ep.db)
+        publisher = QueryPublisher(ep.db)
         await publisher.note("q", "r", "n", lambda said: said)
         with anyio.CancelScope() as scope:
             scope.cancel()

@@ -16,9 +16,9 @@ import pytest
 
 from eventproc.blocking import BlockingEventproc, BlockingStream
 from eventproc.cli.main import run
-from eventproc.spark.directory import Directory
+from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.sink_commit import abort
-from eventproc.spark.sink_task import BLOB_BYTES, Written
+from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput
 from eventproc.store import faults
 from eventproc.store.chunks.index import ARROW_SUFFIX, drop_unused, put_aside
 from eventproc.store.model.errors import CorruptRecord, StreamSealed, WriterFenced
@@ -45,14 +45,14 @@ def stream(ep: BlockingEventproc) -> BlockingStream:
 
 
 @pytest.fixture
-def directory(path: Path, ep: BlockingEventproc) -> Iterator[Directory]:
-    with Directory(path, hold_ms=60_000) as directory:
+def directory(path: Path, ep: BlockingEventproc) -> Iterator[PlannerDirectory]:
+    with PlannerDirectory(path, hold_ms=60_000) as directory:
         yield directory
 
 
 @pytest.mark.hunt(seeds=6)
 def test_batches_of_any_sizes_with_scales_and_reruns_between_are_in_the_stream_once_and_in_order(
-    seed: int, stream: BlockingStream, directory: Directory, path: Path
+    seed: int, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     dice = random.Random(seed)
     written = 0
@@ -85,7 +85,7 @@ def _tasks_rows(dice: random.Random, numbers: range, index: int, size: int) -> I
     yield from (rows(each, keys=6, size=size) for each in (own[:border], own[border:]))
 
 
-def _large(path: Path, numbers: range) -> Written:
+def _large(path: Path, numbers: range) -> TaskOutput:
     """Write a task that makes a file."""
     found = task(path, rows(numbers, size=LARGE))
     assert found.file is not None, "it fits into a message"
@@ -93,7 +93,7 @@ def _large(path: Path, numbers: range) -> Written:
 
 
 def test_nothing_is_visible_before_the_commit_and_all_of_it_after(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     parts = [_large(path, range(100)), task(path, rows(range(100, 110)))]
     assert events_of(stream) == []
@@ -102,7 +102,7 @@ def test_nothing_is_visible_before_the_commit_and_all_of_it_after(
 
 
 def test_many_batches_of_little_are_joined_although_each_is_committed_by_a_process_of_its_own(
-    stream: BlockingStream, directory: Directory, path: Path, monkeypatch: pytest.MonkeyPatch
+    stream: BlockingStream, directory: PlannerDirectory, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TinyExtents, "note", lambda *_: None)  # it would forget, as each process does
     for batch in range(TINY_EXTENTS_MAX + 10):
@@ -114,7 +114,7 @@ def test_many_batches_of_little_are_joined_although_each_is_committed_by_a_proce
 
 
 def test_what_many_tasks_sent_with_their_messages_is_not_read_as_one(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     parts = [task(path, rows(range(each, each + 60), size=LARGE)) for each in range(0, 1800, 60)]
     assert not any(each.file for each in parts)
@@ -126,7 +126,7 @@ def test_what_many_tasks_sent_with_their_messages_is_not_read_as_one(
 
 
 def test_a_batch_whose_driver_died_before_it_knew_of_its_commit_is_not_written_again(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     assert commit_batch(directory, [_large(path, range(100))], 0)
     again = [_large(path, range(100))]
@@ -139,17 +139,17 @@ def test_a_batch_whose_driver_died_before_it_knew_of_its_commit_is_not_written_a
 @pytest.mark.torture
 @pytest.mark.parametrize("point", [faults.WRITE_BEGUN, faults.WRITE_COMMIT, faults.WRITE_COMMITTED])
 def test_a_driver_killed_at_any_point_of_its_commit_leaves_all_of_the_batch_or_nothing(
-    point: str, stream: BlockingStream, directory: Directory, path: Path
+    point: str, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from eventproc.spark.directory import Directory\n"
+        "from eventproc.spark.planner_directory import PlannerDirectory\n"
         "from eventproc.testing import KillAt\n"
         "from tests.spark.sinks import LARGE, commit_batch, rows, task\n"
         "path = Path(sys.argv[1])\n"
         "parts = [task(path, rows(range(100), size=LARGE)), task(path, rows(range(100, 110)))]\n"
-        "with Directory(path, hold_ms=60_000, faults=KillAt(sys.argv[2], 1)) as directory:\n"
+        "with PlannerDirectory(path, hold_ms=60_000, faults=KillAt(sys.argv[2], 1)) as directory:\n"
         "    commit_batch(directory, parts, 0)"
     )
     done = subprocess.run([sys.executable, "-c", program, str(path), point], cwd=ROOT, timeout=60)
@@ -165,7 +165,7 @@ def test_a_driver_killed_at_any_point_of_its_commit_leaves_all_of_the_batch_or_n
 
 
 def test_an_abort_that_comes_after_the_commit_takes_nothing_away(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     parts = [_large(path, range(100))]
     assert commit_batch(directory, parts, 0)
@@ -173,7 +173,9 @@ def test_an_abort_that_comes_after_the_commit_takes_nothing_away(
     assert len(events_of(stream)) == 100
 
 
-def test_the_files_of_a_batch_that_fails_go(stream: BlockingStream, directory: Directory, path: Path) -> None:
+def test_the_files_of_a_batch_that_fails_go(
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
+) -> None:
     parts = [_large(path, range(100))]
     stream.seal()
     with pytest.raises(StreamSealed):
@@ -183,7 +185,7 @@ def test_the_files_of_a_batch_that_fails_go(stream: BlockingStream, directory: D
 
 
 def test_a_new_checkpoint_is_a_new_run_and_the_old_one_cannot_write_behind_it(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     for batch in range(3):
         assert commit_batch(directory, [task(path, rows([batch]))], batch, run="old")
@@ -195,7 +197,7 @@ def test_a_new_checkpoint_is_a_new_run_and_the_old_one_cannot_write_behind_it(
 
 
 def test_a_file_that_is_gone_fails_the_whole_batch(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     parts = [_large(path, range(100)), _large(path, range(100, 200))]
     longer, missing = files(path)
@@ -210,7 +212,7 @@ def test_a_file_that_is_gone_fails_the_whole_batch(
 
 
 def test_rows_without_a_key_are_spread_over_the_segments(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     assert commit_batch(directory, [task(path, rows(range(300), keys=0))], 0)
     by_segment = Counter(event.segment for event in events_of(stream))
@@ -218,7 +220,7 @@ def test_rows_without_a_key_are_spread_over_the_segments(
 
 
 def test_what_lies_in_files_is_read_without_pyarrow(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     assert commit_batch(directory, [_large(path, range(100))], 0)
     program = (
@@ -232,7 +234,7 @@ def test_what_lies_in_files_is_read_without_pyarrow(
 
 
 def test_a_file_goes_when_its_last_event_was_truncated_away(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     assert commit_batch(directory, [_large(path, range(100))], 0)
     cut = stream.tail()
@@ -249,7 +251,7 @@ def test_a_file_goes_when_its_last_event_was_truncated_away(
 
 
 def test_a_reader_finds_the_file_that_is_put_aside_under_it(
-    stream: BlockingStream, directory: Directory, path: Path
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     assert commit_batch(directory, [_large(path, range(100))], 0)
     (file,) = files(path)
@@ -258,7 +260,7 @@ def test_a_reader_finds_the_file_that_is_put_aside_under_it(
 
 
 def test_the_doctor_misses_files_that_events_lie_in(
-    stream: BlockingStream, directory: Directory, path: Path, capsys: pytest.CaptureFixture[str]
+    stream: BlockingStream, directory: PlannerDirectory, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert commit_batch(directory, [_large(path, range(100))], 0)
     assert run(["-C", str(path), "doctor"]) == 0
@@ -269,7 +271,7 @@ def test_the_doctor_misses_files_that_events_lie_in(
 
 
 def test_a_deleted_stream_forgets_its_sinks(
-    ep: BlockingEventproc, stream: BlockingStream, directory: Directory, path: Path
+    ep: BlockingEventproc, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     assert commit_batch(directory, [task(path, rows([1]))], 0)
     stream.seal()

@@ -21,9 +21,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from eventproc.spark.options import COLUMNS, ON_REQUEST, SourceOptions
-from eventproc.spark.pack import ChunkPartition, Slice
-from eventproc.spark.payloads import parse_json
+from eventproc.spark.json_payloads import parse_json
+from eventproc.spark.partitioning import ChunkPartition, FileSlice
+from eventproc.spark.source_options import COLUMNS, ON_REQUEST, SourceOptions
 from eventproc.store.chunks.chunk_file import ChunkReader, Rows
 from eventproc.store.model.arguments import refused
 
@@ -69,7 +69,7 @@ def _own_columns(options: SourceOptions) -> tuple[str, ...]:
 
 
 @attrs.frozen
-class Layout:
+class RowLayout:
     """The columns of a DataFrame: `fields`, of the payload's JSON, then the format's own `columns`."""
 
     fields: StructType
@@ -77,7 +77,7 @@ class Layout:
     fail_fast: bool
 
     @classmethod
-    def of(cls, options: SourceOptions, schema: StructType) -> Layout:
+    def of(cls, options: SourceOptions, schema: StructType) -> RowLayout:
         """Return how `schema` is made: the one that the options ask for, or that of JSON, given by `.schema(...)`.
 
         Raises InvalidArgument when it is neither, or when a name is there twice.
@@ -104,7 +104,7 @@ class Layout:
         return StructType([*self.fields, *(StructField(each, TYPES[each]) for each in self.columns)])
 
 
-def read_partition(layout: Layout, partition: ChunkPartition) -> Iterator[pa.RecordBatch]:
+def read_partition(layout: RowLayout, partition: ChunkPartition) -> Iterator[pa.RecordBatch]:
     """Yield the partition's events, in order. Raises OSError when a file is gone: its hold has ended."""
     schema = to_arrow_schema(layout.schema(), timezone="UTC")
     fields = pa.schema(list(schema)[: len(layout.fields)])
@@ -133,7 +133,7 @@ def _repeat(value: object, kind: pa.DataType, rows: Rows) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), rows.batch.num_rows)
 
 
-_MAKERS: Final[Mapping[str, Callable[[Slice, Rows], pa.Array]]] = {
+_MAKERS: Final[Mapping[str, Callable[[FileSlice, Rows], pa.Array]]] = {
     "payload": lambda _, rows: rows.batch.column("payload"),
     "key": lambda _, rows: rows.batch.column("key"),
     "timestamp": lambda _, rows: _stamps(rows.batch.column("timestamp")),

@@ -30,7 +30,7 @@ COLUMNS: Final = (
 ON_REQUEST: Final = ("event_time", "headers")
 """Columns that are there only when `columns` (or `includeHeaders`) asks for them."""
 
-Place: TypeAlias = Literal["earliest", "latest"] | int | str
+PositionSpec: TypeAlias = Literal["earliest", "latest"] | int | str
 """Where to begin or end in a stream: an end of it, a time in ms, or the text of a cut."""
 
 _NAMES: Final = {
@@ -45,10 +45,10 @@ _CUT: Final = re.compile(r"[0-9]+:[0-9.]+=")
 class Positions:
     """Where to begin, or end: `default` for every stream that `own` does not name."""
 
-    default: Place
-    own: Mapping[str, Place] = attrs.field(factory=dict)
+    default: PositionSpec
+    own: Mapping[str, PositionSpec] = attrs.field(factory=dict)
 
-    def of(self, stream: str) -> Place:
+    def of(self, stream: str) -> PositionSpec:
         """Return the place in a stream."""
         return self.own.get(stream, self.default)
 
@@ -160,7 +160,7 @@ def _positions_of(
         return None
     if not at.lstrip().startswith("{"):
         return Positions(_place_of(offsets, at, streams[0] if len(streams) == 1 else None))
-    own: dict[str, Place] = {}
+    own: dict[str, PositionSpec] = {}
     try:
         found = dict(json.loads(at))
     except ValueError:
@@ -172,7 +172,7 @@ def _positions_of(
     return Positions("earliest" if offsets == "startingOffsets" else "latest", own)
 
 
-def _place_of(option: str, text: str, stream: str | None) -> Place:
+def _place_of(option: str, text: str, stream: str | None) -> PositionSpec:
     text = text.strip()
     if text == "earliest" or text == "latest":
         return text

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.spark.payloads import parse_json
+from eventproc.spark.json_payloads import parse_json
 from eventproc.store.model.errors import CorruptRecord
 
 SCHEMA = pa.schema(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.spark.options import Positions, SourceOptions, parse_options
+from eventproc.spark.source_options import Positions, SourceOptions, parse_options
 from eventproc.store.model.errors import InvalidArgument
 
 BASE = {"path": "/data", "stream": "s/t"}

@@ -27,14 +27,14 @@ LOG = logging.getLogger("eventproc.spark")
 
 T = TypeVar("T")
 
-Hold = tuple[int, str]
+HoldKey = tuple[int, str]
 """A hold by what it is found by: stream id and name."""
 
 IDLE_MS: Final = 10_000
 """How long holds of a batch that is done may stay, while no other batch follows in whose transaction they end."""
 
 
-class Directory:
+class PlannerDirectory:
     """The directory of the streams; used in `with`, by one thread at a time."""
 
     def __init__(self, path: Path, *, hold_ms: int, faults: Faults = NO_FAULTS) -> None:
@@ -44,10 +44,10 @@ class Directory:
         self._open = ExitStack()
         self._loop: Loop | None = None
         self._db: Database | None = None
-        self._held: list[tuple[str, list[Hold]]] = []  # (batch, its holds), oldest first
-        self._done: list[Hold] = []
+        self._held: list[tuple[str, list[HoldKey]]] = []  # (batch, its holds), oldest first
+        self._done: list[HoldKey] = []
 
-    def __enter__(self) -> Directory:
+    def __enter__(self) -> PlannerDirectory:
         with ExitStack() as stack:
             self._loop = stack.enter_context(running_loop())
             opening = open_directory(self._path, create=False, host=False, faults=self._faults)
@@ -98,7 +98,7 @@ class Directory:
         release_holds(tx, done)
         tx.after(lambda: self._forget(done))
 
-    def note(self, batch: str, holds: Sequence[Hold]) -> None:
+    def note(self, batch: str, holds: Sequence[HoldKey]) -> None:
         """Remember the holds of a batch, by the text of where it ends."""
         self._held.append((batch, list(holds)))
 
@@ -129,5 +129,5 @@ class Directory:
             live = [hold for _, holds in self._held for hold in holds]
             renew_holds(tx, live, until_ms=tx.now_ms + self.hold_ms)
 
-    def _forget(self, done: Sequence[Hold]) -> None:
+    def _forget(self, done: Sequence[HoldKey]) -> None:
         self._done = [each for each in self._done if each not in done]

@@ -28,7 +28,7 @@ parallel; lower: a stream that was scaled often takes a batch, 0.2 s, for each s
 
 
 @attrs.frozen
-class Budget:
+class BatchBudget:
     """How much a batch may take; None: no limit."""
 
     events: int | None = None
@@ -36,17 +36,17 @@ class Budget:
 
 
 @attrs.frozen
-class _Open:
+class ReadableSegment:
     """A held segment with something to read: [start, end), `size` in what the budget counts."""
 
-    walk: Walk
+    walk: BatchCursor
     segment: SegmentId
     start: int
     end: int
     size: int
 
 
-class Walk:
+class BatchCursor:
     """The position of a batch in one stream, moved forward from where the last batch ended.
 
     limits: {segment: offset} where to stop, as `limits_of` gives them; None: at the tail.
@@ -70,7 +70,7 @@ class Walk:
         """Return where the walk stands."""
         return StreamCut(self.stream.name, self.stream.stream_id, self.frontier.offsets())
 
-    def open(self, budget: Budget) -> list[_Open]:
+    def open(self, budget: BatchBudget) -> list[ReadableSegment]:
         """Return the segments that the batch can read on in now; each is offered once."""
         found = []
         self.complete()
@@ -83,7 +83,7 @@ class Walk:
             if budget.events is not None:
                 number = number_at(self._tx, self.stream.stream_id, segment, start)
                 size = number_at(self._tx, self.stream.stream_id, segment, end) - number
-            found.append(_Open(self, segment, start, end, size))
+            found.append(ReadableSegment(self, segment, start, end, size))
         return found
 
     def take(self, segment: SegmentId, end: int) -> None:
@@ -93,12 +93,12 @@ class Walk:
         self._glued[segment] = self._glued.get(segment, 0) + size_bytes
         self._taken.add(segment)
 
-    def take_one(self, opened: _Open) -> None:
+    def take_one(self, opened: ReadableSegment) -> None:
         """Let the batch read one event of the segment."""
         one = offset_after(self._tx, self.stream.stream_id, opened.segment, opened.start, 1)
         self.take(opened.segment, one)
 
-    def part_of(self, opened: _Open, share: int, budget: Budget) -> int:
+    def part_of(self, opened: ReadableSegment, share: int, budget: BatchBudget) -> int:
         """Return where `share` of the segment, in what the budget counts, ends: at or before a border."""
         if budget.events is not None:
             return offset_after(self._tx, self.stream.stream_id, opened.segment, opened.start, share)
@@ -143,7 +143,7 @@ class Walk:
         return found
 
 
-def advance(walks: Sequence[Walk], budget: Budget) -> None:
+def advance(walks: Sequence[BatchCursor], budget: BatchBudget) -> None:
     """Move the walks forward to the end of the next batch.
 
     Without a limit, up to the tails, or to a scale that is not crossed. With one, in proportion to what waits in each
@@ -165,7 +165,7 @@ def advance(walks: Sequence[Walk], budget: Budget) -> None:
         walk.complete()
 
 
-def _take_shares(opened: Sequence[_Open], left: int, total: int, budget: Budget) -> None:
+def _take_shares(opened: Sequence[ReadableSegment], left: int, total: int, budget: BatchBudget) -> None:
     """Take `left` of the segments in proportion; what rounding leaves over goes to the first."""
     spare = left - sum(left * each.size // total for each in opened)
     for each in opened:

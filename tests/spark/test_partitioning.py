@@ -7,18 +7,18 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.spark.pack import Slice, pack, split
+from eventproc.spark.partitioning import FileSlice, pack_into_tasks, split_groups
 
 GROUPS = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=3), max_size=8)
 
 
-def _slices(sizes: list[list[int]]) -> list[list[Slice]]:
+def _slices(sizes: list[list[int]]) -> list[list[FileSlice]]:
     """Return groups of slices of so many events of ten bytes, each of a segment of its own."""
     groups, segment = [], 0
     for group in sizes:
         made = []
         for events in group:
-            made.append(Slice(Path("f"), "s/t", segment, 0, 0, 0, 10 * events))
+            made.append(FileSlice(Path("f"), "s/t", segment, 0, 0, 0, 10 * events))
             segment += 1
         groups.append(made)
     return groups
@@ -29,7 +29,7 @@ def test_groups_are_whole_in_order_and_in_no_more_tasks_than_asked_for(
     sizes: list[list[int]], count: int
 ) -> None:
     groups = _slices(sizes)
-    tasks = pack(groups, count)
+    tasks = pack_into_tasks(groups, count)
     assert len(tasks) <= count
     assert [each for task in tasks for each in task] == [each for group in groups for each in group]
     assert all(any(set(group) <= set(task) for task in tasks) for group in groups)
@@ -40,7 +40,7 @@ def test_no_task_is_larger_than_its_share_by_more_than_a_group(sizes: list[list[
     groups = _slices(sizes)
     total = sum(map(sum, sizes)) * 10
     largest = max((sum(each.size_bytes for each in group) for group in groups), default=0)
-    for task in pack(groups, count):
+    for task in pack_into_tasks(groups, count):
         assert sum(each.size_bytes for each in task) <= total / min(count, len(groups)) + largest
 
 
@@ -48,7 +48,7 @@ def test_no_task_is_larger_than_its_share_by_more_than_a_group(sizes: list[list[
 def test_splitting_makes_enough_parts_of_whole_events(sizes: list[list[int]], count: int) -> None:
     groups = _slices(sizes)
     events = sum(map(sum, sizes))
-    parts = split(groups, count, lambda _, target: -(-target // 10) * 10)
+    parts = split_groups(groups, count, lambda _, target: -(-target // 10) * 10)
     cut = [(each.segment, at) for part in parts for each in part for at in range(each.start, each.end, 10)]
     assert cut == [(each.segment, at) for group in groups for each in group for at in range(0, each.end, 10)]
     assert all(each.start < each.end for part in parts for each in part)

@@ -24,9 +24,9 @@ from eventproc.blocking.loop import Loop, running_loop
 from eventproc.processors import GRACE_MS, App, ProcessorFailed
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
-from eventproc.spark.batches import BatchWriter
-from eventproc.spark.progress import Change, Publisher, QueryListener
+from eventproc.spark.foreach_batch import BatchWriter
 from eventproc.spark.queries import QueryDescription, SparkQuery, describe_queries
+from eventproc.spark.query_publisher import Change, QueryListener, QueryPublisher
 from eventproc.spark.sessions import register
 from eventproc.store.database import Durability
 from eventproc.store.model.arguments import instance_of
@@ -57,7 +57,7 @@ def attach(
         attached = AttachedEventproc(loop, system, spark)
         stack.enter_context(attached._publishing())
         attached._open = stack.pop_all()
-    _Ending.of(spark.sparkContext).attached.append(attached)
+    _StopHook.of(spark.sparkContext).attached.append(attached)
     atexit.register(attached.detach)
     return attached
 
@@ -73,7 +73,7 @@ class AttachedEventproc(BlockingEventproc):
         assert system.path is not None, "a directory has a path"
         self._path = system.path
         self._batches = BatchWriter(system.path)
-        self._publisher = Publisher(system.db)
+        self._publisher = QueryPublisher(system.db)
         self._once = threading.Lock()
 
     def __enter__(self) -> AttachedEventproc:
@@ -138,7 +138,7 @@ class AttachedEventproc(BlockingEventproc):
         with self._once:
             stack, self._open = self._open, ExitStack()
         atexit.unregister(self.detach)
-        _Ending.forget(self._spark.sparkContext, self)
+        _StopHook.forget(self._spark.sparkContext, self)
         self._drain()
         stack.close()
 
@@ -196,7 +196,7 @@ class AttachedEventproc(BlockingEventproc):
             self._note(str(query.id), str(query.runId), query.name, _ended)
 
 
-class _Ending:
+class _StopHook:
     """What stands in the place of a context's `stop`: all ways of stopping Spark from Python lead there."""
 
     def __init__(self, context: SparkContext) -> None:
@@ -204,7 +204,7 @@ class _Ending:
         self._stop = context.stop
 
     @classmethod
-    def of(cls, context: SparkContext) -> _Ending:
+    def of(cls, context: SparkContext) -> _StopHook:
         """Return that of the context, put there when it is not."""
         found: object = context.stop
         if not isinstance(found, cls):

@@ -38,7 +38,7 @@ ERROR_CHARS_MAX: Final = 500
 Change = Callable[[SparkQuery], SparkQuery]
 
 
-class Publisher:
+class QueryPublisher:
     """Writes what was noted to the directory, in a task of its own on the loop."""
 
     def __init__(self, db: Database) -> None:

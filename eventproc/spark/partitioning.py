@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 
 
 @attrs.frozen
-class Slice:
+class FileSlice:
     """Events [start, end) of a segment, out of the chunk file `path`.
 
     offset, number: of the file's first event. stream: full name.
@@ -38,7 +38,7 @@ class Slice:
 class ChunkPartition(InputPartition):
     """What one task reads, in order; travels to the executor."""
 
-    def __init__(self, slices: Sequence[Slice]) -> None:
+    def __init__(self, slices: Sequence[FileSlice]) -> None:
         super().__init__(None)
         self.slices = tuple(slices)
 
@@ -46,7 +46,7 @@ class ChunkPartition(InputPartition):
         return ChunkPartition, (self.slices,)
 
 
-def pack(groups: Sequence[Sequence[Slice]], count_max: int) -> list[list[Slice]]:
+def pack_into_tasks(groups: Sequence[Sequence[FileSlice]], count_max: int) -> list[list[FileSlice]]:
     """Put groups, each to be read in order by one task, into at most `count_max` tasks of about equal size.
 
     Neighbours stay neighbours: what is collected task by task comes in the order of the groups. No task is larger
@@ -54,7 +54,7 @@ def pack(groups: Sequence[Sequence[Slice]], count_max: int) -> list[list[Slice]]
     """
     sizes = [sum(each.size_bytes for each in group) for group in groups]
     total = sum(sizes)
-    tasks: list[list[Slice]] = [[] for _ in range(min(count_max, len(groups)))]
+    tasks: list[list[FileSlice]] = [[] for _ in range(min(count_max, len(groups)))]
     before = 0
     for group, size_bytes in zip(groups, sizes, strict=True):
         middle = before + size_bytes / 2
@@ -63,9 +63,9 @@ def pack(groups: Sequence[Sequence[Slice]], count_max: int) -> list[list[Slice]]
     return [task for task in tasks if task]
 
 
-def split(
-    groups: Sequence[Sequence[Slice]], count_min: int, border_after: Callable[[Slice, int], int]
-) -> list[list[Slice]]:
+def split_groups(
+    groups: Sequence[Sequence[FileSlice]], count_min: int, border_after: Callable[[FileSlice, int], int]
+) -> list[list[FileSlice]]:
     """Return about `count_min` groups, more rather than fewer, by cutting those larger than their share.
 
     border_after(slice, target): the first event border at or after `target`. What is cut is no longer read in order:
@@ -76,9 +76,9 @@ def split(
     if len(found) >= count_min or not total:
         return found
     share = max(total // count_min, 1)
-    parts: list[list[Slice]] = []
+    parts: list[list[FileSlice]] = []
     for group in found:
-        part: list[Slice] = []
+        part: list[FileSlice] = []
         size_bytes = 0
         for whole in group:
             rest = whole
