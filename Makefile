@@ -39,8 +39,10 @@ fmt: setup ## format, and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: setup ## write again the documents that are made from the code
+docs: setup ## write the documents that are generated from code, and build the site into build/site
 	$(BIN)/python -m tools.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	echo "build/site/index.html"
 
 bench: setup ## every benchmark beside its floor
 	$(BIN)/python -m benchmarks $(ARGS)
