@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 import attrs
-import click
 
 from eventproc.cli import session
 from eventproc.cli.settings import Settings, note
+from eventproc.cli.show import show_done, show_pending
 from eventproc.runtime import Eventproc
 from eventproc.store.requests import Request, RequestStatus
 from eventproc.workflows.requests import AnyRequest
@@ -32,21 +32,26 @@ Ask = Callable[[Eventproc], Awaitable[AnyRequest]]
 Tell = Callable[[Eventproc, Request], Awaitable[None]]
 
 
-def ask(settings: Settings, make: Ask, waiting: Waiting, done: str | Tell) -> None:
-    """Submit the request that `make` returns, and wait for its outcome; raise what it was refused for.
+def ask(settings: Settings, make: Ask, waiting: Waiting, done: str | Tell, output: str) -> None:
+    """Submit the request that `make` returns, and wait for its outcome. Raises the error that refused it.
 
-    done: what to say afterwards, or what to do then. Without waiting, only the request's id is printed, and
-    whoever serves the directory runs it: this process does not.
+    done: the note to print afterwards, or a function to call then. With --no-wait only the request's id is printed;
+    this process does not run the request, the server of the directory does.
     """
 
     async def act(ep: Eventproc) -> None:
         request = await ep.submit(await make(ep), timeout_ms=waiting.timeout_ms)
         if waiting.no_wait:
-            click.echo(request.id)
+            show_pending(request.id, output)
             return
         request = await wait_for(settings, ep, request, waiting.timeout_ms)
         if isinstance(done, str):
-            note(settings, done)
+            show_done(
+                settings,
+                {"done": request.kind, "target": request.target, "request_id": request.id},
+                output,
+                done,
+            )
         else:
             await done(ep, request)
 

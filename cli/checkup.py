@@ -63,9 +63,8 @@ class Report:
         }
 
 
-def look_outside(directory: str, report: Report) -> None:
+def look_outside(path: Path, report: Report) -> None:
     """Look at the directory without opening its database. Raises StoreMissing, StoreUnusable."""
-    path = Path(directory)
     check_directory(path, create=False)
     facts = report.facts
     facts["directory"] = str(path.resolve())

@@ -15,11 +15,10 @@ from eventproc.cli.settings import (
     Settings,
     dry_run_option,
     group_argument,
-    note,
     output_option,
     pass_settings,
 )
-from eventproc.cli.show import Row, iso_time, printable, show_one, show_rows
+from eventproc.cli.show import Row, iso_time, printable, show_done, show_one, show_rows
 from eventproc.processors.letters import DeadLetter, Ids
 from eventproc.runtime import Eventproc
 
@@ -98,7 +97,8 @@ def redrive(
         _would(settings, "redrive", name, wanted, output)
     else:
         count = session.run(settings, lambda ep: ep.dead_letters(name).redrive(wanted))
-        note(settings, f"redriven: {count} dead letters of {name}{_gone(wanted, count)}")
+        row = {"done": "redrive", "target": name, "letters": count}
+        show_done(settings, row, output, f"redriven: {count} dead letters of {name}{_gone(wanted, count)}")
 
 
 @dead_letter.command()
@@ -128,7 +128,8 @@ def drop(
         found = session.run(settings, lambda ep: ep.dead_letters(name).count(wanted))
         click.confirm(f"Drop {found.letters} dead letters of {name} for ever?", abort=True, err=True)
     count = session.run(settings, lambda ep: ep.dead_letters(name).drop(wanted))
-    note(settings, f"dropped: {count} dead letters of {name}{_gone(wanted, count)}")
+    row = {"done": "drop", "target": name, "letters": count}
+    show_done(settings, row, output, f"dropped: {count} dead letters of {name}{_gone(wanted, count)}")
 
 
 def _can_ask() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import sys
 import tempfile
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from eventproc.cli.progress import progress
-from eventproc.cli.settings import Command, Directory, Settings, note, pass_settings
+from eventproc.cli.settings import TABLE, Command, Directory, Settings, note, output_option, pass_settings
+from eventproc.cli.show import show_one
 from eventproc.cli.signals import Ending, run_to_end
 from eventproc.store.clock import SystemClock
 
@@ -40,7 +40,7 @@ WORST: Final = 10
 @click.option(
     "--mean", metavar="COLUMN", help=f"Column to take means of, per key.  [default: {DEFAULT_MEAN}, if there]"
 )
-@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option()
 @click.option(
     "--dir", "directory", type=Directory(), metavar="DIR", help="Work here, not in a temporary directory."
 )
@@ -97,10 +97,10 @@ def demo(
         "seconds": round(seconds, 2),
         "peak_rss_mb": round(_peak_rss_mb(), 1),
     }
-    if output == "json":
-        click.echo(json.dumps(facts))
-    else:
+    if output == TABLE:
         _print_tables(facts, ledger, key, mean)
+    else:
+        show_one(facts, output)
     if not report.flawless:
         click.echo("rows were lost, doubled or out of order: this is a bug, please report it", err=True)
         raise click.exceptions.Exit(1)

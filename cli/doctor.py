@@ -21,7 +21,7 @@ def doctor(settings: Settings, output: str) -> int:
     Exit code 0 when healthy, 1 when not, 6 when its tables are not those of this version.
     """
     report = Report()
-    look_outside(settings.directory, report)
+    look_outside(session.directory_of(settings), report)
     try:
         session.run(settings, lambda ep: look_inside(ep, report))
     except (Corrupt, Fenced, Retryable) as why:

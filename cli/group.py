@@ -21,7 +21,7 @@ from eventproc.cli.settings import (
     pass_settings,
     timeout_option,
 )
-from eventproc.cli.show import Row, show_one, show_rows
+from eventproc.cli.show import Row, show_done, show_one, show_rows
 from eventproc.groups import (
     GroupCheckpoint,
     GroupResetEnd,
@@ -81,6 +81,7 @@ for _command in LOOKS:
     show_default=True,
     help="Where to go on when what was not read is gone.",
 )
+@output_option()
 @pass_settings
 def create(
     settings: Settings,
@@ -91,8 +92,9 @@ def create(
     lease_s: float | None,
     checkpoint_s: float | None,
     on_truncated: TruncatedPolicy,
+    output: str,
 ) -> None:
-    """Make a group of readers that share streams; one that is there and equal is fine."""
+    """Create a group of readers that share streams. An existing group with the same options is left as it is."""
 
     async def make(ep: Eventproc) -> str:
         known = {each: (await ep.stream(each)).stream_id for each in streams}
@@ -107,7 +109,8 @@ def create(
         )
         return made.name
 
-    note(settings, f"{session.run(settings, make)} is there")
+    full = session.run(settings, make)
+    show_done(settings, {"done": "create", "target": full}, output, f"{full} exists")
 
 
 def _ms(seconds: float | None) -> int | None:
@@ -186,7 +189,8 @@ def reset(
     if output == "table":
         show_rows(rows, STREAM_COLUMNS, output)
     else:
-        show_one({"dry_run": not execute, "would": "reset", "target": full, "streams": rows}, output)
+        verb = "done" if execute else "would"
+        show_one({"dry_run": not execute, verb: "reset", "target": full, "streams": rows}, output)
     note(settings, f"reset {full}" if execute else "nothing was changed: --execute does it")
 
 
@@ -220,8 +224,9 @@ def checkpoint(settings: Settings, name: str, checkpoint: str | None, timeout: f
 @group.command()
 @group_argument
 @click.argument("reader", metavar="READER")
+@output_option()
 @pass_settings
-def offline(settings: Settings, name: str, reader: str) -> None:
+def offline(settings: Settings, name: str, reader: str, output: str) -> None:
     """Declare a reader dead: what it owned goes to others, at its last durable progress.
 
     For one that hangs; a process that died is noticed without it. One that lives is fenced, and joins again.
@@ -231,7 +236,8 @@ def offline(settings: Settings, name: str, reader: str) -> None:
         await (await ep.reader_group(name)).reader_offline(reader)
 
     session.run(settings, act)
-    note(settings, f"{reader} is offline in {name}")
+    row = {"done": "offline", "target": name, "reader": reader}
+    show_done(settings, row, output, f"{reader} is offline in {name}")
 
 
 @group.command()
@@ -261,4 +267,4 @@ def delete(settings: Settings, name: str, dry_run: bool, output: str) -> None:
         show_one(session.run(settings, look), output)
     else:
         session.run(settings, act)
-        note(settings, f"deleted {name}")
+        show_done(settings, {"done": "delete", "target": name}, output, f"deleted {name}")

@@ -1,21 +1,46 @@
-"""`eventproc init`: make a directory."""
+"""`eventproc init`: create a directory for streams."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import click
 
 from eventproc.cli import session
-from eventproc.cli.settings import Command, Settings, note, pass_settings
+from eventproc.cli.settings import Command, Directory, Settings, output_option, pass_settings
+from eventproc.cli.show import show_done
 
 
 @click.command(cls=Command)
+@click.argument("argument", metavar="[DIR]", type=Directory(), required=False)
 @click.option(
     "--durability",
     type=click.Choice(["fsync", "os"]),
     help="What an acknowledged write survives: power loss (fsync, the default), or the death of processes (os).",
 )
+@output_option()
 @pass_settings
-def init(settings: Settings, durability: str | None) -> None:
-    """Make a directory for streams; one that is there is left as it is, and refused if of another durability."""
+def init(settings: Settings, argument: str | None, durability: str | None, output: str) -> None:
+    """Create the directory DIR for streams; the current directory unless given.
+
+    The directory may also be named by -C or EVENTPROC_DIR. An existing directory of eventproc is left as it is; it is
+    refused (exit code 4) if --durability names another durability than it has.
+    """
+    if argument is not None:
+        _use(settings, argument)
     made = session.make(settings, durability)
-    note(settings, f"{settings.directory} {'is ready' if made else 'is there already'}")
+    path = session.directory_of(settings)
+    row = {"done": "init", "target": str(path), "created": made}
+    show_done(
+        settings, row, output, f"{settings.directory or '.'} {'is ready' if made else 'exists already'}"
+    )
+
+
+def _use(settings: Settings, directory: str) -> None:
+    """Work on the directory of the argument. Raises UsageError if -C or EVENTPROC_DIR names another one."""
+    if settings.directory is not None and Path(settings.directory).absolute() != Path(directory).absolute():
+        raise click.UsageError(
+            f"two different directories are given: {directory} as the argument, and {settings.directory} by -C or "
+            "EVENTPROC_DIR; leave one of them out"
+        )
+    settings.directory = directory

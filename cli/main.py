@@ -117,7 +117,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             import traceback
 
             traceback.print_exception(why)
-        return _explain(why)
+        return _explain(why, settings)
     return code
 
 
@@ -135,7 +135,7 @@ def _invoke(arguments: list[str], settings: Settings) -> int:
     return code if isinstance(code, int) else failures.OK
 
 
-def _explain(why: BaseException) -> int:
+def _explain(why: BaseException, settings: Settings) -> int:
     """Say in one line what happened, and return the exit code."""
     why = failures.innermost(why)
     if isinstance(why, (BrokenPipeError, stdio.OutputLost)):
@@ -151,6 +151,8 @@ def _explain(why: BaseException) -> int:
         click.echo(why.format_message(), err=True)
         return failures.USAGE
     if request_id := failures.pending_request(why):
-        click.echo(request_id)
+        from eventproc.cli.show import show_pending
+
+        show_pending(request_id, settings.output)
     click.echo(failures.line(why), err=True)
     return failures.exit_code(why)

@@ -10,8 +10,8 @@ import click
 from eventproc.cli import session
 from eventproc.cli.group_show import segment_row
 from eventproc.cli.live import blocker_text
-from eventproc.cli.settings import Noun, Settings, group_argument, note, output_option, pass_settings
-from eventproc.cli.show import Row, show_one, show_rows
+from eventproc.cli.settings import Noun, Settings, group_argument, output_option, pass_settings
+from eventproc.cli.show import Row, show_done, show_one, show_rows
 from eventproc.processors import Blocker, ProcessorDescription, ProcessorMember
 from eventproc.runtime import Eventproc
 
@@ -84,20 +84,22 @@ def describe(settings: Settings, name: str, output: str) -> None:
 
 @processor.command()
 @group_argument
+@output_option()
 @pass_settings
-def pause(settings: Settings, name: str) -> None:
+def pause(settings: Settings, name: str, output: str) -> None:
     """Let a processor begin nothing more, in all processes, until `resume`; what runs is finished."""
     session.run(settings, lambda ep: ep.pause_processor(name))
-    note(settings, f"{name} is paused")
+    show_done(settings, {"done": "pause", "target": name}, output, f"{name} is paused")
 
 
 @processor.command()
 @group_argument
+@output_option()
 @pass_settings
-def resume(settings: Settings, name: str) -> None:
+def resume(settings: Settings, name: str, output: str) -> None:
     """Let a paused processor go on."""
     session.run(settings, lambda ep: ep.resume_processor(name))
-    note(settings, f"{name} goes on")
+    show_done(settings, {"done": "resume", "target": name}, output, f"{name} is resumed")
 
 
 def _summary(found: ProcessorDescription, output: str) -> Row:

@@ -11,12 +11,11 @@ from eventproc.cli.settings import (
     Noun,
     Settings,
     dry_run_option,
-    note,
     output_option,
     pass_settings,
     waiting_options,
 )
-from eventproc.cli.show import Row, show_rows
+from eventproc.cli.show import Row, show_done, show_rows
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import get_scope
 from eventproc.store.database import Tx
@@ -32,11 +31,12 @@ def scope() -> None:
 
 @scope.command()
 @click.argument("name", metavar="SCOPE")
+@output_option()
 @pass_settings
-def create(settings: Settings, name: str) -> None:
-    """Make a scope; one that is there is fine."""
+def create(settings: Settings, name: str, output: str) -> None:
+    """Create a scope. An existing scope of that name is left as it is."""
     session.run(settings, lambda ep: ep.create_scope(name))
-    note(settings, f"scope {name} is there")
+    show_done(settings, {"done": "create", "target": name}, output, f"scope {name} exists")
 
 
 @scope.command("list")
@@ -95,9 +95,10 @@ def delete(
     if dry_run:
         would(settings, request, output)
     elif recursive:
-        ask(settings, make, Waiting(no_wait, timeout), f"deleted scope {name} and all that was in it")
+        done = f"deleted scope {name} with its groups and streams"
+        ask(settings, make, Waiting(no_wait, timeout), done, output)
     elif no_wait:
-        raise click.UsageError("--no-wait needs --recursive: an empty scope is deleted at once")
+        raise click.UsageError("--no-wait needs --recursive: an empty scope is deleted immediately")
     else:
         session.run(settings, lambda ep: ep.delete_scope(name))
-        note(settings, f"deleted scope {name}")
+        show_done(settings, {"done": "delete", "target": name}, output, f"deleted scope {name}")

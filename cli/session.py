@@ -40,7 +40,7 @@ def run(
     Raises Signalled when a signal ended it.
     """
     _prepare_logging(settings, serving=serving)
-    return run_to_end(partial(_run, _directory(settings), action, host))
+    return run_to_end(partial(_run, directory_of(settings), action, host))
 
 
 async def _run(directory: Path, action: Callable[[Eventproc], Awaitable[T]], host: bool, ending: Ending) -> T:
@@ -51,7 +51,7 @@ async def _run(directory: Path, action: Callable[[Eventproc], Awaitable[T]], hos
 def make(settings: Settings, durability: str | None) -> bool:
     """Make the directory, or open the one that is there; return whether it was made. Raises OtherDurability."""
     _prepare_logging(settings)
-    directory = _directory(settings)
+    directory = directory_of(settings)
 
     async def _make(_: Ending) -> bool:
         found = (directory / "eventproc.db").exists()
@@ -72,13 +72,17 @@ def make(settings: Settings, durability: str | None) -> bool:
     return run_to_end(_make)
 
 
-def _directory(settings: Settings) -> Path:
-    # Whole, so that a message names it wherever it is read, and `-C memory` means a directory of that name.
+def directory_of(settings: Settings) -> Path:
+    """Return the absolute path of the directory that a command works on: the current one unless given.
+
+    Absolute, so that a message names it wherever it is read, and so that `-C memory` means a directory of that name.
+    """
+    directory = settings.directory or "."
     try:
-        return Path(settings.directory).absolute()
+        return Path(directory).absolute()
     except FileNotFoundError as why:
         reason = "the current folder is gone; say which directory is meant, with -C DIR or EVENTPROC_DIR"
-        raise StoreUnusable(path=str(settings.directory), reason=reason) from why
+        raise StoreUnusable(path=directory, reason=reason) from why
 
 
 class _OneLine(logging.Formatter):

@@ -19,13 +19,21 @@ NUMBER_MAX: Final = 1_000_000_000
 could be, and far above what anybody waits for."""
 
 
+TABLE: Final = "table"
+"""The value of --output for people; the others are for programs."""
+
+
 class Settings:
-    """The global options. They are accepted before the command's name and after it; the last one counts."""
+    """The global options, accepted before and after the command's name; the last one counts.
+
+    directory: as given by -C or EVENTPROC_DIR, None without them. output: the --output of the command that runs.
+    """
 
     def __init__(self) -> None:
-        self.directory = "."
+        self.directory: str | None = None
         self.quiet = False
         self.debug = False
+        self.output = TABLE
 
 
 pass_settings = click.make_pass_decorator(Settings, ensure=True)
@@ -91,11 +99,20 @@ def global_options(*, hidden: bool = False) -> list[click.Parameter]:
 
 
 class Command(click.Command):
-    """A command that takes the global options too."""
+    """A command that takes the global options too. Without an --output of its own it refuses the option."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += global_options(hidden=True)
+        if not any("--output" in parameter.opts for parameter in self.params):
+            self.params.append(
+                click.Option(["-o", "--output"], hidden=True, expose_value=False, callback=_refuse_output)
+            )
+
+
+def _refuse_output(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise click.UsageError(f"`{ctx.command_path}` has only one form of output; leave --output out", ctx)
 
 
 class Noun(click.Group):
@@ -113,11 +130,17 @@ def output_option(default: str = "table") -> Callable[[F], F]:
     return click.option(
         "-o",
         "--output",
-        type=click.Choice(["table", "json", "jsonl"]),
+        type=click.Choice([TABLE, "json", "jsonl"]),
         default=default,
         show_default=True,
-        help="For people, or for programs.",
+        callback=_keep_output,
+        help="table for people; json (one document) or jsonl (one object per line) for programs.",
     )
+
+
+def _keep_output(ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
+    ctx.ensure_object(Settings).output = value
+    return value
 
 
 def stream_argument(command: F) -> F:

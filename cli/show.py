@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 
 import click
 
+from eventproc.cli.settings import TABLE, Settings, note
+
 Row = Mapping[str, object]
 
 
@@ -27,9 +29,25 @@ def show_rows(rows: Sequence[Row], columns: Sequence[str], output: str) -> None:
         _table([_heading(name) for name in columns], [[text(row, name) for name in columns] for row in rows])
 
 
+def show_done(settings: Settings, row: Row, output: str, text: str) -> None:
+    """Report what a command changed: `text` on stderr for people, `row` on stdout for programs."""
+    if output == TABLE:
+        note(settings, text)
+    else:
+        show_one(row, output)
+
+
+def show_pending(request_id: str, output: str) -> None:
+    """Print the id of a request that is not finished: alone for people and scripts, or as an object."""
+    if output == TABLE:
+        click.echo(request_id)
+    else:
+        show_one({"request_id": request_id, "status": "pending"}, output)
+
+
 def show_one(row: Row, output: str) -> None:
     """Print one thing: a line for each field, or one JSON object."""
-    if output == "table":
+    if output == TABLE:
         fields = [name for name in row if not _is_table(row[name])]
         width = max(map(len, fields))
         for name in fields:

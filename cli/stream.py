@@ -71,29 +71,31 @@ for _command in LOOKS:
     help="How many segments it begins with.",
 )
 @waiting_options
+@output_option()
 @pass_settings
-def create(settings: Settings, name: str, segments: int, no_wait: bool, timeout: float) -> None:
-    """Make a stream; one that is there with the same configuration is fine."""
+def create(settings: Settings, name: str, segments: int, no_wait: bool, timeout: float, output: str) -> None:
+    """Create a stream. An existing stream with the same configuration is left as it is."""
 
     async def make(_: Eventproc) -> AnyRequest:
         return CreateStream(name, StreamConfig(scaling=ScalingPolicy.fixed(segments)))
 
-    ask(settings, make, Waiting(no_wait, timeout), f"{name} is there")
+    ask(settings, make, Waiting(no_wait, timeout), f"{name} exists", output)
 
 
 @stream.command()
 @stream_argument
 @click.option("--segments", type=int, required=True, metavar="N", help="How many active segments it has.")
 @waiting_options
+@output_option()
 @pass_settings
-def update(settings: Settings, name: str, segments: int, no_wait: bool, timeout: float) -> None:
-    """Change the configuration; the segments follow at once, in equal ranges."""
+def update(settings: Settings, name: str, segments: int, no_wait: bool, timeout: float, output: str) -> None:
+    """Change the configuration. A new number of segments takes effect immediately, with equal key ranges."""
 
     async def make(ep: Eventproc) -> AnyRequest:
         found = await ep.stream(name)
         return UpdateStream(name, found.stream_id, StreamConfig(scaling=ScalingPolicy.fixed(segments)))
 
-    ask(settings, make, Waiting(no_wait, timeout), f"{name} has {segments} segments")
+    ask(settings, make, Waiting(no_wait, timeout), f"{name} has {segments} segments", output)
 
 
 @stream.command()
@@ -123,7 +125,7 @@ def truncate(
         request = session.run(settings, make)
         would(settings, lambda _: request, output)
     else:
-        ask(settings, make, Waiting(no_wait, timeout), f"truncated {name}")
+        ask(settings, make, Waiting(no_wait, timeout), f"truncated {name}", output)
 
 
 @stream.command()
@@ -165,7 +167,7 @@ def seal(settings: Settings, name: str, dry_run: bool, no_wait: bool, timeout: f
     if dry_run:
         would(settings, lambda tx: SealStream(name, _stream_id(tx, name)), output)
     else:
-        ask(settings, make, Waiting(no_wait, timeout), f"sealed {name}")
+        ask(settings, make, Waiting(no_wait, timeout), f"sealed {name}", output)
 
 
 @stream.command()
@@ -183,7 +185,7 @@ def delete(settings: Settings, name: str, dry_run: bool, no_wait: bool, timeout:
     if dry_run:
         would(settings, lambda tx: DeleteStream(name, _stream_id(tx, name)), output)
     else:
-        ask(settings, make, Waiting(no_wait, timeout), f"deleted {name}")
+        ask(settings, make, Waiting(no_wait, timeout), f"deleted {name}", output)
 
 
 @stream.command()
@@ -257,7 +259,7 @@ def _scale(settings: Settings, name: str, plan: Plan, waiting: Waiting, output: 
         rows: list[Row] = [segment_row(segment) for segment in opened]
         show_rows(rows, ["segment", "low", "high"], output)
 
-    ask(settings, make, waiting, tell)
+    ask(settings, make, waiting, tell, output)
 
 
 def _stream_id(tx: Tx, name: str) -> int:

@@ -18,7 +18,7 @@ from eventproc.cli.settings import (
     stream_argument,
     timeout_option,
 )
-from eventproc.cli.show import Row, show_one, show_rows
+from eventproc.cli.show import Row, show_done, show_one, show_rows
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import IllegalTransition
 from eventproc.store.model.ids import format_segment
@@ -92,8 +92,9 @@ def describe(settings: Settings, name: str, txn_id: str, output: str) -> None:
     "--no-wait", is_flag=True, help="Only decide it: whoever serves the directory makes it visible."
 )
 @timeout_option
+@output_option()
 @pass_settings
-def commit(settings: Settings, name: str, txn_id: str, no_wait: bool, timeout: float) -> None:
+def commit(settings: Settings, name: str, txn_id: str, no_wait: bool, timeout: float, output: str) -> None:
     """Make all that a transaction has staged visible; what its owner has not staged yet is not in it."""
 
     async def act(ep: Eventproc) -> None:
@@ -108,7 +109,9 @@ def commit(settings: Settings, name: str, txn_id: str, no_wait: bool, timeout: f
             raise
 
     session.run(settings, act, host=not no_wait)
-    note(settings, f"{txn_id} is {'decided' if no_wait else 'committed'}")
+    state = "decided" if no_wait else "committed"
+    row = {"done": "commit", "target": name, "id": txn_id, "state": state}
+    show_done(settings, row, output, f"{txn_id} is {state}")
 
 
 @txn.command()
@@ -135,7 +138,8 @@ def abort(settings: Settings, name: str, txn_id: str, force: bool, dry_run: bool
         show_one(_would_abort(session.run(settings, look), force), output)
     else:
         session.run(settings, act)
-        note(settings, f"{txn_id} is aborted")
+        row = {"done": "abort", "target": name, "id": txn_id}
+        show_done(settings, row, output, f"{txn_id} is aborted")
 
 
 def _would_abort(found: TransactionDescription, force: bool) -> Row:

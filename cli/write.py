@@ -15,7 +15,16 @@ from eventproc.cli import session
 from eventproc.cli.lines import Lines, Source, open_source
 from eventproc.cli.progress import progress
 from eventproc.cli.rows import FORMATS, Row, guess_format, rows, take
-from eventproc.cli.settings import Command, Settings, note, pass_settings, stream_argument
+from eventproc.cli.settings import (
+    TABLE,
+    Command,
+    Settings,
+    note,
+    output_option,
+    pass_settings,
+    stream_argument,
+)
+from eventproc.cli.show import show_one
 from eventproc.runtime import Eventproc
 from eventproc.store.background import Background
 from eventproc.store.model.errors import Retryable
@@ -48,15 +57,25 @@ Chunk = tuple[list[Row], click.ClickException | None]
     is_flag=True,
     help="All rows in one transaction: visible together, or never.",
 )
+@output_option()
 @pass_settings
-def write(settings: Settings, name: str, file: str, kind: str | None, key: str | None, atomic: bool) -> None:
+def write(
+    settings: Settings,
+    name: str,
+    file: str,
+    kind: str | None,
+    key: str | None,
+    atomic: bool,
+    output: str,
+) -> None:
     """Write the lines, JSON lines or CSV rows of FILE, or of standard input, to a stream.
 
-    Says `written N` whenever N events in all are durable. A CSV row becomes a JSON object; .gz and .xz are
-    unpacked. A row that cannot be written ends it; what came before stays written.
+    Prints `written N` whenever N events in total are durable: with --output jsonl as an object on a line, with
+    --output json only once, at the end. A CSV row becomes a JSON object. Files in .gz and .xz format are
+    decompressed. A row that cannot be written ends the command; the rows before it stay written.
 
-    With --transaction, nothing is written unless all is, after the last row; Ctrl-C aborts. `eventproc txn` knows
-    the transaction by the id that is said on standard error.
+    With --transaction, either all rows become visible, after the last one, or none; Ctrl-C aborts. The id of the
+    transaction, for `eventproc txn`, is printed on standard error.
     """
     kind = kind or guess_format(file)
     if key is not None and kind == "lines":
@@ -66,39 +85,60 @@ def write(settings: Settings, name: str, file: str, kind: str | None, key: str |
         # A transaction becomes visible by a host: this process is one if there is no other.
         session.run(
             settings,
-            partial(act, settings=settings, name=name, source=source, kind=kind, key=key),
+            partial(
+                act,
+                settings=settings,
+                name=name,
+                source=source,
+                kind=kind,
+                key=key,
+                report=WriteReport(output),
+            ),
             host=atomic,
         )
 
 
 async def _write(
-    ep: Eventproc, *, settings: Settings, name: str, source: Source, kind: str, key: str | None
+    ep: Eventproc,
+    *,
+    settings: Settings,
+    name: str,
+    source: Source,
+    kind: str,
+    key: str | None,
+    report: WriteReport,
 ) -> None:
     stream = await ep.stream(name)
-    report = _Report()
-    writer = stream.writer()
+    writer, failed = stream.writer(), True
 
     async def add(rows: list[Row]) -> None:
         await writer.write_many(rows)
-        report.say(writer.events_written)
+        report.update(writer.events_written)
         advance(source.position, f"{writer.events_written:,} written")
 
     with progress(settings, f"writing {name}", source.size_bytes) as advance:
         try:
             async with writer:
                 await _each_chunk(source, kind, key, add)
+            failed = False
         except Retryable as why:
             if writer.events_written:  # it speaks of its own transaction, and the others are durable
                 why.add_note(f"{writer.events_written} rows before it are written: go on behind them")
             raise
         finally:
             # However it ended: leaving the writer waited for the send that was under way.
-            report.say(writer.events_written)
-    report.say(writer.events_written, last=True)
+            report.end(writer.events_written, failed=failed)
 
 
 async def _write_whole(
-    ep: Eventproc, *, settings: Settings, name: str, source: Source, kind: str, key: str | None
+    ep: Eventproc,
+    *,
+    settings: Settings,
+    name: str,
+    source: Source,
+    kind: str,
+    key: str | None,
+    report: WriteReport,
 ) -> None:
     stream = await ep.stream(name)
     txn, count, decided, theirs = stream.transaction(), 0, False, False
@@ -122,7 +162,7 @@ async def _write_whole(
         finally:
             # Decided, it becomes visible whatever ends this process.
             if decided:
-                _Report().say(count, last=True)
+                report.end(count, failed=False)
             elif not theirs:
                 note(settings, f"transaction {txn.id} is aborted: nothing was written")
 
@@ -156,14 +196,26 @@ async def _each_chunk(
                 raise error
 
 
-class _Report:
-    """`written N` on stdout: cumulative, durable, never the same number twice."""
+class WriteReport:
+    """Prints how many events are durable: cumulative, and never the same number twice."""
 
-    def __init__(self) -> None:
-        self._said = 0
+    def __init__(self, output: str) -> None:
+        self._output = output
+        self._reported = 0
 
-    def say(self, written: int, *, last: bool = False) -> None:
-        """Say how many are durable, if it is news; the last time also that there was none."""
-        if written > self._said or (last and written == 0):
-            self._said = written
+    def update(self, written: int) -> None:
+        """Print the number if it has grown. One JSON document has the last number only."""
+        if written > self._reported and self._output != "json":
+            self._print(written)
+
+    def end(self, written: int, *, failed: bool) -> None:
+        """Print the last number, unless it was printed. A failed command does not print 0."""
+        if written > self._reported or (written == 0 and not failed):
+            self._print(written)
+
+    def _print(self, written: int) -> None:
+        self._reported = written
+        if self._output == TABLE:
             click.echo(f"written {written}")
+        else:
+            show_one({"written": written}, self._output)

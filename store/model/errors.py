@@ -314,7 +314,7 @@ class StoreMissing(Rejected):
     path: str
 
     def __str__(self) -> str:
-        return f"no eventproc directory at {self.path}; make one with `eventproc -C {self.path} init`"
+        return f"no eventproc directory at {self.path}; make one with `eventproc init {self.path}`"
 
 
 @error

@@ -187,11 +187,11 @@ def test_a_cut_before_the_head_is_refused(shop: Cli) -> None:
 @pytest.mark.parametrize("command", [["stream", "list"], ["doctor"], ["run"], ["scope", "create", "a"]])
 def test_only_init_makes_a_directory(tmp_path: Path, cli: Cli, command: list[str]) -> None:
     cli.directory = tmp_path / "missing"
-    assert f"-C {cli.directory} init" in cli(*command).refused(6)
+    assert f"`eventproc init {cli.directory}`" in cli(*command).refused(6)
     assert not cli.directory.exists()
     cli.directory = tmp_path / "empty"
     cli.directory.mkdir()
-    assert f"-C {cli.directory} init" in cli(*command).refused(6)
+    assert f"`eventproc init {cli.directory}`" in cli(*command).refused(6)
     assert list(cli.directory.iterdir()) == []
 
 

@@ -1,0 +1,183 @@
+"""`--output` is honoured or refused by every command of the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import anyio
+import click
+import pytest
+
+import eventproc
+from eventproc.cli.main import root
+from eventproc.groups import ensure_group
+from eventproc.processors.letters import Letter, append_letters
+from eventproc.store.database import Tx
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments import Event
+from tests.cli.conftest import Cli
+from tests.cli.groups import GROUP
+from tests.cli.test_transactions import begin
+
+MAILER = "shop/mailer"
+REFUSING: Final = frozenset({"run", "completion"})
+"""Commands with one form of output: a server's log, and a shell's script."""
+
+
+def commands(command: click.Command = root, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Yield every command of the tree with its full name."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from commands(found, f"{path} {name}".strip())
+
+
+COMMANDS: Final = MappingProxyType(dict(commands()))
+
+
+def _request_id(cli: Cli) -> str:
+    return cli("stream", "split", "shop/orders", "0.0", "--no-wait").ok().strip()
+
+
+def _split(cli: Cli) -> str:
+    cli("stream", "split", "shop/orders", "0.0").ok()
+    return "2.1"
+
+
+def _sealed(cli: Cli) -> str:
+    cli("stream", "seal", "shop/orders").ok()
+    return "shop/orders"
+
+
+def _flights(cli: Cli) -> str:
+    path = cli.directory.parent / "rows.csv"
+    path.write_text("tailnum,dep_delay\n" + "".join(f"N{number % 7},{number}\n" for number in range(40)))
+    return str(path)
+
+
+def _txn(cli: Cli) -> str:
+    return begin(cli, b"1\n")
+
+
+INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = MappingProxyType(
+    {
+        "init": (),
+        "scope create": ("more",),
+        "scope list": (),
+        "scope delete": ("shop", "--recursive"),
+        "stream list": (),
+        "stream describe": ("shop/orders",),
+        "stream segments": ("shop/orders",),
+        "stream epochs": ("shop/orders",),
+        "stream cut": ("shop/orders",),
+        "stream create": ("shop/more",),
+        "stream update": ("shop/orders", "--segments", "3"),
+        "stream truncate": ("shop/orders", "--cut", "tail"),
+        "stream offload": ("shop/orders",),
+        "stream seal": ("shop/orders",),
+        "stream delete": (_sealed,),
+        "stream split": ("shop/orders", "0.0"),
+        "stream merge": ("shop/orders", _split, "3.1"),
+        "stream scale": ("shop/orders", "--seal", "0.0,1.0", "--ranges", "0-0.3,0.3-1"),
+        "write": ("shop/orders",),
+        "read": ("shop/orders",),
+        "group list": (),
+        "group describe": (GROUP,),
+        "group lag": (GROUP,),
+        "group checkpoints": (GROUP,),
+        "group create": ("shop/more", "--stream", "shop/orders"),
+        "group reset": (GROUP, "--to", "tail", "--execute"),
+        "group checkpoint": (GROUP, "first"),
+        "group offline": (GROUP, "r1"),
+        "group delete": (GROUP,),
+        "txn list": ("shop/orders",),
+        "txn describe": ("shop/orders", _txn),
+        "txn commit": ("shop/orders", _txn),
+        "txn abort": ("shop/orders", _txn),
+        "processor list": (),
+        "processor describe": (MAILER,),
+        "processor pause": (MAILER,),
+        "processor resume": (MAILER,),
+        "query list": (),
+        "dead-letter list": (MAILER,),
+        "dead-letter show": (MAILER, "0.0:0"),
+        "dead-letter redrive": (MAILER, "--all"),
+        "dead-letter drop": (MAILER, "--all", "--yes"),
+        "request show": (_request_id,),
+        "request list": (),
+        "request wait": (_request_id,),
+        "doctor": (),
+        "demo": (_flights,),
+        "version": (),
+    }
+)
+"""A successful invocation of every command that honours --output; a function prepares an argument."""
+
+
+def _add_dead_letter(cli: Cli) -> None:
+    """Make the processor group shop/mailer, with one dead letter."""
+
+    def give_up(tx: Tx) -> None:
+        ensure_group(tx, MAILER, ["shop/orders"])
+        event = Event(b"1", "customer-42", 1000, None, SegmentId(0), 170, 0, {})
+        error = ValueError("no money")
+        letter = Letter.of("shop/orders", event, error, attempts=1, processor="mailer", failed_ms=2000)
+        append_letters(tx, MAILER, None, [letter])
+
+    async def act() -> None:
+        async with eventproc.open(cli.directory, host=False) as ep:
+            await ep.db.write(give_up)
+
+    anyio.run(act)
+
+
+def test_every_command_has_an_invocation_or_refuses_output() -> None:
+    assert set(COMMANDS) == set(INVOCATIONS) | REFUSING
+
+
+@pytest.mark.parametrize("name", INVOCATIONS)
+def test_output_json_of_a_command_is_one_json_document(
+    billing: Cli, name: str, request: pytest.FixtureRequest
+) -> None:
+    if name == "group offline":
+        request.getfixturevalue("as_reader")
+    _add_dead_letter(billing)
+    arguments = [each if isinstance(each, str) else each(billing) for each in INVOCATIONS[name]]
+    printed = billing(*name.split(), *arguments, "--output", "json", stdin=b"1\n2\n").ok()
+    assert isinstance(json.loads(printed), (dict, list))
+
+
+@pytest.mark.parametrize("name", sorted(REFUSING))
+def test_a_command_with_one_form_of_output_refuses_the_option(cli: Cli, name: str) -> None:
+    why = cli(*name.split(), "--output", "json").refused(2)
+    assert f"`eventproc {name}` has only one form of output; leave --output out" in why
+
+
+@pytest.mark.parametrize("name", [name for name, found in COMMANDS.items() if name not in REFUSING])
+def test_output_offers_table_json_and_jsonl_everywhere(name: str) -> None:
+    (option,) = (each for each in COMMANDS[name].params if "--output" in each.opts)
+    assert isinstance(option.type, click.Choice)
+    assert list(option.type.choices) == ["table", "json", "jsonl"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("stream", "seal", "shop/orders", "--no-wait"), ("stream", "split", "shop/orders", "0.0", "--no-wait")],
+)
+def test_a_request_that_is_not_waited_for_is_an_object_in_json(shop: Cli, arguments: tuple[str, ...]) -> None:
+    row = shop(*arguments, "-o", "json").json()
+    assert row["status"] == "pending"
+    assert shop("request", "wait", row["request_id"], "-o", "json").json()["status"] == "done"
+
+
+def test_write_prints_one_document_or_an_object_for_each_number(shop: Cli) -> None:
+    assert shop("write", "shop/orders", "-o", "json", stdin=b"1\n2\n").json() == {"written": 2}
+    assert shop("write", "shop/orders", "-o", "jsonl", stdin=b"").rows() == [{"written": 0}]
+    assert shop("write", "shop/orders", "--transaction", "-o", "json", stdin=b"3\n").json() == {"written": 1}
