@@ -20,7 +20,7 @@ from eventproc.cluster.host import CONTROLLER, TIMINGS
 from eventproc.runtime import Eventproc
 from eventproc.spark.java import describe as describe_spark
 from eventproc.store.catalog import SYSTEM_MIGRATION
-from eventproc.store.chunks.index import size_of
+from eventproc.store.chunks.index import file_size
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Tx, instances
 from eventproc.store.database.checkpoint import TRUNCATE_BYTES
@@ -29,7 +29,7 @@ from eventproc.store.database.locks import WriteLock, lock_holders
 from eventproc.store.model.transaction_errors import TransactionPending
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
-from eventproc.store.segments.file_blobs import folder_of
+from eventproc.store.segments.file_blobs import chunks_folder
 from eventproc.store.transactions import list_failing
 
 HELD_MS_MAX: Final = 1_000
@@ -201,9 +201,9 @@ def _look_at_files(tx: Tx, report: Report) -> None:
     rows = tx.execute(
         "SELECT path, bytes FROM chunk WHERE EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)"
     ).fetchall()
-    folder = folder_of(tx)
+    folder = chunks_folder(tx)
     report.facts["files_with_events"] = len(rows)
-    lost = [path for path, size_bytes in rows if size_of(folder / path) != size_bytes]
+    lost = [path for path, size_bytes in rows if file_size(folder / path) != size_bytes]
     if lost:
         report.problem(
             f"{len(lost)} files that events lie in are missing, or not as they were written, such as"

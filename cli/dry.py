@@ -13,7 +13,7 @@ from eventproc.store.database import Tx
 from eventproc.store.groups import group_names
 from eventproc.store.model.cuts import StreamCut, size_between
 from eventproc.store.model.names import check_scope_name
-from eventproc.store.segments import readable, sealed_lengths
+from eventproc.store.segments import readable_size, sealed_lengths
 from eventproc.workflows.requests import (
     AnyRequest,
     DeleteScope,
@@ -48,11 +48,11 @@ def _losses(tx: Tx, request: AnyRequest) -> Row:
     if isinstance(request, TruncateStream):
         return _truncated(tx, request)
     if isinstance(request, (SealStream, DeleteStream)):
-        events, size_bytes = readable(tx, request.stream_id)
+        events, size_bytes = readable_size(tx, request.stream_id)
         return {"events": events, "bytes": size_bytes}
     if isinstance(request, DeleteScope):
         names = stream_names(tx, request.scope)
-        sizes = [readable(tx, get_stream(tx, name).value.stream_id) for name in names]
+        sizes = [readable_size(tx, get_stream(tx, name).value.stream_id) for name in names]
         return {
             "stream_count": len(names),
             "events": sum(events for events, _ in sizes),

@@ -34,7 +34,7 @@ from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.requests import Request
-from eventproc.streams.offload import Offloaded
+from eventproc.streams.offload import OffloadResult
 from eventproc.workflows.requests import (
     AnyRequest,
     CreateStream,
@@ -144,7 +144,7 @@ def truncate(
 def offload(settings: Settings, name: str, days: float, output: str) -> None:
     """Move old events of a stream out of the database, into files; they are read as before."""
 
-    async def work(ep: Eventproc) -> Offloaded:
+    async def work(ep: Eventproc) -> OffloadResult:
         return await (await ep.stream(name)).offload(older_than_ms=round(days * DAY_MS))
 
     done = session.run(settings, work)

@@ -16,7 +16,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.streams import SegmentDescription, Stream, StreamDescription, TransactionDescription
 from eventproc.streams.codec import codec_for
-from eventproc.streams.offload import Offloaded
+from eventproc.streams.offload import OffloadResult
 from eventproc.streams.perform import WAIT_MS
 from eventproc.streams.stream import RangeName, SegmentName, Start
 from eventproc.streams.transaction import LEASE_MS
@@ -167,6 +167,6 @@ class BlockingStream:
         """Delete the sealed stream. See `Stream.delete`."""
         self._loop.call(partial(self._stream.delete, timeout_ms=timeout_ms))
 
-    def offload(self, *, older_than_ms: int = 0) -> Offloaded:
+    def offload(self, *, older_than_ms: int = 0) -> OffloadResult:
         """Move old events out of the database, into files; return how many. See `Stream.offload`."""
         return self._loop.call(partial(self._stream.offload, older_than_ms=older_than_ms))

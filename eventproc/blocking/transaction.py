@@ -13,7 +13,7 @@ import anyio
 from eventproc.blocking.block import Block
 from eventproc.blocking.buffer import Buffer
 from eventproc.blocking.loop import Loop
-from eventproc.store.segments import Landed
+from eventproc.store.segments import AppendResult
 from eventproc.store.transactions import PingResult
 from eventproc.streams import NewEvent, Transaction, TransactionDescription
 from eventproc.streams.check import check_events
@@ -45,7 +45,7 @@ class BlockingTransaction(Block, Generic[P]):
         return f"<BlockingTransaction {self.id} of {self.stream}>"
 
     @property
-    def landed(self) -> tuple[Landed, ...]:
+    def landed(self) -> tuple[AppendResult, ...]:
         """Where its events are, once it is known to be committed. See `Transaction.landed`."""
         return self._txn.landed
 

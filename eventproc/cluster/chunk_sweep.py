@@ -21,7 +21,7 @@ from eventproc.store.chunks.index import (
 from eventproc.store.database import Database, Tx, instances
 from eventproc.store.ownership import Owner
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, GONE_SUFFIX
-from eventproc.store.segments.holds import any_overdue, forget_holds
+from eventproc.store.segments.holds import forget_expired_holds, has_expired_holds
 
 ABANDONED_MS: Final = 24 * 3_600_000
 """Age at which an unfinished file counts as abandoned. A Spark job may take this long to write one file."""
@@ -47,7 +47,7 @@ async def sweep_chunks(db: Database, owner: Owner) -> None:
         return
     aside = db.shared.get(PutAsideFiles)
     await anyio.to_thread.run_sync(_unlink_files, aside.take(db.clock.monotonic_ms() - ASIDE_MS))
-    if await db.read(any_overdue):
+    if await db.read(has_expired_holds):
         await db.write(partial(_forget, owner))
     after: int | None = 0
     while after is not None and (first := await db.read(partial(next_unused, after=after))):
@@ -91,7 +91,7 @@ class PutAsideFiles:
 
 def _forget(owner: Owner, tx: Tx) -> None:
     owner.check(tx)
-    forget_holds(tx)
+    forget_expired_holds(tx)
 
 
 def _drop(owner: Owner, after: int, tx: Tx) -> tuple[int | None, list[str]]:

@@ -13,7 +13,7 @@ import attrs
 from eventproc.groups.keys import SegmentKey, SegmentOwnership
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
-from eventproc.store.segments import Run
+from eventproc.store.segments import EventRun
 
 
 @attrs.define(eq=False)
@@ -42,7 +42,7 @@ class InFlight:
     """A run whose events are being handed out: `count` of them were, and the first `done` are finished."""
 
     cursor: SegmentCursor
-    run: Run
+    run: EventRun
     count: int = 0
     done: int = 0
 
@@ -93,7 +93,7 @@ class SegmentCursors:
         for cursor in self:
             cursor.taken, cursor.ended = cursor.finished.offset, False
 
-    def take(self, stream_id: int, runs: Iterable[Run]) -> list[InFlight]:
+    def take(self, stream_id: int, runs: Iterable[EventRun]) -> list[InFlight]:
         """Note that `runs` were taken, and return what of them is to be handed out. Those taken from come last.
 
         Runs of segments that were lost while they were being read are left out.
@@ -124,10 +124,10 @@ class SegmentCursors:
         return [each for each in self if each.is_done]
 
 
-def unfinished(run: Run, progress: Progress) -> list[Run]:
+def unfinished(run: EventRun, progress: Progress) -> list[EventRun]:
     """Return the parts of the run that are not finished; the run itself, almost always."""
     beyond = [(low, high, end) for low, high, end in progress.finished if high > run.first_number]
-    parts: list[Run] = []
+    parts: list[EventRun] = []
     rest = run
     for low, high, end in beyond:
         if low >= rest.first_number + len(rest):

@@ -30,7 +30,7 @@ from eventproc.store.model.errors import InvalidCut, NotFound, TooManyCheckpoint
 from eventproc.store.model.ids import SegmentId, as_segment, format_segment
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get
-from eventproc.store.segments import is_event_border, number_at, segment_state
+from eventproc.store.segments import is_event_boundary, number_at, segment_state
 
 CHECKPOINTS_OUTSTANDING_MAX: Final = 3
 """Checkpoints under way at once, automatic ones not counted: more than one is a slow reader's sign, not a need."""
@@ -231,7 +231,7 @@ def _offsets_of(position: object) -> dict[str, dict[SegmentId, int]]:
 
 def _progress_at(tx: Tx, stream: str, key: SegmentKey, offset: int) -> Progress:
     stream_id, segment = key
-    if segment_state(tx, stream_id, segment) is None or not is_event_border(tx, stream_id, segment, offset):
+    if segment_state(tx, stream_id, segment) is None or not is_event_boundary(tx, stream_id, segment, offset):
         where = f"{format_segment(SegmentId(segment))}={offset}"
         raise InvalidCut(stream=stream, cut=where, reason="no event begins or ends there")
     return Progress(number_at(tx, stream_id, segment, offset), offset)

@@ -21,7 +21,7 @@ from eventproc.groups import SegmentKey, SegmentOwnership
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.limits import FINISHED_RANGES_MAX, FRAME_BYTES
 from eventproc.store.model.progress import FinishedRange, Progress
-from eventproc.store.segments import Run
+from eventproc.store.segments import EventRun
 
 WAITING_BYTES_MAX: Final = 8 * 2**20
 """Bytes of one segment's events, as stored, in chunks that are not finished whole. More lets other keys go on
@@ -53,7 +53,7 @@ class Chunk:
         self.ends: list[int] = []
 
     @classmethod
-    def of_run(cls, cell: Cell, run: Run) -> Chunk:
+    def of_run(cls, cell: Cell, run: EventRun) -> Chunk:
         """Make a chunk of events to be handled. Only their borders are kept: payloads go when they are finished."""
         chunk = cls(cell, run.first_number, len(run), run.end)
         chunk.size_bytes = run.end - run.start
@@ -113,7 +113,7 @@ class Cell:
     def __repr__(self) -> str:
         return f"<Cell {self.assigned.stream} {format_segment(self.assigned.segment)} at {self.number}>"
 
-    def add(self, run: Run) -> Chunk:
+    def add(self, run: EventRun) -> Chunk:
         """Take the next events, and return the chunk to finish them in; what was finished before already is."""
         assert run.start == self.offset, f"{self!r} reads at {self.offset}, not {run.start}"
         chunk = Chunk.of_run(self, run)

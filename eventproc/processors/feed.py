@@ -17,7 +17,7 @@ from eventproc.processors.work import PUT_EVENTS, Work
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import Truncated
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments import Run, SegmentState, segment_state
+from eventproc.store.segments import EventRun, SegmentState, segment_state
 from eventproc.streams.fetch import Fetched, Limit, watch_stream
 from eventproc.streams.pull import Puller
 
@@ -137,7 +137,7 @@ class Feed:
 
     def _take_in(self, cells: Mapping[SegmentId, Cell], fetched: Fetched) -> None:
         ends = {segment: cell.offset for segment, cell in cells.items()}
-        by_segment: dict[SegmentId, list[Run]] = {}
+        by_segment: dict[SegmentId, list[EventRun]] = {}
         for run in fetched.runs:
             by_segment.setdefault(run.segment, []).append(run)
             ends[run.segment] = run.end

@@ -11,13 +11,13 @@ from itertools import islice, repeat
 
 from eventproc.processors.cell import Cell
 from eventproc.processors.lanes import Item
-from eventproc.store.segments import Run
+from eventproc.store.segments import EventRun
 
 
 class Handout:
     """Runs of one cell, in order; used by its feed alone. The last one begun is a chunk of the cell."""
 
-    def __init__(self, cell: Cell, runs: Iterable[Run]) -> None:
+    def __init__(self, cell: Cell, runs: Iterable[EventRun]) -> None:
         self._cell = cell
         self._runs = deque(runs)
         self._end = self._runs[-1].end
@@ -50,7 +50,7 @@ class Handout:
                 return taken
             self._begin(self._runs.popleft())
 
-    def _begin(self, run: Run) -> None:
+    def _begin(self, run: EventRun) -> None:
         chunk = self._cell.add(run)
         self._begun = chunk.remaining
         self._items = zip(run.events(), repeat(chunk), strict=False)

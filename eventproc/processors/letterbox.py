@@ -323,7 +323,7 @@ def offset_of(tx: Tx, stream_id: int, segment: SegmentId, number: int) -> int:
         return state.tail
     low, high = state.head, state.tail
     while True:
-        (extent,) = extents(tx, stream_id, segment, (low + high) // 2, limit=1)
+        (extent,) = read_extents(tx, stream_id, segment, (low + high) // 2, limit=1)
         if number < extent.first_number:
             high = extent.start
         elif number >= extent.first_number + extent.count:

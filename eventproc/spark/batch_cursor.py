@@ -19,7 +19,7 @@ from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.history import predecessors, successors
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import SegmentState, segment_state
-from eventproc.store.segments.borders import border_before, number_at, offset_after
+from eventproc.store.segments.borders import boundary_before, number_at, offset_after
 from eventproc.store.segments.holds import HeldRange
 
 GLUED_BYTES_MAX: Final = 16 * 2**20
@@ -103,7 +103,7 @@ class BatchCursor:
         if budget.events is not None:
             return offset_after(self._tx, self.stream.stream_id, opened.segment, opened.start, share)
         target = min(opened.start + share, opened.end)
-        return border_before(self._tx, self.stream.stream_id, opened.segment, target)
+        return boundary_before(self._tx, self.stream.stream_id, opened.segment, target)
 
     @property
     def begun(self) -> bool:

@@ -18,9 +18,9 @@ from eventproc.store.catalog import StreamRecord, find_stream, get_stream, list_
 from eventproc.store.chunks.export import Export
 from eventproc.store.chunks.index import (
     ChunkFile,
-    Piece,
+    LocatedRange,
     drop_missing,
-    pieces_of,
+    locate_range,
     register_chunks,
 )
 from eventproc.store.clock import new_id
@@ -36,7 +36,7 @@ from eventproc.store.model.errors import (
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import format_segment
 from eventproc.store.segments import segment_state
-from eventproc.store.segments.holds import HeldRange, find_plan, place_hold
+from eventproc.store.segments.holds import HeldRange, find_held_plan, place_hold
 from eventproc.streams.fetch import limits_of
 from eventproc.streams.positions import frontier_at, head_cut, tail_cut, time_cut
 
@@ -169,7 +169,7 @@ class Planner:
         except StreamReplaced as why:
             self._lose(why)
             return None
-        groups = find_plan(tx, stream.stream_id, plan)
+        groups = find_held_plan(tx, stream.stream_id, plan)
         held_before = groups is not None
         if groups is None:
             since = None if start is None else StreamCut.parse(start, name)
@@ -205,7 +205,7 @@ class Planner:
             if head > held.start:
                 self._lose(_truncated(tx, stream, held, head))
             held = HeldRange(held.segment, min(max(held.start, head), held.end), held.end)
-        for piece in pieces_of(tx, stream.stream_id, held):
+        for piece in locate_range(tx, stream.stream_id, held):
             if piece.lost:
                 self._lose(_truncated(tx, stream, held, piece.end))
             else:
@@ -305,5 +305,5 @@ def _pieces(held: PlannedRanges, tx: Tx) -> dict[HeldRange, list[Piece]]:
     return {each: pieces_of(tx, held.stream_id, each) for each in held.ranges()}
 
 
-def _chunks(pieces: Mapping[HeldRange, Sequence[Piece]]) -> list[ChunkFile]:
+def _chunks(pieces: Mapping[HeldRange, Sequence[LocatedRange]]) -> list[ChunkFile]:
     return [piece.chunk for found in pieces.values() for piece in found if piece.chunk is not None]

@@ -153,11 +153,11 @@ def committed(path: str | Path, stream: str, sink: str) -> dict[str, Any] | None
     """
     from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.store.catalog import get_stream
-    from eventproc.store.chunks.ingest import find_batch
+    from eventproc.store.chunks.ingest import find_sink_batch
     from eventproc.store.database import Tx
 
     def find(tx: Tx) -> SinkBatch | None:
-        return find_batch(tx, get_stream(tx, stream).value.stream_id, sink)
+        return find_sink_batch(tx, get_stream(tx, stream).value.stream_id, sink)
 
     with PlannerDirectory(Path(path).expanduser().absolute(), hold_ms=HOLD_MS) as directory:
         found = directory.read(find)

@@ -16,23 +16,23 @@ from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.sink_rows import POSITION
 from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput
 from eventproc.store.catalog import get_stream
-from eventproc.store.chunks.chunk_file import find_places
+from eventproc.store.chunks.chunk_file import find_buffers
 from eventproc.store.chunks.index import put_aside
 from eventproc.store.chunks.ingest import (
-    FullFile,
-    OutsideBatch,
+    SegmentSpan,
     SinkBatch,
-    Stretch,
-    check_file,
-    land_files,
-    note_batch,
+    SinkFile,
+    SinkRecordBatch,
+    append_files,
+    record_sink_batch,
+    verify_file,
 )
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.segments import EventBlock, Headers, Part, append
-from eventproc.store.segments.append import settle
+from eventproc.store.segments import EventBlock, Headers, SegmentEvents, append
+from eventproc.store.segments.append import flush_appends
 from eventproc.store.segments.reaper import join_tail
 from eventproc.streams.routes import find_route
 
@@ -43,8 +43,8 @@ class _RoutedOutput:
 
     stream_id: int
     epoch: Epoch
-    files: list[FullFile]
-    few: list[Part]
+    files: list[SinkFile]
+    few: list[SegmentEvents]
 
 
 def commit(
@@ -86,15 +86,15 @@ def _commit(
     stream_id, epoch = find_stream_route(stream, tx)
     if (stream_id, epoch.number) != (routed.stream_id, routed.epoch.number):
         return None
-    if batch is not None and not note_batch(tx, stream, stream_id, batch):
+    if batch is not None and not record_sink_batch(tx, stream, stream_id, batch):
         return False
-    land_files(tx, folder, stream, stream_id, routed.files)
+    append_files(tx, folder, stream, stream_id, routed.files)
     waiting_bytes = 0
     for part in routed.few:
         append(tx, stream, stream_id, [part])
         waiting_bytes += part.events.size_bytes
         if waiting_bytes >= BLOB_BYTES:
-            settle(
+            flush_appends(
                 tx, stream_id
             )  # else all of it, of hundreds of tasks, would be one blob, which readers read whole
             waiting_bytes = 0
@@ -108,15 +108,15 @@ def _cut_for(epoch: Epoch, stream_id: int, written: Sequence[TaskOutput], folder
     few: list[Part] = []
     for each in written:
         if each.file is not None:
-            check_file(folder / each.file.path, each.file.bytes)
+            verify_file(folder / each.file.path, each.file.bytes)
             batches = tuple(_cut_file(epoch, folder / each.file.path))
-            files.append(FullFile(each.file.path, each.file.bytes, each.file.checksum, batches))
+            files.append(SinkFile(each.file.path, each.file.bytes, each.file.checksum, batches))
         if each.few is not None:
             few += _parts(epoch, each.few)
     return _RoutedOutput(stream_id, epoch, files, few)
 
 
-def _cut_file(epoch: Epoch, path: Path) -> Iterator[OutsideBatch]:
+def _cut_file(epoch: Epoch, path: Path) -> Iterator[SinkRecordBatch]:
     with pa.memory_map(str(path)) as mapped:
         whole = mapped.read_buffer()
         file = pa.ipc.open_file(whole)
@@ -128,8 +128,8 @@ def _cut_file(epoch: Epoch, path: Path) -> Iterator[OutsideBatch]:
             for segment, first, last in _cut(epoch, events):
                 at = int(borders[first]) + FRAME_BYTES * first
                 length = int(borders[last]) + FRAME_BYTES * last - at
-                stretches.append(Stretch(segment, at, length, last - first))
-            yield OutsideBatch(find_places(events, whole).pack(), tuple(stretches))
+                stretches.append(SegmentSpan(segment, at, length, last - first))
+            yield SinkRecordBatch(find_buffers(events, whole).pack(), tuple(stretches))
 
 
 def _cut(epoch: Epoch, events: pa.RecordBatch) -> Iterator[tuple[SegmentId, int, int]]:
@@ -141,7 +141,7 @@ def _cut(epoch: Epoch, events: pa.RecordBatch) -> Iterator[tuple[SegmentId, int,
             yield segment, first, last
 
 
-def _parts(epoch: Epoch, events: pa.RecordBatch) -> Iterator[Part]:
+def _parts(epoch: Epoch, events: pa.RecordBatch) -> Iterator[SegmentEvents]:
     for segment, first, last in _cut(epoch, events):
         own = events.slice(first, last - first)
         payloads, keys, headers, positions = (
@@ -159,7 +159,7 @@ def _parts(epoch: Epoch, events: pa.RecordBatch) -> Iterator[Part]:
             else own.column("event_time").cast(pa.int64()).to_pylist(),
             _headers(headers),
         )
-        yield Part(segment, block.encode())
+        yield SegmentEvents(segment, block.encode())
 
 
 def _headers(column: Sequence[Sequence[tuple[str, str]] | None]) -> list[Headers | None] | None:

@@ -129,7 +129,7 @@ def _stamps(column: pa.Array) -> pa.Array:
     return us.cast(pa.timestamp("us", tz="UTC"))
 
 
-def _repeat(value: object, kind: pa.DataType, rows: Rows) -> pa.Array:
+def _repeat(value: object, kind: pa.DataType, rows: ChunkRows) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), rows.batch.num_rows)
 
 

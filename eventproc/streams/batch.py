@@ -8,7 +8,7 @@ from typing import Generic
 
 from typing_extensions import TypeVar
 
-from eventproc.store.segments import Event, Run
+from eventproc.store.segments import Event, EventRun
 
 P = TypeVar("P", default=bytes)
 
@@ -22,7 +22,7 @@ class Batch(Generic[P]):
 
     __slots__ = ("_count", "_decode", "runs")
 
-    def __init__(self, runs: list[Run], decode: Callable[[bytes], P] | None = None) -> None:
+    def __init__(self, runs: list[EventRun], decode: Callable[[bytes], P] | None = None) -> None:
         self.runs = runs
         self._decode = decode
         self._count = sum(map(len, runs))

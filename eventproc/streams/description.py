@@ -11,7 +11,7 @@ from eventproc.store.model.history import find_segment
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.states import StreamState
-from eventproc.store.segments import readable, segment_state
+from eventproc.store.segments import readable_size, segment_state
 from eventproc.streams.positions import head_cut, tail_cut
 
 
@@ -66,7 +66,7 @@ def describe_stream(tx: Tx, stream: StreamRecord) -> StreamDescription:
                 tail_number=state.tail_number,
             )
         )
-    events, size_bytes = readable(tx, stream.stream_id)
+    events, size_bytes = readable_size(tx, stream.stream_id)
     return StreamDescription(
         name=stream.name,
         stream_id=stream.stream_id,

@@ -18,7 +18,7 @@ from eventproc.store.model.epochs import Segment
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.history import find_segment, successors
 from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
-from eventproc.store.segments import Run, read, segment_state, verify_offset
+from eventproc.store.segments import EventRun, read, segment_state, verify_offset
 from eventproc.streams.positions import truncated
 
 Limit: TypeAlias = tuple[int, int | None]
@@ -29,7 +29,7 @@ Limit: TypeAlias = tuple[int, int | None]
 class Fetched:
     """runs: events, in order per segment. ended: {segment that ends where its runs do: its successors}."""
 
-    runs: list[Run]
+    runs: list[EventRun]
     ended: dict[SegmentId, dict[SegmentId, tuple[SegmentId, ...]]]
 
 

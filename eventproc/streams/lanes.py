@@ -15,7 +15,7 @@ import attrs
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.routing import position
-from eventproc.store.segments import EventBlock, Headers, Part
+from eventproc.store.segments import EventBlock, Headers, SegmentEvents
 
 KEYS_KNOWN_MAX: Final = 100_000
 """Routing keys whose lane is remembered. A hash costs three look-ups; more only pays when keys recur."""
@@ -88,7 +88,7 @@ class Lanes:
         """Return what the lanes hold, and leave them empty."""
         return [lane.take() for lane in self._by_segment.values() if lane.payloads]
 
-    def parts(self, lanes: Iterable[Lane]) -> list[Part]:
+    def parts(self, lanes: Iterable[Lane]) -> list[SegmentEvents]:
         """Return the lanes' events encoded for their segments."""
         positions = self._positions
         parts = []
@@ -101,7 +101,7 @@ class Lanes:
             )
             keys = lane.keys if keyed else None
             parts.append(
-                Part(
+                SegmentEvents(
                     lane.segment,
                     EventBlock(lane.payloads, keys, where, lane.event_times, lane.headers).encode(),
                 )

@@ -13,24 +13,24 @@ import attrs
 
 from eventproc.store.catalog import get_stream
 from eventproc.store.chunks.index import ChunkFile, find_chunk, register_chunks
-from eventproc.store.chunks.offload import Moved, move, next_run
+from eventproc.store.chunks.offload import ChunkBatch, move_step, next_cold_run
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold, release_holds
-from eventproc.store.segments.reaper import give_back
+from eventproc.store.segments.reaper import vacuum_step
 from eventproc.store.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
-    from eventproc.store.chunks.export import Export
+    from eventproc.store.chunks.export import ChunkExporter
 
 T = TypeVar("T")
 
 
 @attrs.frozen
-class Offloaded:
+class OffloadResult:
     """What was moved out of the database: events, their bytes, and in how many files they lie."""
 
     events: int = 0
@@ -38,7 +38,7 @@ class Offloaded:
     files: int = 0
 
 
-async def offload(db: Database, stream: str, stream_id: int, older_than_ms: int) -> Offloaded:
+async def offload(db: Database, stream: str, stream_id: int, older_than_ms: int) -> OffloadResult:
     """Move what was appended longer ago than that into files; return how much it was.
 
     Raises StreamReplaced, NotSupported (without pyarrow, or in memory), Truncated (the stream was deleted meanwhile),
@@ -47,11 +47,11 @@ async def offload(db: Database, stream: str, stream_id: int, older_than_ms: int)
     if db.path is None:
         raise NotSupported(what="moving events of a database in memory", remedy="open a directory")
     try:
-        from eventproc.store.chunks.export import Export
+        from eventproc.store.chunks.export import ChunkExporter
     except ImportError as why:
         remedy = 'pip install "eventproc[spark]"'
         raise NotSupported(what=f"writing Arrow files without {why.name}", remedy=remedy) from None
-    export = Export(
+    export = ChunkExporter(
         folder=(db.path / CHUNKS_FOLDER).resolve(),
         stream=stream,
         stream_id=stream_id,
@@ -59,13 +59,15 @@ async def offload(db: Database, stream: str, stream_id: int, older_than_ms: int)
         sync=False,  # each file is, before anything is moved into it, also one that was there before
     )
     cold_ms = db.clock.wall_ms() - older_than_ms
-    total = Offloaded()
+    total = OffloadResult()
     for segment in await db.read(partial(_segments, stream, stream_id)):
         offset = 0
         while run := await _offload_run(db, export, segment, offset, cold_ms):
             offset, done = run
-            total = Offloaded(total.events + done.events, total.bytes + done.bytes, total.files + done.files)
-    while await db.write(give_back):
+            total = OffloadResult(
+                total.events + done.events, total.bytes + done.bytes, total.files + done.files
+            )
+    while await db.write(vacuum_step):
         pass  # each is a transaction, between which others have their turn
     return total
 
@@ -77,12 +79,12 @@ def _segments(stream: str, stream_id: int, tx: Tx) -> list[SegmentId]:
 
 
 async def _offload_run(
-    db: Database, export: Export, segment: SegmentId, offset: int, cold_ms: int
-) -> tuple[int, Offloaded] | None:
+    db: Database, export: ChunkExporter, segment: SegmentId, offset: int, cold_ms: int
+) -> tuple[int, OffloadResult] | None:
     """Move the next run of a segment; return where it ends, and how much it was. None when there is none."""
     stream_id, name = export.stream_id, f"offload-{new_id(db.clock)}"
 
-    find = partial(next_run, stream_id=stream_id, segment=segment, until_ms=cold_ms)
+    find = partial(next_cold_run, stream_id=stream_id, segment=segment, until_ms=cold_ms)
     # What was moved before may be long, and is passed where nobody waits for it.
     if (found := await db.read(partial(find, offset=offset))) is None:
         return None
@@ -97,29 +99,31 @@ async def _offload_run(
     if (run := await db.write(hold)) is None:
         return None
     try:
-        done = Offloaded()
+        done = OffloadResult()
         for chunk, moved in await uninterrupted(
             lambda: anyio.to_thread.run_sync(_export_run, db, export, run)
         ):
-            moving = partial(move, stream_id=stream_id, segment=segment, path=chunk.path, moved=moved)
+            moving = partial(move_step, stream_id=stream_id, segment=segment, path=chunk.path, moved=moved)
             at = chunk.start
             while at < chunk.end and (end := await db.write(partial(moving, start=at))):
                 at = end
             events = sum(each.count for each in moved if each.end <= at)
-            done = Offloaded(done.events + events, done.bytes + at - chunk.start, done.files + 1)
+            done = OffloadResult(done.events + events, done.bytes + at - chunk.start, done.files + 1)
         return run.end, done
     finally:
         await uninterrupted(lambda: db.write(lambda tx: release_holds(tx, [(stream_id, name)])))
 
 
-def _export_run(db: Database, export: Export, run: HeldRange) -> list[tuple[ChunkFile, list[Moved]]]:
+def _export_run(
+    db: Database, export: ChunkExporter, run: HeldRange
+) -> list[tuple[ChunkFile, list[ChunkBatch]]]:
     """Write the files of a run, in a thread; return them, durable and with rows, and their record batches."""
-    from eventproc.store.chunks.chunk_file import read_places, sync_file
+    from eventproc.store.chunks.chunk_file import read_chunk_batches, sync_file
 
     def read(fn: Callable[[Tx], T], /) -> T:
         return anyio.from_thread.run(db.read, fn)
 
-    found: list[tuple[ChunkFile, list[Moved]]] = []
+    found: list[tuple[ChunkFile, list[ChunkBatch]]] = []
     for written in export.run(read, [run]):
         try:
             anyio.from_thread.run(db.write, partial(register_chunks, folder=export.folder, written=written))
@@ -131,5 +135,5 @@ def _export_run(db: Database, export: Export, run: HeldRange) -> list[tuple[Chun
             file: Path = export.folder / chunk.path
             # What leaves the database was durable in it, whatever is promised of a commit.
             sync_file(file, export.folder)
-            found.append((chunk, read_places(file, chunk)))
+            found.append((chunk, read_chunk_batches(file, chunk)))
     return found

@@ -9,7 +9,7 @@ from typing import Final
 
 from eventproc.store.database import Database
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments import READ_BYTES_MAX, Recent, Run
+from eventproc.store.segments import READ_BYTES_MAX, EventRun, RecentEvents
 from eventproc.streams.fetch import Fetched, Limit, fetch
 
 BATCH_BYTES_MAX: Final = 2**20
@@ -24,7 +24,7 @@ class Puller:
         self._db = db
         self._stream = stream
         self._stream_id = stream_id
-        self._recent = db.shared.get(Recent)
+        self._recent = db.shared.get(RecentEvents)
         self._owed = False  # a fetch for segments that Recent had nothing of, while it had of others
         self._open = ExitStack()
 
@@ -53,9 +53,11 @@ class Puller:
         self._owed = False
         return Fetched(runs + fetched.runs, fetched.ended)
 
-    def _find_recent(self, wanted: Mapping[SegmentId, Limit]) -> tuple[list[Run], dict[SegmentId, Limit]]:
+    def _find_recent(
+        self, wanted: Mapping[SegmentId, Limit]
+    ) -> tuple[list[EventRun], dict[SegmentId, Limit]]:
         """Return what this process committed just behind the reader, and the segments it has nothing of."""
-        runs: list[Run] = []
+        runs: list[EventRun] = []
         missing: dict[SegmentId, Limit] = {}
         share = BATCH_BYTES_MAX // max(len(wanted), 1)
         for segment, (offset, limit) in wanted.items():

@@ -21,7 +21,7 @@ from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.errors import Closed, IllegalTransition, InvalidCut, StreamReplaced
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments import Event, Run
+from eventproc.store.segments import Event, EventRun
 from eventproc.streams.batch import Batch
 from eventproc.streams.fetch import Fetched, Limit, limits_of, watch_stream
 from eventproc.streams.pull import Puller
@@ -33,7 +33,7 @@ P = TypeVar("P", default=bytes)
 class _Handing:
     """A run whose events are being handed out one by one; `count` of them were."""
 
-    run: Run
+    run: EventRun
     count: int = 0
 
 

@@ -9,7 +9,7 @@ import anyio
 import attrs
 
 from eventproc.store.model.errors import EventprocError
-from eventproc.store.segments import Landed
+from eventproc.store.segments import AppendResult
 from eventproc.streams.lanes import Lane
 
 P = TypeVar("P")
@@ -40,7 +40,7 @@ class Send:
     posted: bool = False
     settled: bool = False
     error: EventprocError | None = None
-    landed: tuple[Landed, ...] = ()
+    landed: tuple[AppendResult, ...] = ()
     _done: anyio.Event | None = None
 
     def settle(self, error: EventprocError | None) -> None:

@@ -20,7 +20,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import NotFound, SegmentSealed
 from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.segments import Part, WriterSequence
+from eventproc.store.segments import SegmentEvents, WriterSequence
 from eventproc.store.transactions import create_txn, stage
 from eventproc.streams.lanes import Lane, Lanes
 from eventproc.streams.put import put
@@ -150,7 +150,7 @@ class Staging:
                     raise
                 await self._follow()
 
-    def _stage(self, batch: _Batch | None, parts: Sequence[Part], last: Last | None, tx: Tx) -> None:
+    def _stage(self, batch: _Batch | None, parts: Sequence[SegmentEvents], last: Last | None, tx: Tx) -> None:
         if not self.begun:
             self._create(tx)
         if batch is not None:

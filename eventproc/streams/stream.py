@@ -21,7 +21,7 @@ from eventproc.store.model.transactions import check_lease
 from eventproc.store.transactions import list_finished, list_open
 from eventproc.streams.codec import codec_for
 from eventproc.streams.description import SegmentDescription, StreamDescription, describe_stream
-from eventproc.streams.offload import Offloaded, offload
+from eventproc.streams.offload import OffloadResult, offload
 from eventproc.streams.perform import WAIT_MS, perform
 from eventproc.streams.positions import (
     frontier_at,
@@ -268,7 +268,7 @@ class Stream:
         """Delete the sealed stream. Raises StreamNotSealed."""
         await perform(self._db, DeleteStream(self.name, self.stream_id), timeout_ms=timeout_ms)
 
-    async def offload(self, *, older_than_ms: int = 0) -> Offloaded:
+    async def offload(self, *, older_than_ms: int = 0) -> OffloadResult:
         """Move events that were appended longer ago than that out of the database, into files; return how many.
 
         They are read as before. Runs of less than 256 KiB stay where they are. Needs pyarrow, of the extra `spark`.

@@ -32,7 +32,7 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.model.limits import LEASE_MS_MIN
 from eventproc.store.model.transaction_errors import TransactionAborted, TransactionDecided
-from eventproc.store.segments import Landed
+from eventproc.store.segments import AppendResult
 from eventproc.store.transactions import PingResult, ping_interval_ms
 from eventproc.store.uninterrupted import uninterrupted
 from eventproc.streams.check import as_new_event, check_events
@@ -143,7 +143,7 @@ class Transaction(Generic[P]):
                     await uninterrupted(self._abort_at_the_end)
 
     @property
-    def landed(self) -> tuple[Landed, ...]:
+    def landed(self) -> tuple[AppendResult, ...]:
         """Where its events are, one entry a segment: the first one's offset and number, and how many.
 
         Known when `commit` has waited, or a `status` has seen that it is committed; empty before.

@@ -8,7 +8,7 @@ import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.database.instances import is_alive, pid_of
-from eventproc.store.segments import Landed
+from eventproc.store.segments import AppendResult
 from eventproc.store.transactions import Txn, TxnState
 
 
@@ -36,7 +36,7 @@ class TransactionDescription:
     events: int
     size_bytes: int
     position: int | None
-    landed: tuple[Landed, ...]
+    landed: tuple[AppendResult, ...]
     reason: str | None
     finished_ms: int | None
 

@@ -33,7 +33,7 @@ from eventproc.store.model.errors import (
     WriterFailed,
     WriterFenced,
 )
-from eventproc.store.segments import Landed, Part, WriterSequence, append
+from eventproc.store.segments import AppendResult, SegmentEvents, WriterSequence, append
 from eventproc.streams.check import as_new_event, check_events, check_sequence
 from eventproc.streams.codec import Codec
 from eventproc.streams.lanes import Lanes
@@ -296,7 +296,7 @@ class EventWriter(Generic[P]):
         identity = None if self._name is None else WriterSequence(self._name, sequence)
         self._sending = send
         try:
-            landed: tuple[Landed, ...] | None = None
+            landed: tuple[AppendResult, ...] | None = None
             while landed is None:
                 fn = partial(self._append, send, self._lanes.parts(send.lanes), identity, sequence)
                 try:
@@ -320,8 +320,13 @@ class EventWriter(Generic[P]):
                 self._wake_sender()
 
     def _append(
-        self, send: Send, parts: Sequence[Part], identity: WriterSequence | None, sequence: int, tx: Tx
-    ) -> tuple[Landed, ...]:
+        self,
+        send: Send,
+        parts: Sequence[SegmentEvents],
+        identity: WriterSequence | None,
+        sequence: int,
+        tx: Tx,
+    ) -> tuple[AppendResult, ...]:
         landed = append(tx, self._stream, self._stream_id, parts, identity=identity)
         if landed:
             # Told as an effect, callers go on in the same turn of the event loop as this writer, and what
@@ -329,7 +334,7 @@ class EventWriter(Generic[P]):
             tx.after(partial(self._landed, send, landed, sequence))
         return landed
 
-    def _landed(self, send: Send, landed: tuple[Landed, ...], sequence: int) -> None:
+    def _landed(self, send: Send, landed: tuple[AppendResult, ...], sequence: int) -> None:
         """Note that the send is durable, and tell who waits for it."""
         send.landed = landed
         self._sequence = sequence

@@ -10,16 +10,16 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.routing import position
-from eventproc.store.segments import SegmentState, extents
-from eventproc.store.segments.read import Blobs, Extent, decode, ends_of, load_blob
+from eventproc.store.segments import SegmentState, read_extents
+from eventproc.store.segments.read import BlobLoader, Extent, decode_extent, ends_of, load_blob
 
 
 def extent_violations(
     tx: Tx, stream_id: int, segment: SegmentId, state: SegmentState, key_range: KeyRange | None
 ) -> Iterator[str]:
     """Yield what is wrong with the extents of one segment: each is decoded, whole."""
-    found = extents(tx, stream_id, segment, 0, limit=2**31)
-    blobs = Blobs(tx)
+    found = read_extents(tx, stream_id, segment, 0, limit=2**31)
+    blobs = BlobLoader(tx)
     place = f"segment {segment}"
     if state.head < state.tail and (not found or found[0].start > state.head):
         yield f"{place}: nothing holds its head {state.head}"
@@ -33,7 +33,7 @@ def extent_violations(
         where = f"{place}: the extent at {extent.start}"
         if (extent.place is None) == (extent.inline is None):
             yield f"{where} has both a place and columns, or neither"
-        run = decode(blobs, segment, extent)
+        run = decode_extent(blobs, segment, extent)
         size_bytes = sum(FRAME_BYTES + len(payload) for payload in run.payloads)
         if (len(run), size_bytes) != (extent.count, extent.length):
             yield f"{where} holds {len(run)} events of {size_bytes} bytes, its row says otherwise"
@@ -82,7 +82,7 @@ def blob_violations(tx: Tx) -> Iterator[str]:
         yield f"blob {place} is not there, and extents refer to it"
 
 
-def _frames(where: str, blobs: Blobs, extent: Extent) -> Iterator[str]:
+def _frames(where: str, blobs: BlobLoader, extent: Extent) -> Iterator[str]:
     """Walk the frames by their own lengths, as a reader of raw bytes would."""
     columns, _ = blobs.columns(extent)
     at, end = extent.place_offset, extent.place_offset + extent.length

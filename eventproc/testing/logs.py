@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from eventproc.store.database import Tx
 from eventproc.store.replicated import LogId
 from eventproc.store.replicated.log import SEGMENT, get_log
-from eventproc.store.segments import SegmentState, extents, segment_state
-from eventproc.store.segments.read import Blobs, decode
+from eventproc.store.segments import SegmentState, read_extents, segment_state
+from eventproc.store.segments.read import BlobLoader, decode_extent
 from eventproc.testing.extents import extent_violations
 
 
@@ -32,9 +32,9 @@ def log_violations(tx: Tx, log: LogId) -> Iterator[str]:
 
 def _entries(tx: Tx, log: LogId, state: SegmentState) -> Iterator[tuple[int, bool]]:
     """Yield where each readable entry begins, and whether it is a snapshot."""
-    blobs = Blobs(tx)
-    for extent in extents(tx, log, SEGMENT, state.head, limit=2**31):
-        for event in decode(blobs, SEGMENT, extent).events():
+    blobs = BlobLoader(tx)
+    for extent in read_extents(tx, log, SEGMENT, state.head, limit=2**31):
+        for event in decode_extent(blobs, SEGMENT, extent).events():
             if event.offset >= state.head:
                 entry = json.loads(event.payload.partition(b":")[2])
                 yield event.offset, "updates" not in entry

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 
 from eventproc.store.chunks.index import ChunkFile
-from eventproc.store.chunks.offload import Moved
+from eventproc.store.chunks.offload import ChunkBatch
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments.block import NO_TIME, Columns
-from eventproc.store.segments.file_blobs import ABSENT, Place, Places
+from eventproc.store.segments.file_blobs import NO_BUFFER, BufferRef, BufferRefs
 
 STAMP: Final = pa.timestamp("ms", tz="UTC")
 
@@ -46,7 +46,7 @@ BATCH_BYTES: Final = 4 * 2**20
 
 
 @attrs.frozen
-class Stretch:
+class ColumnSlice:
     """Events [first, last) of the columns of a blob, of which the first frame begins at byte `at` of its data.
 
     count: events of the whole blob. time: append time of all of them, where the blob has no times.
@@ -60,7 +60,7 @@ class Stretch:
     time: int
 
 
-def to_arrow(stretch: Stretch) -> pa.RecordBatch:
+def to_arrow(stretch: ColumnSlice) -> pa.RecordBatch:
     """Return the events as Arrow columns; about 0.1 us each, 5 with headers."""
     columns, count = stretch.columns, stretch.last - stretch.first
     own = slice(stretch.first, stretch.last)
@@ -79,7 +79,7 @@ def to_arrow(stretch: Stretch) -> pa.RecordBatch:
     )
 
 
-def _payloads(stretch: Stretch) -> pa.Array:
+def _payloads(stretch: ColumnSlice) -> pa.Array:
     """Leave out the frames' heads: as values that alternate with the payloads, then take every second one."""
     ends = np.frombuffer(stretch.columns.ends, np.uint32)[stretch.first : stretch.last].astype(np.int32)
     count = len(ends)
@@ -92,7 +92,7 @@ def _payloads(stretch: Stretch) -> pa.Array:
     return alternating.take(pa.array(np.arange(1, 2 * count, 2, dtype=np.int32)))
 
 
-def _keys(column: bytes, stretch: Stretch) -> pa.Array:
+def _keys(column: bytes, stretch: ColumnSlice) -> pa.Array:
     """Return keys of a stored key column; its layout is that of `decode_keys`."""
     first, last = stretch.first, stretch.last
     ends = np.frombuffer(column, np.uint32, stretch.count, 1).astype(np.int32)
@@ -113,7 +113,7 @@ def _stamps(times_ms: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
     return pa.array(times_ms, mask=missing).cast(STAMP)
 
 
-def _headers(column: bytes | None, stretch: Stretch) -> pa.Array:
+def _headers(column: bytes | None, stretch: ColumnSlice) -> pa.Array:
     kind = SCHEMA.field("headers").type
     if column is None:
         return pa.nulls(stretch.last - stretch.first, kind)
@@ -160,7 +160,7 @@ class ChunkWriter:
     def close(self) -> None:
         """For pyarrow, which closes what it wrote to: the file is synced first."""
 
-    def add(self, stretch: Stretch) -> None:
+    def add(self, stretch: ColumnSlice) -> None:
         """Append events. Raises OSError."""
         batch = to_arrow(stretch)
         self.count += batch.num_rows
@@ -194,19 +194,21 @@ class ChunkWriter:
             self._writer.write_table(table, max_chunksize=BATCH_EVENTS_MAX)
 
 
-def find_places(batch: pa.RecordBatch, whole: pa.Buffer) -> Places:
+def find_buffers(batch: pa.RecordBatch, whole: pa.Buffer) -> BufferRefs:
     """Return where the buffers of a record batch that was read out of `whole`, its file, lie in it."""
 
-    def place(buffer: pa.Buffer | None) -> Place:
-        return ABSENT if buffer is None or not buffer.size else (buffer.address - whole.address, buffer.size)
+    def place(buffer: pa.Buffer | None) -> BufferRef:
+        return (
+            NO_BUFFER if buffer is None or not buffer.size else (buffer.address - whole.address, buffer.size)
+        )
 
-    found: dict[str, Place] = {}
+    found: dict[str, BufferRef] = {}
     for name, fields in _FIELDS.items():
         index = batch.schema.get_field_index(name)
         if index >= 0 and batch.column(index).null_count < batch.num_rows:
             buffers = batch.column(index).buffers()
             found |= {field: place(buffer) for field, buffer in zip(fields, buffers, strict=True) if field}
-    return Places(count=batch.num_rows, **found)
+    return BufferRefs(count=batch.num_rows, **found)
 
 
 _FIELDS: Final = {
@@ -220,15 +222,15 @@ _FIELDS: Final = {
         *("", "value_ends", "values"),
     ),
 }
-"""What `Places` calls the buffers of each column, in Arrow's order; "" for a bitmap of what always has a value."""
+"""What `BufferRefs` calls the buffers of each column, in Arrow's order; "" for a bitmap of what always has a value."""
 
 
-def read_places(path: Path, chunk: ChunkFile) -> list[Moved]:
+def read_chunk_batches(path: Path, chunk: ChunkFile) -> list[ChunkBatch]:
     """Return the record batches of a chunk's file, which is read whole.
 
     Raises CorruptRecord when it is not what was written, OSError.
     """
-    found: list[Moved] = []
+    found: list[ChunkBatch] = []
     start, first_number = chunk.start, chunk.first_number
     with pa.memory_map(str(path)) as mapped:
         whole = mapped.read_buffer()
@@ -239,14 +241,14 @@ def read_places(path: Path, chunk: ChunkFile) -> list[Moved]:
             batch = file.get_batch(index)
             times = batch.column("timestamp").cast(pa.int64())
             found.append(
-                Moved(
+                ChunkBatch(
                     start=start,
                     end=start + _length(batch),
                     first_number=first_number,
                     count=batch.num_rows,
                     first_time=times[0].as_py(),
                     last_time=times[-1].as_py(),
-                    places=find_places(batch, whole).pack(),
+                    places=find_buffers(batch, whole).pack(),
                 )
             )
             start, first_number = found[-1].end, first_number + batch.num_rows
@@ -275,7 +277,7 @@ def _sync(path: Path) -> None:
 
 
 @attrs.frozen
-class Rows:
+class ChunkRows:
     """Consecutive events out of a chunk file: columns as of SCHEMA, mapped, and where the first of them lies."""
 
     batch: pa.RecordBatch
@@ -307,7 +309,7 @@ class ChunkReader:
         # Batches that were handed out keep the mapping, not this object.
         self._map.close()
 
-    def rows(self, *, offset: int, number: int, start: int, end: int) -> Iterator[Rows]:
+    def rows(self, *, offset: int, number: int, start: int, end: int) -> Iterator[ChunkRows]:
         """Yield the events that lie in [start, end), event borders, in order.
 
         offset, number: of the file's first event. Reads nothing of record batches that lie outside.
@@ -326,7 +328,7 @@ class ChunkReader:
                     begin = int(borders[first])
                 else:
                     begin = offset
-                yield Rows(batch.slice(first, last - first), begin, number + first)
+                yield ChunkRows(batch.slice(first, last - first), begin, number + first)
             offset, number = following, number + batch.num_rows
 
     def border_after(self, *, offset: int, target: int) -> int:

@@ -14,13 +14,13 @@ from typing import Final, Protocol, TypeVar
 
 import attrs
 
-from eventproc.store.chunks.chunk_file import ChunkWriter, Stretch
+from eventproc.store.chunks.chunk_file import ChunkWriter, ColumnSlice
 from eventproc.store.chunks.index import PART_SUFFIX, ChunkFile, chunk_path
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import Truncated
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.segments.holds import HeldRange
-from eventproc.store.segments.read import Blobs, Extent, extents, join_inline
+from eventproc.store.segments.read import BlobLoader, Extent, concatenate_inline, read_extents
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ _FILES: Final = count()
 """Tells the unfinished files of a process apart: two may export one range at the same time."""
 
 
-class Read(Protocol):
+class BlockingRead(Protocol):
     """How to run a function on a snapshot, blocking."""
 
     def __call__(self, fn: Callable[[Tx], T], /) -> T:
@@ -49,18 +49,18 @@ class Read(Protocol):
 
 
 @attrs.frozen
-class Found:
+class ExportRun:
     """A run of events that is to be exported: [start, end) of a segment, from event `first_number` on."""
 
     segment: SegmentId
     start: int
     end: int
     first_number: int
-    stretch: Stretch
+    stretch: ColumnSlice
 
 
 @attrs.define
-class _Writing:
+class _OpenChunk:
     """The file that is being written for a segment."""
 
     start: int
@@ -70,7 +70,7 @@ class _Writing:
 
 
 @attrs.frozen
-class Export:
+class ChunkExporter:
     """Where to: the folder, and what unfinished files are marked with: the id of the instance that writes them.
 
     sync: make files survive a loss of power.
@@ -82,7 +82,7 @@ class Export:
     instance: str
     sync: bool
 
-    def run(self, read: Read, ranges: Sequence[HeldRange]) -> Iterator[list[tuple[Path, ChunkFile]]]:
+    def run(self, read: BlockingRead, ranges: Sequence[HeldRange]) -> Iterator[list[tuple[Path, ChunkFile]]]:
         """Export the ranges, none overlapping another; yield what was finished, (file, chunk), now and then.
 
         What was yielded is the caller's, to register or to unlink; what was not is gone after an error. Raises
@@ -98,14 +98,16 @@ class Export:
             yield from self._run_together(read, first)
 
     def _run_together(
-        self, read: Read, ranges: dict[SegmentId, HeldRange]
+        self, read: BlockingRead, ranges: dict[SegmentId, HeldRange]
     ) -> Iterator[list[tuple[Path, ChunkFile]]]:
         wanted = {segment: (each.start, each.end) for segment, each in ranges.items()}
-        writing: dict[SegmentId, _Writing] = {}
+        writing: dict[SegmentId, _OpenChunk] = {}
         try:
             while wanted:
                 finished: list[tuple[Path, ChunkFile]] = []
-                for found in read(partial(find, stream=self.stream, stream_id=self.stream_id, wanted=wanted)):
+                for found in read(
+                    partial(find_runs, stream=self.stream, stream_id=self.stream_id, wanted=wanted)
+                ):
                     file = self._write(writing, found)
                     _, end = wanted[found.segment]
                     wanted[found.segment] = (found.end, end)
@@ -119,17 +121,17 @@ class Export:
             for file in writing.values():
                 file.writer.abandon()
 
-    def _write(self, writing: dict[SegmentId, _Writing], found: Found) -> _Writing:
+    def _write(self, writing: dict[SegmentId, _OpenChunk], found: ExportRun) -> _OpenChunk:
         if (file := writing.get(found.segment)) is None:
             name = f"{found.start}-{self.instance}-{next(_FILES)}{PART_SUFFIX}"
             path = self.folder / str(self.stream_id) / format_segment(found.segment) / name
-            file = _Writing(found.start, found.start, found.first_number, ChunkWriter(path))
+            file = _OpenChunk(found.start, found.start, found.first_number, ChunkWriter(path))
             writing[found.segment] = file
         file.writer.add(found.stretch)
         file.end = found.end
         return file
 
-    def _finish(self, segment: SegmentId, file: _Writing) -> tuple[Path, ChunkFile]:
+    def _finish(self, segment: SegmentId, file: _OpenChunk) -> tuple[Path, ChunkFile]:
         file.writer.finish(sync=self.sync)
         return file.writer.path, ChunkFile(
             stream_id=self.stream_id,
@@ -144,22 +146,22 @@ class Export:
         )
 
 
-def find(
+def find_runs(
     tx: Tx,
     *,
     stream: str,
     stream_id: int,
     wanted: dict[SegmentId, tuple[int, int]],
     bytes_max: int = READ_BYTES,
-) -> list[Found]:
+) -> list[ExportRun]:
     """Return what comes next in the wanted ranges, {segment: (start, end)}, each blob loaded once.
 
     In order within a segment; the oldest blobs first, so that segments that share blobs go on together. Something
     of at least one segment is returned. Raises Truncated when events are not there.
     """
-    blobs = Blobs(tx)
+    blobs = BlobLoader(tx)
     queues = {segment: _queue(tx, stream, stream_id, segment, *range_) for segment, range_ in wanted.items()}
-    found: list[Found] = []
+    found: list[ExportRun] = []
     while queues and blobs.loaded_bytes < bytes_max:
         # Columns within rows come at once: they are loaded already, with the rows.
         segment = min(queues, key=lambda each: queues[each][0].place or 0)
@@ -177,7 +179,9 @@ def find(
 
 def _queue(tx: Tx, stream: str, stream_id: int, segment: SegmentId, start: int, end: int) -> list[Extent]:
     found = [
-        each for each in extents(tx, stream_id, segment, start, limit=_EXTENTS_A_QUERY) if each.start < end
+        each
+        for each in read_extents(tx, stream_id, segment, start, limit=_EXTENTS_A_QUERY)
+        if each.start < end
     ]
     if not found or not found[0].start <= start < found[0].end:
         raise Truncated(stream=stream, segment=format_segment(segment), offset=start, head=0)
@@ -194,13 +198,13 @@ def _inline_run(queue: Sequence[Extent], start: int, end: int) -> list[Extent]:
     return run
 
 
-def _joined(segment: SegmentId, run: Sequence[Extent]) -> Found:
-    columns, times = join_inline(run)
-    stretch = Stretch(columns, count=len(times), first=0, last=len(times), at=0, time=run[0].first_time)
-    return Found(segment, run[0].start, run[-1].end, run[0].first_number, stretch)
+def _joined(segment: SegmentId, run: Sequence[Extent]) -> ExportRun:
+    columns, times = concatenate_inline(run)
+    stretch = ColumnSlice(columns, count=len(times), first=0, last=len(times), at=0, time=run[0].first_time)
+    return ExportRun(segment, run[0].start, run[-1].end, run[0].first_number, stretch)
 
 
-def _part(blobs: Blobs, segment: SegmentId, extent: Extent, start: int, end: int) -> Found:
+def _part(blobs: BlobLoader, segment: SegmentId, extent: Extent, start: int, end: int) -> ExportRun:
     """Return the part of an extent that lies in [start, end)."""
     columns, ends = blobs.columns(extent)
     begun = bisect_right(ends, extent.place_offset)
@@ -208,5 +212,5 @@ def _part(blobs: Blobs, segment: SegmentId, extent: Extent, start: int, end: int
     first = bisect_right(ends, at)
     stop = min(end, extent.end)
     last = bisect_right(ends, extent.place_offset + stop - extent.start)
-    stretch = Stretch(columns, count=len(ends), first=first, last=last, at=at, time=extent.first_time)
-    return Found(segment, start, stop, extent.first_number + first - begun, stretch)
+    stretch = ColumnSlice(columns, count=len(ends), first=first, last=last, at=at, time=extent.first_time)
+    return ExportRun(segment, start, stop, extent.first_number + first - begun, stretch)

@@ -54,7 +54,7 @@ class ChunkFile:
 
 
 @attrs.frozen
-class Piece:
+class LocatedRange:
     """Part of a range: [start, end) lies in `chunk`, or in extents (None); or is gone (`lost`)."""
 
     start: int
@@ -71,7 +71,7 @@ def chunk_path(stream_id: int, segment: SegmentId, start: int, end: int) -> str:
 _COLUMNS: Final = "stream_id, segment, start, length, first_number, count, path, bytes, checksum"
 
 
-def pieces_of(tx: Tx, stream_id: int, held: HeldRange) -> list[Piece]:
+def locate_range(tx: Tx, stream_id: int, held: HeldRange) -> list[LocatedRange]:
     """Return where the events of a range lie, in order, without a gap. Two look-ups, and a row for each chunk."""
     chunks = _overlapping(tx, stream_id, held)
     row = tx.execute(
@@ -80,18 +80,18 @@ def pieces_of(tx: Tx, stream_id: int, held: HeldRange) -> list[Piece]:
     ).fetchone()
     # The reaper frees from the front, so that what is left of the extents has no gap.
     extents_from = held.end if row is None else int(row[0])
-    pieces: list[Piece] = []
+    pieces: list[LocatedRange] = []
     at = held.start
     while at < held.end:
         chunk = next((each for each in chunks if each.start <= at < each.end), None)
         if chunk is not None:
             end = min(chunk.end, held.end)
-            pieces.append(Piece(at, end, chunk))
+            pieces.append(LocatedRange(at, end, chunk))
         else:
             end = min([held.end, *(each.start for each in chunks if each.start > at)])
             lost = at < extents_from
             end = min(end, extents_from) if lost else end
-            pieces.append(Piece(at, end, lost=lost))
+            pieces.append(LocatedRange(at, end, lost=lost))
         at = end
     return pieces
 
@@ -114,7 +114,7 @@ def register_chunks(tx: Tx, folder: Path, written: Sequence[tuple[Path, ChunkFil
     """
     for part, chunk in written:
         row = tx.execute("SELECT bytes FROM chunk WHERE path = ?", (chunk.path,)).fetchone()
-        if row is not None and size_of(folder / chunk.path) == row[0]:
+        if row is not None and file_size(folder / chunk.path) == row[0]:
             continue
         drop_missing(tx, [chunk])
         if part.exists():  # else an earlier run of this function renamed it
@@ -128,7 +128,7 @@ def find_chunk(tx: Tx, path: str) -> ChunkFile | None:
     return None if row is None else ChunkFile(*row)
 
 
-def size_of(path: Path) -> int | None:
+def file_size(path: Path) -> int | None:
     """Return the size of a file, bytes; None when it is not there, or cannot be looked at."""
     try:
         return path.stat().st_size

@@ -14,12 +14,12 @@ import attrs
 from eventproc.store.database import SqlValue, Tx
 from eventproc.store.model.errors import CorruptRecord, WriterFenced
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.append import INSERT_EXTENT, find_tail, settle
-from eventproc.store.segments.file_blobs import insert_outside
+from eventproc.store.segments.append import INSERT_EXTENT, find_tail, flush_appends
+from eventproc.store.segments.file_blobs import insert_file_blob
 
 
 @attrs.frozen
-class Stretch:
+class SegmentSpan:
     """`count` events of a record batch that go to one segment; their frames take [at, at + length) of the batch's."""
 
     segment: SegmentId
@@ -29,21 +29,21 @@ class Stretch:
 
 
 @attrs.frozen
-class OutsideBatch:
+class SinkRecordBatch:
     """A record batch: where its buffers lie, packed, and which of its events go where."""
 
     places: bytes
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[SegmentSpan, ...]
 
 
 @attrs.frozen
-class FullFile:
+class SinkFile:
     """A file, whole and durable. path: relative to the folder. bytes, checksum: size and CRC-32."""
 
     path: str
     bytes: int
     checksum: int
-    batches: tuple[OutsideBatch, ...]
+    batches: tuple[SinkRecordBatch, ...]
 
     @property
     def length(self) -> int:
@@ -69,7 +69,7 @@ class SinkBatch:
     offsets: str | None = None
 
 
-def note_batch(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> bool:
+def record_sink_batch(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> bool:
     """Remember that a batch is written with this transaction; return False if it, or a later one, was written before.
 
     The first batch of a run ends the runs before it. Raises WriterFenced for a run that was ended. One look-up, one
@@ -93,7 +93,7 @@ def note_batch(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> bool:
     return True
 
 
-def find_batch(tx: Tx, stream_id: int, name: str) -> SinkBatch | None:
+def find_sink_batch(tx: Tx, stream_id: int, name: str) -> SinkBatch | None:
     """Return the last batch that the newest run of a sink wrote to the stream. One look-up."""
     row = tx.execute(
         "SELECT name, run, batch, offsets FROM sink WHERE stream_id = ? AND name = ? ORDER BY turn DESC LIMIT 1",
@@ -109,17 +109,17 @@ class _Tail:
     time: int
 
 
-def land_files(tx: Tx, folder: Path, stream: str, stream_id: int, files: Sequence[FullFile]) -> None:
+def append_files(tx: Tx, folder: Path, stream: str, stream_id: int, files: Sequence[SinkFile]) -> None:
     """Make the events of the files readable, in order, at the tails of their segments.
 
     Raises SegmentSealed (route anew), NotFound, CorruptRecord when a file is not there as it was written; then nothing
     changed. Cost: a look-up a segment; a row a file, a record batch and a stretch, about 10 us each.
     """
-    settle(tx, stream_id)
+    flush_appends(tx, stream_id)
     tails: dict[SegmentId, _Tail] = {}
     extents: list[tuple[SqlValue, ...]] = []
     for file in files:
-        check_file(folder / file.path, file.bytes)
+        verify_file(folder / file.path, file.bytes)
         chunk = tx.execute(
             "INSERT INTO chunk (stream_id, start, length, first_number, count, path, bytes, checksum)"
             " VALUES (?, 0, ?, 0, ?, ?, ?, ?)",
@@ -127,7 +127,7 @@ def land_files(tx: Tx, folder: Path, stream: str, stream_id: int, files: Sequenc
         ).lastrowid
         assert chunk is not None, "an insert has a row id"
         for batch in file.batches:
-            blob = insert_outside(tx, stream_id, chunk, batch.places)
+            blob = insert_file_blob(tx, stream_id, chunk, batch.places)
             for each in batch.stretches:
                 if (tail := tails.get(each.segment)) is None:
                     found = find_tail(tx, stream, stream_id, each.segment)
@@ -141,7 +141,7 @@ def land_files(tx: Tx, folder: Path, stream: str, stream_id: int, files: Sequenc
         tx.wake(("stream", stream_id))
 
 
-def check_file(path: Path, size_bytes: int) -> None:
+def verify_file(path: Path, size_bytes: int) -> None:
     """Raise CorruptRecord unless a file of a sink is there, with so many bytes."""
     try:
         found = path.stat().st_size

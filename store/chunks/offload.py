@@ -13,9 +13,9 @@ import attrs
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.append import INSERT_EXTENT
-from eventproc.store.segments.file_blobs import OUTSIDE_FORMAT, insert_outside
+from eventproc.store.segments.file_blobs import FILE_BLOB_FORMAT, insert_file_blob
 from eventproc.store.segments.holds import HeldRange
-from eventproc.store.segments.reaper import free_blobs, give_back
+from eventproc.store.segments.reaper import free_unreferenced_blobs, vacuum_step
 
 RUN_BYTES_MIN: Final = 256 * 2**10
 """Bytes of events for which a file pays: fewer stay in the database."""
@@ -34,7 +34,7 @@ STEP_BLOBS_MAX: Final = 2
 
 
 @attrs.frozen
-class Moved:
+class ChunkBatch:
     """A record batch of a chunk file: events [start, end) of a segment, from event `first_number` on.
 
     places: where its buffers lie, packed. first_time, last_time: when they were appended.
@@ -49,14 +49,14 @@ class Moved:
     places: bytes
 
 
-def next_run(tx: Tx, stream_id: int, segment: SegmentId, offset: int, until_ms: int) -> HeldRange | None:
+def next_cold_run(tx: Tx, stream_id: int, segment: SegmentId, offset: int, until_ms: int) -> HeldRange | None:
     """Return the next run of extents at or behind `offset`, appended by then, that is worth a file of its own.
 
     Walks index rows; a look-up for each that has a blob.
     """
     run: list[tuple[int, int]] = []
     for start, length, last_time, form in _rows(tx, stream_id, segment, offset):
-        cold = last_time <= until_ms and form != OUTSIDE_FORMAT
+        cold = last_time <= until_ms and form != FILE_BLOB_FORMAT
         full = len(run) == RUN_EXTENTS_MAX or (run and run[-1][1] - run[0][0] >= RUN_BYTES_MAX)
         if run and (not cold or full):
             if run[-1][1] - run[0][0] >= RUN_BYTES_MIN:
@@ -85,8 +85,8 @@ def _rows(
         cursor.close()
 
 
-def move(
-    tx: Tx, stream_id: int, segment: SegmentId, path: str, moved: Sequence[Moved], start: int
+def move_step(
+    tx: Tx, stream_id: int, segment: SegmentId, path: str, moved: Sequence[ChunkBatch], start: int
 ) -> int | None:
     """Let the next events of a chunk, from `start` on, be where its record batches are; return where they end.
 
@@ -106,13 +106,13 @@ def move(
         if each.start < end and each.end > start:
             blob, at = _blob(tx, stream_id, int(chunk[0]), each), max(start - each.start, 0)
             tx.execute(INSERT_EXTENT, (stream_id, segment, *_overlap(each, run), blob, at, None))
-    free_blobs(tx, {each.place for each in run if each.place is not None})
-    give_back(tx)
+    free_unreferenced_blobs(tx, {each.place for each in run if each.place is not None})
+    vacuum_step(tx)
     return end
 
 
 @attrs.frozen
-class _Old:
+class _MovedExtent:
     """An extent that is moved."""
 
     start: int
@@ -124,18 +124,18 @@ class _Old:
     place: int | None
 
 
-def _next_extents(tx: Tx, stream_id: int, segment: SegmentId, start: int, end: int) -> list[_Old]:
+def _next_extents(tx: Tx, stream_id: int, segment: SegmentId, start: int, end: int) -> list[_MovedExtent]:
     """Return the extents to move in one step: from the one that begins at `start` on, none beyond `end`."""
     cursor = tx.execute(
         "SELECT start, start + length, first_number, count, first_time, last_time, place FROM extent"
         " WHERE stream_id = ? AND segment = ? AND start >= ? AND start + length <= ? ORDER BY start",
         (stream_id, segment, start, end),
     )
-    run: list[_Old] = []
+    run: list[_MovedExtent] = []
     places: set[int | None] = set()
     try:
         for row in cursor:
-            each = _Old(*row)
+            each = _MovedExtent(*row)
             places.add(each.place)
             full = len(places) > STEP_BLOBS_MAX or (run and run[-1].end - start >= STEP_BYTES)
             if full or each.start != (run[-1].end if run else start):
@@ -146,7 +146,7 @@ def _next_extents(tx: Tx, stream_id: int, segment: SegmentId, start: int, end: i
     return run
 
 
-def _overlap(batch: Moved, run: Sequence[_Old]) -> tuple[int, int, int, int, int, int]:
+def _overlap(batch: ChunkBatch, run: Sequence[_MovedExtent]) -> tuple[int, int, int, int, int, int]:
     """Return what of a record batch the extents cover: start, length, first number, count, first and last time."""
     first, last = run[0], run[-1]
     start, number, first_time = max(
@@ -160,9 +160,9 @@ def _overlap(batch: Moved, run: Sequence[_Old]) -> tuple[int, int, int, int, int
     return start, end - start, number, following - number, first_time, last_time
 
 
-def _blob(tx: Tx, stream_id: int, chunk: int, batch: Moved) -> int:
+def _blob(tx: Tx, stream_id: int, chunk: int, batch: ChunkBatch) -> int:
     """Return the blob of a record batch, made when an earlier step did not."""
     row = tx.execute("SELECT id FROM blob WHERE chunk = ? AND data = ?", (chunk, batch.places)).fetchone()
     if row is not None:
         return int(row[0])
-    return insert_outside(tx, stream_id, chunk, batch.places)
+    return insert_file_blob(tx, stream_id, chunk, batch.places)

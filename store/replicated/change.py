@@ -16,7 +16,7 @@ from eventproc.store.records import replace
 from eventproc.store.replicated.fold import FoldedState, UncommittedStates, fold_tail, require
 from eventproc.store.replicated.kinds import ReplicatedType
 from eventproc.store.replicated.log import LOG_RECORD, SEGMENT, LogId, get_log, log_name, tail
-from eventproc.store.segments import EventBlock, Part, truncate_segments
+from eventproc.store.segments import EventBlock, SegmentEvents, truncate_segments
 from eventproc.store.segments import append as append_events
 
 S = TypeVar("S")
@@ -97,5 +97,5 @@ def _append_snapshot(tx: Tx, log: LogId, kind: ReplicatedType[S, U], state: S, *
 def _append_payload(tx: Tx, log: LogId, payload: bytes, *, at: int) -> int:
     """Append one entry where the log must end, at `at`. Returns where it ends then. Raises OffsetConflict."""
     events = EventBlock([payload]).encode()
-    append_events(tx, log_name(log), log, (Part(SEGMENT, events),), expected_offset=at)
+    append_events(tx, log_name(log), log, (SegmentEvents(SEGMENT, events),), expected_offset=at)
     return at + events.size_bytes

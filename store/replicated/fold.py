@@ -17,7 +17,7 @@ from eventproc.store.model.errors import CorruptRecord, NotFound
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.replicated.kinds import ReplicatedType, SnapshotEntry
 from eventproc.store.replicated.log import SEGMENT, LogId, get_log, log_name, tail
-from eventproc.store.segments import READ_BYTES_MAX, read, settle
+from eventproc.store.segments import READ_BYTES_MAX, flush_appends, read
 
 S = TypeVar("S")
 U = TypeVar("U")
@@ -123,7 +123,7 @@ def fold_tail(
     if known is not None:
         found = newest(known, found)
     if found is None or found.revision < end:
-        settle(tx, log)
+        flush_appends(tx, log)
         while end and (found is None or found.revision < end):
             found, _ = fold_step(tx, log, kind, found)
         if found is not None:

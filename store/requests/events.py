@@ -5,7 +5,7 @@ from __future__ import annotations
 from eventproc.store.catalog import SYSTEM_EPOCH, SystemStream
 from eventproc.store.database import Tx
 from eventproc.store.model.routing import position
-from eventproc.store.segments import EventBlock, Part, append
+from eventproc.store.segments import EventBlock, SegmentEvents, append
 
 
 def post(tx: Tx, stream: SystemStream, key: str, payload: bytes) -> None:
@@ -16,4 +16,4 @@ def post(tx: Tx, stream: SystemStream, key: str, payload: bytes) -> None:
     """
     where = position(key)
     block = EventBlock(payloads=[payload], keys=[key], positions=[where])
-    append(tx, stream.name, stream.stream_id, [Part(SYSTEM_EPOCH.find(where).id, block.encode())])
+    append(tx, stream.name, stream.stream_id, [SegmentEvents(SYSTEM_EPOCH.find(where).id, block.encode())])

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from eventproc.store.segments.append import (
-    Landed,
-    Part,
+    AppendResult,
+    SegmentEvents,
     WriterSequence,
     append,
+    flush_appends,
     last_sequence,
-    settle,
     tail_offset,
 )
-from eventproc.store.segments.block import Encoded, EventBlock, Headers
+from eventproc.store.segments.block import EncodedBlock, EventBlock, Headers
 from eventproc.store.segments.borders import number_at
-from eventproc.store.segments.event import NO_HEADERS, Event, Run
+from eventproc.store.segments.event import NO_HEADERS, Event, EventRun
 from eventproc.store.segments.lifecycle import (
     create_segments,
     delete_segments,
@@ -26,55 +26,55 @@ from eventproc.store.segments.lifecycle import (
 )
 from eventproc.store.segments.read import (
     READ_BYTES_MAX,
+    ReadResult,
     SegmentState,
-    Slice,
-    extents,
-    is_event_border,
+    is_event_boundary,
     offset_at_time,
     read,
-    readable,
+    read_extents,
+    readable_size,
     segment_state,
     verify_offset,
 )
 from eventproc.store.segments.reaper import forget_writers, free_step, join_step
-from eventproc.store.segments.recent import Recent
-from eventproc.store.segments.tiny import TinyExtents
+from eventproc.store.segments.recent import RecentEvents
+from eventproc.store.segments.tiny import InlineExtentCounter
 
 __all__ = [
     "NO_HEADERS",
     "READ_BYTES_MAX",
-    "Encoded",
+    "AppendResult",
+    "EncodedBlock",
     "Event",
     "EventBlock",
+    "EventRun",
     "Headers",
-    "Landed",
-    "Part",
-    "Recent",
-    "Run",
+    "InlineExtentCounter",
+    "ReadResult",
+    "RecentEvents",
+    "SegmentEvents",
     "SegmentState",
-    "Slice",
-    "TinyExtents",
     "WriterSequence",
     "append",
     "create_segments",
     "delete_segments",
-    "extents",
+    "flush_appends",
     "forget_writers",
     "free_step",
-    "is_event_border",
+    "is_event_boundary",
     "join_step",
     "last_sequence",
     "number_at",
     "offset_at_time",
     "read",
-    "readable",
+    "read_extents",
     "readable_sealed",
+    "readable_size",
     "request_reaping",
     "seal_segments",
     "sealed_epoch",
     "sealed_lengths",
     "segment_state",
-    "settle",
     "tail_offset",
     "truncate_segments",
     "verify_offset",

@@ -20,10 +20,10 @@ import attrs
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import NotFound, OffsetConflict, SegmentSealed
 from eventproc.store.model.ids import SegmentId, format_segment
-from eventproc.store.segments.block import Columns, Encoded, EventBlock, join
-from eventproc.store.segments.event import Run
-from eventproc.store.segments.recent import Recent
-from eventproc.store.segments.tiny import TinyExtents
+from eventproc.store.segments.block import Columns, EncodedBlock, EventBlock, join_blocks
+from eventproc.store.segments.event import EventRun
+from eventproc.store.segments.recent import RecentEvents
+from eventproc.store.segments.tiny import InlineExtentCounter
 
 T = TypeVar("T")
 
@@ -42,11 +42,11 @@ INLINE_HEAD: Final = struct.Struct("<7i")
 """Lengths of the seven columns of an inline extent, -1 for one that is absent; the columns follow."""
 
 
-class Part(NamedTuple):
+class SegmentEvents(NamedTuple):
     """Events for one segment."""
 
     segment: SegmentId
-    events: Encoded
+    events: EncodedBlock
 
 
 @attrs.frozen
@@ -58,7 +58,7 @@ class WriterSequence:
 
 
 @attrs.frozen
-class Landed:
+class AppendResult:
     """Where the events of one part lie: from `offset` and event `number` on."""
 
     segment: SegmentId
@@ -68,13 +68,15 @@ class Landed:
 
 
 @attrs.define
-class _Tail:
+class SegmentTail:
+    """Where the next append to a segment goes. time: append time of the last event, in ms; times never decrease."""
+
     offset: int
     number: int
     time: int
 
 
-_Pending: TypeAlias = tuple[Landed, int, Encoded]
+_PendingAppend: TypeAlias = tuple[AppendResult, int, EncodedBlock]
 """An append that is not written yet: where it will lie, its time, its events. A tuple, for one is made per caller."""
 
 
@@ -82,18 +84,18 @@ def append(
     tx: Tx,
     stream: str,
     stream_id: int,
-    parts: Sequence[Part],
+    parts: Sequence[SegmentEvents],
     *,
     identity: WriterSequence | None = None,
     expected_offset: int | None = None,
-) -> tuple[Landed, ...]:
+) -> tuple[AppendResult, ...]:
     """Append the parts, all or none, and return where they landed; empty when they had been appended before.
 
     stream: name, for errors only; the rows are those of `stream_id`. expected_offset: of a conditional
     append of one part. Raises SegmentSealed, NotFound (segment of no such stream), OffsetConflict;
     then nothing changed. Cost: one look-up a segment, once a commit, and the rows at its end.
     """
-    group = tx.defer("appends", _GroupAppends)
+    group = tx.defer("appends", _PendingAppends)
     assert expected_offset is None or len(parts) == 1, "a conditional append has one part"
     if identity is not None and group.has_appended(tx, stream_id, identity):
         return ()
@@ -114,19 +116,19 @@ def tail_offset(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> int:
 
     Raises NotFound, SegmentSealed. One look-up a commit, which the append itself then needs no more.
     """
-    return tx.defer("appends", _GroupAppends).tail(tx, stream, stream_id, segment).offset
+    return tx.defer("appends", _PendingAppends).tail(tx, stream, stream_id, segment).offset
 
 
-def settle(tx: Tx, stream_id: int) -> None:
+def flush_appends(tx: Tx, stream_id: int) -> None:
     """Write what this group commit appends to the stream, for who must see it with SQL or ends its segments."""
-    group = tx.defer("appends", _GroupAppends)
+    group = tx.defer("appends", _PendingAppends)
     if group.knows(stream_id):
         group.flush(tx)
 
 
 def last_sequence(tx: Tx, stream_id: int, writer: str) -> int:
     """Return the sequence of the last append of `writer` to the stream, 0 when there is none. One look-up."""
-    settle(tx, stream_id)
+    flush_appends(tx, stream_id)
     return _stored_sequence(tx, stream_id, writer)
 
 
@@ -137,12 +139,12 @@ def _stored_sequence(tx: Tx, stream_id: int, writer: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-class _GroupAppends:
+class _PendingAppends:
     """What the functions of one group commit append, until it is written in one go."""
 
     def __init__(self) -> None:
-        self._tails: dict[tuple[int, SegmentId], _Tail] = {}
-        self._pending: dict[int, list[_Pending]] = {}  # {stream id: appends in order}
+        self._tails: dict[tuple[int, SegmentId], SegmentTail] = {}
+        self._pending: dict[int, list[_PendingAppend]] = {}  # {stream id: appends in order}
         self._identities: dict[int, list[WriterSequence]] = {}  # {stream id: of those appends}
 
     def has_appended(self, tx: Tx, stream_id: int, identity: WriterSequence) -> bool:
@@ -156,7 +158,7 @@ class _GroupAppends:
         """Return whether a tail of the stream is remembered here."""
         return any(known == stream_id for known, _ in self._tails)
 
-    def tail(self, tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> _Tail:
+    def tail(self, tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> SegmentTail:
         """Return where the next append to the segment goes. Raises NotFound, SegmentSealed."""
         if (tail := self._tails.get((stream_id, segment))) is None:
             tail = self._tails[stream_id, segment] = find_tail(tx, stream, stream_id, segment)
@@ -166,10 +168,10 @@ class _GroupAppends:
         self,
         tx: Tx,
         stream_id: int,
-        parts: Sequence[Part],
-        tails: Sequence[_Tail],
+        parts: Sequence[SegmentEvents],
+        tails: Sequence[SegmentTail],
         identity: WriterSequence | None,
-    ) -> tuple[Landed, ...]:
+    ) -> tuple[AppendResult, ...]:
         if (pending := self._pending.get(stream_id)) is None:
             pending = self._pending[stream_id] = []
             tx.wake(("stream", stream_id))
@@ -178,7 +180,7 @@ class _GroupAppends:
             events, count = part.events, len(part.events.lengths)
             if tx.now_ms > tail.time:
                 tail.time = tx.now_ms
-            where = Landed(part.segment, tail.offset, tail.number, count)
+            where = AppendResult(part.segment, tail.offset, tail.number, count)
             pending.append((where, tail.time, events))
             landed.append(where)
             tail.offset += len(events.data)
@@ -189,7 +191,7 @@ class _GroupAppends:
 
     def flush(self, tx: Tx) -> None:
         """Write what was collected: rows of extents, at most one blob a stream, sequences of writers."""
-        recent, tiny = Recent.of(tx), tx.shared.get(TinyExtents)
+        recent, tiny = RecentEvents.of(tx), tx.shared.get(InlineExtentCounter)
         for stream_id, pending in self._pending.items():
             by_segment = _by_segment(pending)
             if sum([len(events.data) for _, _, events in pending]) <= INLINE_BYTES_MAX:
@@ -200,26 +202,26 @@ class _GroupAppends:
             else:
                 _insert_blob(tx, stream_id, by_segment)
             for identity in self._identities.get(stream_id, ()):
-                _remember(tx, stream_id, identity)
+                _store_sequence(tx, stream_id, identity)
             if recent.wanted(stream_id):
-                runs = [run for appends in by_segment for run in _runs(appends)]
+                runs = [run for appends in by_segment for run in _event_runs(appends)]
                 tx.after(partial(recent.add, stream_id, runs))
         self._tails.clear()
         self._pending.clear()
         self._identities.clear()
 
 
-def _by_segment(pending: list[_Pending]) -> list[list[_Pending]]:
+def _by_segment(pending: list[_PendingAppend]) -> list[list[_PendingAppend]]:
     """Return the appends of each segment, in order, the segments ascending."""
     if len(pending) == 1:
         return [pending]
-    by_segment: dict[SegmentId, list[_Pending]] = {}
+    by_segment: dict[SegmentId, list[_PendingAppend]] = {}
     for append in pending:
         by_segment.setdefault(append[0].segment, []).append(append)
     return [by_segment[segment] for segment in sorted(by_segment)]
 
 
-def find_tail(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> _Tail:
+def find_tail(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> SegmentTail:
     """Return the tail of an active segment, from its last extent or its base."""
     row = tx.execute(
         """
@@ -235,7 +237,7 @@ def find_tail(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> _Tail:
         raise NotFound(kind="segment", name=f"{stream} {format_segment(segment)}")
     if row[0] is not None:
         raise SegmentSealed(stream=stream, segment=format_segment(segment))
-    return _Tail(offset=row[1], number=row[2], time=row[3])
+    return SegmentTail(offset=row[1], number=row[2], time=row[3])
 
 
 INSERT_EXTENT: Final = """
@@ -246,13 +248,15 @@ INSERT_EXTENT: Final = """
 """Inserts a row of `extent`, in the order of its columns."""
 
 
-def _insert_inline(tx: Tx, stream_id: int, appends: list[_Pending]) -> None:
-    columns = join([events for _, _, events in appends])
+def _insert_inline(tx: Tx, stream_id: int, appends: list[_PendingAppend]) -> None:
+    columns = join_blocks([events for _, _, events in appends])
     tx.execute(INSERT_EXTENT, (*_extent(stream_id, appends), None, 0, pack_inline(columns)))
 
 
-def _insert_blob(tx: Tx, stream_id: int, by_segment: list[list[_Pending]]) -> None:
-    blob_id = insert_blob(tx, stream_id, join([events for appends in by_segment for _, _, events in appends]))
+def _insert_blob(tx: Tx, stream_id: int, by_segment: list[list[_PendingAppend]]) -> None:
+    blob_id = insert_blob(
+        tx, stream_id, join_blocks([events for appends in by_segment for _, _, events in appends])
+    )
     place_offset = 0
     rows = []
     for appends in by_segment:
@@ -262,7 +266,9 @@ def _insert_blob(tx: Tx, stream_id: int, by_segment: list[list[_Pending]]) -> No
     tx.executemany(INSERT_EXTENT, rows)
 
 
-def _extent(stream_id: int, appends: list[_Pending]) -> tuple[int, SegmentId, int, int, int, int, int, int]:
+def _extent(
+    stream_id: int, appends: list[_PendingAppend]
+) -> tuple[int, SegmentId, int, int, int, int, int, int]:
     """Return the columns of the appends' one extent up to its times."""
     first, time, events = appends[0]
     length, count = len(events.data), first.count
@@ -302,7 +308,7 @@ def unpack_inline(packed: bytes) -> Columns:
     return Columns._make(values)
 
 
-def _remember(tx: Tx, stream_id: int, identity: WriterSequence) -> None:
+def _store_sequence(tx: Tx, stream_id: int, identity: WriterSequence) -> None:
     """Store the identity as the writer's last on the stream."""
     tx.execute(
         "INSERT INTO writer (stream_id, writer, sequence, at_ms) VALUES (?, ?, ?, ?)"
@@ -311,29 +317,29 @@ def _remember(tx: Tx, stream_id: int, identity: WriterSequence) -> None:
     )
 
 
-def _runs(appends: list[_Pending]) -> list[Run]:
+def _event_runs(appends: list[_PendingAppend]) -> list[EventRun]:
     """Return the appends of one segment as readers get them: as many in one run as RUN_BYTES_MAX allows."""
     if len(appends) == 1:
-        return [_run(appends)]
+        return [_event_run(appends)]
     runs, together, size_bytes = [], [appends[0]], len(appends[0][2].data)
     for append in appends[1:]:
         added = len(append[2].data)
         if size_bytes + added > RUN_BYTES_MAX:
-            runs.append(_run(together))
+            runs.append(_event_run(together))
             together, size_bytes = [], 0
         together.append(append)
         size_bytes += added
-    return [*runs, _run(together)]
+    return [*runs, _event_run(together)]
 
 
-def _run(appends: list[_Pending]) -> Run:
+def _event_run(appends: list[_PendingAppend]) -> EventRun:
     first, time, _ = appends[0]
     last, _, events = appends[-1]
     blocks = [events.block for _, _, events in appends]
     payloads = (
         blocks[0].payloads if len(blocks) == 1 else [each for block in blocks for each in block.payloads]
     )
-    return Run(
+    return EventRun(
         segment=first.segment,
         start=first.offset,
         end=last.offset + len(events.data),

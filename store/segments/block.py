@@ -1,7 +1,7 @@
 """Events as columns: what a writer hands over, what a segment stores, what a reader gets back.
 
 A batch of events is never a list of objects here. It is one list per column on the side of the caller
-(`EventBlock`), and one buffer per column on the side of the database (`Encoded`), so that a stored blob
+(`EventBlock`), and one buffer per column on the side of the database (`EncodedBlock`), so that a stored blob
 becomes Arrow columns without a loop per event, and a batch costs a handful of calls whatever its size.
 
 Framing: each event lies in the segment as Pravega frames it: a 4-byte big-endian type, 0, a 4-byte
@@ -61,30 +61,30 @@ class EventBlock:
     def __len__(self) -> int:
         return len(self.payloads)
 
-    def encode(self) -> Encoded:
+    def encode(self) -> EncodedBlock:
         """Return the columns as buffers. About 0.3 us per event of 100 bytes, 1.5 us for one alone."""
         if len(self.payloads) == 1:
             return self._encode_one()
         lengths = array("I", map(len, self.payloads))
         frames = chain.from_iterable(zip(map(_FRAME_HEAD.__getitem__, lengths), self.payloads, strict=True))
-        return Encoded(
+        return EncodedBlock(
             block=self,
             lengths=lengths,
             data=b"".join(frames),
             keys=None if self.keys is None else _encode_keys(self.keys),
         )
 
-    def _encode_one(self) -> Encoded:
+    def _encode_one(self) -> EncodedBlock:
         """Encode one event, as an awaited write does: without columns being made, and joined, for one value."""
         (payload,) = self.payloads
         key = None if self.keys is None else self.keys[0]
         text = b"" if key is None else key.encode()
         keys = None if key is None else KeyColumn(array("I", (len(text),)), text, None)
-        return Encoded(self, array("I", (len(payload),)), _FRAME_HEAD[len(payload)] + payload, keys)
+        return EncodedBlock(self, array("I", (len(payload),)), _FRAME_HEAD[len(payload)] + payload, keys)
 
 
 @attrs.define(eq=False)
-class Encoded:
+class EncodedBlock:
     """An `EventBlock` with its costly columns ready, so that little is left to do under the write lock."""
 
     block: EventBlock
@@ -129,10 +129,10 @@ class Columns(NamedTuple):
     data: bytes
 
 
-def join(parts: Sequence[Encoded], *, times: bytes | None = None) -> Columns:
+def join_blocks(parts: Sequence[EncodedBlock], *, times: bytes | None = None) -> Columns:
     """Return the columns of `parts`, one after the other, as one blob stores them."""
     if len(parts) == 1:
-        return _one_event(parts[0], times) if len(parts[0].lengths) == 1 else _alone(parts[0], times)
+        return _one_event(parts[0], times) if len(parts[0].lengths) == 1 else _join_one(parts[0], times)
     lengths = array("I", chain.from_iterable(part.lengths for part in parts))
     ends = array("I", accumulate(map(FRAME_BYTES.__add__, lengths)))
     blocks = [part.block for part in parts]
@@ -147,7 +147,7 @@ def join(parts: Sequence[Encoded], *, times: bytes | None = None) -> Columns:
     )
 
 
-def _alone(part: Encoded, times: bytes | None) -> Columns:
+def _join_one(part: EncodedBlock, times: bytes | None) -> Columns:
     """Return the columns of one part, which nothing has to be joined for."""
     block, keys = part.block, part.keys
     return Columns(
@@ -161,7 +161,7 @@ def _alone(part: Encoded, times: bytes | None) -> Columns:
     )
 
 
-def _one_event(part: Encoded, times: bytes | None) -> Columns:
+def _one_event(part: EncodedBlock, times: bytes | None) -> Columns:
     """Return the columns of one event, as an awaited write makes them: packed, without lists and arrays of one."""
     block, keys = part.block, part.keys
     assert keys is None or keys.present is None, "one event without a key has no column of keys"
@@ -189,7 +189,7 @@ def _encode_keys(keys: Sequence[str | None]) -> KeyColumn:
     return KeyColumn(array("I", map(len, encoded)), b"".join(encoded), present)
 
 
-def _join_keys(parts: Sequence[Encoded]) -> bytes | None:
+def _join_keys(parts: Sequence[EncodedBlock]) -> bytes | None:
     columns = [part.keys for part in parts]
     if all(column is None for column in columns):
         return None

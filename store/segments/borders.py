@@ -8,8 +8,8 @@ from bisect import bisect_right
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.append import BLOB_FORMAT
-from eventproc.store.segments.file_blobs import OUTSIDE_FORMAT, load_ends
-from eventproc.store.segments.read import Blobs, Extent, extents, segment_state
+from eventproc.store.segments.file_blobs import FILE_BLOB_FORMAT, load_file_blob_ends
+from eventproc.store.segments.read import BlobLoader, Extent, read_extents, segment_state
 
 
 def number_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
@@ -23,10 +23,10 @@ def number_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
         return state.tail_number
     if offset <= state.head:
         return state.head_number
-    extent = extents(tx, stream_id, segment, offset, limit=1)[0]
+    extent = read_extents(tx, stream_id, segment, offset, limit=1)[0]
     if offset == extent.start:
         return extent.first_number
-    return extent.first_number + _Borders(tx, extent).count_before(offset)
+    return extent.first_number + _ExtentBoundaries(tx, extent).count_before(offset)
 
 
 def offset_after(tx: Tx, stream_id: int, segment: SegmentId, offset: int, count: int) -> int:
@@ -45,20 +45,20 @@ def offset_after(tx: Tx, stream_id: int, segment: SegmentId, offset: int, count:
         " ORDER BY start LIMIT 1",
         (stream_id, segment, number, stream_id, segment, offset),
     ).fetchone()
-    extent = extents(tx, stream_id, segment, row[0], limit=1)[0]
-    return _Borders(tx, extent).border(number - extent.first_number)
+    extent = read_extents(tx, stream_id, segment, row[0], limit=1)[0]
+    return _ExtentBoundaries(tx, extent).border(number - extent.first_number)
 
 
-def border_before(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
+def boundary_before(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
     """Return the last event border at or before `offset`, which lies in [head, tail]. One blob's ends."""
-    found = extents(tx, stream_id, segment, offset, limit=1)
+    found = read_extents(tx, stream_id, segment, offset, limit=1)
     if not found or found[0].end <= offset:
         return offset
-    borders = _Borders(tx, found[0])
+    borders = _ExtentBoundaries(tx, found[0])
     return borders.border(borders.count_before(offset + 1) - 1)
 
 
-class _Borders:
+class _ExtentBoundaries:
     """The borders of the events of one extent, counted in it."""
 
     def __init__(self, tx: Tx, extent: Extent) -> None:
@@ -86,10 +86,10 @@ def _ends(tx: Tx, extent: Extent) -> array[int]:
     row = tx.execute(
         "SELECT format, ends, chunk, iif(chunk IS NULL, NULL, data) FROM blob WHERE id = ?", (extent.place,)
     ).fetchone()
-    if row is not None and row[0] == OUTSIDE_FORMAT:
-        return load_ends(tx, row[2], row[3])
+    if row is not None and row[0] == FILE_BLOB_FORMAT:
+        return load_file_blob_ends(tx, row[2], row[3])
     if row is None or row[0] != BLOB_FORMAT:
-        return Blobs(tx).columns(extent)[1]  # inline, or says what is wrong
+        return BlobLoader(tx).columns(extent)[1]  # inline, or says what is wrong
     ends = array("I")
     ends.frombytes(row[1])
     return ends

@@ -17,7 +17,7 @@ _NO_POSITION: Final = array("d", [float("nan")]).tobytes()
 _NO_TIME: Final = array("q", [NO_TIME]).tobytes()
 
 
-def concatenate(parts: Sequence[tuple[Columns, int]], *, times: bytes) -> Columns:
+def concatenate_columns(parts: Sequence[tuple[Columns, int]], *, times: bytes) -> Columns:
     """Return the columns of `parts`, each with its number of events, as one blob stores them.
 
     times: append times of all events. The result is the one that `join` makes of the same events.

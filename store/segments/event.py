@@ -45,7 +45,7 @@ _make_event: Final[Any] = partial(tuple.__new__, Event)
 
 
 @attrs.define(eq=False)
-class Run:
+class EventRun:
     """Consecutive events of one segment, as columns.
 
     [start, end) in bytes, first_number in events. time: append time of all of them, or times for each.
@@ -88,14 +88,14 @@ class Run:
             return self.end
         return self.start + count * FRAME_BYTES + sum(map(len, self.payloads[:count]))
 
-    def split(self, offset: int) -> tuple[Run, Run]:
+    def split(self, offset: int) -> tuple[EventRun, EventRun]:
         """Return the events before `offset` and those from it on; `offset` must be an event border inside."""
         ends = accumulate(map(FRAME_BYTES.__add__, map(len, self.payloads)), initial=self.start)
         at = next((index for index, border in enumerate(ends) if border == offset), None)
         assert at is not None, f"{offset} is not an event border of [{self.start}, {self.end})"
         return self._slice(0, at, self.start, offset), self._slice(at, len(self), offset, self.end)
 
-    def _slice(self, first: int, last: int, start: int, end: int) -> Run:
+    def _slice(self, first: int, last: int, start: int, end: int) -> EventRun:
         def cut(column: list[object] | None) -> list[object] | None:
             return None if column is None else column[first:last]
 

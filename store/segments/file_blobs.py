@@ -1,7 +1,7 @@
-"""Blobs whose columns lie in a chunk file: found by the positions of their buffers, read without pyarrow.
+"""Blobs whose columns lie in a chunk file: located by the positions of Arrow's buffers, read without pyarrow.
 
-A record batch of an Arrow file that is not compressed is a few plain buffers. Whoever makes such a blob writes down
-where they are (`Places`, computed with pyarrow); whoever reads it needs nothing else. See docs/design/spark-sink.md.
+A record batch of an uncompressed Arrow file is a few plain buffers. The writer of such a blob computes their positions
+with pyarrow and stores them as `BufferRefs`; a reader needs nothing else. See docs/design/spark-sink.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import attrs
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.segments.block import Columns, EventBlock, Headers, join
+from eventproc.store.segments.block import Columns, EventBlock, Headers, join_blocks
 
 V = TypeVar("V")
 
@@ -30,17 +30,17 @@ CHUNKS_FOLDER: Final = "chunks"
 GONE_SUFFIX: Final = ".gone"
 """Suffix of a chunk file that was put aside and will be unlinked."""
 
-OUTSIDE_FORMAT: Final = 2
+FILE_BLOB_FORMAT: Final = 2
 """Format number of a blob whose columns lie in a file."""
 
-Place = tuple[int, int]
+BufferRef = tuple[int, int]
 """Where a buffer lies in its file: (position, length), in bytes; a length of 0 for one that is not there."""
 
-ABSENT: Final[Place] = (0, 0)
+NO_BUFFER: Final[BufferRef] = (0, 0)
 
 
 @attrs.frozen
-class Places:
+class BufferRefs:
     """Where the buffers of `count` events lie, as Arrow lays them out.
 
     *_present: bitmaps, absent where every event has the value. *_ends: int32, count + 1 of them, from 0. Times are
@@ -48,20 +48,20 @@ class Places:
     """
 
     count: int
-    payload_ends: Place
-    payloads: Place
-    key_present: Place = ABSENT
-    key_ends: Place = ABSENT
-    keys: Place = ABSENT
-    times: Place = ABSENT
-    event_time_present: Place = ABSENT
-    event_times: Place = ABSENT
-    headers_present: Place = ABSENT
-    headers_ends: Place = ABSENT
-    name_ends: Place = ABSENT
-    names: Place = ABSENT
-    value_ends: Place = ABSENT
-    values: Place = ABSENT
+    payload_ends: BufferRef
+    payloads: BufferRef
+    key_present: BufferRef = NO_BUFFER
+    key_ends: BufferRef = NO_BUFFER
+    keys: BufferRef = NO_BUFFER
+    times: BufferRef = NO_BUFFER
+    event_time_present: BufferRef = NO_BUFFER
+    event_times: BufferRef = NO_BUFFER
+    headers_present: BufferRef = NO_BUFFER
+    headers_ends: BufferRef = NO_BUFFER
+    name_ends: BufferRef = NO_BUFFER
+    names: BufferRef = NO_BUFFER
+    value_ends: BufferRef = NO_BUFFER
+    values: BufferRef = NO_BUFFER
 
     def pack(self) -> bytes:
         """Return this as a blob's row has it."""
@@ -69,60 +69,60 @@ class Places:
         return array("q", [count, *(number for place in places for number in place)]).tobytes()
 
     @classmethod
-    def unpack(cls, packed: bytes) -> Places:
+    def unpack(cls, packed: bytes) -> BufferRefs:
         """Return what `pack` packed."""
         count, *numbers = memoryview(packed).cast("q").tolist()
         return cls(count, *zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def folder_of(tx: Tx) -> Path:
+def chunks_folder(tx: Tx) -> Path:
     """Return where the chunk files of the database lie."""
     row = tx.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()
     return Path(row[0]).parent / CHUNKS_FOLDER
 
 
-def load_outside(tx: Tx, chunk: int, packed: bytes) -> Columns:
+def load_file_blob(tx: Tx, chunk: int, packed: bytes) -> Columns:
     """Return the columns of a blob that lies in a file. Raises CorruptRecord when they are not there.
 
     Cost: opening a file, and about 0.5 us an event. A file that was put aside since the snapshot began is still found.
     """
-    with _opened(tx, chunk) as buffers:
-        return buffers.columns(Places.unpack(packed))
+    with _open_buffers(tx, chunk) as buffers:
+        return buffers.columns(BufferRefs.unpack(packed))
 
 
-def insert_outside(tx: Tx, stream_id: int, chunk: int, places: bytes) -> int:
-    """Write a blob whose columns lie in a file, at `Places`, packed; return its id."""
+def insert_file_blob(tx: Tx, stream_id: int, chunk: int, places: bytes) -> int:
+    """Write a blob whose columns lie in a file, at `BufferRefs`, packed; return its id."""
     blob = tx.execute(
         "INSERT INTO blob (stream_id, format, chunk, ends, data) VALUES (?, ?, ?, x'', ?)",
-        (stream_id, OUTSIDE_FORMAT, chunk, places),
+        (stream_id, FILE_BLOB_FORMAT, chunk, places),
     ).lastrowid
     assert blob is not None, "an insert has a row id"
     return blob
 
 
-def load_ends(tx: Tx, chunk: int, packed: bytes) -> array[int]:
+def load_file_blob_ends(tx: Tx, chunk: int, packed: bytes) -> array[int]:
     """Return where the events of a blob that lies in a file end in its columns, and read nothing else of it.
 
     Raises CorruptRecord. About 0.1 us an event.
     """
-    with _opened(tx, chunk) as buffers:
-        ends = buffers.ints(Places.unpack(packed).payload_ends)
+    with _open_buffers(tx, chunk) as buffers:
+        ends = buffers.ints(BufferRefs.unpack(packed).payload_ends)
     return array("I", map(add, ends[1:], count(FRAME_BYTES, FRAME_BYTES)))
 
 
 @contextmanager
-def _opened(tx: Tx, chunk: int) -> Iterator[_Buffers]:
+def _open_buffers(tx: Tx, chunk: int) -> Iterator[_BufferReader]:
     row = tx.execute("SELECT path FROM chunk WHERE id = ?", (chunk,)).fetchone()
     if row is None:
         raise CorruptRecord(key=f"chunk {chunk}", reason="a blob refers to it and it is not there")
-    path = folder_of(tx) / row[0]
+    path = chunks_folder(tx) / row[0]
     for name in (path, path.with_name(path.name + GONE_SUFFIX)):
         try:
             descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             continue
         try:
-            yield _Buffers(path, descriptor)
+            yield _BufferReader(path, descriptor)
             return
         finally:
             os.close(descriptor)
@@ -130,13 +130,13 @@ def _opened(tx: Tx, chunk: int) -> Iterator[_Buffers]:
 
 
 @attrs.frozen
-class _Buffers:
+class _BufferReader:
     """Reads buffers of one open file."""
 
     path: Path
     descriptor: int
 
-    def columns(self, places: Places) -> Columns:
+    def columns(self, places: BufferRefs) -> Columns:
         """Return everything."""
         block = EventBlock(
             payloads=_cut(self.ints(places.payload_ends), self._read(places.payloads)),
@@ -146,22 +146,22 @@ class _Buffers:
         )
         if len(block) != places.count:
             raise CorruptRecord(key=f"chunk file {self.path}", reason="it has other events than its blob")
-        return join([block.encode()], times=self._read(places.times) or None)
+        return join_blocks([block.encode()], times=self._read(places.times) or None)
 
-    def _read(self, place: Place) -> bytes:
+    def _read(self, place: BufferRef) -> bytes:
         position, length = place
         found = os.pread(self.descriptor, length, position) if length else b""
         if len(found) != length:
             raise CorruptRecord(key=f"chunk file {self.path}", reason="it is shorter than it was")
         return found
 
-    def ints(self, place: Place) -> array[int]:
+    def ints(self, place: BufferRef) -> array[int]:
         """Return a buffer of int32."""
         values = array("i")
         values.frombytes(self._read(place))
         return values
 
-    def _texts(self, ends: Place, text: Place) -> list[str]:
+    def _texts(self, ends: BufferRef, text: BufferRef) -> list[str]:
         found = self._read(text)
         borders = self.ints(ends)
         if found.isascii():
@@ -169,19 +169,19 @@ class _Buffers:
             return [whole[begin:end] for begin, end in pairwise(borders)]
         return [each.decode() for each in _cut(borders, found)]
 
-    def _keys(self, places: Places) -> list[str | None] | None:
+    def _keys(self, places: BufferRefs) -> list[str | None] | None:
         if not places.key_ends[1]:
             return None
         return self._present(places.key_present, self._texts(places.key_ends, places.keys))
 
-    def _event_times(self, places: Places) -> list[int | None] | None:
+    def _event_times(self, places: BufferRefs) -> list[int | None] | None:
         if not places.event_times[1]:
             return None
         values = array("q")
         values.frombytes(self._read(places.event_times))
         return self._present(places.event_time_present, values)
 
-    def _headers(self, places: Places) -> list[Headers | None] | None:
+    def _headers(self, places: BufferRefs) -> list[Headers | None] | None:
         if not places.headers_ends[1]:
             return None
         names = self._texts(places.name_ends, places.names)
@@ -191,7 +191,7 @@ class _Buffers:
         headers: list[Headers] = [dict(pairs[begin:end]) for begin, end in pairwise(ends)]
         return self._present(places.headers_present, headers)
 
-    def _present(self, bitmap: Place, values: Sequence[V]) -> list[V | None]:
+    def _present(self, bitmap: BufferRef, values: Sequence[V]) -> list[V | None]:
         if not bitmap[1]:
             return list(values)
         bits = self._read(bitmap)

@@ -35,11 +35,11 @@ class HeldRange:
     end: int
 
 
-Ranges = Sequence[Sequence[HeldRange]]
+HeldRanges = Sequence[Sequence[HeldRange]]
 """Ranges that are held together: lists of which each is to be read in order."""
 
 
-def place_hold(tx: Tx, stream_id: int, name: str, *, plan: str, ranges: Ranges, until_ms: int) -> None:
+def place_hold(tx: Tx, stream_id: int, name: str, *, plan: str, ranges: HeldRanges, until_ms: int) -> None:
     """Hold the ranges under `name` until `until_ms`, instead of what that name held. One row."""
     rows = [[[each.segment, each.start, each.end] for each in group] for group in ranges]
     tx.execute(
@@ -49,7 +49,7 @@ def place_hold(tx: Tx, stream_id: int, name: str, *, plan: str, ranges: Ranges, 
     )
 
 
-def find_plan(tx: Tx, stream_id: int, plan: str) -> list[list[HeldRange]] | None:
+def find_held_plan(tx: Tx, stream_id: int, plan: str) -> list[list[HeldRange]] | None:
     """Return the ranges that were held for `plan`, whoever held them, if that is still known."""
     row = tx.execute(
         "SELECT ranges FROM hold WHERE stream_id = ? AND plan = ? LIMIT 1", (stream_id, plan)
@@ -90,20 +90,20 @@ def held_from(tx: Tx, stream_id: int) -> dict[SegmentId, int]:
     return first
 
 
-def wait_for_holds(tx: Tx, stream_id: int) -> None:
+def postpone_reaping(tx: Tx, stream_id: int) -> None:
     """Let the reaper look at other streams for LOOK_AGAIN_MS: all that it could free of this one is held."""
     tx.execute(
         "UPDATE reap SET not_before_ms = ? WHERE stream_id = ?", (tx.now_ms + LOOK_AGAIN_MS, stream_id)
     )
 
 
-def any_overdue(tx: Tx) -> bool:
-    """Return whether there are holds whose deadline passed. A scan, as that of `forget_holds`."""
+def has_expired_holds(tx: Tx) -> bool:
+    """Return whether there are holds whose deadline passed. A scan, as that of `forget_expired_holds`."""
     row = tx.execute("SELECT EXISTS (SELECT 1 FROM hold WHERE until_ms <= ?)", (tx.now_ms,)).fetchone()
     return bool(row[0])
 
 
-def forget_holds(tx: Tx) -> None:
+def forget_expired_holds(tx: Tx) -> None:
     """Drop the holds whose deadline passed. A scan: holds are as many as running queries, times two."""
     tx.execute("DELETE FROM hold WHERE until_ms <= ?", (tx.now_ms,))
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.append import find_tail, settle
+from eventproc.store.segments.append import find_tail, flush_appends
 from eventproc.store.segments.borders import number_at
 from eventproc.store.segments.read import segment_state
-from eventproc.store.segments.recent import Recent
+from eventproc.store.segments.recent import RecentEvents
 
 
 def create_segments(tx: Tx, stream_id: int, segments: Iterable[SegmentId], *, since_ms: int = 0) -> None:
@@ -30,7 +30,7 @@ def seal_segments(
     Returns when the last event of them all was appended, or the time before which none can be. Raises SegmentSealed,
     NotFound, when one is not active. A look-up a segment.
     """
-    settle(tx, stream_id)
+    flush_appends(tx, stream_id)
     tails = {segment: find_tail(tx, stream, stream_id, segment) for segment in segments}
     tx.executemany(
         "UPDATE segment SET sealed_length = ?, sealed_epoch = ? WHERE stream_id = ? AND segment = ?",
@@ -74,7 +74,7 @@ def truncate_segments(
 
     The bytes before are freed by the reaper. A head never moves back: an older one is left alone.
     """
-    settle(tx, stream_id)
+    flush_appends(tx, stream_id)
     for segment in passed:
         state = segment_state(tx, stream_id, segment)
         if state is not None:
@@ -82,7 +82,7 @@ def truncate_segments(
     for segment, offset in heads.items():
         _move_head(tx, stream_id, segment, offset, number_at(tx, stream_id, segment, offset))
     request_reaping(tx, stream, stream_id, deleted=False)
-    recent = Recent.of(tx)
+    recent = RecentEvents.of(tx)
     tx.after(lambda: recent.forget(stream_id))
     tx.wake(("stream", stream_id))
 
@@ -106,9 +106,9 @@ def _move_head(tx: Tx, stream_id: int, segment: SegmentId, offset: int, number: 
 
 def delete_segments(tx: Tx, stream: str, stream_id: int) -> None:
     """Make the stream's segments unreadable at once; the reaper frees their bytes."""
-    settle(tx, stream_id)
+    flush_appends(tx, stream_id)
     tx.execute("DELETE FROM segment WHERE stream_id = ?", (stream_id,))
     request_reaping(tx, stream, stream_id, deleted=True)
-    recent = Recent.of(tx)
+    recent = RecentEvents.of(tx)
     tx.after(lambda: recent.forget(stream_id))
     tx.wake(("stream", stream_id))

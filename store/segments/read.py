@@ -23,9 +23,9 @@ from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments.append import BLOB_FORMAT, unpack_inline
 from eventproc.store.segments.block import NO_TIME, Columns, decode_keys
-from eventproc.store.segments.concatenate import concatenate
-from eventproc.store.segments.event import Run
-from eventproc.store.segments.file_blobs import OUTSIDE_FORMAT, load_outside
+from eventproc.store.segments.concatenate import concatenate_columns
+from eventproc.store.segments.event import EventRun
+from eventproc.store.segments.file_blobs import FILE_BLOB_FORMAT, load_file_blob
 
 READ_BYTES_MAX: Final = 4 * 2**20
 """Bytes of events that one read transaction returns, give or take one extent. More makes a slow reader
@@ -70,14 +70,14 @@ class SegmentState:
 
 
 @attrs.frozen
-class Slice:
+class ReadResult:
     """What one read returned. A segment that is not in `states` does not exist (any more)."""
 
-    runs: list[Run]
+    runs: list[EventRun]
     states: dict[SegmentId, SegmentState]
 
 
-class Blobs:
+class BlobLoader:
     """Blobs read in one transaction, each loaded and its ends parsed once. loaded_bytes: of their events."""
 
     def __init__(self, tx: Tx) -> None:
@@ -106,8 +106,8 @@ def load_blob(tx: Tx, blob_id: int) -> Columns:
     ).fetchone()
     if row is None:
         raise CorruptRecord(key=f"blob {blob_id}", reason="an extent refers to it and it is not there")
-    if row[0] == OUTSIDE_FORMAT:
-        return load_outside(tx, row[1], row[-1])
+    if row[0] == FILE_BLOB_FORMAT:
+        return load_file_blob(tx, row[1], row[-1])
     if row[0] != BLOB_FORMAT:
         raise CorruptRecord(key=f"blob {blob_id}", reason=f"format {row[0]} is not known here")
     return Columns(*row[2:])
@@ -119,7 +119,7 @@ def read(
     wanted: Mapping[SegmentId, tuple[int, int | None]],
     *,
     bytes_max: int = READ_BYTES_MAX,
-) -> Slice:
+) -> ReadResult:
     """Read from each wanted segment at its offset, up to its limit (an event border; None: its tail).
 
     wanted: {segment: (offset, limit)}. Returns `bytes_max` bytes, give or take one extent, shared between the
@@ -129,8 +129,8 @@ def read(
     One look-up a segment, one query per 256 extents.
     """
     states = {segment: state for segment in wanted if (state := segment_state(tx, stream_id, segment))}
-    blobs = Blobs(tx)
-    runs: list[Run] = []
+    blobs = BlobLoader(tx)
+    runs: list[EventRun] = []
     share = max(bytes_max // max(len(states), 1), 1)
     bytes_left = bytes_max
     for segment, state in states.items():
@@ -140,7 +140,7 @@ def read(
             found = _read_segment(tx, blobs, stream_id, segment, offset, end, min(share, bytes_left))
             bytes_left -= sum(run.end - run.start for run in found)
             runs.extend(found)
-    return Slice(runs, states)
+    return ReadResult(runs, states)
 
 
 def segment_state(tx: Tx, stream_id: int, segment: SegmentId) -> SegmentState | None:
@@ -161,7 +161,7 @@ def segment_state(tx: Tx, stream_id: int, segment: SegmentId) -> SegmentState | 
     return SegmentState(head, head_number, tail, tail_number, bool(sealed))
 
 
-def readable(tx: Tx, stream_id: int) -> tuple[int, int]:
+def readable_size(tx: Tx, stream_id: int) -> tuple[int, int]:
     """Return how many events, and how many bytes, of the stream can be read. One look-up a segment."""
     segments = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream_id,)).fetchall()
     states = [state for (segment,) in segments if (state := segment_state(tx, stream_id, segment))]
@@ -169,7 +169,7 @@ def readable(tx: Tx, stream_id: int) -> tuple[int, int]:
     return events, sum(state.tail - state.head for state in states)
 
 
-def extents(
+def read_extents(
     tx: Tx, stream_id: int, segment: SegmentId, offset: int, *, limit: int = _EXTENTS_A_QUERY
 ) -> list[Extent]:
     """Return the extents of the segment from the one that holds `offset` on, in order, at most `limit`."""
@@ -185,17 +185,17 @@ def extents(
     return [Extent(*row) for row in rows]
 
 
-def is_event_border(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> bool:
+def is_event_boundary(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> bool:
     """Return whether an event begins at `offset`, or the segment ends there. Reads one extent's ends."""
     state = segment_state(tx, stream_id, segment)
     if state is None or not state.head <= offset <= state.tail:
         return False
     if offset in (state.head, state.tail):
         return True
-    found = extents(tx, stream_id, segment, offset, limit=1)[0]
+    found = read_extents(tx, stream_id, segment, offset, limit=1)[0]
     if found.start == offset:
         return True
-    _, ends = Blobs(tx).columns(found)
+    _, ends = BlobLoader(tx).columns(found)
     return found.place_offset + offset - found.start in ends
 
 
@@ -209,7 +209,11 @@ def verify_offset(tx: Tx, cut: StreamCut, segment: SegmentId) -> SegmentState | 
     where = f"offset {offset} of segment {format_segment(segment)}"
     if state is not None and offset > state.tail:
         raise InvalidCut(stream=cut.stream, cut=str(cut), reason=f"{where} lies beyond its end {state.tail}")
-    if state is not None and offset > state.head and not is_event_border(tx, cut.stream_id, segment, offset):
+    if (
+        state is not None
+        and offset > state.head
+        and not is_event_boundary(tx, cut.stream_id, segment, offset)
+    ):
         raise InvalidCut(stream=cut.stream, cut=str(cut), reason=f"{where} lies inside an event")
     return state
 
@@ -229,25 +233,25 @@ def offset_at_time(tx: Tx, stream_id: int, segment: SegmentId, time_ms: int) -> 
     ).fetchone()
     if row is None:
         return state.tail
-    run = decode(Blobs(tx), segment, extents(tx, stream_id, segment, row[0], limit=1)[0])
+    run = decode_extent(BlobLoader(tx), segment, read_extents(tx, stream_id, segment, row[0], limit=1)[0])
     skipped = 0 if run.times is None else bisect_left(run.times, time_ms)
     skipped_bytes = sum(FRAME_BYTES + len(payload) for payload in run.payloads[:skipped])
     return max(run.start + skipped_bytes, state.head)
 
 
 def _read_segment(
-    tx: Tx, blobs: Blobs, stream_id: int, segment: SegmentId, offset: int, end: int, bytes_max: int
-) -> list[Run]:
-    runs: list[Run] = []
+    tx: Tx, blobs: BlobLoader, stream_id: int, segment: SegmentId, offset: int, end: int, bytes_max: int
+) -> list[EventRun]:
+    runs: list[EventRun] = []
     size_bytes = 0
     while offset < end and size_bytes < bytes_max and blobs.loaded_bytes < LOADED_BYTES_MAX:
         before = offset
-        for extent in extents(tx, stream_id, segment, offset):
+        for extent in read_extents(tx, stream_id, segment, offset):
             if offset >= end or size_bytes >= bytes_max or blobs.loaded_bytes >= LOADED_BYTES_MAX:
                 break
             if not extent.start <= offset < extent.end:
                 break
-            run = decode(blobs, segment, extent)
+            run = decode_extent(blobs, segment, extent)
             if extent.start < offset:
                 _, run = run.split(offset)
             if extent.end > end:
@@ -263,7 +267,7 @@ def _read_segment(
     return runs
 
 
-def decode(blobs: Blobs, segment: SegmentId, extent: Extent) -> Run:
+def decode_extent(blobs: BlobLoader, segment: SegmentId, extent: Extent) -> EventRun:
     """Return the events of one extent; about 0.15 us each, 0.25 with keys."""
     columns, ends = blobs.columns(extent)
     first = _index(ends, extent.place_offset)
@@ -277,7 +281,7 @@ def decode(blobs: Blobs, segment: SegmentId, extent: Extent) -> Run:
     if len(own) != extent.count or own[-1] != extent.place_offset + extent.length:
         key = f"extent {format_segment(segment)} at {extent.start}"
         raise CorruptRecord(key=key, reason="its events do not end where the extent does")
-    return Run(
+    return EventRun(
         segment=segment,
         start=extent.start,
         end=extent.end,
@@ -291,7 +295,7 @@ def decode(blobs: Blobs, segment: SegmentId, extent: Extent) -> Run:
     )
 
 
-def join_inline(run: Sequence[Extent]) -> tuple[Columns, array[int]]:
+def concatenate_inline(run: Sequence[Extent]) -> tuple[Columns, array[int]]:
     """Return the columns of extents that have theirs in their rows, one after the other, and when each event came."""
     parts: list[tuple[Columns, int]] = []
     times = array("q")
@@ -303,7 +307,7 @@ def join_inline(run: Sequence[Extent]) -> tuple[Columns, array[int]]:
             times.extend([extent.first_time] * extent.count)
         else:
             times.frombytes(columns.times)
-    return concatenate(parts, times=times.tobytes()), times
+    return concatenate_columns(parts, times=times.tobytes()), times
 
 
 def _index(ends: array[int], place_offset: int) -> int:

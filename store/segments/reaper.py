@@ -13,10 +13,10 @@ from typing import Final
 
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.append import INSERT_EXTENT, insert_blob, settle
-from eventproc.store.segments.holds import held_from, wait_for_holds
-from eventproc.store.segments.read import Extent, extents, join_inline, segment_state
-from eventproc.store.segments.tiny import TINY_EXTENTS_MAX
+from eventproc.store.segments.append import INSERT_EXTENT, flush_appends, insert_blob
+from eventproc.store.segments.holds import held_from, postpone_reaping
+from eventproc.store.segments.read import Extent, concatenate_inline, read_extents, segment_state
+from eventproc.store.segments.tiny import JOIN_EXTENTS_MAX
 
 STEP_EXTENTS_MAX: Final = 256
 """Extents freed or joined in one step: a few milliseconds under the write lock."""
@@ -48,11 +48,11 @@ def free_step(tx: Tx, stream_id: int, *, deleted: bool) -> bool:
     """
     tx.flush_deferred()
     finished = _free_deleted(tx, stream_id) if deleted else _free_truncated(tx, stream_id)
-    give_back(tx)
+    vacuum_step(tx)
     return finished
 
 
-def give_back(tx: Tx) -> bool:
+def vacuum_step(tx: Tx) -> bool:
     """Give some free pages back to the file system; return whether there are more. About 20 us a page."""
     free = int(tx.execute("PRAGMA freelist_count").fetchone()[0])
     for _ in range(min(free, VACUUM_PAGES)):
@@ -99,8 +99,8 @@ def join_step(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | 
     Returns the offset to look at next, or None when the rest of the segment is not worth it yet.
     Readers never notice: an offset finds its bytes wherever they lie.
     """
-    settle(tx, stream_id)
-    found = extents(tx, stream_id, segment, offset, limit=STEP_EXTENTS_MAX)
+    flush_appends(tx, stream_id)
+    found = read_extents(tx, stream_id, segment, offset, limit=STEP_EXTENTS_MAX)
     if not found:
         return None
     run: list[Extent] = []
@@ -119,17 +119,17 @@ def join_step(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | 
 def join_tail(tx: Tx, stream_id: int, segment: SegmentId) -> None:
     """Join the inline extents at the end of a segment when they are TINY_EXTENTS_MAX in a row.
 
-    For who commits in a process of its own each time, which is all that `TinyExtents` remembers. A row each, until one
-    that is not inline.
+    For callers that commit from a new process each time, where `InlineExtentCounter` never counts far enough. Reads one
+    row per extent, up to the first that is not inline.
     """
-    settle(tx, stream_id)
+    flush_appends(tx, stream_id)
     cursor = tx.execute(
         "SELECT start, place FROM extent WHERE stream_id = ? AND segment = ? ORDER BY start DESC LIMIT ?",
-        (stream_id, segment, TINY_EXTENTS_MAX),
+        (stream_id, segment, JOIN_EXTENTS_MAX),
     )
     run = [start for start, _ in takewhile(lambda row: row[1] is None, cursor)]
     cursor.close()
-    if len(run) == TINY_EXTENTS_MAX:
+    if len(run) == JOIN_EXTENTS_MAX:
         join_step(tx, stream_id, segment, run[-1])
 
 
@@ -162,9 +162,9 @@ def _free_truncated(tx: Tx, stream_id: int) -> bool:
         tx.execute(
             "UPDATE segment SET freed = ? WHERE stream_id = ? AND segment = ?", (bound, stream_id, segment)
         )
-    free_blobs(tx, places)
+    free_unreferenced_blobs(tx, places)
     if waiting:
-        wait_for_holds(tx, stream_id)
+        postpone_reaping(tx, stream_id)
     return not segments
 
 
@@ -175,7 +175,7 @@ def _free_deleted(tx: Tx, stream_id: int) -> bool:
     if rows:
         places: set[int] = set()
         _free_extents(tx, stream_id, rows, places)
-        free_blobs(tx, places)
+        free_unreferenced_blobs(tx, places)
         return False
     # Only of the system's own: a group of a user keeps its rows, as it says that its stream was deleted.
     tx.execute(
@@ -225,7 +225,7 @@ def _free_extents(
     return freed
 
 
-def free_blobs(tx: Tx, places: Iterable[int]) -> None:
+def free_unreferenced_blobs(tx: Tx, places: Iterable[int]) -> None:
     """Delete those blobs that nothing refers to any more: no extent, no staged row."""
     for place in places:
         tx.execute(
@@ -236,7 +236,7 @@ def free_blobs(tx: Tx, places: Iterable[int]) -> None:
 
 
 def _replace_by_blob(tx: Tx, stream_id: int, segment: SegmentId, run: list[Extent]) -> None:
-    columns, times = join_inline(run)
+    columns, times = concatenate_inline(run)
     first, last = run[0], run[-1]
     tx.execute(
         "DELETE FROM extent WHERE stream_id = ? AND segment = ? AND start BETWEEN ? AND ?",

@@ -14,7 +14,7 @@ from typing import Final
 
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.event import Run
+from eventproc.store.segments.event import EventRun
 
 RECENT_BYTES_MAX: Final = 16 * 2**20
 """Bytes of frames, and RUN_OVERHEAD_BYTES a run, kept for all streams of a process. More lets slower readers stay off
@@ -25,18 +25,18 @@ RUN_OVERHEAD_BYTES: Final = 512
 rest where each run is one small event, as the requests of a host are."""
 
 
-class Recent:
+class RecentEvents:
     """Runs by where they begin: {(stream id, segment, offset): run}, the oldest first."""
 
     def __init__(self) -> None:
         self._watched: Counter[int] = Counter()
-        self._runs: OrderedDict[tuple[int, SegmentId, int], Run] = OrderedDict()
+        self._runs: OrderedDict[tuple[int, SegmentId, int], EventRun] = OrderedDict()
         self._size_bytes = 0
 
     @staticmethod
-    def of(tx: Tx) -> Recent:
+    def of(tx: Tx) -> RecentEvents:
         """Return the one of this transaction's database."""
-        return tx.shared.get(Recent)
+        return tx.shared.get(RecentEvents)
 
     @contextmanager
     def watching(self, stream_id: int) -> Iterator[None]:
@@ -54,7 +54,7 @@ class Recent:
         """Return whether anybody watches the stream. Called on the writer's thread; a stale answer is harmless."""
         return stream_id in self._watched
 
-    def add(self, stream_id: int, runs: Sequence[Run]) -> None:
+    def add(self, stream_id: int, runs: Sequence[EventRun]) -> None:
         """Keep runs that were just acknowledged."""
         if stream_id not in self._watched:
             return
@@ -65,7 +65,7 @@ class Recent:
             _, oldest = self._runs.popitem(last=False)
             self._size_bytes -= _size_bytes(oldest)
 
-    def find(self, stream_id: int, segment: SegmentId, offset: int) -> Run | None:
+    def find(self, stream_id: int, segment: SegmentId, offset: int) -> EventRun | None:
         """Return the run that begins exactly there, if it is still kept."""
         return self._runs.get((stream_id, segment, offset))
 
@@ -75,5 +75,5 @@ class Recent:
             self._size_bytes -= _size_bytes(self._runs.pop(key))
 
 
-def _size_bytes(run: Run) -> int:
+def _size_bytes(run: EventRun) -> int:
     return run.end - run.start + RUN_OVERHEAD_BYTES

@@ -11,11 +11,11 @@ from typing import Final
 
 from eventproc.store.model.ids import SegmentId
 
-TINY_EXTENTS_MAX: Final = 256
+JOIN_EXTENTS_MAX: Final = 256
 """Inline extents in a row that call for joining. Reading a run costs a row each; joining it rewrites it."""
 
 
-class TinyExtents:
+class InlineExtentCounter:
     """Counts the inline extents that this process appended, per segment."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class TinyExtents:
     def note(self, stream_id: int, segment: SegmentId, start: int) -> None:
         """Count an inline extent that was just made durable; calls `on_due` when a run is long enough."""
         first, count = self._runs.pop((stream_id, segment), (start, 0))
-        if count + 1 < TINY_EXTENTS_MAX:
+        if count + 1 < JOIN_EXTENTS_MAX:
             self._runs[stream_id, segment] = (first, count + 1)
         else:
             self._due.append((stream_id, segment, first))

@@ -10,7 +10,7 @@ from eventproc.store.clock import id_floor
 from eventproc.store.database import Tx
 from eventproc.store.model.limits import TXN_MEMORY_MS
 from eventproc.store.model.transactions import TxnEvent, TxnState, advance_txn
-from eventproc.store.segments.reaper import STEP_BLOBS_MAX, STEP_EXTENTS_MAX, free_blobs
+from eventproc.store.segments.reaper import STEP_BLOBS_MAX, STEP_EXTENTS_MAX, free_unreferenced_blobs
 from eventproc.store.transactions.staging import settle_staging
 from eventproc.store.transactions.table import COLUMNS, Txn, change_txn, txn_of
 from eventproc.store.transactions.waiting import Endings
@@ -41,7 +41,7 @@ def drop_some(tx: Tx, txn: Txn) -> bool:
             places.add(place)
         dropped.append((txn.stream_id, txn.id, seq, part))
     tx.executemany("DELETE FROM staged WHERE stream_id = ? AND txn = ? AND seq = ? AND part = ?", dropped)
-    free_blobs(tx, sorted(places))
+    free_unreferenced_blobs(tx, sorted(places))
     if len(dropped) < len(rows):
         return False
     state = advance_txn(txn.state, TxnEvent.ABORTED, name=txn.id)

@@ -17,9 +17,9 @@ from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import PREPARED_INLINE_BYTES, PREPARED_ROWS, ROUND_TRANSACTIONS
 from eventproc.store.model.transactions import TxnEvent, advance_txn
-from eventproc.store.segments import Landed, Recent, TinyExtents, settle
+from eventproc.store.segments import AppendResult, InlineExtentCounter, RecentEvents, flush_appends
 from eventproc.store.segments.append import INSERT_EXTENT, find_tail
-from eventproc.store.segments.read import Blobs, Extent, decode
+from eventproc.store.segments.read import BlobLoader, Extent, decode_extent
 from eventproc.store.transactions.staging import settle_staging
 from eventproc.store.transactions.table import COLUMNS, Txn, change_txn, txn_of
 from eventproc.store.transactions.waiting import Endings
@@ -135,7 +135,7 @@ class _Landing:
     """Rows on their way to the tails; nothing is written before `finish`."""
 
     def __init__(self, tx: Tx, stream: str, stream_id: int) -> None:
-        settle(tx, stream_id)
+        flush_appends(tx, stream_id)
         self._tx = tx
         self._stream = stream
         self._stream_id = stream_id
@@ -148,7 +148,7 @@ class _Landing:
         fits = self._inline_bytes + _inline_bytes(rows) <= PREPARED_INLINE_BYTES
         return fits and len(self._extents) + len(rows) <= PREPARED_ROWS
 
-    def add(self, rows: Sequence[StagedRow]) -> tuple[Landed, ...]:
+    def add(self, rows: Sequence[StagedRow]) -> tuple[AppendResult, ...]:
         """Give the rows of one transaction their places; return them, one a segment."""
         tails = {segment: self._tail(segment) for segment in sorted({row.segment for row in rows})}
         for tail in tails.values():
@@ -161,7 +161,7 @@ class _Landing:
             tail.number += count
         self._inline_bytes += _inline_bytes(rows)
         return tuple(
-            Landed(segment, tail.first_offset, tail.first_number, tail.number - tail.first_number)
+            AppendResult(segment, tail.first_offset, tail.first_number, tail.number - tail.first_number)
             for segment, tail in tails.items()
         )
 
@@ -193,14 +193,14 @@ class _Landing:
 
     def _tell(self) -> None:
         """Wake readers, hand them small events without a read, and note runs of tiny extents."""
-        tx, stream_id, recent = self._tx, self._stream_id, Recent.of(self._tx)
+        tx, stream_id, recent = self._tx, self._stream_id, RecentEvents.of(self._tx)
         tx.wake(("stream", stream_id))
         inline = [row for row in self._extents if row[8] is None]
         if inline:
-            tx.after(partial(_note_tiny, tx.shared.get(TinyExtents), inline))
+            tx.after(partial(_note_tiny, tx.shared.get(InlineExtentCounter), inline))
         if len(inline) == len(self._extents) and recent.wanted(stream_id):
-            blobs = Blobs(tx)
-            runs = [decode(blobs, row[1], _extent(row)) for row in inline]
+            blobs = BlobLoader(tx)
+            runs = [decode_extent(blobs, row[1], _extent(row)) for row in inline]
             tx.after(partial(recent.add, stream_id, runs))
 
 
@@ -208,7 +208,7 @@ def _inline_bytes(rows: Collection[StagedRow]) -> int:
     return sum([len(row.inline) for row in rows if row.inline is not None])
 
 
-def _note_tiny(tiny: TinyExtents, rows: Collection[_ExtentRow]) -> None:
+def _note_tiny(tiny: InlineExtentCounter, rows: Collection[_ExtentRow]) -> None:
     for stream_id, segment, start, *_ in rows:
         tiny.note(stream_id, segment, start)
 

@@ -25,9 +25,9 @@ from eventproc.store.model.limits import PREPARE_BYTES, PREPARE_ROWS
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.segments.append import INLINE_BYTES_MAX, insert_blob, pack_inline, unpack_inline
 from eventproc.store.segments.block import Columns
-from eventproc.store.segments.concatenate import concatenate
+from eventproc.store.segments.concatenate import concatenate_columns
 from eventproc.store.segments.read import load_blob
-from eventproc.store.segments.reaper import free_blobs
+from eventproc.store.segments.reaper import free_unreferenced_blobs
 from eventproc.store.transactions.columns import cut, pick
 from eventproc.store.transactions.landing import STAGED_COLUMNS, StagedRow, keyless_segment
 from eventproc.store.transactions.table import Txn, change_txn, find_txn
@@ -96,7 +96,7 @@ def plan(tx: Tx, txn: Txn, epoch: Epoch, *, first_seq: int, pack: bool) -> Plan:
             pieces += own
             replaced.append(row)
     parts = [each for piece in pieces for each in piece.events]
-    columns = concatenate(parts, times=b"")._replace(times=None) if parts else None
+    columns = concatenate_columns(parts, times=b"")._replace(times=None) if parts else None
     return Plan(tuple(replaced), tuple(moved), tuple(pieces), columns, next_seq)
 
 
@@ -123,7 +123,7 @@ def replace_rows(tx: Tx, txn: Txn, planned: Plan) -> None:
     if planned.columns is not None:
         rows = list(_new_rows(tx, txn, planned, planned.columns))
         tx.executemany(_INSERT, rows)
-    free_blobs(tx, sorted({row.place for row in planned.replaced if row.place is not None}))
+    free_unreferenced_blobs(tx, sorted({row.place for row in planned.replaced if row.place is not None}))
 
 
 def _still_committing(tx: Tx, txn: Txn) -> Txn | None:

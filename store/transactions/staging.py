@@ -20,9 +20,9 @@ from eventproc.store.model.errors import IllegalTransition, NotFound, SegmentSea
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.model.transaction_errors import TransactionAborted
 from eventproc.store.model.transactions import TxnState
-from eventproc.store.segments import Encoded, Part, WriterSequence
+from eventproc.store.segments import EncodedBlock, SegmentEvents, WriterSequence
 from eventproc.store.segments.append import INLINE_BYTES_MAX, insert_blob, pack_inline
-from eventproc.store.segments.block import join
+from eventproc.store.segments.block import join_blocks
 
 
 @attrs.frozen
@@ -39,7 +39,7 @@ class _Call:
     """What one staging, or several of one writer in one group commit, adds."""
 
     identity: WriterSequence | None
-    parts: dict[SegmentId, list[Encoded]] = attrs.field(factory=dict)
+    parts: dict[SegmentId, list[EncodedBlock]] = attrs.field(factory=dict)
 
     def joins(self, identity: WriterSequence | None) -> bool:
         return (self.identity and self.identity.writer) == (identity and identity.writer)
@@ -66,7 +66,7 @@ def stage(
     stream: str,
     stream_id: int,
     txn_id: str,
-    parts: Sequence[Part],
+    parts: Sequence[SegmentEvents],
     *,
     identity: WriterSequence | None = None,
 ) -> Totals:
@@ -167,7 +167,7 @@ def _rows(tx: Tx, txn_id: str, found: _Open) -> list[_Row]:
     place: int | None = None
     if sum(call.size_bytes for call in found.calls) > INLINE_BYTES_MAX:
         blocks = [events for call in found.calls for each in call.parts.values() for events in each]
-        place = insert_blob(tx, found.stream_id, join(blocks))
+        place = insert_blob(tx, found.stream_id, join_blocks(blocks))
     rows: list[_Row] = []
     events, size_bytes, count = found.stored.events, found.stored.size_bytes, found.stored.rows
     place_offset = 0
@@ -178,7 +178,7 @@ def _rows(tx: Tx, txn_id: str, found: _Open) -> list[_Row]:
         for part, (segment, encoded) in enumerate(call.parts.items()):
             length, own = sum(each.size_bytes for each in encoded), sum(each.count for each in encoded)
             keyed = any(each.block.positions is not None for each in encoded)
-            inline = pack_inline(join(encoded)) if place is None else None
+            inline = pack_inline(join_blocks(encoded)) if place is None else None
             events, size_bytes, count = events + own, size_bytes + length, count + 1
             rows.append(
                 (

@@ -17,7 +17,7 @@ from eventproc.store.model.errors import NotFound, VersionConflict
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import TXNS_LISTED_MAX
 from eventproc.store.model.transactions import TxnState
-from eventproc.store.segments import Landed
+from eventproc.store.segments import AppendResult
 from eventproc.store.transactions.staging import Totals, settle_staging, staged_totals
 
 
@@ -50,7 +50,7 @@ class Txn:
     size_bytes: int = 0
     rows: int = 0
     prepared: int = 0
-    landed: tuple[Landed, ...] = ()
+    landed: tuple[AppendResult, ...] = ()
     reason: str | None = None
     finished_ms: int | None = None
 
@@ -201,10 +201,10 @@ def txn_of(row: tuple[Any, ...]) -> Txn:
     )
 
 
-def landed_of(plain: Iterable[list[int]]) -> tuple[Landed, ...]:
+def landed_of(plain: Iterable[list[int]]) -> tuple[AppendResult, ...]:
     """Return what a row says about where the events are."""
     return tuple(
-        Landed(SegmentId(segment), offset, number, count) for segment, offset, number, count in plain
+        AppendResult(SegmentId(segment), offset, number, count) for segment, offset, number, count in plain
     )
 
 

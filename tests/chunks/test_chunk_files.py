@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from eventproc.store.catalog import SYSTEM_MIGRATION
 from eventproc.store.chunks.chunk_file import ChunkReader
-from eventproc.store.chunks.export import Export
+from eventproc.store.chunks.export import ChunkExporter
 from eventproc.store.chunks.index import (
     ChunkFile,
-    Piece,
+    LocatedRange,
     drop_unused,
-    pieces_of,
+    locate_range,
     put_aside,
     register_chunks,
 )
@@ -31,7 +31,7 @@ from eventproc.store.database import Database, Tx, open_memory_database
 from eventproc.store.model.errors import CorruptRecord, Truncated
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import delete_segments, free_step, truncate_segments
-from eventproc.store.segments.holds import HOLD_MS, HeldRange, find_plan, place_hold, release_holds
+from eventproc.store.segments.holds import HOLD_MS, HeldRange, find_held_plan, place_hold, release_holds
 from eventproc.store.segments.reaper import join_step
 from tests.segments.events import (
     ONE,
@@ -68,7 +68,7 @@ async def export(
         return anyio.from_thread.run(db.read, fn)
 
     def run() -> list[tuple[Path, ChunkFile]]:
-        job = Export(folder=folder, stream=STREAM, stream_id=STREAM_ID, instance=nonce, sync=False)
+        job = ChunkExporter(folder=folder, stream=STREAM, stream_id=STREAM_ID, instance=nonce, sync=False)
         return [each for some in job.run(read, ranges) for each in some]
 
     return await anyio.to_thread.run_sync(run)
@@ -185,8 +185,8 @@ async def test_a_range_lies_in_chunks_where_there_are_some_and_in_extents_elsewh
 ) -> None:
     await _ten(db)
     (chunk,) = await export_and_register(db, tmp_path, [HeldRange(ONE, 20, 50)])
-    found = await db.read(partial(pieces_of, stream_id=STREAM_ID, held=HeldRange(ONE, 10, 80)))
-    assert found == [Piece(10, 20), Piece(20, 50, chunk), Piece(50, 80)]
+    found = await db.read(partial(locate_range, stream_id=STREAM_ID, held=HeldRange(ONE, 10, 80)))
+    assert found == [LocatedRange(10, 20), LocatedRange(20, 50, chunk), LocatedRange(50, 80)]
 
 
 async def test_who_comes_second_with_a_range_leaves_the_first_one_s_file(
@@ -274,8 +274,8 @@ async def test_truncation_moves_the_head_at_once_and_frees_nothing_that_is_held(
     assert (await state_of(db)).head == 80
     (chunk,) = await export_and_register(db, tmp_path, [HeldRange(ONE, 30, 60)])
     assert len(read_chunk(tmp_path, chunk, 30, 60)) == 3
-    lost = await db.read(partial(pieces_of, stream_id=STREAM_ID, held=HeldRange(ONE, 20, 60)))
-    assert lost == [Piece(20, 30, lost=True), Piece(30, 60, chunk)]
+    lost = await db.read(partial(locate_range, stream_id=STREAM_ID, held=HeldRange(ONE, 20, 60)))
+    assert lost == [LocatedRange(20, 30, lost=True), LocatedRange(30, 60, chunk)]
 
 
 async def test_what_was_held_is_freed_once_it_is_released(db: Database) -> None:
@@ -305,8 +305,8 @@ async def test_a_hold_past_its_deadline_holds_nothing(db: Database) -> None:
 async def test_a_plan_is_found_again_by_whoever_plans_the_same(db: Database) -> None:
     await _ten(db)
     await _hold(db, HeldRange(ONE, 30, 60))
-    assert await db.read(partial(find_plan, stream_id=STREAM_ID, plan="p")) == [[HeldRange(ONE, 30, 60)]]
-    assert await db.read(partial(find_plan, stream_id=STREAM_ID, plan="q")) is None
+    assert await db.read(partial(find_held_plan, stream_id=STREAM_ID, plan="p")) == [[HeldRange(ONE, 30, 60)]]
+    assert await db.read(partial(find_held_plan, stream_id=STREAM_ID, plan="q")) is None
 
 
 async def test_a_chunk_loses_its_row_first_and_its_file_after(db: Database, tmp_path: Path) -> None:

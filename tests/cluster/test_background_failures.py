@@ -108,7 +108,7 @@ async def test_extent_joiner_ends_when_the_database_stops(
         raise STOPPED
 
     monkeypatch.setattr(db, "write", stopped)
-    tiny = TinyExtents()
+    tiny = InlineExtentCounter()
     monkeypatch.setattr(db.shared, "get", lambda kind: tiny)
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
@@ -127,7 +127,7 @@ async def test_extent_joiner_skips_a_run_that_cannot_be_joined(
         raise CORRUPT
 
     monkeypatch.setattr(db, "write", broken)
-    tiny = TinyExtents()
+    tiny = InlineExtentCounter()
     monkeypatch.setattr(db.shared, "get", lambda kind: tiny)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(join_tiny_extents, db)
@@ -140,6 +140,6 @@ async def test_extent_joiner_skips_a_run_that_cannot_be_joined(
     assert len(caplog.records) == 2
 
 
-def make_due(tiny: TinyExtents) -> None:
+def make_due(tiny: InlineExtentCounter) -> None:
     for start in range(256):
         tiny.note(7, SegmentId(0), start)

@@ -6,7 +6,7 @@ from eventproc.groups import SegmentOwnership
 from eventproc.groups.cursors import SegmentCursors
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
-from eventproc.store.segments import Run
+from eventproc.store.segments import EventRun
 
 STREAM_ID = 4
 
@@ -18,9 +18,9 @@ def owning(*segments: int) -> SegmentCursors:
     return cursors
 
 
-def run_of(segment: int, *payloads: bytes) -> Run:
+def run_of(segment: int, *payloads: bytes) -> EventRun:
     size = sum(8 + len(payload) for payload in payloads)
-    return Run(SegmentId(segment), 0, size, 0, 1000, list(payloads))
+    return EventRun(SegmentId(segment), 0, size, 0, 1000, list(payloads))
 
 
 def test_what_is_taken_from_comes_last_the_next_time() -> None:

@@ -10,18 +10,18 @@ from eventproc.processors.lanes import Item
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.progress import Progress
-from eventproc.store.segments import Run
+from eventproc.store.segments import EventRun
 
 
 def cell_at(progress: Progress | None = None, *, segment: int = 0) -> Cell:
     return Cell(SegmentOwnership("s/t", 7, SegmentId(segment), 1, progress or Progress()))
 
 
-def run_of(cell: Cell, payloads: Sequence[bytes], keys: Sequence[str | None] | None = None) -> Run:
+def run_of(cell: Cell, payloads: Sequence[bytes], keys: Sequence[str | None] | None = None) -> EventRun:
     """Return the run that follows what the cell handed out."""
     size_bytes = sum(FRAME_BYTES + len(payload) for payload in payloads)
     keys = None if keys is None else list(keys)
-    return Run(
+    return EventRun(
         cell.key[1], cell.offset, cell.offset + size_bytes, cell.number, 1000, list(payloads), keys=keys
     )
 

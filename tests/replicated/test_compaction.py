@@ -14,7 +14,7 @@ from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.replicated import LogId, ReplicatedType, StateSynchronizer, fold
 from eventproc.store.replicated.change import COMPACT_BYTES
 from eventproc.store.replicated.log import SEGMENT, get_log
-from eventproc.store.segments import EventBlock, Part, append, free_step
+from eventproc.store.segments import EventBlock, SegmentEvents, append, free_step
 from eventproc.testing import check
 from tests.database.support import World
 from tests.replicated.ledgers import (
@@ -257,7 +257,7 @@ async def test_entries_of_an_older_format_are_upcast_and_of_a_newer_refused(db: 
 async def test_bytes_that_are_no_entry_are_told_with_their_place(db: Database, payload: bytes) -> None:
     log = await make_ledger(db)
     _, end = await bounds(db, log)
-    part = Part(SEGMENT, EventBlock([payload]).encode())
+    part = SegmentEvents(SEGMENT, EventBlock([payload]).encode())
     await db.write(lambda tx: append(tx, "log", log, (part,)))
     with pytest.raises(CorruptRecord, match=f"ledger log {log} at {end}"):
         await stranger(db, log).fetch()

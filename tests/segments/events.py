@@ -14,10 +14,10 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.routing import position
 from eventproc.store.segments import (
+    AppendResult,
     EventBlock,
-    Landed,
-    Part,
-    Run,
+    EventRun,
+    SegmentEvents,
     SegmentState,
     append,
     create_segments,
@@ -43,14 +43,14 @@ class Written:
         return FRAME_BYTES + len(self.payload)
 
 
-def part(segment: SegmentId, events: Iterable[Written]) -> Part:
+def part(segment: SegmentId, events: Iterable[Written]) -> SegmentEvents:
     """Encode events as a writer does: a column that no event uses is absent."""
     events = list(events)
     keys = [event.key for event in events]
     times = [event.event_time for event in events]
     headers = [event.headers for event in events]
     keyed = any(key is not None for key in keys)
-    return Part(
+    return SegmentEvents(
         segment,
         EventBlock(
             [event.payload for event in events],
@@ -62,7 +62,7 @@ def part(segment: SegmentId, events: Iterable[Written]) -> Part:
     )
 
 
-def payloads(*texts: str, segment: SegmentId = ONE) -> Part:
+def payloads(*texts: str, segment: SegmentId = ONE) -> SegmentEvents:
     return part(segment, (Written(text.encode()) for text in texts))
 
 
@@ -70,7 +70,7 @@ async def make_segments(db: Database, *segments: SegmentId) -> None:
     await db.write(partial(create_segments, stream_id=STREAM_ID, segments=segments or (ONE, TWO)))
 
 
-def appending(*parts: Part, **options: Any) -> Callable[[Tx], tuple[Landed, ...]]:
+def appending(*parts: SegmentEvents, **options: Any) -> Callable[[Tx], tuple[AppendResult, ...]]:
     """Return an append of the parts, as a function of a transaction."""
     return partial(append, stream=STREAM, stream_id=STREAM_ID, parts=parts, **options)
 
@@ -81,11 +81,11 @@ def read_runs(
     offset: int = 0,
     limit: int | None = None,
     bytes_max: int = 2**30,
-) -> list[Run]:
+) -> list[EventRun]:
     return read(tx, STREAM_ID, {segment: (offset, limit)}, bytes_max=bytes_max).runs
 
 
-def written(runs: Iterable[Run]) -> list[Written]:
+def written(runs: Iterable[EventRun]) -> list[Written]:
     """Return what a reader saw, as its writer wrote it."""
     return [
         Written(event.payload, event.key, event.event_time, dict(event.headers) or None)

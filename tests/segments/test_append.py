@@ -11,7 +11,7 @@ from eventproc.store.model.errors import NotFound, OffsetConflict, SegmentSealed
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import EVENT_BYTES_MAX, FRAME_BYTES
 from eventproc.store.segments import (
-    Landed,
+    AppendResult,
     WriterSequence,
     append,
     last_sequence,
@@ -58,8 +58,8 @@ async def test_offsets_count_framed_bytes_and_numbers_count_events(db: Database)
     await make_segments(db)
     first = await db.write(appending(payloads("a", "bb")))
     second = await db.write(appending(payloads("c"), payloads("dd", "e", segment=TWO)))
-    assert first == (Landed(ONE, 0, 0, 2),)
-    assert second == (Landed(ONE, 2 * FRAME_BYTES + 3, 2, 1), Landed(TWO, 0, 0, 2))
+    assert first == (AppendResult(ONE, 0, 0, 2),)
+    assert second == (AppendResult(ONE, 2 * FRAME_BYTES + 3, 2, 1), AppendResult(TWO, 0, 0, 2))
     state = await state_of(db)
     assert (state.head, state.tail, state.tail_number, state.sealed) == (0, 3 * FRAME_BYTES + 4, 3, False)
     events = [event for run in await db.read(read_runs) for event in run.events()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from eventproc.store.database import Database
-from eventproc.store.segments.borders import border_before, number_at, offset_after
+from eventproc.store.segments.borders import boundary_before, number_at, offset_after
 from tests.segments.events import ONE, STREAM_ID, TWO, Written, appending, make_segments, part
 
 SIZES = [0, 1, 40, 3000, 7, 0, 2, 2500, 2500, 3]
@@ -42,5 +42,5 @@ async def test_a_byte_lies_behind_the_last_border_before_it(db: Database) -> Non
     borders = await _write(db)
     for offset in {each + by for each in borders for by in (-1, 0, 1)} | {1500, 4000}:
         if 0 <= offset <= borders[-1]:
-            before = partial(border_before, stream_id=STREAM_ID, segment=ONE, offset=offset)
+            before = partial(boundary_before, stream_id=STREAM_ID, segment=ONE, offset=offset)
             assert await db.read(before) == max(each for each in borders if each <= offset)

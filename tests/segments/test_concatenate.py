@@ -7,8 +7,8 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.store.segments.block import EventBlock, Headers, join
-from eventproc.store.segments.concatenate import concatenate
+from eventproc.store.segments.block import EventBlock, Headers, join_blocks
+from eventproc.store.segments.concatenate import concatenate_columns
 
 Row = tuple[bytes, str | None, float, int | None, Headers | None]
 
@@ -39,6 +39,6 @@ def test_concatenated_columns_are_those_of_one_write(groups: list[list[Row]]) ->
     encoded = [block(rows).encode() for rows in groups]
     times = array("q", range(sum(map(len, groups)))).tobytes()
 
-    together = concatenate([(join([each]), each.count) for each in encoded], times=times)
+    together = concatenate_columns([(join_blocks([each]), each.count) for each in encoded], times=times)
 
-    assert together == join(encoded, times=times)
+    assert together == join_blocks(encoded, times=times)

@@ -10,11 +10,11 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import (
-    is_event_border,
+    is_event_boundary,
     number_at,
     offset_at_time,
     read,
-    readable,
+    readable_size,
     truncate_segments,
 )
 from eventproc.store.segments.reaper import STEP_EXTENTS_MAX, join_step
@@ -66,7 +66,7 @@ async def test_only_events_are_borders_and_their_numbers_are_known(db: Database)
     found = [
         offset
         for offset in range(borders[-1] + 2)
-        if await db.read(lambda tx, at=offset: is_event_border(tx, STREAM_ID, ONE, at))  # type: ignore[misc]
+        if await db.read(lambda tx, at=offset: is_event_boundary(tx, STREAM_ID, ONE, at))  # type: ignore[misc]
         if offset < 60 or offset > borders[3] - 20
     ]
     assert found == borders
@@ -148,9 +148,9 @@ async def test_a_time_finds_the_first_event_appended_at_or_after_it(db: Database
 async def test_what_can_be_read_is_counted(db: Database) -> None:
     borders = await _write_mixed(db)
     other = 4 * Written(b"other" * 600).size_bytes
-    assert await db.read(partial(readable, stream_id=STREAM_ID)) == (11, borders[-1] + other)
+    assert await db.read(partial(readable_size, stream_id=STREAM_ID)) == (11, borders[-1] + other)
     await db.write(lambda tx: truncate_segments(tx, STREAM, STREAM_ID, {ONE: borders[3]}, passed=[TWO]))
-    assert await db.read(partial(readable, stream_id=STREAM_ID)) == (4, borders[-1] - borders[3])
+    assert await db.read(partial(readable_size, stream_id=STREAM_ID)) == (4, borders[-1] - borders[3])
 
 
 DAMAGE = {

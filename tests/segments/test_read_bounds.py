@@ -10,7 +10,7 @@ import pytest
 from eventproc.store.database import Database
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments import Slice, read
+from eventproc.store.segments import ReadResult, read
 from eventproc.store.segments.append import INLINE_BYTES_MAX
 from tests.segments.events import ONE, STREAM_ID, TWO, Written, appending, make_segments, part, read_runs
 
@@ -18,7 +18,7 @@ EVENT_BYTES = INLINE_BYTES_MAX + 8
 SEGMENTS = [SegmentId(number) for number in range(8)]
 
 
-async def look(db: Database, frontier: Frontier, bytes_max: int) -> Slice:
+async def look(db: Database, frontier: Frontier, bytes_max: int) -> ReadResult:
     wanted = {segment: (offset, None) for segment, offset in frontier.held.items()}
     return await db.read(partial(read, stream_id=STREAM_ID, wanted=wanted, bytes_max=bytes_max))
 

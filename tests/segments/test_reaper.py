@@ -8,7 +8,7 @@ import pytest
 
 from eventproc.store.database import Database, Tx
 from eventproc.store.segments import (
-    TinyExtents,
+    InlineExtentCounter,
     WriterSequence,
     delete_segments,
     free_step,
@@ -17,7 +17,7 @@ from eventproc.store.segments import (
     truncate_segments,
 )
 from eventproc.store.segments.reaper import JOIN_EXTENTS_MIN, STEP_EXTENTS_MAX
-from eventproc.store.segments.tiny import TINY_EXTENTS_MAX
+from eventproc.store.segments.tiny import JOIN_EXTENTS_MAX
 from tests.segments.events import (
     ONE,
     STREAM,
@@ -166,8 +166,8 @@ async def test_truncating_forgets_no_sequence_while_the_stream_lives(db: Databas
 
 async def test_runs_of_tiny_extents_are_noted_once_they_are_long_enough(db: Database) -> None:
     await make_segments(db)
-    tiny = db.shared.get(TinyExtents)
-    await _append_tiny(db, TINY_EXTENTS_MAX - 1)
+    tiny = db.shared.get(InlineExtentCounter)
+    await _append_tiny(db, JOIN_EXTENTS_MAX - 1)
     assert tiny.take() == []
     await db.write(appending(payloads("last")))
     assert tiny.take() == [(STREAM_ID, ONE, 0)]

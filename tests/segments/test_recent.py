@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from eventproc.store.database import Database, Tx
-from eventproc.store.segments import Event, Recent, Run, append
+from eventproc.store.segments import Event, EventRun, RecentEvents, append
 from eventproc.store.segments.append import RUN_BYTES_MAX
 from eventproc.store.segments.recent import RECENT_BYTES_MAX, RUN_OVERHEAD_BYTES
 from tests.segments.events import ONE, STREAM, STREAM_ID, TWO, Written, make_segments, part, read_runs
@@ -19,9 +19,9 @@ MIXED: Sequence[Sequence[Written]] = (
 )
 
 
-async def recent_runs(db: Database, appends: Sequence[Sequence[Written]]) -> list[Run]:
+async def recent_runs(db: Database, appends: Sequence[Sequence[Written]]) -> list[EventRun]:
     """Append all in one commit, to two segments by turns; return what memory holds of the first one."""
-    recent = db.shared.get(Recent)
+    recent = db.shared.get(RecentEvents)
 
     def fn(tx: Tx) -> None:
         for events in appends:
@@ -30,7 +30,7 @@ async def recent_runs(db: Database, appends: Sequence[Sequence[Written]]) -> lis
 
     with recent.watching(STREAM_ID):
         await db.write(fn)
-        runs: list[Run] = []
+        runs: list[EventRun] = []
         while (run := recent.find(STREAM_ID, ONE, runs[-1].end if runs else 0)) is not None:
             runs.append(run)
     return runs
@@ -61,11 +61,11 @@ async def test_many_small_appends_of_a_commit_come_as_few_runs(db: Database) -> 
 
 
 def test_many_runs_of_one_small_event_take_no_more_than_they_may() -> None:
-    recent = Recent()
+    recent = RecentEvents()
     with recent.watching(STREAM_ID):
         kept_max = RECENT_BYTES_MAX // (8 + RUN_OVERHEAD_BYTES)
         for number in range(kept_max + 1):
-            recent.add(STREAM_ID, [Run(ONE, 8 * number, 8 * (number + 1), number, 0, [b""])])
+            recent.add(STREAM_ID, [EventRun(ONE, 8 * number, 8 * (number + 1), number, 0, [b""])])
         assert recent.find(STREAM_ID, ONE, 0) is None
         assert recent.find(STREAM_ID, ONE, 8) is not None
         assert recent.find(STREAM_ID, ONE, 8 * kept_max) is not None

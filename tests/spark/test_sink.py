@@ -23,8 +23,8 @@ from eventproc.store import faults
 from eventproc.store.chunks.index import ARROW_SUFFIX, drop_unused, put_aside
 from eventproc.store.model.errors import CorruptRecord, StreamSealed, WriterFenced
 from eventproc.store.model.policies import ScalingPolicy
-from eventproc.store.segments import TinyExtents
-from eventproc.store.segments.tiny import TINY_EXTENTS_MAX
+from eventproc.store.segments import InlineExtentCounter
+from eventproc.store.segments.tiny import JOIN_EXTENTS_MAX
 from tests.spark.sinks import (
     LARGE,
     check,
@@ -104,12 +104,12 @@ def test_nothing_is_visible_before_the_commit_and_all_of_it_after(
 def test_many_batches_of_little_are_joined_although_each_is_committed_by_a_process_of_its_own(
     stream: BlockingStream, directory: PlannerDirectory, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TinyExtents, "note", lambda *_: None)  # it would forget, as each process does
-    for batch in range(TINY_EXTENTS_MAX + 10):
+    monkeypatch.setattr(InlineExtentCounter, "note", lambda *_: None)  # it would forget, as each process does
+    for batch in range(JOIN_EXTENTS_MAX + 10):
         assert commit_batch(directory, [task(path, rows([batch], keys=1))], batch)
     rows_left = directory.read(lambda tx: tx.execute("SELECT count(*) FROM extent").fetchone()[0])
     assert rows_left < 20
-    assert numbers_of(events_of(stream)) == list(range(TINY_EXTENTS_MAX + 10))
+    assert numbers_of(events_of(stream)) == list(range(JOIN_EXTENTS_MAX + 10))
     check(directory)
 
 

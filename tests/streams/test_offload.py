@@ -21,11 +21,11 @@ from eventproc.store.model.errors import CorruptRecord, NotSupported, StreamRepl
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments import Event
-from eventproc.store.segments.borders import border_before, number_at, offset_after
+from eventproc.store.segments.borders import boundary_before, number_at, offset_after
 from eventproc.store.segments.holds import HeldRange
 from eventproc.store.segments.reaper import free_step, join_step
 from eventproc.streams import Stream
-from eventproc.streams.offload import Offloaded
+from eventproc.streams.offload import OffloadResult
 from eventproc.testing import check
 from eventproc.testing.faults import Deaths, run_until_death
 
@@ -118,9 +118,9 @@ async def test_what_is_moved_gives_its_pages_back_and_what_is_young_stays(
         for index in range(4000):
             await writer.post(b"x" * 1000, key=f"k{index % 10}")
     known = await events_of(stream)
-    assert await stream.offload(older_than_ms=3_600_000) == Offloaded()
-    assert await stream.offload() == Offloaded(events=4000, bytes=4000 * 1008, files=2)
-    assert await stream.offload() == Offloaded()
+    assert await stream.offload(older_than_ms=3_600_000) == OffloadResult()
+    assert await stream.offload() == OffloadResult(events=4000, bytes=4000 * 1008, files=2)
+    assert await stream.offload() == OffloadResult()
     assert await ep.db.read(_bytes_inside) == 0
     used, free = await ep.db.read(_pages)
     assert (used - free) * 16384 < 1_000_000
@@ -171,11 +171,13 @@ async def test_what_was_moved_before_is_passed_in_a_read_and_not_while_others_wa
     await write_large(stream)
     asked: list[int] = []
 
-    def next_run(tx: Tx, stream_id: int, segment: SegmentId, offset: int, until_ms: int) -> HeldRange | None:
+    def next_cold_run(
+        tx: Tx, stream_id: int, segment: SegmentId, offset: int, until_ms: int
+    ) -> HeldRange | None:
         asked.append(offset)
-        return cold.next_run(tx, stream_id, segment, offset, until_ms)
+        return cold.next_cold_run(tx, stream_id, segment, offset, until_ms)
 
-    monkeypatch.setattr("eventproc.streams.offload.next_run", next_run)
+    monkeypatch.setattr("eventproc.streams.offload.next_cold_run", next_cold_run)
     assert (await stream.offload()).events == 400
     assert asked.count(0) == 2, "once a segment, to find the first run"
     assert asked.count(passed) == 1, "in the transaction that holds it"
@@ -191,7 +193,7 @@ async def write_large(stream: Stream) -> None:
 async def test_a_short_run_stays_in_the_database(stream: Stream) -> None:
     async with stream.writer() as writer:
         await writer.write(b"few")
-    assert await stream.offload() == Offloaded()
+    assert await stream.offload() == OffloadResult()
 
 
 @pytest.mark.usefixtures("small")
@@ -208,9 +210,9 @@ async def test_events_whose_extents_were_joined_meanwhile_are_left_for_the_next_
     after = await ep.db.read(_places)
     assert len(after) < len(before)
     second, _ = before[1]
-    moved = [cold.Moved(second, second + 11, 1, 1, 0, 0, b"")]
+    moved = [cold.ChunkBatch(second, second + 11, 1, 1, 0, 0, b"")]
     await ep.db.write(_chunk_row)
-    moving = partial(cold.move, stream_id=stream.stream_id, segment=segment, path="p", moved=moved)
+    moving = partial(cold.move_step, stream_id=stream.stream_id, segment=segment, path="p", moved=moved)
     assert await ep.db.write(partial(moving, start=second)) is None
     assert await ep.db.read(_places) == after
     await ep.db.write(lambda tx: tx.execute("DELETE FROM chunk"))
@@ -282,7 +284,7 @@ def _borders(tx: Tx, stream_id: int, event: Event, end: int) -> tuple[int, int, 
     return (
         number_at(tx, stream_id, event.segment, event.offset),
         offset_after(tx, stream_id, event.segment, event.offset, 1),
-        border_before(tx, stream_id, event.segment, end - 1),
+        boundary_before(tx, stream_id, event.segment, end - 1),
     )
 
 

@@ -14,7 +14,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.routing import position
-from eventproc.store.segments import Event, Part, WriterSequence, read
+from eventproc.store.segments import Event, SegmentEvents, WriterSequence, read
 from eventproc.store.transactions import Txn, TxnState, find_txn, watch_txn
 from eventproc.workflows.requests import CreateStream, ScaleStream
 from tests.transactions.rooms import NAME, Room, part
@@ -42,7 +42,7 @@ async def write(room: Room, txn_id: str, events: Collection[Written], *, identit
         for payload, key in events:
             segment = epoch.ids[0] if key is None else epoch.find(position(key)).id
             routed.setdefault(segment, []).append((payload, key))
-        parts: list[Part] = [part(segment, own) for segment, own in routed.items()]
+        parts: list[SegmentEvents] = [part(segment, own) for segment, own in routed.items()]
         who = None if identity is None else WriterSequence("w", identity)
         room.staging(txn_id, *parts, identity=who)(tx)
 

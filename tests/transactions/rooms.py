@@ -14,7 +14,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.records import create
-from eventproc.store.segments import Part, WriterSequence
+from eventproc.store.segments import SegmentEvents, WriterSequence
 from eventproc.store.transactions import (
     PingResult,
     Totals,
@@ -37,7 +37,7 @@ LOW, HIGH = "N14228", "a"
 """Keys of the segments ZERO and ONE, while there are two."""
 
 
-def part(segment: SegmentId, events: Sequence[tuple[bytes, str | None]]) -> Part:
+def part(segment: SegmentId, events: Sequence[tuple[bytes, str | None]]) -> SegmentEvents:
     """Return (payload, key) pairs as a writer hands them over."""
     return encode_part(segment, (Written(payload, key) for payload, key in events))
 
@@ -62,7 +62,7 @@ class Room:
         return (await self.db.write(make)).id
 
     def staging(
-        self, txn_id: str, *parts: Part, identity: WriterSequence | None = None
+        self, txn_id: str, *parts: SegmentEvents, identity: WriterSequence | None = None
     ) -> Callable[[Tx], Totals]:
         return partial(
             stage,
@@ -73,7 +73,9 @@ class Room:
             identity=identity,
         )
 
-    async def stage(self, txn_id: str, *parts: Part, identity: WriterSequence | None = None) -> Totals:
+    async def stage(
+        self, txn_id: str, *parts: SegmentEvents, identity: WriterSequence | None = None
+    ) -> Totals:
         return await self.db.write(self.staging(txn_id, *parts, identity=identity))
 
     async def ping(self, txn_id: str, lease_ms: int | None = None, instance: str = "b") -> PingResult:

@@ -7,8 +7,8 @@ from math import nan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.store.segments.block import Columns, join
-from eventproc.store.segments.concatenate import concatenate
+from eventproc.store.segments.block import Columns, join_blocks
+from eventproc.store.segments.concatenate import concatenate_columns
 from eventproc.store.transactions.columns import cut, pick
 from tests.segments.test_concatenate import ROWS, Row, block
 
@@ -20,12 +20,12 @@ LAST: Row = (b"last", "k", 0.5, 7, {"a": "b"})
 
 
 def columns_of(rows: list[Row]) -> Columns:
-    return join([block(rows).encode()])
+    return join_blocks([block(rows).encode()])
 
 
 def filled(columns: Columns, count: int) -> Columns:
     """Return the columns with one more event, so that a column without values looks like one that is absent."""
-    return concatenate([(columns, count), (columns_of([LAST]), 1)], times=b"")
+    return concatenate_columns([(columns, count), (columns_of([LAST]), 1)], times=b"")
 
 
 @given(st.lists(STAGED, min_size=1, max_size=8), st.data())

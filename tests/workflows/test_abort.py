@@ -17,7 +17,7 @@ from eventproc.store.model.states import StreamState
 from eventproc.store.model.transaction_errors import CommitsPending, TransactionAborted
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.requests import RequestStatus
-from eventproc.store.segments import readable
+from eventproc.store.segments import readable_size
 from eventproc.store.transactions import begin_preparing, list_open
 from eventproc.workflows import scale, seal
 from eventproc.workflows.requests import DeleteScope, DeleteStream, ScaleStream, SealStream, TruncateStream
@@ -155,7 +155,7 @@ async def test_a_truncation_leaves_what_is_staged_alone(life: Life, room: Room) 
     await life.check()
     await room.commit(second)
     await serve(life, room, [second])
-    assert await life.db.read(lambda tx: readable(tx, 4)) == (2, 6016)
+    assert await life.db.read(lambda tx: readable_size(tx, 4)) == (2, 6016)
     await life.check()
 
 
