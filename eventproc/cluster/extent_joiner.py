@@ -15,7 +15,7 @@ LOG = logging.getLogger("eventproc.join")
 
 
 async def join_tiny_extents(db: Database) -> None:
-    """Join the runs that `TinyExtents` reports as due, until cancelled or until the database is closed.
+    """Join the runs that `InlineExtentCounter` reports as due, until cancelled or until the database is closed.
 
     It never ends the user's program: a run that cannot be joined stays as it is.
     """

@@ -15,7 +15,7 @@ from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner_directory import HoldKey, PlannerDirectory
 from eventproc.spark.source_options import Positions, PositionSpec, SourceOptions
 from eventproc.store.catalog import StreamRecord, find_stream, get_stream, list_streams
-from eventproc.store.chunks.export import Export
+from eventproc.store.chunks.export import ChunkExporter
 from eventproc.store.chunks.index import (
     ChunkFile,
     LocatedRange,

@@ -17,7 +17,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import CorruptRecord, DatabaseStopped, Truncated
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import Owner, claim, find_owner
-from eventproc.store.segments import TinyExtents
+from eventproc.store.segments import InlineExtentCounter
 from tests.cluster.support import running_host
 
 CORRUPT = CorruptRecord(key="progress", reason="it is not JSON")
