@@ -238,7 +238,7 @@ class Planner:
         raise OSError(f"{self._directory.folder}: chunk files vanish as soon as they are written")
 
     def _export(self, held: PlannedRanges, ranges: Sequence[HeldRange]) -> None:
-        export = Export(
+        export = ChunkExporter(
             folder=self._directory.folder,
             stream=held.stream,
             stream_id=held.stream_id,
@@ -259,7 +259,7 @@ class Planner:
         except FileNotFoundError:
             return False
 
-    def _slices(self, stream: str, pieces: Sequence[Piece]) -> Iterator[FileSlice]:
+    def _slices(self, stream: str, pieces: Sequence[LocatedRange]) -> Iterator[FileSlice]:
         for piece in pieces:
             chunk = piece.chunk
             assert chunk is not None, f"[{piece.start}, {piece.end}) is in no file"
@@ -301,8 +301,8 @@ def _truncated(tx: Tx, stream: StreamRecord, held: HeldRange, head: int) -> Trun
     )
 
 
-def _pieces(held: PlannedRanges, tx: Tx) -> dict[HeldRange, list[Piece]]:
-    return {each: pieces_of(tx, held.stream_id, each) for each in held.ranges()}
+def _pieces(held: PlannedRanges, tx: Tx) -> dict[HeldRange, list[LocatedRange]]:
+    return {each: locate_range(tx, held.stream_id, each) for each in held.ranges()}
 
 
 def _chunks(pieces: Mapping[HeldRange, Sequence[LocatedRange]]) -> list[ChunkFile]:

@@ -104,8 +104,8 @@ def _commit(
 
 
 def _cut_for(epoch: Epoch, stream_id: int, written: Sequence[TaskOutput], folder: Path) -> _RoutedOutput:
-    files: list[FullFile] = []
-    few: list[Part] = []
+    files: list[SinkFile] = []
+    few: list[SegmentEvents] = []
     for each in written:
         if each.file is not None:
             verify_file(folder / each.file.path, each.file.bytes)

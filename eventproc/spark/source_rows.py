@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from eventproc.spark.json_payloads import parse_json
 from eventproc.spark.partitioning import ChunkPartition, FileSlice
 from eventproc.spark.source_options import COLUMNS, ON_REQUEST, SourceOptions
-from eventproc.store.chunks.chunk_file import ChunkReader, Rows
+from eventproc.store.chunks.chunk_file import ChunkReader, ChunkRows
 from eventproc.store.model.arguments import refused
 
 TYPES: Final[Mapping[str, DataType]] = {
@@ -133,7 +133,7 @@ def _repeat(value: object, kind: pa.DataType, rows: ChunkRows) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), rows.batch.num_rows)
 
 
-_MAKERS: Final[Mapping[str, Callable[[FileSlice, Rows], pa.Array]]] = {
+_MAKERS: Final[Mapping[str, Callable[[FileSlice, ChunkRows], pa.Array]]] = {
     "payload": lambda _, rows: rows.batch.column("payload"),
     "key": lambda _, rows: rows.batch.column("key"),
     "timestamp": lambda _, rows: _stamps(rows.batch.column("timestamp")),
