@@ -26,7 +26,7 @@ from eventproc.store.database import Tx, instances
 from eventproc.store.database.checkpoint import TRUNCATE_BYTES
 from eventproc.store.database.filesystem import DATABASE, check_directory, type_of
 from eventproc.store.database.locks import WriteLock, lock_holders
-from eventproc.store.model.transaction_errors import TransactionPending
+from eventproc.store.model.errors import TransactionPending
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
 from eventproc.store.segments.file_blobs import chunks_folder

@@ -57,13 +57,12 @@ def exit_code(why: BaseException) -> int:
         return UNUSABLE if why.errno in _UNUSABLE_DISK else FAILED
     if _misses_a_table(why):
         return UNUSABLE
-    from eventproc.store.model import errors
-    from eventproc.store.model.transaction_errors import TransactionPending
+    from eventproc import errors
 
     table: list[tuple[type[BaseException] | tuple[type[BaseException], ...], int]] = [
         ((errors.InvalidArgument, errors.NotSupported), USAGE),
         (errors.NotFound, NOT_FOUND),
-        ((errors.StillPending, errors.CheckpointPending, TransactionPending), TIMED_OUT),
+        ((errors.StillPending, errors.CheckpointPending, errors.TransactionPending), TIMED_OUT),
         ((errors.StoreMissing, errors.StoreUnusable), UNUSABLE),
         ((errors.LockHeld, errors.DirectoryInUse, errors.DiskFull), UNUSABLE),
         (errors.Rejected, WRONG_STATE),

@@ -20,9 +20,8 @@ from eventproc.cli.settings import (
 )
 from eventproc.cli.show import Row, show_done, show_one, show_rows
 from eventproc.runtime import Eventproc
-from eventproc.store.model.errors import IllegalTransition
+from eventproc.store.model.errors import IllegalTransition, TransactionDecided
 from eventproc.store.model.ids import format_segment
-from eventproc.store.model.transaction_errors import TransactionDecided
 from eventproc.store.transactions import after_abort
 from eventproc.streams import TransactionDescription
 

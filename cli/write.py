@@ -27,8 +27,7 @@ from eventproc.cli.settings import (
 from eventproc.cli.show import show_one
 from eventproc.runtime import Eventproc
 from eventproc.store.background import Background
-from eventproc.store.model.errors import Retryable
-from eventproc.store.model.transaction_errors import TransactionDecided
+from eventproc.store.model.errors import Retryable, TransactionDecided
 
 AHEAD_CHUNKS: Final = 3
 """Chunks that are read while another is written; a chunk has at most about 1 MiB, of a pipe what it held."""

@@ -12,7 +12,7 @@ from typing import Self, TypeAlias
 import attrs
 
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import SegmentFenced
+from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.progress import Progress, decode_progress, encode_progress

@@ -9,10 +9,10 @@ import attrs
 from eventproc.store.catalog import StreamRecord, current_epoch, insert_epoch
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch, next_epoch
+from eventproc.store.model.errors import CommitsPending
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import PREPARATIONS_MAX
 from eventproc.store.model.ranges import KeyRange
-from eventproc.store.model.transaction_errors import CommitsPending
 from eventproc.store.segments import create_segments, seal_segments
 from eventproc.store.transactions import decided, settle_staging
 

@@ -13,8 +13,8 @@ import attrs
 
 from eventproc.store.catalog import STREAM, current_epoch, get_stream
 from eventproc.store.database import Tx
+from eventproc.store.model.errors import CommitsPending
 from eventproc.store.model.states import StreamEvent, StreamState, advance
-from eventproc.store.model.transaction_errors import CommitsPending
 from eventproc.store.records import replace
 from eventproc.store.segments import seal_segments
 from eventproc.store.transactions import abort_open, has_decided

@@ -35,7 +35,7 @@ class BlockingGroupReader(Block, Generic[P]):
     """Reads events of a group; made by `BlockingReaderGroup.reader`, used in one `with`, by one thread at a time.
 
     See `GroupReader`: asking for the next event finishes the previous one, and leaving by an exception does not finish
-    the one in hand. Entering raises ReaderOnline, NotFound, NotOfReaders and GroupStreamReplaced.
+    the one in hand. Entering raises ReaderOnline, NotFound, NotAReaderGroup and GroupStreamReplaced.
     """
 
     def __init__(self, loop: Loop, reader: GroupReader[P]) -> None:

@@ -156,7 +156,7 @@ class BlockingEventproc:
         return self._loop.call(self._system.processors)
 
     def processor(self, group: str) -> ProcessorDescription:
-        """Return the processor whose group is `group`. Raises NotFound, NotOfProcessor."""
+        """Return the processor whose group is `group`. Raises NotFound, NotAProcessorGroup."""
         return self._loop.call(self._system.processor, group)
 
     def pause_processor(self, group: str) -> None:
@@ -164,7 +164,7 @@ class BlockingEventproc:
         self._loop.call(self._system.pause_processor, group)
 
     def resume_processor(self, group: str) -> None:
-        """Take back `pause_processor`. Raises NotFound, NotOfProcessor."""
+        """Take back `pause_processor`. Raises NotFound, NotAProcessorGroup."""
         self._loop.call(self._system.resume_processor, group)
 
 

@@ -10,8 +10,7 @@ from typing import Final
 from eventproc.processors.again import again
 from eventproc.store.catalog import REQUEST_STREAM
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.errors import DatabaseStopped, Fenced
-from eventproc.store.model.transaction_errors import CommitsPending
+from eventproc.store.model.errors import CommitsPending, DatabaseStopped, Fenced
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef
 from eventproc.store.segments import Event

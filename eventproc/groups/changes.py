@@ -13,7 +13,8 @@ from eventproc.groups.updates import PauseChanged, ReaderLeft, StreamAdded
 from eventproc.store.catalog import find_stream, get_scope, verify_active
 from eventproc.store.database import Tx
 from eventproc.store.groups import GENERATION, GROUP, GroupOptions, GroupRecord, group_names, topic_of
-from eventproc.store.model.errors import AlreadyExists, GroupStreamReplaced, NotOfReaders
+from eventproc.store.model.errors import AlreadyExists
+from eventproc.store.model.group_errors import GroupStreamReplaced, NotAReaderGroup
 from eventproc.store.records import create, find, get
 from eventproc.store.replicated import create_log, initialize
 
@@ -94,9 +95,9 @@ def verify_streams(tx: Tx, group: GroupRecord, *, may_be_gone: bool = False) -> 
 
 
 def verify_readers(group: GroupRecord) -> None:
-    """Raise NotOfReaders when the group is a processor's."""
+    """Raise NotAReaderGroup when the group is a processor's."""
     if group.kind == PROCESSOR:
-        raise NotOfReaders(group=group.name, streams=tuple(each.name for each in group.streams))
+        raise NotAReaderGroup(group=group.name, streams=tuple(each.name for each in group.streams))
 
 
 def add_stream(tx: Tx, group: str, stream: str) -> None:

@@ -28,7 +28,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.groups import delete_group
 from eventproc.store.model.arguments import int_of, text_of
 from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.errors import CheckpointPending
+from eventproc.store.model.group_errors import CheckpointPending
 from eventproc.store.model.ids import SegmentId
 from eventproc.streams.codec import codec_for
 
@@ -56,8 +56,8 @@ class ReaderGroup:
         """Return a reader of the group, to be used in `async with`.
 
         reader: its id, unique among those online; a dead one's is taken over. kind: type of the payloads, as for
-        `Stream.reader`. Entering raises ReaderOnline, NotFound, GroupStreamReplaced, and NotOfReaders when the group is
-        a processor's.
+        `Stream.reader`. Entering raises ReaderOnline, NotFound, GroupStreamReplaced, and NotAReaderGroup when the group
+        belongs to a processor.
         """
         if kind is None:
             return GroupReader[bytes](self._db, self.name, reader)

@@ -46,7 +46,8 @@ from eventproc.groups.updates import (
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.database.instances import pid_of
 from eventproc.store.groups import GROUP, GroupOptions, GroupRecord, topic_of
-from eventproc.store.model.errors import EventprocError, ReaderFenced, ReaderOnline
+from eventproc.store.model.errors import EventprocError
+from eventproc.store.model.group_errors import ReaderFenced, ReaderOnline
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import SegmentClaim, fenced, move_progress
 from eventproc.store.records import find, get
@@ -200,7 +201,7 @@ class GroupMember(Membership):
         )
 
     async def join(self) -> None:
-        """Come online. Raises ReaderOnline, NotFound, NotOfReaders, GroupStreamReplaced."""
+        """Come online. Raises ReaderOnline, NotFound, NotAReaderGroup, GroupStreamReplaced."""
         present = self._db.shared.get(LocalMemberships)
         present.discard(self.group, self.reader, self.epoch)
         with present.joining(self.group, self.reader) as alone:
@@ -389,7 +390,7 @@ async def join(db: Database, group: str, reader: str) -> AsyncIterator[Membershi
 async def join_member(
     db: Database, group: str, reader: str, *, as_reader: bool
 ) -> AsyncIterator[GroupMember]:
-    """Do as `join` does, and show the group's state. as_reader: raise NotOfReaders when it is a processor's."""
+    """Do as `join` does, and show the group's state. as_reader: raise NotAReaderGroup when it is a processor's."""
     check_reader(reader)
     with db.subscribe([watch_group(group)]) as changes:
         member = GroupMember(db, group, reader, changes, as_reader=as_reader)

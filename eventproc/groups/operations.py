@@ -26,7 +26,8 @@ from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, GroupStream
 from eventproc.store.model.arguments import int_of, mapping_of, refused, text_of
 from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.errors import InvalidCut, NotFound, TooManyCheckpoints
+from eventproc.store.model.errors import InvalidCut, NotFound
+from eventproc.store.model.group_errors import TooManyCheckpoints
 from eventproc.store.model.ids import SegmentId, as_segment, format_segment
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get

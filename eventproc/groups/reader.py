@@ -41,7 +41,7 @@ P = TypeVar("P", default=bytes)
 class GroupReader(Generic[P]):
     """Reads events of a group; made by `ReaderGroup.reader`, used in `async with`, by one task at a time.
 
-    Entering joins the group; it raises ReaderOnline, NotFound, NotOfReaders, GroupStreamReplaced. Leaving gives all
+    Entering joins the group; it raises ReaderOnline, NotFound, NotAReaderGroup, GroupStreamReplaced. Leaving gives all
     back.
     """
 

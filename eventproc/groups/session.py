@@ -23,7 +23,8 @@ from eventproc.groups.member import GroupMember
 from eventproc.groups.truncation import skip
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.groups import GROUP, GroupStream, topic_of
-from eventproc.store.model.errors import EventprocError, NotFound, SegmentFenced, StreamReplaced, Truncated
+from eventproc.store.model.errors import EventprocError, NotFound, StreamReplaced, Truncated
+from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import SegmentId, parse_segment
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get

@@ -12,7 +12,7 @@ from eventproc.processors.describe import (
     describe_processors,
     pause_processor,
 )
-from eventproc.processors.errors import HandlerStuck, HandlerTimeout, NotOfProcessor, ProcessorFailed
+from eventproc.processors.errors import HandlerStuck, HandlerTimeout, NotAProcessorGroup, ProcessorFailed
 from eventproc.processors.options import Directive, Failure, RetryPolicy
 from eventproc.processors.running import GRACE_MS, Running, run_app
 from eventproc.processors.status import ProcessorState, ProcessorStatus
@@ -28,7 +28,7 @@ __all__ = [
     "Failure",
     "HandlerStuck",
     "HandlerTimeout",
-    "NotOfProcessor",
+    "NotAProcessorGroup",
     "ProcessorDescription",
     "ProcessorFailed",
     "ProcessorMember",

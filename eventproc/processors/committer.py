@@ -23,7 +23,7 @@ from eventproc.processors.outbox import Commit, HookFailed, Outbox, SuccessorsUn
 from eventproc.processors.tally import Tally
 from eventproc.processors.telemetry import NOTHING, Telemetry
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.errors import SegmentFenced
+from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.progress import Progress
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 
 from eventproc.groups import PROCESSOR, GroupDescription, describe_group, get_group, list_groups, set_paused
-from eventproc.processors.errors import NotOfProcessor
+from eventproc.processors.errors import NotAProcessorGroup
 from eventproc.processors.status import ProcessorState
 from eventproc.processors.tally import Blocker
 from eventproc.store.database import Tx
@@ -94,7 +94,7 @@ class ProcessorDescription:
 
 
 def describe_processor(tx: Tx, path: Path | None, name: str) -> ProcessorDescription:
-    """Return the processor whose group is `name`. Raises NotFound, NotOfProcessor.
+    """Return the processor whose group is `name`. Raises NotFound, NotAProcessorGroup.
 
     path: the directory, None in memory. Cost: see `describe_group`; 10 us a member.
     """
@@ -121,13 +121,13 @@ def describe_processors(tx: Tx, path: Path | None) -> list[ProcessorDescription]
 
 
 def pause_processor(tx: Tx, name: str, *, paused: bool) -> None:
-    """Pause a processor, or let it go on, in all processes. Raises NotFound, NotOfProcessor."""
+    """Pause a processor, or let it go on, in all processes. Raises NotFound, NotAProcessorGroup."""
     verify_processor(tx, name)
     set_paused(tx, name, paused)
 
 
 def verify_processor(tx: Tx, name: str) -> None:
-    """Raise NotFound unless there is a group `name`, and NotOfProcessor when it is one of readers."""
+    """Raise NotFound unless there is a group `name`, and NotAProcessorGroup when it is one of readers."""
     kind = get_group(tx, name).kind
     if kind != PROCESSOR:
-        raise NotOfProcessor(group=name, kind=kind)
+        raise NotAProcessorGroup(group=name, kind=kind)

@@ -1,13 +1,16 @@
-"""What goes wrong with processors and their handlers."""
+"""Errors of processors and their handlers. Users import them from `eventproc.errors`."""
 
 from __future__ import annotations
 
-from eventproc.store.model.advice import Rejected, error
+from eventproc.store.model.errors import Rejected, error
 
 
 @error
 class HandlerTimeout(Rejected):
-    """A call of a handler took longer than its timeout, and was cancelled; it counts as a failed attempt."""
+    """A handler's call took longer than its timeout and was cancelled; it counts as a failed attempt.
+
+    Make the handler faster, or raise the processor's `timeout_ms`.
+    """
 
     processor: str
     timeout_ms: int
@@ -18,17 +21,25 @@ class HandlerTimeout(Rejected):
 
 @error
 class CallEnded(Rejected):
-    """Something emitted for a call of a handler that is over: nothing would make it durable with its event."""
+    """`Context.emit` was called after its handler had returned, so the event would not be durable with its input.
+
+    Await everything that the handler starts before it returns.
+    """
 
     attempt: int
 
     def __str__(self) -> str:
-        return "the handler has returned: what it starts must end before it does, or it cannot emit"
+        return (
+            "the handler has returned: everything that it starts must end before it does, or it cannot emit"
+        )
 
 
 @error
 class HandlerCancelled(Rejected):
-    """A call of a handler ended as cancelled, though nobody cancelled it: what it awaited was; it counts as failed."""
+    """Something that the handler awaited was cancelled, though nobody cancelled the handler; a failed attempt.
+
+    Find the task or future that the handler awaits, and the code that cancels it.
+    """
 
     processor: str
 
@@ -38,7 +49,10 @@ class HandlerCancelled(Rejected):
 
 @error
 class HandlerStuck(Rejected):
-    """A handler on a thread, which nothing can interrupt, overran its timeout."""
+    """A plain function on a thread, which nothing can interrupt, overran its timeout.
+
+    Give the function time limits of its own, or make it async.
+    """
 
     processor: str
     event: str
@@ -53,7 +67,10 @@ class HandlerStuck(Rejected):
 
 @error
 class ProcessorFailed(Rejected):
-    """A processor stopped because of a failure; what it had not finished will be handled again when it is run."""
+    """A processor stopped because of a failure.
+
+    Correct the cause and run the app again: it continues with the first unfinished event.
+    """
 
     processor: str
     reason: str
@@ -63,11 +80,14 @@ class ProcessorFailed(Rejected):
 
 
 @error
-class NotOfProcessor(Rejected):
-    """The group is there, and no processor's: readers share it."""
+class NotAProcessorGroup(Rejected):
+    """The group belongs to readers, not to a processor.
+
+    Use `ep.reader_group(name)`, or give the group of a processor.
+    """
 
     group: str
     kind: str
 
     def __str__(self) -> str:
-        return f"group {self.group!r} is no processor's but one of {self.kind}"
+        return f"group {self.group!r} belongs to {self.kind}, not to a processor"

@@ -44,7 +44,8 @@ from eventproc.store.background import Background
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.arguments import int_of
-from eventproc.store.model.errors import EventprocError, GroupStreamReplaced, NotFound
+from eventproc.store.model.errors import EventprocError, NotFound
+from eventproc.store.model.group_errors import GroupStreamReplaced
 
 LOG = logging.getLogger("eventproc.processors")
 

@@ -229,20 +229,20 @@ class Eventproc:
         return await self._db.read(lambda tx: describe_processors(tx, self._db.path))
 
     async def processor(self, group: str) -> ProcessorDescription:
-        """Return the processor whose group is `group`, "scope/group". Raises NotFound, NotOfProcessor."""
+        """Return the processor whose group is `group`, "scope/group". Raises NotFound, NotAProcessorGroup."""
         text_of("group", group)
         return await self._db.read(lambda tx: describe_processor(tx, self._db.path, group))
 
     async def pause_processor(self, group: str) -> None:
         """Pause a processor durably, in all processes: calls that run end, no other begins.
 
-        group: its name, "scope/group". One that is paused is fine. Raises NotFound, NotOfProcessor.
+        group: its name, "scope/group". One that is paused is fine. Raises NotFound, NotAProcessorGroup.
         """
         text_of("group", group)
         await self._db.write(lambda tx: pause_processor(tx, group, paused=True))
 
     async def resume_processor(self, group: str) -> None:
-        """Take back `pause_processor`. Raises NotFound, NotOfProcessor."""
+        """Take back `pause_processor`. Raises NotFound, NotAProcessorGroup."""
         text_of("group", group)
         await self._db.write(lambda tx: pause_processor(tx, group, paused=False))
 

@@ -29,9 +29,10 @@ from eventproc.store.model.errors import (
     NotFound,
     Retryable,
     StreamSealed,
+    TransactionAborted,
+    TransactionDecided,
 )
 from eventproc.store.model.limits import LEASE_MS_MIN
-from eventproc.store.model.transaction_errors import TransactionAborted, TransactionDecided
 from eventproc.store.segments import AppendResult
 from eventproc.store.transactions import PingResult, ping_interval_ms
 from eventproc.store.uninterrupted import uninterrupted

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Final, NoReturn
 
 from eventproc.store.database import Database, Subscription, Tx
-from eventproc.store.model.errors import IllegalTransition, NotFound
-from eventproc.store.model.transaction_errors import (
+from eventproc.store.model.errors import (
+    IllegalTransition,
+    NotFound,
     TransactionAborted,
     TransactionDecided,
     TransactionNotFound,

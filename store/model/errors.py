@@ -8,15 +8,15 @@ with its fields. Source: architecture.md section 4.
 
 from __future__ import annotations
 
-from eventproc.store.model.advice import Corrupt as Corrupt
-from eventproc.store.model.advice import EventprocError as EventprocError
-from eventproc.store.model.advice import Fenced as Fenced
-from eventproc.store.model.advice import Rejected as Rejected
-from eventproc.store.model.advice import Retryable as Retryable
-from eventproc.store.model.advice import error as error
+from eventproc.store.model.errors import Corrupt as Corrupt
+from eventproc.store.model.errors import EventprocError as EventprocError
+from eventproc.store.model.errors import Fenced as Fenced
+from eventproc.store.model.errors import Rejected as Rejected
+from eventproc.store.model.errors import Retryable as Retryable
+from eventproc.store.model.errors import error as error
 from eventproc.store.model.group_errors import CheckpointPending as CheckpointPending
 from eventproc.store.model.group_errors import GroupStreamReplaced as GroupStreamReplaced
-from eventproc.store.model.group_errors import NotOfReaders as NotOfReaders
+from eventproc.store.model.group_errors import NotAReaderGroup as NotAReaderGroup
 from eventproc.store.model.group_errors import ReaderFenced as ReaderFenced
 from eventproc.store.model.group_errors import ReaderOnline as ReaderOnline
 from eventproc.store.model.group_errors import ScopeNotEmpty as ScopeNotEmpty

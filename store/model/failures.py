@@ -1,15 +1,22 @@
-"""Errors as plain values, so that an outcome can be stored by one process and raised by another."""
+"""Errors as plain values, so that one process can store an outcome and another one can raise it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import attrs
 
+from eventproc.store.model import errors, group_errors
 from eventproc.store.model.errors import EventprocError
 
 _ERROR: Final = "error"
+
+_KINDS: Final[dict[str, type[EventprocError]]] = {
+    name: kind
+    for module in (errors, group_errors)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, EventprocError)
+}
 
 
 def error_to_plain(error: EventprocError) -> dict[str, object]:
@@ -18,17 +25,10 @@ def error_to_plain(error: EventprocError) -> dict[str, object]:
 
 
 def error_from_plain(plain: dict[str, object]) -> EventprocError:
-    """Return the error that `error_to_plain` described. Raises ValueError for a class not known here."""
+    """Return the error that `error_to_plain` described. Raises ValueError for an unknown class."""
     name = plain.get(_ERROR)
-    for kind in _kinds(EventprocError):
-        if kind.__name__ == name:
-            fields = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
-            del fields[_ERROR]
-            return kind(**fields)
-    raise ValueError(f"an error of kind {name!r} is not known here")
-
-
-def _kinds(kind: type[EventprocError]) -> Iterator[type[EventprocError]]:
-    yield kind
-    for child in kind.__subclasses__():
-        yield from _kinds(child)
+    if not isinstance(name, str) or name not in _KINDS:
+        raise ValueError(f"unknown kind of error: {name!r}")
+    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
+    del fields[_ERROR]
+    return _KINDS[name](**fields)

@@ -1,28 +1,32 @@
-"""Errors of reader groups, and of what holds them; `errors` is where everyone imports them from."""
+"""Errors of reader groups. Users import them from `eventproc.errors`."""
 
 from __future__ import annotations
 
-from eventproc.store.model.advice import Fenced, Rejected, Retryable, error
+from eventproc.store.model.errors import Fenced, Rejected, Retryable, error
 
 
 @error
 class ReaderOnline(Rejected):
-    """A live process reads under that id; ids are unique within a group."""
+    """A live process reads under that reader id; ids are unique within a group.
+
+    Use another id, or end that reader first.
+    """
 
     group: str
     reader: str
     pid: int | None
 
     def __str__(self) -> str:
-        who = f"process {self.pid}" if self.pid is not None else "a live process"
-        return (
-            f"{self.group}: reader {self.reader!r} is online in {who}; use another id, or end that one first"
-        )
+        owner = f"process {self.pid}" if self.pid is not None else "a live process"
+        return f"{self.group}: reader {self.reader!r} is online in {owner}; use another id, or end that one first"
 
 
 @error
-class NotOfReaders(Rejected):
-    """The group is there, and a processor's: what a reader took of it the processor would never handle."""
+class NotAReaderGroup(Rejected):
+    """The group belongs to a processor, so readers cannot join it.
+
+    Read the stream directly, or create another reader group.
+    """
 
     group: str
     streams: tuple[str, ...]
@@ -30,14 +34,17 @@ class NotOfReaders(Rejected):
     def __str__(self) -> str:
         streams = " and ".join(self.streams)
         return (
-            f"group {self.group!r} is a processor's, which would not handle what a reader takes; "
-            f"read {streams} itself, or make a group of readers (`eventproc group create`)"
+            f"group {self.group!r} belongs to a processor; read {streams} directly, or create another reader group "
+            f"(`eventproc group create`)"
         )
 
 
 @error
 class GroupStreamReplaced(Rejected):
-    """A stream of the group was deleted; what has its name now is another one, or nothing."""
+    """A stream of the group was deleted, and another stream, or none, has its name now.
+
+    Reset the group by name: `eventproc group reset GROUP`.
+    """
 
     group: str
     stream: str
@@ -54,7 +61,10 @@ class GroupStreamReplaced(Rejected):
 
 @error
 class TooManyCheckpoints(Rejected):
-    """As many checkpoints of the group are under way as may be at once."""
+    """The group has as many checkpoints under way as are allowed simultaneously.
+
+    Wait for one of them, or declare the reader offline that delays them.
+    """
 
     group: str
     outstanding: tuple[str, ...]
@@ -62,13 +72,16 @@ class TooManyCheckpoints(Rejected):
     def __str__(self) -> str:
         return (
             f"{self.group}: checkpoints {', '.join(self.outstanding)} are under way; wait for one of them, "
-            f"or declare the reader offline that holds them up (`eventproc group offline {self.group} READER`)"
+            f"or declare the reader offline that delays them (`eventproc group offline {self.group} READER`)"
         )
 
 
 @error
 class CheckpointPending(Retryable):
-    """The wait ended before every reader had said where it stands; the checkpoint goes on."""
+    """The wait ended before every reader had reported its position; the checkpoint goes on.
+
+    Wait again, or declare a hanging reader offline.
+    """
 
     group: str
     checkpoint: str
@@ -79,13 +92,16 @@ class CheckpointPending(Retryable):
         return (
             f"{self.group}: checkpoint {self.checkpoint} is not complete after {self.waited_ms / 1000:.1f} s; "
             f"it goes on, and waits for {', '.join(self.readers)}. A reader passes it when it asks for its next "
-            f"event; one that hangs can be declared offline (`eventproc group offline {self.group} READER`)"
+            f"event; a hanging reader can be declared offline (`eventproc group offline {self.group} READER`)"
         )
 
 
 @error
 class SegmentFenced(Fenced):
-    """A segment of a group was taken from the reader that believed to own it; nothing was written."""
+    """A segment of a group was taken from the reader that owned it; nothing was written.
+
+    Continue with the reader's other segments; the new owner reads this one.
+    """
 
     group: str
     reader: str
@@ -100,23 +116,13 @@ class SegmentFenced(Fenced):
 
 @error
 class ReaderFenced(Fenced):
-    """Another process reads under this reader's id since: this one was taken for dead, or was expired by hand."""
+    """Another process has taken over this reader's id; nothing was written.
+
+    Open a new reader. This one was considered dead, or was declared offline.
+    """
 
     group: str
     reader: str
 
     def __str__(self) -> str:
         return f"{self.group}: reader {self.reader!r} was taken over by another process; nothing was written"
-
-
-@error
-class ScopeNotEmpty(Rejected):
-    """The scope still has streams, or reader groups."""
-
-    scope: str
-    streams: int
-    groups: int
-
-    def __str__(self) -> str:
-        held = f"{self.streams} streams and {self.groups} groups"
-        return f"scope {self.scope!r} has {held}; delete them first, or the scope with all that is in it (recursive)"

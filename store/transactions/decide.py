@@ -18,9 +18,8 @@ import attrs
 
 from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, get_stream
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import StreamSealed
+from eventproc.store.model.errors import StreamSealed, TransactionAborted
 from eventproc.store.model.states import StreamState
-from eventproc.store.model.transaction_errors import TransactionAborted
 from eventproc.store.model.transactions import (
     PingResult,
     TxnEvent,

@@ -16,9 +16,8 @@ from typing import Final
 import attrs
 
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import IllegalTransition, NotFound, SegmentSealed
+from eventproc.store.model.errors import IllegalTransition, NotFound, SegmentSealed, TransactionAborted
 from eventproc.store.model.ids import SegmentId, format_segment
-from eventproc.store.model.transaction_errors import TransactionAborted
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.segments import EncodedBlock, SegmentEvents, WriterSequence
 from eventproc.store.segments.append import INLINE_BYTES_MAX, insert_blob, pack_inline

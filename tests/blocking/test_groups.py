@@ -17,14 +17,8 @@ import pytest
 import eventproc
 from eventproc.blocking import BlockingEventproc, BlockingReaderGroup, BlockingStream
 from eventproc.groups.session import SAVE_EVENTS
-from eventproc.store.model.errors import (
-    AlreadyExists,
-    Closed,
-    GroupStreamReplaced,
-    InvalidArgument,
-    NotFound,
-    ReaderOnline,
-)
+from eventproc.store.model.errors import AlreadyExists, Closed, InvalidArgument, NotFound
+from eventproc.store.model.group_errors import GroupStreamReplaced, ReaderOnline
 from tests.support.child_process import run
 
 GROUP = "shop/billing"

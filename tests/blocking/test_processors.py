@@ -13,8 +13,9 @@ import pytest
 import eventproc
 from eventproc.blocking import BlockingEventproc
 from eventproc.groups import READERS, ensure_group
-from eventproc.processors import NotOfProcessor
-from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound, NotOfReaders
+from eventproc.processors import NotAProcessorGroup
+from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound
+from eventproc.store.model.group_errors import NotAReaderGroup
 from tests.support.child_process import PATIENCE_S, ChildProcess
 
 pytestmark = pytest.mark.usefixtures("stream")
@@ -213,7 +214,7 @@ def test_a_group_of_readers_is_no_processor(ep: BlockingEventproc, tmp_path: Pat
 
     anyio.run(make)
     assert ep.processors() == []
-    with pytest.raises(NotOfProcessor, match="readers"):
+    with pytest.raises(NotAProcessorGroup, match="readers"):
         ep.pause_processor("shop/readers")
 
 
@@ -222,7 +223,7 @@ def test_a_group_of_a_processor_is_no_readers(ep: BlockingEventproc) -> None:
     app.add(lambda _event: None, "shop/orders", group="mailer", name="mail")
     with ep.run(app):
         pass
-    with pytest.raises(NotOfReaders, match="shop/mailer"), ep.reader_group("shop/mailer").reader("a"):
+    with pytest.raises(NotAReaderGroup, match="shop/mailer"), ep.reader_group("shop/mailer").reader("a"):
         pass
 
 

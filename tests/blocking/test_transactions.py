@@ -13,8 +13,7 @@ import pytest
 from eventproc import PingResult, TxnState
 from eventproc.blocking import BlockingStream
 from eventproc.blocking.buffer import POSTS_MAX
-from eventproc.store.model.errors import DiskFull, InvalidArgument
-from eventproc.store.model.transaction_errors import TransactionAborted, TransactionDecided
+from eventproc.store.model.errors import DiskFull, InvalidArgument, TransactionAborted, TransactionDecided
 from eventproc.streams import NewEvent, Transaction
 
 
@@ -124,7 +123,7 @@ def test_begun_without_a_block_it_is_pinged_committed_and_decided_once(stream: B
     txn.flush()
     same.write("2", key="k")
     same.commit()
-    with pytest.raises(TransactionDecided, match="cannot be taken back"):
+    with pytest.raises(TransactionDecided, match="cannot be undone"):
         txn.abort()
     assert txn.status().state is TxnState.COMMITTED
     assert payloads(stream) == [b"1", b"2"]

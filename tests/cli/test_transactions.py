@@ -10,7 +10,7 @@ import pytest
 
 import eventproc
 from eventproc.cli import failures
-from eventproc.store.model.transaction_errors import TransactionPending
+from eventproc.store.model.errors import TransactionPending
 from tests.cli.conftest import Cli
 from tests.cli.shell import PATIENCE_S, started
 
@@ -121,7 +121,7 @@ def test_an_unknown_transaction_is_not_found(shop: Cli, verb: str) -> None:
 def test_what_was_committed_cannot_be_aborted(shop: Cli) -> None:
     txn_id = begin(shop, b"1")
     shop("txn", "commit", "shop/orders", txn_id).ok()
-    assert "cannot be taken back" in shop("txn", "abort", "shop/orders", txn_id).refused(4)
+    assert "cannot be undone" in shop("txn", "abort", "shop/orders", txn_id).refused(4)
 
 
 def test_a_file_is_written_in_one_transaction_that_is_named(shop: Cli) -> None:
@@ -194,9 +194,9 @@ def test_what_is_decided_and_fails_is_given_up_by_force_only(
         shop("txn", "describe", "shop/orders", txn_id, "-o", "json").json()["reason"]
         == "LookupError('a bug')"
     )
-    assert "cannot be taken back" in shop("txn", "abort", "shop/orders", txn_id).refused(4)
+    assert "cannot be undone" in shop("txn", "abort", "shop/orders", txn_id).refused(4)
     dry = ("txn", "abort", "--dry-run", "shop/orders", txn_id)
-    assert "cannot be taken back" in shop(*dry).refused(4)
+    assert "cannot be undone" in shop(*dry).refused(4)
     assert shop(*dry, "--force", "-o", "json").json()["already_done"] is False
     shop("txn", "abort", "shop/orders", txn_id, "--force").ok()
     assert count(shop) == 3

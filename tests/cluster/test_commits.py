@@ -14,13 +14,13 @@ from eventproc.cluster.internal_processors import run_internal_processors
 from eventproc.cluster.transaction_timeouts import PROCESS_DIED
 from eventproc.store.catalog import COMMIT_STREAM, get_stream
 from eventproc.store.database import Tx
-from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.policies import ScalingPolicy, StreamConfig
-from eventproc.store.model.transaction_errors import (
+from eventproc.store.model.errors import (
     TransactionAborted,
     TransactionDecided,
     TransactionPending,
 )
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.ownership import Owner
 from eventproc.store.transactions import (

@@ -18,15 +18,8 @@ from eventproc.groups import GROUP, GroupReader, folded_state, watch_group
 from eventproc.groups.liveness import LocalMemberships
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import (
-    CheckpointPending,
-    Fenced,
-    InProgress,
-    InvalidArgument,
-    NotFound,
-    ReaderOnline,
-    ScaleRefused,
-)
+from eventproc.store.model.errors import Fenced, InProgress, InvalidArgument, NotFound, ScaleRefused
+from eventproc.store.model.group_errors import CheckpointPending, ReaderOnline
 from eventproc.store.records import get
 from eventproc.testing import VirtualClock, check
 

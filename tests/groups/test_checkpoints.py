@@ -13,7 +13,8 @@ import eventproc
 from eventproc import ReaderGroup
 from eventproc.groups import add_stream
 from eventproc.runtime import Eventproc
-from eventproc.store.model.errors import CheckpointPending, InvalidArgument, NotFound
+from eventproc.store.model.errors import InvalidArgument, NotFound
+from eventproc.store.model.group_errors import CheckpointPending
 from eventproc.store.model.ids import segment_id
 from eventproc.testing import VirtualClock
 from tests.groups.reading import eventually, read_until_tail, written

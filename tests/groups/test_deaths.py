@@ -13,7 +13,8 @@ import eventproc
 from eventproc import Event
 from eventproc.cluster import run_host
 from eventproc.runtime import Eventproc
-from eventproc.store.model.errors import Fenced, ReaderOnline
+from eventproc.store.model.errors import Fenced
+from eventproc.store.model.group_errors import ReaderOnline
 from eventproc.testing import Deaths, VirtualClock, check, run_seeded, run_until_death
 
 EVENTS = 60

@@ -26,15 +26,8 @@ from eventproc.groups.liveness import LocalMemberships
 from eventproc.groups.member import GroupMember
 from eventproc.groups.operations import reader_offline
 from eventproc.runtime import Eventproc
-from eventproc.store.model.errors import (
-    AlreadyExists,
-    GroupStreamReplaced,
-    InvalidArgument,
-    NotFound,
-    ReaderFenced,
-    ReaderOnline,
-    SegmentFenced,
-)
+from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound
+from eventproc.store.model.group_errors import GroupStreamReplaced, ReaderFenced, ReaderOnline, SegmentFenced
 from eventproc.store.model.progress import Progress
 from tests.groups.members import (
     GROUP_NAME,

@@ -11,13 +11,8 @@ import pytest
 from eventproc.groups import GroupReader, add_stream, adopt_recreated_streams, join
 from eventproc.groups.operations import CHECKPOINTS_OUTSTANDING_MAX
 from eventproc.runtime import Eventproc
-from eventproc.store.model.errors import (
-    CheckpointPending,
-    GroupStreamReplaced,
-    NotFound,
-    TooManyCheckpoints,
-    Truncated,
-)
+from eventproc.store.model.errors import NotFound, Truncated
+from eventproc.store.model.group_errors import CheckpointPending, GroupStreamReplaced, TooManyCheckpoints
 from eventproc.store.model.progress import Progress
 from tests.groups.members import GROUP_NAME, finish, key_of, make, state_now
 from tests.groups.reading import are_shared, eventually, read_until_tail, write, written

@@ -9,13 +9,8 @@ import attrs
 import pytest
 
 from eventproc.runtime import Eventproc
-from eventproc.store.model.errors import (
-    Closed,
-    InvalidArgument,
-    NotFound,
-    ReaderOnline,
-    StreamReplaced,
-)
+from eventproc.store.model.errors import Closed, InvalidArgument, NotFound, StreamReplaced
+from eventproc.store.model.group_errors import ReaderOnline
 from eventproc.store.model.ids import SegmentId
 from tests.groups.reading import eventually, is_number, read_until_tail, write, written
 

@@ -16,7 +16,7 @@ from eventproc.processors.letters import Letter
 from eventproc.processors.options import Options, Order
 from eventproc.processors.outbox import Commit, Outbox
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import SegmentFenced
+from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FINISHED_RANGES_MAX
 from eventproc.store.model.progress import Progress

@@ -16,7 +16,8 @@ from eventproc.processors.letterbox import Span
 from eventproc.processors.letters import DeadLetters, append_letters, drop, redrive
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import GroupStreamReplaced, InvalidArgument, NotFound, StreamSealed
+from eventproc.store.model.errors import InvalidArgument, NotFound, StreamSealed
+from eventproc.store.model.group_errors import GroupStreamReplaced
 from eventproc.store.model.limits import HEADER_NAME_CHARS_MAX, HEADERS_COUNT_MAX
 from eventproc.store.segments import READ_BYTES_MAX
 from tests.processors.dead import (

@@ -10,7 +10,8 @@ import pytest
 from eventproc.groups import delete_group, ensure_group, join
 from eventproc.processors import App, Context, ProcessorFailed, RetryPolicy, Running
 from eventproc.runtime import Eventproc
-from eventproc.store.model.errors import AlreadyExists, NotFound, NotOfReaders, ReaderOnline
+from eventproc.store.model.errors import AlreadyExists, NotFound
+from eventproc.store.model.group_errors import NotAReaderGroup, ReaderOnline
 from eventproc.store.segments import Event
 from tests.processors.apps import GROUP, OUT, STREAM, group, lag, payloads, system, until_next, write
 from tests.processors.bench import settled, until
@@ -293,7 +294,7 @@ async def test_a_processor_s_group_takes_no_readers_and_the_processor_handles_al
         if paused:
             await ep.pause_processor(GROUP)
         processors_own = await ep.reader_group(GROUP)
-        with pytest.raises(NotOfReaders, match=rf"{GROUP}.*read {STREAM} itself"):
+        with pytest.raises(NotAReaderGroup, match=rf"{GROUP}.*read {STREAM} itself"):
             async with processors_own.reader("a"):
                 pass
         assert (await group(ep)).members == ()

@@ -16,8 +16,11 @@ from eventproc.cluster import run_host
 from eventproc.runtime import Eventproc
 from eventproc.store.background import Background
 from eventproc.store.faults import Died
-from eventproc.store.model.errors import IllegalTransition, InvalidArgument, StreamReplaced, StreamSealed
-from eventproc.store.model.transaction_errors import (
+from eventproc.store.model.errors import (
+    IllegalTransition,
+    InvalidArgument,
+    StreamReplaced,
+    StreamSealed,
     TransactionAborted,
     TransactionDecided,
     TransactionNotFound,
@@ -62,7 +65,7 @@ async def test_every_wrong_call_names_the_transaction_and_says_what_to_do(stream
             TransactionDecided,
             "write is not possible any more; begin a new one",
         ),
-        (committed, lambda txn: txn.abort(), TransactionDecided, "cannot be taken back"),
+        (committed, lambda txn: txn.abort(), TransactionDecided, "cannot be undone"),
         (committed, enter, TransactionDecided, "begin a new one"),
         (aborted, lambda txn: txn.write(b""), TransactionAborted, "by its owner.*begin a new one"),
         (aborted, lambda txn: txn.commit(), TransactionAborted, "begin a new one"),

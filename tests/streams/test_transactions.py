@@ -12,8 +12,13 @@ import pytest
 from eventproc import PingResult, TxnState
 from eventproc.runtime import Eventproc
 from eventproc.store.background import Background
-from eventproc.store.model.errors import Closed, DiskFull, IllegalTransition, InvalidArgument
-from eventproc.store.model.transaction_errors import TransactionDecided
+from eventproc.store.model.errors import (
+    Closed,
+    DiskFull,
+    IllegalTransition,
+    InvalidArgument,
+    TransactionDecided,
+)
 from eventproc.streams import NewEvent, Stream
 from eventproc.streams.staging import STAGE_BYTES, Unseen
 from eventproc.streams.transaction import LEASE_MS, UNSEEN_MS

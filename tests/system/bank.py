@@ -27,8 +27,7 @@ import anyio
 
 import eventproc
 from eventproc.store.faults import NO_FAULTS
-from eventproc.store.model.errors import Retryable
-from eventproc.store.model.transaction_errors import TransactionAborted
+from eventproc.store.model.errors import Retryable, TransactionAborted
 from eventproc.streams import Stream, StreamReader
 from tests.system.say import SayHandler, say
 from tests.system.worker import input_ended, mortality

@@ -26,9 +26,9 @@ from eventproc.store.model.errors import (
     Rejected,
     ScaleRefused,
     StreamSealed,
+    TransactionAborted,
 )
 from eventproc.store.model.states import StreamState
-from eventproc.store.model.transaction_errors import TransactionAborted
 from eventproc.store.model.transactions import PingResult, TxnState
 from eventproc.store.transactions import Txn, find_txn, watch_txn
 from eventproc.streams import Stream

@@ -12,10 +12,10 @@ from eventproc.store.model.errors import (
     NotFound,
     SegmentSealed,
     StreamReplaced,
+    TransactionAborted,
     VersionConflict,
 )
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.transaction_errors import TransactionAborted
 from eventproc.store.model.transactions import PingResult, TxnState
 from eventproc.store.segments import WriterSequence, seal_segments
 from eventproc.store.transactions import Totals, find_txn, list_finished, list_open

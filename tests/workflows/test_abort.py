@@ -9,12 +9,11 @@ import pytest
 
 from eventproc.cluster.internal_processors import run_internal_processors
 from eventproc.store.catalog import find_stream
-from eventproc.store.model.errors import IllegalTransition, StreamSealed
+from eventproc.store.model.errors import CommitsPending, IllegalTransition, StreamSealed, TransactionAborted
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import PREPARATIONS_MAX
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.states import StreamState
-from eventproc.store.model.transaction_errors import CommitsPending, TransactionAborted
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.requests import RequestStatus
 from eventproc.store.segments import readable_size

@@ -109,7 +109,7 @@ async def test_a_reader_whose_place_is_gone_is_told_before_and_after_the_reaper_
             await stream.truncate(await stream.tail())
             if reaped:
                 await truncate(ep, stream)
-            with pytest.raises(Truncated, match="read on from the head"):
+            with pytest.raises(Truncated, match="continue at the head"):
                 await anext(batches)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tools.docs import acceptance, states
+from tools.docs import acceptance, errors, states
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -15,6 +15,7 @@ def main() -> int:
     checking = "--check" in sys.argv[1:]
     wrong = acceptance.problems(ROOT) if checking else []
     documents = {
+        ROOT / "docs" / "errors.md": errors.render(),
         ROOT / "docs" / "states.md": states.render(),
         ROOT / "docs" / "acceptance.md": acceptance.render(ROOT),
     }

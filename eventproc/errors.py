@@ -1,0 +1,145 @@
+"""Every error that eventproc raises on purpose.
+
+Four base classes say what to do: `Retryable` (nothing changed; try again), `Rejected` (wrong in the present state),
+`Fenced` (a newer owner exists; stop) and `Corrupt` (stored bytes are damaged; a person must look). Each concrete class
+is one of them. `docs/errors.md` lists all, with when each is raised and what to do.
+"""
+
+from __future__ import annotations
+
+from eventproc.store.model.errors import (
+    AlreadyExists,
+    Closed,
+    CommitsPending,
+    Corrupt,
+    CorruptRecord,
+    DatabaseStopped,
+    DirectoryInUse,
+    DiskFull,
+    EventprocError,
+    Expired,
+    Fenced,
+    ForkedError,
+    IllegalTransition,
+    InProgress,
+    InvalidArgument,
+    InvalidCut,
+    InvariantBroken,
+    LockHeld,
+    NotFound,
+    NotSupported,
+    OffsetConflict,
+    OwnerFenced,
+    Rejected,
+    Retryable,
+    ScaleRefused,
+    ScopeNotEmpty,
+    SegmentSealed,
+    StillPending,
+    StoreMissing,
+    StoreUnusable,
+    StreamNotSealed,
+    StreamReplaced,
+    StreamSealed,
+    TransactionAborted,
+    TransactionDecided,
+    TransactionNotFound,
+    TransactionPending,
+    Truncated,
+    VersionConflict,
+    WorkflowFailed,
+    WriterFailed,
+    WriterFenced,
+)
+from eventproc.store.model.group_errors import (
+    CheckpointPending,
+    GroupStreamReplaced,
+    NotAReaderGroup,
+    ReaderFenced,
+    ReaderOnline,
+    SegmentFenced,
+    TooManyCheckpoints,
+)
+
+TYPE_CHECKING = False  # imported when first used: they bring the engine of the processors with them
+if TYPE_CHECKING:
+    from eventproc.processors.errors import (
+        CallEnded,
+        HandlerCancelled,
+        HandlerStuck,
+        HandlerTimeout,
+        NotAProcessorGroup,
+        ProcessorFailed,
+    )
+
+__all__ = [
+    "AlreadyExists",
+    "CallEnded",
+    "CheckpointPending",
+    "Closed",
+    "CommitsPending",
+    "Corrupt",
+    "CorruptRecord",
+    "DatabaseStopped",
+    "DirectoryInUse",
+    "DiskFull",
+    "EventprocError",
+    "Expired",
+    "Fenced",
+    "ForkedError",
+    "GroupStreamReplaced",
+    "HandlerCancelled",
+    "HandlerStuck",
+    "HandlerTimeout",
+    "IllegalTransition",
+    "InProgress",
+    "InvalidArgument",
+    "InvalidCut",
+    "InvariantBroken",
+    "LockHeld",
+    "NotAProcessorGroup",
+    "NotAReaderGroup",
+    "NotFound",
+    "NotSupported",
+    "OffsetConflict",
+    "OwnerFenced",
+    "ProcessorFailed",
+    "ReaderFenced",
+    "ReaderOnline",
+    "Rejected",
+    "Retryable",
+    "ScaleRefused",
+    "ScopeNotEmpty",
+    "SegmentFenced",
+    "SegmentSealed",
+    "StillPending",
+    "StoreMissing",
+    "StoreUnusable",
+    "StreamNotSealed",
+    "StreamReplaced",
+    "StreamSealed",
+    "TooManyCheckpoints",
+    "TransactionAborted",
+    "TransactionDecided",
+    "TransactionNotFound",
+    "TransactionPending",
+    "Truncated",
+    "VersionConflict",
+    "WorkflowFailed",
+    "WriterFailed",
+    "WriterFenced",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module("eventproc.processors.errors"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
