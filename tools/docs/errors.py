@@ -39,8 +39,8 @@ def render() -> str:
 def concrete_errors() -> Iterator[type[EventprocError]]:
     """Yield the public errors that are raised, by name."""
     for name in errors.__all__:
-        kind = getattr(errors, name)
-        if attrs.has(kind):
+        kind: type[EventprocError] = getattr(errors, name)
+        if "__attrs_attrs__" in vars(kind):
             yield kind
 
 
