@@ -1,32 +1,66 @@
-"""Errors, sorted by what the caller should do next.
+"""Every error of the store and of streams, sorted by what the caller should do next.
 
-Four classes say what to do: `Retryable` (nothing changed; try again), `Rejected` (wrong in the present
-state; repeating cannot help), `Fenced` (a newer owner exists; stop) and `Corrupt` (stored bytes break an
-invariant; a person must look). The details are fields, the text is for people, and every error pickles
-with its fields. Source: architecture.md section 4.
+Four classes say what to do: `Retryable` (nothing changed; try again), `Rejected` (wrong in the present state;
+repeating cannot help), `Fenced` (a newer owner exists; stop) and `Corrupt` (stored bytes break an invariant; a person
+must look). Details are fields, the text is for people, and every error pickles with its fields.
+
+The first sentence of a concrete error's docstring says when it is raised, the second paragraph what to do:
+`docs/errors.md` is made of them. Users import from `eventproc.errors`. Source: architecture.md section 4.
 """
 
 from __future__ import annotations
 
-from eventproc.store.model.errors import Corrupt as Corrupt
-from eventproc.store.model.errors import EventprocError as EventprocError
-from eventproc.store.model.errors import Fenced as Fenced
-from eventproc.store.model.errors import Rejected as Rejected
-from eventproc.store.model.errors import Retryable as Retryable
-from eventproc.store.model.errors import error as error
-from eventproc.store.model.group_errors import CheckpointPending as CheckpointPending
-from eventproc.store.model.group_errors import GroupStreamReplaced as GroupStreamReplaced
-from eventproc.store.model.group_errors import NotAReaderGroup as NotAReaderGroup
-from eventproc.store.model.group_errors import ReaderFenced as ReaderFenced
-from eventproc.store.model.group_errors import ReaderOnline as ReaderOnline
-from eventproc.store.model.group_errors import ScopeNotEmpty as ScopeNotEmpty
-from eventproc.store.model.group_errors import SegmentFenced as SegmentFenced
-from eventproc.store.model.group_errors import TooManyCheckpoints as TooManyCheckpoints
+from typing import TypeVar, dataclass_transform
+
+import attrs
+
+_E = TypeVar("_E", bound="EventprocError")
+
+
+def _rebuild(kind: type[EventprocError], fields: dict[str, object]) -> EventprocError:
+    return kind(**fields)
+
+
+class EventprocError(Exception):
+    """Base class of every error that eventproc raises on purpose; pickles with its fields."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        kind = type(self)
+        names = [field.name for field in attrs.fields(kind)] if attrs.has(kind) else []
+        return (_rebuild, (kind, {name: getattr(self, name) for name in names}))
+
+
+class Retryable(EventprocError):
+    """Nothing changed. Try again, a bounded number of times."""
+
+
+class Rejected(EventprocError):
+    """The call is wrong in the present state. Repeating it cannot help."""
+
+
+class Fenced(EventprocError):
+    """A newer owner exists. Stop immediately: do not write, do not retry."""
+
+
+class Corrupt(EventprocError):
+    """Stored bytes break an invariant. Stop: a person must look."""
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(attrs.field,))
+def error(kind: type[_E]) -> type[_E]:
+    """Decorate a concrete error: keyword-only fields, compared by identity, picklable."""
+    return attrs.define(kind, kw_only=True, eq=False, slots=False)
+
+
+# The directory and its database.
 
 
 @error
 class VersionConflict(Retryable):
-    """A record changed between its read and its replace."""
+    """A record changed between its read and its replace.
+
+    Read the record again and repeat the change.
+    """
 
     key: str
     expected: int
@@ -38,7 +72,10 @@ class VersionConflict(Retryable):
 
 @error
 class LockHeld(Retryable):
-    """Another process kept a lock of the directory until this call's deadline."""
+    """Another process held a lock of the directory until this call's deadline.
+
+    If the named process is stopped, continue it (`kill -CONT`) or end it; then try again.
+    """
 
     path: str
     pid: int | None
@@ -47,51 +84,158 @@ class LockHeld(Retryable):
     def __str__(self) -> str:
         holder = f"process {self.pid}" if self.pid is not None else "another process"
         return (
-            f"{self.path} has been held by {holder} for {self.for_ms / 1000:.1f} s; this was not written. "
+            f"{self.path} has been held by {holder} for {self.for_ms / 1000:.1f} s; nothing was written. "
             f"If that process is stopped, continue it (kill -CONT) or end it, then try again"
         )
 
 
 @error
 class DirectoryInUse(Retryable):
-    """Something that needs the directory for itself, while other processes have it open."""
+    """The operation needs the directory for itself, and other processes have it open.
+
+    Close the directory in the named processes, then try again.
+    """
 
     path: str
     pids: tuple[int, ...]
 
     def __str__(self) -> str:
-        who = f"process {', '.join(map(str, self.pids))}" if self.pids else "another process"
-        return f"{self.path} is open in {who}; nothing was changed. Close it there and try again"
+        holder = f"process {', '.join(map(str, self.pids))}" if self.pids else "another process"
+        return f"{self.path} is open in {holder}; nothing was changed. Close it there and try again"
 
 
 @error
 class DiskFull(Retryable):
-    """The disk, or a quota on it, is full; the transaction was rolled back."""
+    """The disk, or a quota on it, is full; the transaction was rolled back.
+
+    Free some space, then try again.
+    """
 
     path: str
 
     def __str__(self) -> str:
-        return f"{self.path}: the disk is full; this was not written. Free some space and try again"
+        return f"{self.path}: the disk is full; nothing was written. Free some space and try again"
 
 
 @error
-class StillPending(Retryable):
-    """The wait ended before the request did; the request goes on and may be waited for again."""
+class StoreMissing(Rejected):
+    """The directory does not exist, or contains no eventproc database, and `create` is off.
 
-    request_id: str
-    target: str
-    waited_ms: int
+    Correct the path, or make the directory with `eventproc init DIR`.
+    """
+
+    path: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.target}: request {self.request_id} is still running after {self.waited_ms / 1000:.1f} s; "
-            f"it goes on. Wait again with `eventproc request wait {self.request_id}`"
-        )
+        return f"no eventproc directory at {self.path}; make one with `eventproc init {self.path}`"
+
+
+@error
+class StoreUnusable(Rejected):
+    """The directory exists but cannot be used: not eventproc's, newer, read-only, or on a network file system.
+
+    The message names the reason and its remedy.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@error
+class Closed(Rejected):
+    """A handle was used after it was closed.
+
+    Open a new one.
+    """
+
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.what} is closed"
+
+
+@error
+class ForkedError(Rejected):
+    """A handle that was opened before a fork was used in the child process.
+
+    Open the directory again in the child process.
+    """
+
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.what} was opened before a fork; open it again in the child process"
+
+
+@error
+class OwnerFenced(Fenced):
+    """A newer owner took over what this process owned.
+
+    Stop the work; the new owner continues it.
+    """
+
+    what: str
+    owner_epoch: int
+    current_epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.what}: owner epoch {self.owner_epoch} was fenced by {self.current_epoch}"
+
+
+@error
+class CorruptRecord(Corrupt):
+    """Stored bytes differ from anything that eventproc writes.
+
+    Run `eventproc doctor`, and restore a backup.
+    """
+
+    key: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.reason}; run `eventproc doctor` and restore a backup"
+
+
+@error
+class InvariantBroken(Corrupt):
+    """A replace would break an invariant of the record's kind; nothing was written.
+
+    This is a bug: report it.
+    """
+
+    key: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.reason}"
+
+
+@error
+class DatabaseStopped(Corrupt):
+    """The database failed in a way that leaves its last transaction unknown; this handle has stopped.
+
+    Close the handle, check the disk, and open the directory again.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}; this handle has stopped. Close it, check the disk, open it again"
+
+
+# Arguments, names and states.
 
 
 @error
 class NotFound(Rejected):
-    """No object of that kind has that name."""
+    """No object of that kind has that name.
+
+    Check the name; `eventproc scope list`, `stream list` and `group list` show what exists.
+    """
 
     kind: str
     name: str
@@ -102,7 +246,10 @@ class NotFound(Rejected):
 
 @error
 class AlreadyExists(Rejected):
-    """The object is there already, and differs in the named fields."""
+    """An object of that name exists and differs in the named fields.
+
+    Use it as it is, or take another name.
+    """
 
     kind: str
     name: str
@@ -120,7 +267,10 @@ class AlreadyExists(Rejected):
 
 @error
 class InvalidArgument(Rejected):
-    """A value that no state of the system would accept: a bad name, range, number or option."""
+    """A value that no state of the system accepts: a bad name, range, number, type or option.
+
+    Pass a value as the message asks.
+    """
 
     what: str
     value: str
@@ -132,7 +282,10 @@ class InvalidArgument(Rejected):
 
 @error
 class NotSupported(Rejected):
-    """Something that is understood but not enforced, and therefore refused rather than ignored."""
+    """An option that is known but not enforced, and therefore refused.
+
+    Leave the option out, or follow the message.
+    """
 
     what: str
     remedy: str
@@ -143,7 +296,10 @@ class NotSupported(Rejected):
 
 @error
 class IllegalTransition(Rejected):
-    """The state of the object does not allow that event; nothing changed."""
+    """The object's state does not allow the operation; nothing changed.
+
+    Wait for the operation that is running, or read the object's state first.
+    """
 
     state: str
     event: str
@@ -155,8 +311,48 @@ class IllegalTransition(Rejected):
 
 
 @error
+class ScopeNotEmpty(Rejected):
+    """A scope to be deleted still has streams or reader groups.
+
+    Delete them first, or delete the scope with `recursive=True`.
+    """
+
+    scope: str
+    streams: int
+    groups: int
+
+    def __str__(self) -> str:
+        held = f"{self.streams} streams and {self.groups} groups"
+        return f"scope {self.scope!r} has {held}; delete them first, or the scope with all that is in it (recursive)"
+
+
+# Requests.
+
+
+@error
+class StillPending(Retryable):
+    """The wait ended before the request did; the request goes on.
+
+    Wait again: `ep.requests.wait(request_id)`.
+    """
+
+    request_id: str
+    target: str
+    waited_ms: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.target}: request {self.request_id} is still running after {self.waited_ms / 1000:.1f} s; "
+            f"it goes on. Wait again with `eventproc request wait {self.request_id}`"
+        )
+
+
+@error
 class InProgress(Rejected):
-    """A different request of the same kind is still running on the same object."""
+    """A different request of the same kind is still running on the same object.
+
+    Wait for that request, then repeat the call.
+    """
 
     target: str
     kind: str
@@ -168,31 +364,43 @@ class InProgress(Rejected):
 
 
 @error
-class ScaleRefused(Rejected):
-    """A scale whose precondition does not hold: a segment is not active, or too few would remain."""
+class Expired(Rejected):
+    """The request's deadline passed before its first step; it never ran.
 
-    stream: str
-    reason: str
+    Submit the request again under a new id.
+    """
+
+    target: str
+    request_id: str
 
     def __str__(self) -> str:
-        return f"{self.stream}: {self.reason}"
+        return f"{self.target}: request {self.request_id} did not start before its deadline and never will"
 
 
 @error
-class InvalidCut(Rejected):
-    """A stream cut that is not one of this stream, or does not cover its key space exactly once."""
+class WorkflowFailed(Corrupt):
+    """A workflow failed unexpectedly; the request was given up and its changes were undone.
 
-    stream: str
-    cut: str
+    This is a bug: report it with the host's log.
+    """
+
+    target: str
+    kind: str
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.stream}: the cut {self.cut} is not valid: {self.reason}"
+        return f"{self.target}: {self.kind} failed unexpectedly ({self.reason}); the log of the host has more"
+
+
+# Streams and segments.
 
 
 @error
 class StreamReplaced(Rejected):
-    """The handle, cut or position belongs to a deleted stream of the same name."""
+    """A handle, cut or position belongs to a deleted stream of the same name.
+
+    Get a new handle with `ep.stream(name)`.
+    """
 
     stream: str
     stream_id: int
@@ -205,7 +413,10 @@ class StreamReplaced(Rejected):
 
 @error
 class StreamSealed(Rejected):
-    """The stream accepts no more events, for ever; reading goes on."""
+    """A write, or another change, to a sealed stream.
+
+    Read or delete the stream; write to another one.
+    """
 
     stream: str
 
@@ -214,8 +425,24 @@ class StreamSealed(Rejected):
 
 
 @error
+class StreamNotSealed(Rejected):
+    """A stream to be deleted is not sealed.
+
+    Seal it first: `await stream.seal()`.
+    """
+
+    stream: str
+
+    def __str__(self) -> str:
+        return f"{self.stream} is not sealed; seal it first (`eventproc stream seal {self.stream}`)"
+
+
+@error
 class SegmentSealed(Rejected):
-    """The segment accepts no more events; its successors do."""
+    """An append to a sealed segment.
+
+    Writers of a stream continue on the successors by themselves; for your own appends, write to the successors.
+    """
 
     stream: str
     segment: str
@@ -225,20 +452,42 @@ class SegmentSealed(Rejected):
 
 
 @error
-class StreamNotSealed(Rejected):
-    """Only a sealed stream can be deleted."""
+class ScaleRefused(Rejected):
+    """A scale's precondition does not hold: a segment is not active, or too few would remain.
+
+    Read the active segments with `stream.describe()`, and scale those.
+    """
 
     stream: str
+    reason: str
 
     def __str__(self) -> str:
-        return f"{self.stream} is not sealed; seal it first (`eventproc stream seal {self.stream}`)"
+        return f"{self.stream}: {self.reason}"
+
+
+@error
+class InvalidCut(Rejected):
+    """A stream cut belongs to another stream, or does not cover the key space exactly once.
+
+    Take cuts from `stream.head()`, `stream.tail()`, `stream.at_time()` or a reader.
+    """
+
+    stream: str
+    cut: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.stream}: the cut {self.cut} is not valid: {self.reason}"
 
 
 @error
 class Truncated(Rejected):
-    """The position lies before the head of the stream: the events there are gone.
+    """A position lies before the head of the stream: its events are gone.
 
-    head: where the segment begins now, 0 when it is gone as a whole. head_cut: where reading can go on.
+    Continue at `head_cut`.
+
+    head: offset where the segment begins now; 0 when the entire segment is gone.
+    head_cut: where reading can continue.
     """
 
     stream: str
@@ -249,12 +498,15 @@ class Truncated(Rejected):
 
     def __str__(self) -> str:
         gone = f"{self.stream}: offset {self.offset} of segment {self.segment} was truncated"
-        return f"{gone}; read on from the head, {self.head_cut}" if self.head_cut else gone
+        return f"{gone}; continue at the head, {self.head_cut}" if self.head_cut else gone
 
 
 @error
 class OffsetConflict(Rejected):
-    """A conditional append whose expected offset is not the tail of the segment."""
+    """A conditional append expected another offset than the tail of the segment.
+
+    Read the tail again, and decide whether the append is still wanted.
+    """
 
     stream: str
     segment: str
@@ -266,83 +518,25 @@ class OffsetConflict(Rejected):
 
 
 @error
-class Expired(Rejected):
-    """The request's deadline passed before its first step; it never ran."""
-
-    target: str
-    request_id: str
-
-    def __str__(self) -> str:
-        return f"{self.target}: request {self.request_id} did not start before its deadline and never will"
-
-
-@error
 class WriterFailed(Rejected):
-    """An earlier write of this writer failed; what was posted after it was not written either."""
+    """An earlier write of this writer failed, and later events were not written either.
+
+    Call `flush()`: it raises the failure, and the writer continues.
+    """
 
     stream: str
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.stream}: an earlier write failed ({self.reason}); call flush() to see it and go on"
-
-
-@error
-class Closed(Rejected):
-    """The handle was closed; open a new one."""
-
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.what} is closed"
-
-
-@error
-class ForkedError(Rejected):
-    """A handle opened before a fork was used in the child."""
-
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.what} was opened before a fork; open it again in the child process"
-
-
-@error
-class StoreMissing(Rejected):
-    """The directory is not there, or holds nothing of ours."""
-
-    path: str
-
-    def __str__(self) -> str:
-        return f"no eventproc directory at {self.path}; make one with `eventproc init {self.path}`"
-
-
-@error
-class StoreUnusable(Rejected):
-    """The directory is there but cannot be used: not ours, newer, read-only, on a network file system."""
-
-    path: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
-
-
-@error
-class OwnerFenced(Fenced):
-    """A newer owner took over what this process believed to own."""
-
-    what: str
-    owner_epoch: int
-    current_epoch: int
-
-    def __str__(self) -> str:
-        return f"{self.what}: owner epoch {self.owner_epoch} was fenced by {self.current_epoch}"
+        return f"{self.stream}: an earlier write failed ({self.reason}); call flush() to see it and continue"
 
 
 @error
 class WriterFenced(Fenced):
-    """Another writer of the same name wrote to the stream since; its sends and this one's would mix."""
+    """Another writer of the same name has written to the stream since; nothing was written.
+
+    Give each writer that runs at the same time its own name.
+    """
 
     stream: str
     writer: str
@@ -351,46 +545,95 @@ class WriterFenced(Fenced):
         return f"{self.stream}: another writer named {self.writer!r} has written since; nothing was written"
 
 
-@error
-class CorruptRecord(Corrupt):
-    """Stored bytes that cannot be what was written."""
-
-    key: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.key}: {self.reason}; run `eventproc doctor` and restore a backup"
+# Transactions.
 
 
 @error
-class InvariantBroken(Corrupt):
-    """A replace would break an invariant that is attached to the record's kind."""
+class TransactionAborted(Rejected):
+    """The transaction was aborted, or is being aborted; none of its events becomes visible.
 
-    key: str
+    Begin a new transaction and write the events again.
+    """
+
+    stream: str
+    txn: str
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.reason}"
+        return f"{self.stream}: transaction {self.txn} was aborted ({self.reason}); begin a new one"
 
 
 @error
-class WorkflowFailed(Corrupt):
-    """A workflow raised what it never should; its request was given up, and what it changed was undone."""
+class TransactionDecided(Rejected):
+    """The transaction is already decided: it accepts no events and no other decision.
 
-    target: str
-    kind: str
-    reason: str
+    Begin a new transaction.
+    """
+
+    stream: str
+    txn: str
+    state: str
+    event: str
 
     def __str__(self) -> str:
-        return f"{self.target}: {self.kind} failed unexpectedly ({self.reason}); the log of the host has more"
+        now = f"{self.stream}: transaction {self.txn} is {self.state}"
+        if self.event == "abort":
+            return f"{now}: a commit cannot be undone"
+        return f"{now}: {self.event} is not possible any more; begin a new one"
 
 
 @error
-class DatabaseStopped(Corrupt):
-    """The database failed in a way that leaves its last transaction unknown; this handle has stopped."""
+class TransactionNotFound(NotFound):
+    """The stream has no transaction of that id: it never began, or ended more than a day ago.
 
-    path: str
-    reason: str
+    Check the id; `eventproc txn list STREAM --finished` shows the known ones.
+    """
+
+    stream: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}; this handle has stopped. Close it, look at the disk, open again"
+        return (
+            f"{self.stream} has no transaction {self.name!r}: it never began, or ended more than a day ago; "
+            f"`eventproc txn list {self.stream} --finished` shows the known ones"
+        )
+
+
+@error
+class TransactionPending(Retryable):
+    """The wait ended before the commit did; the transaction is decided and will become visible.
+
+    Call `commit()` again to wait. If `failure` is set, the commit fails repeatedly and a person must look.
+
+    failure: why the commit fails; None if it has not failed.
+    """
+
+    stream: str
+    txn: str
+    waited_ms: int
+    failure: str | None = None
+
+    def __str__(self) -> str:
+        if self.failure is not None:
+            return (
+                f"{self.stream}: transaction {self.txn} is decided, but its commit fails ({self.failure}) and is"
+                f" retried; `eventproc txn abort --force {self.stream} {self.txn}` gives it up"
+            )
+        return (
+            f"{self.stream}: transaction {self.txn} is decided, but not visible after {self.waited_ms / 1000:.1f} s; "
+            f"it will be. Wait again with `eventproc txn commit {self.stream} {self.txn}`"
+        )
+
+
+@error
+class CommitsPending(Retryable):
+    """An operation must wait until the stream's decided transactions are committed.
+
+    Nothing to do: the host repeats the operation.
+    """
+
+    stream: str
+    stream_id: int
+    event: str
+
+    def __str__(self) -> str:
+        return f"{self.stream}: {self.event} waits until its decided transactions are committed"
