@@ -23,7 +23,7 @@ COLUMNS: Final = (
     "rows_per_second",
     "lag_events",
     "lag_bytes",
-    "said_at_ms",
+    "published_at_ms",
     "error",
 )
 
@@ -37,7 +37,7 @@ def query() -> None:
 @output_option()
 @pass_settings
 def list_(settings: Settings, output: str) -> None:
-    """List the queries that said something within a week, with how far they are, the newest first."""
+    """List the queries with a status of the last week, with their positions, newest first."""
 
     async def look(ep: Eventproc) -> list[QueryDescription]:
         path = ep.path
@@ -48,20 +48,20 @@ def list_(settings: Settings, output: str) -> None:
 
 
 def _row(found: QueryDescription) -> Row:
-    said = found.query
+    query = found.query
     return {
-        "name": said.name,
-        "id": said.id,
-        "run_id": said.run_id,
+        "name": query.name,
+        "id": query.id,
+        "run_id": query.run_id,
         "state": found.state.value,
         "pid": found.pid,
-        "started_at_ms": said.started_ms,
-        "said_at_ms": said.said_ms,
-        "batch": said.batch,
-        "input_rows": said.input_rows,
-        "rows_per_second": said.rows_per_second,
+        "started_at_ms": query.started_ms,
+        "published_at_ms": query.published_ms,
+        "batch": query.batch,
+        "input_rows": query.input_rows,
+        "rows_per_second": query.rows_per_second,
         "lag_events": found.events,
         "lag_bytes": found.bytes,
         "streams": [attrs.asdict(each) for each in found.streams],
-        "error": said.error,
+        "error": query.error,
     }

@@ -1,8 +1,8 @@
 """Spark: streams as DataFrames, batch and streaming, through PySpark's Python data source API.
 
-`session()` starts a local session that is set up and quiet; `register(spark)` adds the format "eventproc" to any
-other; `attach(spark, path)` opens a directory inside the driver. Needs the extra `spark`, and a Java of 17 or later or
-the extra `java`. Nothing is imported before it is used: asking which Java there is (`eventproc doctor` does) costs no
+`session()` starts a configured local session; `register(spark)` adds the format "eventproc" to an existing session;
+`attach(spark, path)` opens a directory inside the driver. Needs the extra `spark`, and Java 17 or later or the extra
+`java`. Modules are imported on first use, so that finding the Java (as `eventproc doctor` does) does not import
 PySpark.
 """
 

@@ -1,4 +1,4 @@
-"""The runtime inside a Spark driver: a directory opened beside a session, and closed with it.
+"""The runtime inside a Spark driver: a directory that is opened beside a session and closed with it.
 
 See docs/design/spark-embedding.md.
 """
@@ -43,10 +43,21 @@ def attach(
     create: bool = True,
     host: bool = True,
 ) -> AttachedEventproc:
-    """Open the directory `path` in this driver, until Spark is stopped, and return the blocking API on it.
+    """Open the directory `path` in this driver until Spark is stopped, and return the blocking API on it.
 
-    Registers the format "eventproc" with the session, and publishes what its queries say. The other arguments, and
-    what is raised: see `open`. Also usable in `with`, whose end closes the directory and leaves Spark running.
+    Registers the format "eventproc" with the session and publishes the status of its queries. Also usable in `with`:
+    the end of the block closes the directory and leaves Spark running.
+
+    Args:
+        spark: A session of this process, not of Spark Connect.
+        path: The directory.
+        durability: Of a new directory; see `eventproc.open`.
+        create: Whether to make a directory that does not exist.
+        host: Whether this instance may run the internal processors.
+
+    Raises:
+        InvalidArgument: `spark` is not a session of this process.
+        StoreMissing, StoreUnusable, NotSupported: As `eventproc.open`.
     """
     instance_of(SparkSession, "session", spark, "it must be a session of this process, not of Spark Connect")
     register(spark)
@@ -69,7 +80,7 @@ class AttachedEventproc(BlockingEventproc):
         super().__init__(loop, system)
         self._spark = spark
         self._open = ExitStack()
-        self._running: dict[int, ExitStack] = {}  # apps, to be left by whoever comes first
+        self._running: dict[int, ExitStack] = {}  # running apps; the first to remove one stops it
         assert system.path is not None, "a directory has a path"
         self._path = system.path
         self._batches = BatchWriter(system.path)
@@ -86,14 +97,23 @@ class AttachedEventproc(BlockingEventproc):
 
     @property
     def spark(self) -> SparkSession:
-        """The session it is attached to."""
+        """The session that this directory is attached to."""
         return self._spark
 
     def writing(
         self, stream: str, *, key: str | None = None, event_time: str | None = None
     ) -> Callable[[DataFrame, int], None]:
-        """Return a function for `foreachBatch`, which writes each batch into `stream` once. See `write_batch`."""
-        self.stream(stream)  # there, or refused here and not in the query
+        """Return a function for `foreachBatch` that writes each batch into `stream` once.
+
+        Args:
+            stream: The stream, "scope/stream".
+            key: Column of the routing key, a string. None (default): the column `key`, if there is one.
+            event_time: Column of the event time, a timestamp. None (default): the column `event_time`, if any.
+
+        Raises:
+            NotFound: The stream does not exist.
+        """
+        self.stream(stream)  # raises NotFound here and not later in the query
         return partial(self.write_batch, stream=stream, key=key, event_time=event_time)
 
     def write_batch(
@@ -106,33 +126,44 @@ class AttachedEventproc(BlockingEventproc):
         event_time: str | None = None,
         part: str = "",
     ) -> None:
-        """Write a batch, within `foreachBatch`, into a stream: all of it together, once for each query and batch id.
+        """Write a batch into a stream from within `foreachBatch`: all rows together, once per query and batch id.
 
-        It goes through the sink (docs/design/spark-sink.md): what columns may be there, and what becomes of rows, is
-        said there. key, event_time: the columns to take them from. part: tells apart what one function writes to one
-        stream. Raises InvalidArgument, IllegalTransition outside of `foreachBatch`, Closed, and what Spark raises.
+        The batch goes through the sink; docs/design/spark-sink.md says which columns it takes.
+
+        Args:
+            batch: The DataFrame that Spark passed to the function.
+            batch_id: The id that Spark passed with it.
+            stream: The stream, "scope/stream".
+            key: Column of the routing key, a string.
+            event_time: Column of the event time, a timestamp.
+            part: Distinguishes several writes of one batch to one stream.
+
+        Raises:
+            InvalidArgument: A column or `part` cannot be used.
+            IllegalTransition: The call is outside of `foreachBatch`.
+            Closed: The directory was detached.
         """
         self._loop.check()
         self._batches.write(batch, batch_id, stream, key=key, event_time=event_time, part=part)
 
     def run(self, app: App, *, grace_ms: int = GRACE_MS) -> AbstractContextManager[BlockingRunning]:
-        """Run the app's processors while the block does, or until Spark is stopped. See `BlockingEventproc.run`."""
+        """Run the app's processors while the block runs, or until Spark is stopped. See `BlockingEventproc.run`."""
         return self._run(app, grace_ms)
 
     def start(self, app: App, *, grace_ms: int = GRACE_MS) -> BlockingRunning:
-        """Run the app's processors until Spark is stopped, or this is detached."""
+        """Run the app's processors until Spark is stopped or the directory is detached."""
         stack, running = self._entered(app, grace_ms)
         self._running[id(stack)] = stack
         return running
 
     def queries(self) -> list[QueryDescription]:
-        """Return the queries of Spark that drivers published here within a week, and how far each lags."""
+        """Return the Spark queries that drivers published here within a week, with the lag of each."""
         path, db = self._path, self._system.db
-        self._loop.call(self._publisher.write)  # what this driver's queries said by now
+        self._loop.call(self._publisher.write)  # the latest status of this driver's queries
         return self._loop.call(partial(db.read, lambda tx: describe_queries(tx, path)))
 
     def detach(self) -> None:
-        """Drain the processors that run, and close the directory; again, it does nothing. Spark goes on."""
+        """Drain the running processors and close the directory. Spark keeps running; a second call does nothing."""
         if self._loop.forked:
             return
         with self._once:
@@ -160,7 +191,7 @@ class AttachedEventproc(BlockingEventproc):
             stack.close()
 
     def _drain(self) -> None:
-        """Leave the apps that run; what failed was logged when it did."""
+        """Stop the running apps. Failures were logged when they happened."""
         while self._running:
             _, stack = self._running.popitem()
             with suppress(ProcessorFailed):
@@ -168,7 +199,7 @@ class AttachedEventproc(BlockingEventproc):
 
     @contextmanager
     def _publishing(self) -> Iterator[None]:
-        """Publish what queries of the session say, while the block runs."""
+        """Publish the status of the session's queries while the block runs."""
         listener = QueryListener(self._note)
         streams = self._spark.streams
         task = self._loop.start(self._publisher.run)
@@ -177,27 +208,27 @@ class AttachedEventproc(BlockingEventproc):
             yield
         finally:
             if self._spark.sparkContext._jsc is not None:
-                with suppress(Exception):  # the JVM may be dead: then nobody listens
+                with suppress(Exception):  # the JVM may be dead: then the listener is gone too
                     streams.removeListener(listener)
             task.cancel()
             self._loop.call(self._publisher.write)
 
     def _note(self, query_id: str, run_id: str, name: str | None, change: Change) -> None:
-        with suppress(Closed):  # Spark says the last things after we are gone
+        with suppress(Closed):  # Spark may report after the directory was closed
             self._loop.start(self._publisher.note, query_id, run_id, name, change)
 
     def _stop_queries(self) -> None:
-        """Stop the session's queries, so that they end in order, and note it."""
+        """Stop the session's queries in order and publish that they ended."""
         for query in self._spark.streams.active:
             try:
                 query.stop()
             except Exception as why:
-                LOG.warning("query %s did not stop in order: %s", query.id, why)
+                LOG.warning("query %s failed to stop: %s", query.id, why)
             self._note(str(query.id), str(query.runId), query.name, _ended)
 
 
 class _StopHook:
-    """What stands in the place of a context's `stop`: all ways of stopping Spark from Python lead there."""
+    """Replaces the `stop` of a SparkContext, which every way of stopping Spark from Python calls."""
 
     def __init__(self, context: SparkContext) -> None:
         self.attached: list[AttachedEventproc] = []
@@ -205,7 +236,7 @@ class _StopHook:
 
     @classmethod
     def of(cls, context: SparkContext) -> _StopHook:
-        """Return that of the context, put there when it is not."""
+        """Return the hook of the context, installing it if necessary."""
         found: object = context.stop
         if not isinstance(found, cls):
             found = cls(context)
@@ -214,14 +245,14 @@ class _StopHook:
 
     @classmethod
     def forget(cls, context: SparkContext, attached: AttachedEventproc) -> None:
-        """Leave one out that is detached."""
+        """Remove a detached directory."""
         found: object = context.stop
         if isinstance(found, cls) and attached in found.attached:
             found.attached.remove(attached)
 
     def __call__(self) -> None:
         attached, self.attached = self.attached, []
-        with ExitStack() as ending:  # run from the last to the first, also when one of them fails
+        with ExitStack() as ending:  # callbacks run in reverse order, also after a failure
             for each in attached:
                 ending.callback(each.detach)
             ending.callback(self._stop)
@@ -230,5 +261,5 @@ class _StopHook:
                 ending.callback(each._drain)
 
 
-def _ended(said: SparkQuery) -> SparkQuery:
-    return attrs.evolve(said, ended=True)
+def _ended(query: SparkQuery) -> SparkQuery:
+    return attrs.evolve(query, ended=True)

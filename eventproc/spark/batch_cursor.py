@@ -1,8 +1,8 @@
-"""How far a batch goes, and which ranges it reads: functions of one transaction.
+"""Decides how far a batch goes and which ranges it reads: functions of one transaction.
 
-A position is a stream cut. A batch goes from one to another, and may cross scales: then what lies behind a scale is
-read by the task that reads what lies before it, after it, so that events of one key stay in order (invariant 3). That
-is worth it where both are small; larger ones are left to the next batch, which can read them in parallel.
+A position is a stream cut. A batch goes from one cut to another and may cross scales. Then one task reads a segment
+and afterwards its successors, so that events of a key stay in order (invariant 3). This pays only for small segments;
+larger successors are left to the next batch, which can read them in parallel.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from eventproc.store.segments.borders import boundary_before, number_at, offset_
 from eventproc.store.segments.holds import HeldRange
 
 GLUED_BYTES_MAX: Final = 16 * 2**20
-"""Bytes, before and behind a scale, that one task reads one after the other instead of in two batches. Higher: less
-parallel; lower: a stream that was scaled often takes a batch, 0.2 s, for each scale."""
+"""Bytes before and behind a scale that one task reads in sequence instead of in two batches. A higher value reduces
+parallelism. With a lower one, a stream that was scaled often takes one batch (0.2 s) per scale."""
 
 
 @attrs.frozen
 class BatchBudget:
-    """How much a batch may take; None: no limit."""
+    """The most events or bytes that a batch may take; None: no limit."""
 
     events: int | None = None
     bytes: int | None = None
@@ -37,9 +37,9 @@ class BatchBudget:
 
 @attrs.frozen
 class ReadableSegment:
-    """A held segment with something to read: [start, end), `size` in what the budget counts."""
+    """A segment with unread events [start, end). size: in the unit of the budget."""
 
-    walk: BatchCursor
+    cursor: BatchCursor
     segment: SegmentId
     start: int
     end: int
@@ -47,9 +47,9 @@ class ReadableSegment:
 
 
 class BatchCursor:
-    """The position of a batch in one stream, moved forward from where the last batch ended.
+    """The end position of a batch in one stream, advanced from where the last batch ended.
 
-    limits: {segment: offset} where to stop, as `limits_of` gives them; None: at the tail.
+    limits: {segment: offset} where to stop, as `limits_of` returns them; None: at the tail.
     """
 
     def __init__(
@@ -61,17 +61,16 @@ class BatchCursor:
         self._history = StoredHistory(tx, stream)
         self._limits = limits
         self._states: dict[SegmentId, SegmentState] = {}
-        self._glued: dict[
-            SegmentId, int
-        ] = {}  # bytes that the batch reads of a segment and of what it waits for
+        # Bytes that the batch reads of a segment and of its predecessors.
+        self._glued: dict[SegmentId, int] = {}
         self._taken: set[SegmentId] = set()
 
     def cut(self) -> StreamCut:
-        """Return where the walk stands."""
+        """Return the position of the cursor."""
         return StreamCut(self.stream.name, self.stream.stream_id, self.frontier.offsets())
 
     def open(self, budget: BatchBudget) -> list[ReadableSegment]:
-        """Return the segments that the batch can read on in now; each is offered once."""
+        """Return the segments that the batch can continue with. Each is returned once."""
         found = []
         self.complete()
         for segment, start in self.frontier.held.items():
@@ -87,19 +86,19 @@ class BatchCursor:
         return found
 
     def take(self, segment: SegmentId, end: int) -> None:
-        """Let the batch read the segment up to `end`."""
+        """Include the segment up to `end` in the batch."""
         size_bytes = end - self.frontier.held[segment]
         self.frontier.advance(segment, end)
         self._glued[segment] = self._glued.get(segment, 0) + size_bytes
         self._taken.add(segment)
 
     def take_one(self, opened: ReadableSegment) -> None:
-        """Let the batch read one event of the segment."""
+        """Include one event of the segment in the batch."""
         one = offset_after(self._tx, self.stream.stream_id, opened.segment, opened.start, 1)
         self.take(opened.segment, one)
 
     def part_of(self, opened: ReadableSegment, share: int, budget: BatchBudget) -> int:
-        """Return where `share` of the segment, in what the budget counts, ends: at or before a border."""
+        """Return the offset of the event border where `share` of the segment ends, in the unit of the budget."""
         if budget.events is not None:
             return offset_after(self._tx, self.stream.stream_id, opened.segment, opened.start, share)
         target = min(opened.start + share, opened.end)
@@ -107,11 +106,11 @@ class BatchCursor:
 
     @property
     def begun(self) -> bool:
-        """Whether the batch reads anything of the stream so far."""
+        """Whether the batch includes events of the stream so far."""
         return bool(self._taken)
 
     def complete(self) -> None:
-        """Go on to what follows the segments that were read to their ends."""
+        """Replace segments that were read to their ends by their successors."""
         while ended := [each for each, offset in self.frontier.held.items() if self._is_end(each, offset)]:
             for segment in ended:
                 following = successors(self._history, segment)
@@ -124,7 +123,7 @@ class BatchCursor:
         if self._limits is not None and segment in self._limits:
             return False
         state = self._state(segment)
-        # The last segments of a sealed stream have nothing behind them: the position stays at their ends.
+        # The last segments of a sealed stream have no successors: the position stays at their ends.
         return state.sealed and offset == state.tail and segment not in self._newest()
 
     def _newest(self) -> frozenset[SegmentId]:
@@ -143,45 +142,45 @@ class BatchCursor:
         return found
 
 
-def advance(walks: Sequence[BatchCursor], budget: BatchBudget) -> None:
-    """Move the walks forward to the end of the next batch.
+def advance(cursors: Sequence[BatchCursor], budget: BatchBudget) -> None:
+    """Advance the cursors to the end of the next batch.
 
-    Without a limit, up to the tails, or to a scale that is not crossed. With one, in proportion to what waits in each
-    segment, and at least one event of one, whatever its size.
+    Without a budget: up to the tails, or to a scale that is not crossed. With a budget: in proportion to the unread
+    part of each segment, and at least one event, whatever its size.
     """
     left = budget.events if budget.events is not None else budget.bytes
-    while left != 0 and (opened := [each for walk in walks for each in walk.open(budget)]):
+    while left != 0 and (opened := [each for cursor in cursors for each in cursor.open(budget)]):
         total = sum(each.size for each in opened)
         if left is not None and total > left:
             _take_shares(opened, left, total, budget)
-            if not any(walk.begun for walk in walks):
-                opened[0].walk.take_one(opened[0])
+            if not any(cursor.begun for cursor in cursors):
+                opened[0].cursor.take_one(opened[0])
             left = 0
         else:
             for each in opened:
-                each.walk.take(each.segment, each.end)
+                each.cursor.take(each.segment, each.end)
             left = None if left is None else left - total
-    for walk in walks:
-        walk.complete()
+    for cursor in cursors:
+        cursor.complete()
 
 
 def _take_shares(opened: Sequence[ReadableSegment], left: int, total: int, budget: BatchBudget) -> None:
-    """Take `left` of the segments in proportion; what rounding leaves over goes to the first."""
+    """Divide `left` among the segments in proportion; the remainder of rounding goes to the first ones."""
     spare = left - sum(left * each.size // total for each in opened)
     for each in opened:
         share = left * each.size // total
         more = min(spare, each.size - share)
-        end = each.walk.part_of(each, share + more, budget)
+        end = each.cursor.part_of(each, share + more, budget)
         if end > each.start:
-            each.walk.take(each.segment, end)
+            each.cursor.take(each.segment, end)
             spare -= more
 
 
 def ranges_between(tx: Tx, stream: StreamRecord, start: StreamCut, end: StreamCut) -> list[list[HeldRange]]:
-    """Return the ranges between two cuts, in groups that one task reads in order: those that follow each other.
+    """Return the ranges between two cuts, in groups. A group holds segments that follow each other.
 
-    Within a group predecessors come before successors; groups are in the order of their first segments. Raises
-    InvalidCut when a cut is not valid (any more), InvalidArgument when `end` lies before `start`.
+    Within a group predecessors come before successors. Groups are ordered by their first segments. Raises InvalidCut
+    if a cut is not valid or no longer valid, InvalidArgument if `end` lies before `start`.
     """
     history = StoredHistory(tx, stream)
     ranges: dict[SegmentId, HeldRange] = {}
@@ -194,7 +193,7 @@ def ranges_between(tx: Tx, stream: StreamRecord, start: StreamCut, end: StreamCu
             state = segment_state(tx, stream.stream_id, segment)
             stop = begin if state is None else state.tail
         ranges[segment] = HeldRange(segment, begin, max(stop, begin))
-        # Ids grow with epochs, so predecessors are grouped already; those outside were read by an earlier batch.
+        # Ids grow with epochs, so predecessors are already grouped; those outside were read by an earlier batch.
         before = {group_of[each] for each in predecessors(history, segment) if each in group_of}
         before = {
             group for group in before if any(ranges[each].end > ranges[each].start for each in members[group])

@@ -1,4 +1,4 @@
-"""Batches of a query into streams, from `foreachBatch`: by the sink, remembered under the ids of query and batch."""
+"""Writes batches of a query into streams from `foreachBatch`, through the sink, once per query and batch id."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from eventproc.store.model.arguments import refused
 from eventproc.store.model.errors import IllegalTransition
 
 _RUN: Final = "spark.jobGroup.id"
-"""The local property in which Spark tells the thread of a query the id of this start of it."""
+"""Local property of a query's thread that holds the id of this run of the query."""
 
 
 class BatchWriter:
-    """Writes batches of the queries of this process into the streams of one directory."""
+    """Writes batches of this process's queries into the streams of one directory."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._written: dict[tuple[str, str, str, str], int] = {}  # (query, run, stream, part): its last batch
+        self._written: dict[tuple[str, str, str, str], int] = {}  # {(query, run, stream, part): last batch}
 
     def write(
         self,

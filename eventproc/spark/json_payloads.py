@@ -1,7 +1,7 @@
-"""Payloads of JSON as typed columns: a block at a time, and one by one where a block has what does not fit.
+"""JSON payloads as typed columns: parsed block by block, and one by one where a block contains a misfit.
 
-As Spark's own JSON source does it: a field that is not there, or does not fit its type, is null; a payload that is no
-JSON object is a row of nulls, or fails the query where `mode` says so.
+The rules are those of Spark's JSON source: a field that is missing or does not fit its type is null. A payload that is
+not a JSON object is a row of nulls, or fails the query if `mode` is failfast.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import pyarrow.json
 from eventproc.store.model.errors import CorruptRecord
 
 _WRAPPED: Final = "p"
-"""Each payload is parsed as the one field of an object of ours, so that none can be taken for two, or for none."""
+"""Each payload is wrapped as the only field of an object, so that it always parses as exactly one row."""
 
 
 def parse_json(payloads: pa.Array, schema: pa.Schema, *, fail_fast: bool) -> Sequence[pa.Array]:
-    """Return a column for each field of `schema`, as long as `payloads`.
+    """Return a column of `len(payloads)` values for each field of `schema`.
 
-    About 1 us a payload of a few fields, ten times that where a block has to be parsed one by one. fail_fast: raise
-    CorruptRecord for the first payload that does not fit, instead of nulls.
+    fail_fast: raise CorruptRecord at the first payload that does not fit, instead of returning nulls.
+    Cost: about 1 us per payload of a few fields; ten times that if a block has to be parsed one by one.
     """
     try:
         found = _parse_block(payloads, schema)
@@ -36,7 +36,7 @@ def parse_json(payloads: pa.Array, schema: pa.Schema, *, fail_fast: bool) -> Seq
 
 
 def _parse_block(payloads: pa.Array, schema: pa.Schema) -> Sequence[pa.Array] | None:
-    """Return the columns, None when rows and payloads do not match. Raises ArrowInvalid for what does not fit."""
+    """Return the columns, or None if rows and payloads do not match. Raises ArrowInvalid for a misfit."""
     head, tail = (pa.scalar(text, pa.binary()) for text in (f'{{"{_WRAPPED}":'.encode(), b"}\n"))
     lines = pc.call_function("binary_join_element_wise", [head, payloads, tail, pa.scalar(b"")])
     _, ends, text = lines.buffers()
@@ -56,7 +56,7 @@ def _parse_block(payloads: pa.Array, schema: pa.Schema) -> Sequence[pa.Array] | 
         return None
     rows = table.column(_WRAPPED).combine_chunks()
     if rows.null_count:
-        return None  # "null" is no object: one by one decides what that means
+        return None  # "null" is not an object: _parse_each decides its meaning
     columns: Sequence[pa.Array] = rows.flatten()
     return columns
 
@@ -67,7 +67,7 @@ def _parse_each(payloads: pa.Array, schema: pa.Schema, fail_fast: bool) -> Seque
         try:
             row = json.loads(payload)
             if not isinstance(row, dict):
-                raise ValueError("it is no JSON object")
+                raise ValueError("it is not a JSON object")
         except (ValueError, RecursionError) as why:
             if fail_fast:
                 raise _malformed(payload, str(why)) from None
@@ -75,7 +75,7 @@ def _parse_each(payloads: pa.Array, schema: pa.Schema, fail_fast: bool) -> Seque
         for column, field in zip(columns, schema, strict=True):
             value = _fitting(row.get(field.name), field.type)
             if value is None and fail_fast and row.get(field.name) is not None:
-                raise _malformed(payload, f"its field {field.name} is no {field.type}")
+                raise _malformed(payload, f"its field {field.name} is not a {field.type}")
             column.append(value)
     return [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
 
@@ -85,7 +85,7 @@ def _malformed(payload: bytes, reason: str) -> CorruptRecord:
 
 
 def _fitting(value: object, kind: pa.DataType) -> object:
-    """Return `value` as Arrow takes it for `kind`, None when it does not fit."""
+    """Return `value` in the form that Arrow takes for `kind`, or None if it does not fit."""
     if value is None:
         return None
     if pa.types.is_string(kind) and not isinstance(value, str):

@@ -1,7 +1,8 @@
-"""Which partition reads what: many small pieces in few partitions, few large ones cut into many. Pure.
+"""Assigns file slices to Spark partitions: small slices share a partition, large ones are split. Pure.
 
-A partition costs about 30 ms of a core whatever it holds, so small segments share one; and there are no more than the
-session has cores, unless more are asked for. What must be read in order stays together.
+A partition costs about 30 ms of a core whatever its size, so small segments share one. There are at most as many
+partitions as the session has cores, unless `minPartitions` asks for more. Slices that must be read in order stay in
+one partition.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from pyspark.sql.datasource import InputPartition
 
 @attrs.frozen
 class FileSlice:
-    """Events [start, end) of a segment, out of the chunk file `path`.
+    """Events [start, end) of a segment, stored in the chunk file `path`.
 
-    offset, number: of the file's first event. stream: full name.
+    offset, number: those of the file's first event. stream: full name.
     """
 
     path: Path
@@ -36,7 +37,7 @@ class FileSlice:
 
 
 class ChunkPartition(InputPartition):
-    """What one task reads, in order; travels to the executor."""
+    """The slices that one task reads, in order. It is pickled and sent to the executor."""
 
     def __init__(self, slices: Sequence[FileSlice]) -> None:
         super().__init__(None)
@@ -47,10 +48,10 @@ class ChunkPartition(InputPartition):
 
 
 def pack_into_tasks(groups: Sequence[Sequence[FileSlice]], count_max: int) -> list[list[FileSlice]]:
-    """Put groups, each to be read in order by one task, into at most `count_max` tasks of about equal size.
+    """Assign groups to at most `count_max` tasks of about equal size. One task reads a group, in order.
 
-    Neighbours stay neighbours: what is collected task by task comes in the order of the groups. No task is larger
-    than its share by more than one group.
+    The order of the groups is kept: the tasks' results, one after the other, come in the order of the groups. No task
+    exceeds its share by more than one group.
     """
     sizes = [sum(each.size_bytes for each in group) for group in groups]
     total = sum(sizes)
@@ -66,10 +67,10 @@ def pack_into_tasks(groups: Sequence[Sequence[FileSlice]], count_max: int) -> li
 def split_groups(
     groups: Sequence[Sequence[FileSlice]], count_min: int, border_after: Callable[[FileSlice, int], int]
 ) -> list[list[FileSlice]]:
-    """Return about `count_min` groups, more rather than fewer, by cutting those larger than their share.
+    """Split groups that exceed their share until there are at least about `count_min` groups.
 
-    border_after(slice, target): the first event border at or after `target`. What is cut is no longer read in order:
-    the order within a segment is then that of the tasks.
+    border_after: returns the first event border at or after the target in a slice. A split group is no longer read in
+    order by one task: the order within its segment is then that of the tasks.
     """
     total = sum(each.size_bytes for group in groups for each in group)
     found = [list(group) for group in groups]

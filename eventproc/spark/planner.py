@@ -1,4 +1,4 @@
-"""Planning: where a query begins and how far a batch goes, and the chunk files in which its events lie."""
+"""Plans batches: where a query begins, where a batch ends, and which chunk files contain its events."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ from eventproc.streams.positions import frontier_at, head_cut, tail_cut, time_cu
 LOG = logging.getLogger("eventproc.spark")
 
 Offsets = Mapping[str, str]
-"""A position as Spark's checkpoint has it: {full name of a stream: text of a cut}, sorted by name."""
+"""A position as Spark's checkpoint stores it: {full stream name: text of a cut}, sorted by name."""
 
 _ROUNDS_MAX: Final = 4
-"""How often files are looked for, and exported if they are not there, before that counts as a failure."""
+"""How often missing files are exported again before the plan fails."""
 
 
 @attrs.frozen
 class PlannedRanges:
-    """What a batch reads of one stream: ranges in groups, each to be read in order."""
+    """The ranges that a batch reads of one stream, in groups that are each read in order."""
 
     stream: str
     stream_id: int
@@ -64,7 +64,7 @@ class PlannedRanges:
 
 
 class Planner:
-    """Plans batches of what `options` name, on an open directory."""
+    """Plans the batches of the streams that `options` name, on an open directory."""
 
     def __init__(self, options: SourceOptions, directory: PlannerDirectory) -> None:
         self._options = options
@@ -72,29 +72,32 @@ class Planner:
         self._limits: dict[str, StreamCut] | None = None
 
     def position(self, places: Positions) -> dict[str, str]:
-        """Return the position that options name, in every stream there is.
+        """Return the position that the options name in every stream.
 
         Raises NotFound, StreamReplaced, InvalidCut, Truncated.
         """
         return self._directory.read(partial(self._position, places))
 
     def freeze(self, end: Offsets) -> None:
-        """Let no batch go beyond `end`, and read no stream that is not in it."""
+        """Limit all batches to `end`. Streams that are not in `end` are not read."""
         self._limits = {name: StreamCut.parse(text, name) for name, text in end.items()}
 
     def next_position(self, start: Offsets, budget: BatchBudget) -> tuple[dict[str, str], dict[str, str]]:
-        """Return where the next batch ends, and where the streams do: (end, tails). One read, no change.
+        """Return the end of the next batch and the tails of its streams: (end, tails). One read.
 
-        A stream that `start` does not have was made since: it is read from its head. Raises Truncated,
-        StreamReplaced, unless losing events is fine: then the stream goes on at its head.
+        A stream that is not in `start` was created since and is read from its head. Raises Truncated and
+        StreamReplaced, unless `failOnDataLoss` is false: then reading continues at the head of the stream.
         """
         return self._directory.read(partial(self._next, start, budget))
 
     def plan(self, start: Offsets, end: Offsets, *, batch: str, glued: bool) -> list[list[FileSlice]]:
-        """Return what lies between two positions, all of it in chunk files, in groups to be read in order.
+        """Return the file slices between two positions, in groups that are each read in order.
 
-        It is held first, so that it stays; then exported, where it is in no file yet. batch: by which the directory
-        finds the hold. glued: what follows each other is one group. Raises Truncated, StreamReplaced, OSError.
+        First places a hold, so that the events stay readable, then exports events that are in no chunk file yet.
+        Raises Truncated, StreamReplaced, OSError.
+
+        batch: the key under which the directory keeps the hold.
+        glued: whether a segment and its successors form one group.
         """
         held = self._directory.write(partial(self._hold, start, end, batch=batch, glued=glued))
         self._directory.note(batch, [hold for _, hold in held])
@@ -123,7 +126,7 @@ class Planner:
         return {walk.stream.name: str(walk.cut()) for walk in walks}, tails
 
     def _read_on(self, tx: Tx, start: Offsets) -> list[StreamRecord]:
-        """Return the streams to read on in. One that the query began with, and is gone, is lost."""
+        """Return the streams to continue with. A stream of `start` that no longer exists counts as data loss."""
         for name, text in start.items():
             stream_id = StreamCut.parse(text, name).stream_id
             found = find_stream(tx, name)
@@ -162,7 +165,7 @@ class Planner:
     def _ranges(
         self, tx: Tx, name: str, start: str | None, end: str, *, plan: str, glued: bool
     ) -> PlannedRanges | None:
-        """Return what can be read between two cuts of a stream; what cannot is lost."""
+        """Return the readable ranges between two cuts of a stream. Unreadable ones count as data loss."""
         until = StreamCut.parse(end, name)
         try:
             stream = get_stream(tx, name, stream_id=until.stream_id).value
@@ -180,7 +183,7 @@ class Planner:
             except (
                 InvalidCut,
                 InvalidArgument,
-            ) as why:  # a cut's history, or the whole range, was truncated away
+            ) as why:  # the history of a cut, or the complete range, was truncated
                 self._lose(why)
                 return None
             if not glued:
@@ -194,10 +197,10 @@ class Planner:
     def _left(
         self, tx: Tx, stream: StreamRecord, held: HeldRange, *, held_before: bool
     ) -> Iterator[HeldRange]:
-        """Yield the parts of a range that may be read.
+        """Yield the readable parts of a range.
 
-        What lies before the head may be, as long as it is there, if it was held when the head passed it. Else it
-        is gone, freed or not: what a query reads does not hang on when the reaper comes by.
+        Events before the head are readable if they were held when the head passed them. Otherwise they count as
+        lost, even if the reaper has not freed them yet: the result must not depend on when the reaper runs.
         """
         if not held_before:
             state = segment_state(tx, stream.stream_id, held.segment)
@@ -212,13 +215,13 @@ class Planner:
                 yield HeldRange(held.segment, piece.start, piece.end)
 
     def _lose(self, why: EventprocError) -> None:
-        """Raise `why`, unless the query goes on without what it lost."""
+        """Raise `why`, or log it if the query tolerates data loss."""
         if self._options.fail_on_data_loss:
             raise why
-        LOG.warning("events were lost to the query: %s", why)
+        LOG.warning("the query lost events: %s", why)
 
     def _exported(self, held: PlannedRanges) -> list[list[FileSlice]]:
-        """Return where everything lies, after exporting what lay in no file."""
+        """Return the slices of all ranges, after exporting events that are in no file."""
         for _ in range(_ROUNDS_MAX):
             pieces = self._directory.read(partial(_pieces, held))
             if missing := [chunk for chunk in _chunks(pieces) if not self._is_there(chunk)]:
@@ -235,7 +238,10 @@ class Planner:
                     [slice_ for each in group for slice_ in self._slices(held.stream, pieces[each])]
                     for group in held.groups
                 ]
-        raise OSError(f"{self._directory.folder}: chunk files vanish as soon as they are written")
+        raise OSError(
+            f"{self._directory.folder}: chunk files disappear as soon as they are written; check whether another"
+            " program deletes them"
+        )
 
     def _export(self, held: PlannedRanges, ranges: Sequence[HeldRange]) -> None:
         export = ChunkExporter(
@@ -251,7 +257,9 @@ class Planner:
                 self._directory.write(register)
             finally:
                 for part, _ in written:
-                    part.unlink(missing_ok=True)  # still there when it failed, or somebody else was faster
+                    part.unlink(
+                        missing_ok=True
+                    )  # remains if registering failed or another process was faster
 
     def _is_there(self, chunk: ChunkFile) -> bool:
         try:
@@ -262,7 +270,7 @@ class Planner:
     def _slices(self, stream: str, pieces: Sequence[LocatedRange]) -> Iterator[FileSlice]:
         for piece in pieces:
             chunk = piece.chunk
-            assert chunk is not None, f"[{piece.start}, {piece.end}) is in no file"
+            assert chunk is not None, f"[{piece.start}, {piece.end}) is in no chunk file"
             yield FileSlice(
                 path=self._directory.folder / chunk.path,
                 stream=stream,
@@ -275,7 +283,7 @@ class Planner:
 
 
 def plan_key(start: str | None, end: str, glued: bool) -> str:
-    """Return what a plan is found again by."""
+    """Return the key under which the hold of a plan is found again."""
     return f"{start or 'earliest'} -> {end}{'' if glued else ' split'}"
 
 

@@ -1,6 +1,6 @@
-"""The directory as Spark's planner opens it: an ordinary second process on it, that holds what its batches read.
+"""The directory as Spark's planner opens it: an ordinary second process, which keeps holds on what its batches read.
 
-Spark plans each query in a process of its own, without an event loop; the directory is open on a loop in a thread.
+Spark plans each query in a process of its own, without an event loop. The directory is opened on a loop in a thread.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ LOG = logging.getLogger("eventproc.spark")
 T = TypeVar("T")
 
 HoldKey = tuple[int, str]
-"""A hold by what it is found by: stream id and name."""
+"""Identifies a hold: stream id and name."""
 
 IDLE_MS: Final = 10_000
-"""How long holds of a batch that is done may stay, while no other batch follows in whose transaction they end."""
+"""How long holds of a finished batch may stay. They end sooner if another batch follows, in its transaction."""
 
 
 class PlannerDirectory:
-    """The directory of the streams; used in `with`, by one thread at a time."""
+    """The open directory of the streams. Used in `with`, by one thread at a time."""
 
     def __init__(self, path: Path, *, hold_ms: int, faults: Faults = NO_FAULTS) -> None:
         self._path = path
@@ -62,48 +62,48 @@ class PlannerDirectory:
 
     @property
     def db(self) -> Database:
-        """The database beneath."""
+        """The underlying database."""
         assert self._db is not None, "the directory is not open"
         return self._db
 
     @property
     def folder(self) -> Path:
-        """Where the chunk files lie; a link is followed, so that executors elsewhere find the same place."""
+        """The folder of the chunk files. A link is resolved, so that remote executors find the same folder."""
         return (self._path / CHUNKS_FOLDER).resolve()
 
     @property
     def synced(self) -> bool:
-        """Whether what is written has to survive a loss of power."""
+        """Whether written files must survive a power loss."""
         return self.db.durability is Durability.FSYNC
 
     def read(self, fn: Callable[[Tx], T]) -> T:
-        """Run `fn` on a snapshot. Raises what it raises."""
+        """Run `fn` on a snapshot. Raises the errors of `fn`."""
         assert self._loop is not None, "the directory is not open"
         return self._loop.call(self.db.read, fn)
 
     def write(self, fn: Callable[[Tx], T]) -> T:
-        """Run `fn` in a transaction. Raises what it raises, LockHeld, DiskFull."""
+        """Run `fn` in a transaction. Raises the errors of `fn`, LockHeld, DiskFull."""
         assert self._loop is not None, "the directory is not open"
         return self._loop.call(self.db.write, fn)
 
     def keep_holds(self) -> None:
-        """Renew the holds from now on, and end those of batches that are done, in the background."""
+        """Renew the holds in the background from now on, and end those of finished batches."""
         assert self._loop is not None, "the directory is not open"
         task = self._loop.start(self._keep_holds)
         self._open.callback(task.cancel)
 
     def end_done(self, tx: Tx) -> None:
-        """End the holds of batches that are done, with a transaction that is made anyway."""
+        """End the holds of finished batches within an existing transaction."""
         done = list(self._done)
         release_holds(tx, done)
         tx.after(lambda: self._forget(done))
 
     def note(self, batch: str, holds: Sequence[HoldKey]) -> None:
-        """Remember the holds of a batch, by the text of where it ends."""
+        """Remember the holds of a batch. batch: the text of its end position."""
         self._held.append((batch, list(holds)))
 
     def finish(self, batch: str) -> None:
-        """Say that the batch, and all before it, are done: their holds end soon. An unknown one says nothing."""
+        """Mark the batch and all batches before it as finished: their holds end soon. Ignores an unknown batch."""
         ends = [each for each, _ in self._held]
         if batch in ends:
             last = ends.index(batch) + 1
@@ -121,7 +121,7 @@ class PlannerDirectory:
                     await self.db.write(partial(self._end_and_renew, renew=due))
                     renewed_ms = now_ms if due else renewed_ms
                 except EventprocError as why:
-                    LOG.warning("holds are renewed later: %s", why)
+                    LOG.warning("holds could not be renewed and will be retried: %s", why)
 
     def _end_and_renew(self, tx: Tx, *, renew: bool) -> None:
         self.end_done(tx)

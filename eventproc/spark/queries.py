@@ -1,4 +1,4 @@
-"""Spark's queries as any process sees them: what each said last, whether its driver lives, how far it lags.
+"""Spark queries as any process sees them: last published status, whether the driver lives, and the lag.
 
 A driver that attached a directory publishes its queries here (docs/design/spark-embedding.md). Imports no PySpark.
 """
@@ -23,16 +23,21 @@ from eventproc.store.records import RecordKind, create, delete_all, find, get, k
 from eventproc.store.segments import number_at, segment_state
 
 KEPT_MS: Final = 7 * 24 * 3600 * 1000
-"""How long a query is remembered that said nothing. Higher: longer lists; lower: a failure of a weekend is gone."""
+"""How long a silent query is kept. A higher value makes longer lists; a lower one hides a failure of a weekend."""
 
 
 @attrs.frozen(kw_only=True)
 class SparkQuery:
-    """What a query's driver said last.
+    """The status of a query that its driver published last.
 
-    id: kept in the checkpoint. run_id: of this start. instance: the opening in its driver. batch: the last one that
-    was finished, None before the first. input_rows: of that batch; rows_per_second: processed in it. positions: text of
-    the cut at which that batch ended, by stream. ended: it was stopped, or failed with `error`. Times are wall clock.
+    id: the query's id, which its checkpoint keeps.
+    run_id: id of this run of the query.
+    instance: the opening of the directory in its driver.
+    started_ms, published_ms: when the run started and when the status was published, wall clock.
+    batch: the last finished batch; None before the first.
+    input_rows, rows_per_second: of that batch.
+    positions: text of the cut at which that batch ended, by stream.
+    ended: whether the query was stopped, or failed with `error`.
     """
 
     id: str
@@ -40,7 +45,7 @@ class SparkQuery:
     name: str | None
     instance: str
     started_ms: int
-    said_ms: int
+    published_ms: int
     batch: int | None = None
     input_rows: int = 0
     rows_per_second: float = 0.0
@@ -53,18 +58,18 @@ QUERY: Final = RecordKind(name="spark_query", value=SparkQuery)
 
 
 class QueryState(enum.StrEnum):
-    """What became of a query, as far as can be known."""
+    """The state of a query, as far as it can be known."""
 
     RUNNING = "running"
     LOST = "lost"
-    """Its driver is dead, and did not say that it ended."""
+    """The driver died without publishing an end."""
     ENDED = "ended"
     FAILED = "failed"
 
 
 @attrs.frozen
 class StreamLag:
-    """How far a query is in a stream: what lies between `cut` and the tail. None: the stream is there no more."""
+    """How far a query lags in a stream: events and bytes between `cut` and the tail; None if the stream was deleted."""
 
     stream: str
     cut: str
@@ -74,7 +79,7 @@ class StreamLag:
 
 @attrs.frozen
 class QueryDescription:
-    """A query, of one moment. pid: of its driver, None when its files are gone."""
+    """A query at one moment. pid: that of its driver; None if the instance's files are gone."""
 
     query: SparkQuery
     state: QueryState
@@ -83,41 +88,41 @@ class QueryDescription:
 
     @property
     def events(self) -> int:
-        """Events behind, in all streams that are there."""
+        """Events behind, in all existing streams."""
         return sum(each.events or 0 for each in self.streams)
 
     @property
     def bytes(self) -> int:
-        """Bytes behind, in all streams that are there."""
+        """Bytes behind, in all existing streams."""
         return sum(each.bytes or 0 for each in self.streams)
 
 
-def publish_query(tx: Tx, said: SparkQuery) -> None:
-    """Store what a query's driver says; what ended does not come back to life in the same run."""
-    before = find(tx, QUERY, said.id)
+def publish_query(tx: Tx, query: SparkQuery) -> None:
+    """Store the status of a query. A run that has ended stays ended."""
+    before = find(tx, QUERY, query.id)
     if before is None:
         _forget(tx)
-        create(tx, QUERY, said.id, said)
-    elif before.value.run_id != said.run_id or not before.value.ended:
-        replace(tx, QUERY, before, said)
+        create(tx, QUERY, query.id, query)
+    elif before.value.run_id != query.run_id or not before.value.ended:
+        replace(tx, QUERY, before, query)
 
 
 def describe_queries(tx: Tx, path: Path) -> list[QueryDescription]:
-    """Return the queries that said something within KEPT_MS, the one that began last first. See `describe_query`."""
+    """Return the queries with a status of the last KEPT_MS, newest run first. Cost: see `describe_query`."""
     found = [get(tx, QUERY, key).value for key in keys(tx, QUERY)]
-    recent = [each for each in found if tx.now_ms - each.said_ms <= KEPT_MS]
+    recent = [each for each in found if tx.now_ms - each.published_ms <= KEPT_MS]
     recent.sort(key=lambda each: (-each.started_ms, each.id))
     return [describe_query(tx, path, each) for each in recent]
 
 
-def describe_query(tx: Tx, path: Path, said: SparkQuery) -> QueryDescription:
-    """Return a query as it is now. path: the directory. Cost: two look-ups a segment of its streams."""
-    lags = tuple(_lag(tx, stream, cut) for stream, cut in sorted(said.positions.items()))
-    return QueryDescription(said, _state(path, said), pid_of(path, said.instance), lags)
+def describe_query(tx: Tx, path: Path, query: SparkQuery) -> QueryDescription:
+    """Return a query as it is now. path: the directory. Cost: two look-ups per segment of its streams."""
+    lags = tuple(_lag(tx, stream, cut) for stream, cut in sorted(query.positions.items()))
+    return QueryDescription(query, _state(path, query), pid_of(path, query.instance), lags)
 
 
 def known_positions(tx: Tx, positions: Mapping[str, str]) -> dict[str, str]:
-    """Return those that are of streams of this directory, in their present or an earlier truncated state."""
+    """Return the positions that belong to existing streams of this directory."""
     found = {}
     for name, text in positions.items():
         stream = find_stream(tx, name)
@@ -126,12 +131,12 @@ def known_positions(tx: Tx, positions: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _state(path: Path, said: SparkQuery) -> QueryState:
-    if said.error is not None:
+def _state(path: Path, query: SparkQuery) -> QueryState:
+    if query.error is not None:
         return QueryState.FAILED
-    if said.ended:
+    if query.ended:
         return QueryState.ENDED
-    return QueryState.RUNNING if is_alive(path, said.instance) else QueryState.LOST
+    return QueryState.RUNNING if is_alive(path, query.instance) else QueryState.LOST
 
 
 def _lag(tx: Tx, name: str, text: str) -> StreamLag:
@@ -171,6 +176,6 @@ def _rest(tx: Tx, stream: StreamRecord, cut: StreamCut) -> dict[SegmentId, int]:
 
 
 def _forget(tx: Tx) -> None:
-    """Drop what nobody has heard of for long."""
-    old = [key for key in keys(tx, QUERY) if tx.now_ms - get(tx, QUERY, key).value.said_ms > KEPT_MS]
+    """Delete queries without a status for longer than KEPT_MS."""
+    old = [key for key in keys(tx, QUERY) if tx.now_ms - get(tx, QUERY, key).value.published_ms > KEPT_MS]
     delete_all(tx, QUERY, old)

@@ -1,4 +1,4 @@
-"""Sessions of Spark that are set up for streams: the right Java and Python, quiet, and with the format registered."""
+"""Spark sessions configured for streams: the right Java and Python, little logging, and the format registered."""
 
 from __future__ import annotations
 
@@ -17,11 +17,19 @@ _QUIET: Final = "log4j2.properties"
 
 
 def session(*, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Return a session with the format "eventproc"; the running one, if there is one. About 4 s the first time.
+    """Return a session with the format "eventproc": the active one, or a new one.
 
-    master: as Spark has it. conf: further settings, which win over the ones made here: this machine only, no web
-    page, as many shuffle partitions as a local master has cores, errors alone in the log. The JVM starts once a
-    process, so its memory (`spark.driver.memory`) must be set with the first. Raises NotSupported without a Java.
+    The defaults: only this machine, no web page, one shuffle partition per core of a local master, only errors in
+    the log. The JVM starts once per process, so `spark.driver.memory` must be set in the first call.
+
+    Args:
+        master: Spark's master URL.
+        conf: Further settings. They override the defaults.
+
+    Raises:
+        NotSupported: There is no Java 17 or later.
+
+    Cost: about 4 s for the first session of a process.
     """
     prepare()
     settings: dict[str, bool | float | int | str | None] = {
@@ -42,14 +50,17 @@ def session(*, master: str = "local[*]", conf: Mapping[str, str] | None = None) 
 def register(spark: SparkSession) -> None:
     """Add the format "eventproc" to a session.
 
-    Its readers use as many partitions as the session has cores, and its workers this Python, unless PYSPARK_PYTHON
-    says otherwise.
+    Readers use as many partitions as the session has cores. Workers of a local session run this Python unless
+    PYSPARK_PYTHON is set.
+
+    Args:
+        spark: The session.
     """
     context = spark.sparkContext
     if "PYSPARK_PYTHON" not in os.environ and (context.master or "").startswith("local"):
         context.pythonExec = sys.executable
     cores = context.defaultParallelism
-    # A class made here travels to Spark's processes with its attributes; that of the module would by name alone.
+    # A class made here is pickled with its attributes. The module's class would be pickled by name only.
     spark.dataSource.register(type("SizedSource", (EventprocSource,), {"cores": cores}))
 
 

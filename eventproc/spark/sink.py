@@ -1,6 +1,6 @@
 """The format "eventproc" as a sink: DataFrames into streams, batch and streaming. See docs/design/spark-sink.md.
 
-As in `source`, the classes are thin, and travel between Spark's processes.
+As in `source`, the classes are thin and are pickled between Spark's processes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
 from eventproc.store.segments.holds import HOLD_MS
 
 QUERY_ID: Final = "sql.streaming.queryId"
-"""The local property in which Spark tells the tasks of a query its id; within `foreachBatch`, too."""
+"""Local property that holds the query's id in its tasks and within `foreachBatch`."""
 
 _NOTHING: Final = "-"
-"""How Spark's log of offsets says that a source has none."""
+"""How Spark's offset log marks a source without an offset."""
 
 
 class EventprocWriter(DataSourceArrowWriter):
-    """Writes a DataFrame, once if it says which batch it is."""
+    """Writes a DataFrame; exactly once if the options name its sink and batch."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._options = parse_sink_options(options, streaming=False, overwrite=overwrite)
@@ -41,11 +41,11 @@ class EventprocWriter(DataSourceArrowWriter):
         _check_stream(self._options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write what one task is given."""
+        """Write the rows of one task."""
         return _write(iterator, self._columns, self._folder)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make everything visible."""
+        """Make all rows visible together."""
         options, written = self._options, _written(messages)
         batch = None
         if options.sink is not None and options.batch is not None:
@@ -53,12 +53,12 @@ class EventprocWriter(DataSourceArrowWriter):
         _commit(options, written, batch)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Take away what tasks wrote."""
+        """Delete the files of the tasks."""
         _abort(self._options, messages)
 
 
 class EventprocStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a query, each once."""
+    """Writes the batches of a query, each exactly once."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._options = parse_sink_options(options, streaming=True, overwrite=overwrite)
@@ -66,28 +66,28 @@ class EventprocStreamWriter(DataSourceStreamArrowWriter):
         self._folder = _folder_of(self._options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write what one task is given."""
+        """Write the rows of one task."""
         return _write(iterator, self._columns, self._folder)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Make the batch visible, unless it is there already."""
+        """Make the batch visible, unless it was committed before."""
         options, written = self._options, _written(messages)
         if not written:
-            return  # no task, so nothing to write
+            return  # without tasks there are no rows
         if (run := _run_of(written)) is None:
             raise CorruptRecord(
-                key=f"batch {batchId}", reason="Spark did not tell its tasks which query it is of"
+                key=f"batch {batchId}", reason="Spark did not pass the query's id to its tasks"
             )
         batch = SinkBatch(options.sink or run, run, batchId, _offsets_of(options.checkpoint, batchId))
         _commit(options, written, batch)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Take away what tasks wrote."""
+        """Delete the files of the tasks."""
         _abort(self._options, messages)
 
 
 def _check_stream(options: SinkOptions) -> None:
-    """Find out before a job begins what would end it. Raises NotFound, StreamSealed."""
+    """Check before the job starts that the stream can be written. Raises NotFound, StreamSealed."""
     from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.spark.sink_commit import find_stream_route
 
@@ -96,7 +96,7 @@ def _check_stream(options: SinkOptions) -> None:
 
 
 def _folder_of(options: SinkOptions) -> Path:
-    """Return where tasks write; a link is followed here, so that executors elsewhere find the same place."""
+    """Return the folder of the tasks' files. A link is resolved, so that remote executors find the same folder."""
     return (options.path / CHUNKS_FOLDER).resolve()
 
 
@@ -132,24 +132,33 @@ def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
 
 
 def _offsets_of(checkpoint: str | None, batch: int) -> str | None:
-    """Return where a batch ends in each of the query's sources, as JSON, out of Spark's own log, if it lies here."""
+    """Return the end offsets of a batch as JSON, from Spark's offset log, if that is on this machine."""
     if checkpoint is None or (address := urlparse(checkpoint)).scheme not in ("", "file"):
         return None
     folder = Path(unquote(address.path) if address.scheme else checkpoint)
     try:
         lines = (folder / "offsets" / str(batch)).read_text().splitlines()
-        # The version of the format, settings, then a line for each source.
+        # Two lines with the format version and settings, then one line per source.
         return json.dumps([None if line == _NOTHING else json.loads(line) for line in lines[2:]])
     except (OSError, ValueError):
         return None
 
 
 def committed(path: str | Path, stream: str, sink: str) -> dict[str, Any] | None:
-    """Return what the sink of that name wrote last to a stream: {"run", "batch", "offsets"}; None if nothing.
+    """Return the last batch that a sink committed to a stream, to restart a query whose checkpoint was lost.
 
-    run: the query's id. offsets: a list, where each source of the query stood behind that batch, as `startingOffsets`
-    wants it (of the format eventproc, as JSON); None where the checkpoint was not on this machine. For a query whose
-    checkpoint was lost. Raises NotFound.
+    Args:
+        path: The directory.
+        stream: The stream, "scope/stream".
+        sink: The name of the sink: its option `sink`, or the query's id.
+
+    Returns:
+        None if the sink committed nothing, else a dict. `run`: the query's id. `batch`: the batch id. `offsets`: a
+        list with the end position of that batch in each source of the query, in the form of `startingOffsets` (as
+        JSON for the format eventproc); None if the checkpoint was not on this machine.
+
+    Raises:
+        NotFound: The stream does not exist.
     """
     from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.store.catalog import get_stream

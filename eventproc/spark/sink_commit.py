@@ -1,4 +1,4 @@
-"""The commit of the sink: what all tasks of a batch wrote becomes part of the stream, in one transaction, once."""
+"""The commit of the sink: one transaction adds the output of all tasks of a batch to the stream, exactly once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from eventproc.streams.routes import find_route
 
 @attrs.frozen
 class _RoutedOutput:
-    """What tasks wrote, cut for the segments of an epoch."""
+    """The output of the tasks, divided among the segments of an epoch."""
 
     stream_id: int
     epoch: Epoch
@@ -50,9 +50,10 @@ class _RoutedOutput:
 def commit(
     directory: PlannerDirectory, stream: str, written: Sequence[TaskOutput], batch: SinkBatch | None
 ) -> bool:
-    """Make everything visible together; return False when the batch had been committed before, and nothing was done.
+    """Make the output of all tasks visible together. Return False if the batch was committed before.
 
-    Raises NotFound, StreamSealed, WriterFenced, CorruptRecord, OSError, and what a write does: then nothing is visible.
+    After an error nothing is visible. Raises NotFound, StreamSealed, WriterFenced, CorruptRecord, OSError, and the
+    errors of a write.
     """
     while True:
         stream_id, epoch = directory.read(partial(find_stream_route, stream))
@@ -62,11 +63,11 @@ def commit(
         )
         if done is not None:
             return done
-        # It was scaled in between. What was cut was mapped memory: cutting it again costs little.
+        # The stream was scaled in between. The files are memory-mapped, so dividing them again costs little.
 
 
 def abort(directory: PlannerDirectory, written: Sequence[TaskOutput]) -> None:
-    """Unlink what tasks wrote, unless it was committed after all. Raises OSError."""
+    """Delete the files of the tasks, unless they were committed after all. Raises OSError."""
     paths = [each.file.path for each in written if each.file is not None]
     if paths:
         for file in directory.write(partial(put_aside, folder=directory.folder, paths=paths)):
@@ -74,7 +75,7 @@ def abort(directory: PlannerDirectory, written: Sequence[TaskOutput]) -> None:
 
 
 def find_stream_route(stream: str, tx: Tx) -> tuple[int, Epoch]:
-    """Return the id and the current epoch of a stream that can be written. Raises NotFound, StreamSealed."""
+    """Return the id and the current epoch of a writable stream. Raises NotFound, StreamSealed."""
     stream_id = get_stream(tx, stream).value.stream_id
     return stream_id, find_route(tx, stream, stream_id, None)[0]
 
@@ -82,7 +83,7 @@ def find_stream_route(stream: str, tx: Tx) -> tuple[int, Epoch]:
 def _commit(
     tx: Tx, *, stream: str, folder: Path, routed: _RoutedOutput, batch: SinkBatch | None
 ) -> bool | None:
-    """Commit what was routed; None when the stream is another, or has another epoch, by now."""
+    """Commit the routed output. Return None if the stream was replaced or has another epoch by now."""
     stream_id, epoch = find_stream_route(stream, tx)
     if (stream_id, epoch.number) != (routed.stream_id, routed.epoch.number):
         return None
@@ -96,7 +97,7 @@ def _commit(
         if waiting_bytes >= BLOB_BYTES:
             flush_appends(
                 tx, stream_id
-            )  # else all of it, of hundreds of tasks, would be one blob, which readers read whole
+            )  # otherwise the events of hundreds of tasks would form one blob, which readers read completely
             waiting_bytes = 0
     for segment in sorted({part.segment for part in routed.few}):
         join_tail(tx, stream_id, segment)
@@ -133,7 +134,7 @@ def _cut_file(epoch: Epoch, path: Path) -> Iterator[SinkRecordBatch]:
 
 
 def _cut(epoch: Epoch, events: pa.RecordBatch) -> Iterator[tuple[SegmentId, int, int]]:
-    """Yield which of the events, sorted by position, go to which segment: (segment, first, last)."""
+    """Yield (segment, first, last): the range of the events, sorted by position, that belongs to each segment."""
     lows = [segment.range.low for segment in epoch.segments]
     found = np.searchsorted(events.column(POSITION).to_numpy(), lows[1:]).tolist()
     for segment, (first, last) in zip(epoch.ids, pairwise([0, *found, events.num_rows]), strict=True):

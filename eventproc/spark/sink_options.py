@@ -1,4 +1,4 @@
-"""The options of the sink of the format "eventproc", read and checked before a job begins. Pure."""
+"""The options of the format "eventproc" as a sink, checked before a job begins. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventproc.store.model.arguments import INT_MAX, refused
 from eventproc.store.model.names import StreamName
 
 SINK_NAME_CHARS_MAX: Final = 200
-"""Characters of a sink's name: it is a key in the database."""
+"""Longest name of a sink, in characters: it is a key in the database."""
 
 _BATCH: Final = {"path", "stream", "key", "eventtime", "sink", "batch"}
 _STREAMING: Final = _BATCH - {"batch"} | {"checkpointlocation", "queryname"}
@@ -20,7 +20,7 @@ _STREAMING: Final = _BATCH - {"batch"} | {"checkpointlocation", "queryname"}
 
 @attrs.frozen(kw_only=True)
 class SinkOptions:
-    """What a writer was asked for. See docs/design/spark-sink.md for each."""
+    """The checked options of a writer. docs/design/spark-sink.md describes each."""
 
     path: Path
     stream: str
@@ -32,7 +32,7 @@ class SinkOptions:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are named."""
+        """The columns that the options name."""
         return tuple(each for each in (self.key, self.event_time) if each is not None)
 
 
@@ -40,9 +40,9 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool, overwrite
     """Return the options of a writer. Raises InvalidArgument, naming the option."""
     given = {name.lower(): value for name, value in options.items()}
     if unknown := sorted(given.keys() - (_STREAMING if streaming else _BATCH)):
-        raise refused("option", unknown[0], "it is not one of the sink of the format eventproc")
+        raise refused("option", unknown[0], "the sink of the format eventproc has no such option")
     if overwrite:
-        raise refused("mode", "overwrite", "a stream only grows: append, and truncate it by itself")
+        raise refused("mode", "overwrite", "a stream can only be appended to; truncate it separately")
     for name, what in (("path", "the directory of the streams"), ("stream", "the stream to write to")):
         if name not in given:
             raise refused(f"option {name}", None, f"it must name {what}")

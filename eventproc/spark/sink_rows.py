@@ -1,4 +1,4 @@
-"""Rows of a DataFrame as events: which column is what of an event, and rows as JSON. No database here."""
+"""Converts rows of a DataFrame to events: maps columns to parts of an event, or rows to JSON. No database here."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ POSITION: Final = "position"
 EVENTS: Final = pa.schema(
     [*(SCHEMA.field(each) for each in ("payload", "key", "event_time", "headers")), (POSITION, pa.float64())]
 )
-"""Columns of what a sink's tasks write: those of a chunk file, without the time of an append that is yet to come; and
-where each event lies in the key space."""
+"""Columns of the files of a sink's tasks: those of a chunk file without the append time, which is not known yet, and
+the position of each event in the key space."""
 
 _GIVEN: Final = ("payload", "key", "event_time", "headers")
 
 _INTERVAL: Final = re.compile(r"\binterval\b(?!:)")
-"""Finds an interval in the text of a type, also within others; what is followed by a colon is the name of a field."""
+"""Matches an interval type, also when nested. A word that is followed by a colon is the name of a field."""
 
 
 @attrs.frozen
 class EventColumns:
-    """Which columns of a DataFrame make its events. payload: None where each row becomes JSON."""
+    """The columns of a DataFrame that make its events. payload: None if each row becomes JSON."""
 
     payload: str | None
     key: str | None
@@ -58,13 +58,13 @@ class EventColumns:
 
     @classmethod
     def of(cls, options: SinkOptions, schema: StructType) -> EventColumns:
-        """Return what the options say of a DataFrame of this schema. Raises InvalidArgument, naming the column."""
+        """Return the columns that the options select from a schema. Raises InvalidArgument, naming the column."""
         names = schema.fieldNames()
         if twice := sorted({each for each in names if names.count(each) > 1}):
-            raise refused("column", twice[0], "it is there twice")
+            raise refused("column", twice[0], "the name occurs twice")
         as_events = "payload" in names
         if as_events and (strange := [each for each in names if each not in (*COLUMNS, *options.columns)]):
-            reason = "beside a payload there are key, event_time and headers; without one, rows become JSON"
+            reason = "with a payload column only key, event_time and headers are allowed; without one, rows become JSON"
             raise refused("column", strange[0], reason)
         found = cls(
             "payload" if as_events else None,
@@ -85,14 +85,17 @@ class EventColumns:
         return found
 
     def events(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows as events, their columns those of EVENTS; the position of one without a key is NaN.
+        """Convert rows to events with the columns EVENTS. The position of an event without a key is NaN.
 
-        About 0.3 us an event, 5 as JSON or with headers. Raises InvalidArgument for what cannot be an event.
+        Raises InvalidArgument for a row that cannot be an event. Cost: about 0.3 us per event, 5 us as JSON or with
+        headers.
         """
         payloads = _json(rows) if self.payload is None else rows.column(self.payload).cast(pa.binary())
         if payloads.null_count:
             raise refused(
-                "column payload", None, "an event has a payload; filter such rows out, or make it empty"
+                "column payload",
+                None,
+                "an event needs a payload; filter out rows without one, or make it empty",
             )
         _check_sizes(payloads)
         count = rows.num_rows
@@ -111,7 +114,9 @@ def _check(
     if name is None:
         return
     if name not in schema.fieldNames():
-        raise refused(f"column of the {what}", name, f"it is none of {', '.join(schema.fieldNames())}")
+        raise refused(
+            f"column of the {what}", name, f"the DataFrame has only {', '.join(schema.fieldNames())}"
+        )
     if not isinstance(kind := schema[name].dataType, kinds):
         raise refused(f"column {name}", kind.simpleString(), f"it must be {wanted}")
 
@@ -134,14 +139,14 @@ def _check_headers(headers: pa.Array) -> None:
 
 
 def _times(column: pa.Array) -> pa.Array:
-    """Return timestamps in ms, rounded down; those without a zone are of UTC."""
+    """Convert timestamps to ms, rounded down. Timestamps without a zone count as UTC."""
     us = column.cast(pa.timestamp("us")).cast(pa.int64())
     ms = np.floor_divide(us.fill_null(0).to_numpy(), 1000)
     return pa.array(ms, mask=us.is_null().to_numpy(zero_copy_only=False)).cast(STAMP)
 
 
 def _positions(keys: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return where each key lies, NaN for none: a hash for each that differs."""
+    """Return the position of each key, NaN without one. Each distinct key is hashed once."""
     known = keys.dictionary_encode()
     where = np.array([*(position(key) for key in known.dictionary.to_pylist()), math.nan])
     found: np.ndarray[tuple[int], np.dtype[np.float64]] = where[
@@ -151,7 +156,7 @@ def _positions(keys: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 def _json(rows: pa.RecordBatch) -> pa.Array:
-    """Return each row as JSON, without fields that are null; values as `_plain` has them."""
+    """Return each row as a JSON object without its null fields."""
     columns = [_plain_column(column) for column in rows.columns]
     names = rows.schema.names
     found = []
@@ -170,7 +175,7 @@ def _plain_column(column: pa.Array) -> Sequence[object]:
 
 
 def _plain(value: object, kind: pa.DataType) -> object:
-    """Return a value as JSON has it: of maps and structs objects; times in ISO 8601; decimals and bytes as text."""
+    """Return a value for JSON: maps and structs as objects, times in ISO 8601, decimals and bytes as text."""
     if pa.types.is_map(kind) and isinstance(value, list):
         return {str(key): _plain(item, kind.item_type) for key, item in value}
     if isinstance(value, Mapping):
@@ -181,7 +186,7 @@ def _plain(value: object, kind: pa.DataType) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return str(pa.scalar(value)).replace("inf", "Infinity").replace("nan", "NaN")
     if isinstance(value, float) and pa.types.is_float32(kind):
-        return float(str(np.float32(value)))  # its own digits, not those of the double that is nearest to it
+        return float(str(np.float32(value)))  # the digits of the float32, not those of the nearest double
     if isinstance(value, datetime):
         return value.isoformat() if value.tzinfo is None else f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
     if isinstance(value, bytes):

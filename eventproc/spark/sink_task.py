@@ -1,4 +1,4 @@
-"""What a task of the sink does: rows in, a file sorted by the key space out; the rows themselves when they are few."""
+"""What a task of the sink does: writes its rows to a file sorted by position, or returns them if they are few."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.model.limits import FRAME_BYTES
 
 SMALL_BYTES: Final = 128 * 2**10
-"""Bytes of events up to which a task sends them with its message. Higher: more for the driver to carry, and to copy
-into the database under its lock; lower: a file for each task of small batches, with two syncs each."""
+"""Up to this many bytes of events a task sends them in its commit message. A higher value makes the driver carry more
+and copy it into the database under the write lock. A lower one makes a file, with two syncs, for each small task."""
 
 SORTED_BYTES: Final = 64 * 2**20
-"""Bytes of events that are sorted together. Higher: fewer, larger extents, and up to three times as much memory."""
+"""Bytes of events that are sorted together. A higher value makes fewer, larger extents and takes up to three times
+that much memory."""
 
 BLOB_BYTES: Final = 2**20
-"""Bytes of events of a record batch, give or take one event: a reader reads it whole."""
+"""Bytes of events per record batch, up to one event more: a reader reads a record batch completely."""
 
 
 @attrs.frozen
 class SortedFile:
-    """A file that a task wrote. path: relative to the folder. bytes, checksum: size and CRC-32."""
+    """A file that a task wrote. path: relative to the chunk folder. bytes, checksum: its size and CRC-32."""
 
     path: str
     bytes: int
@@ -39,7 +40,7 @@ class SortedFile:
 
 @attrs.frozen
 class TaskOutput(WriterCommitMessage):
-    """What a task wrote: a file, or `few` events, sorted. run: the query's id, where there is one."""
+    """The output of a task: a file, or `few` sorted events. run: the query's id, if there is one."""
 
     run: str | None
     file: SortedFile | None = None
@@ -49,9 +50,9 @@ class TaskOutput(WriterCommitMessage):
 def write_task(
     rows: Iterable[pa.RecordBatch], columns: EventColumns, folder: Path, run: str | None
 ) -> TaskOutput:
-    """Write what a task is given, durably. folder: of the chunk files. Raises InvalidArgument, OSError.
+    """Write the rows of a task durably. folder: that of the chunk files. Raises InvalidArgument, OSError.
 
-    A task that fails leaves no file; one that is killed leaves one that nobody knows of.
+    A failing task leaves no file. A killed task may leave a file without a row, which the host's sweep deletes.
     """
     output = _TaskFile(folder, run or "batch")
     try:
@@ -64,11 +65,11 @@ def write_task(
 
 
 class _TaskFile:
-    """Events on their way into a task's file, which is made when there are enough of them."""
+    """The file of a task, created when there are enough events."""
 
     def __init__(self, folder: Path, run: str) -> None:
         self._folder = folder
-        # Any number will do: events without a key begin at a place of their own in each task.
+        # Any number will do: in each task, events without a key begin at another position.
         identifier = new_id(SystemClock())
         self._spread = int(identifier[-8:], 16) / 2**32
         self._path = f"{SINK_FOLDER}/{run}/{identifier}{ARROW_SUFFIX}"
@@ -86,7 +87,7 @@ class _TaskFile:
         if self._writer is None and self._waiting_bytes <= SMALL_BYTES:
             return TaskOutput(run, few=self._take())
         self._write()
-        assert self._writer is not None, "there is something to write"
+        assert self._writer is not None, "more than SMALL_BYTES are waiting"
         self._writer.finish(sync=True)
         sync_folders(self._writer.path, self._folder)
         return TaskOutput(run, SortedFile(self._path, self._writer.size_bytes, self._writer.checksum))
@@ -104,7 +105,7 @@ class _TaskFile:
             self._writer.write_batch(batch)
 
     def _take(self) -> pa.RecordBatch | None:
-        """Return what waits, sorted by position; events of one position stay in order. None when nothing does."""
+        """Remove and return the waiting events in a stable sort by position, or None if there are none."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         count = sum(each.num_rows for each in waiting)
         if not count:
@@ -120,7 +121,7 @@ class _TaskFile:
 def _spread_evenly(
     where: np.ndarray[tuple[int], np.dtype[np.float64]], begin: float
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return positions, those that are NaN replaced by ones that lie evenly in the key space, from `begin` on."""
+    """Return the positions with each NaN replaced by evenly spaced positions, from `begin` on."""
     keyless = np.isnan(where)
     if count := int(keyless.sum()):
         where = where.copy()
@@ -129,7 +130,7 @@ def _spread_evenly(
 
 
 def _batches(events: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the events in record batches of about BLOB_BYTES, that hold nothing of their neighbours."""
+    """Yield the events in record batches of about BLOB_BYTES."""
     _, ends, _ = events.column(0).buffers()
     borders = np.frombuffer(ends, np.int32, events.num_rows + 1, 4 * events.column(0).offset).astype(np.int64)
     borders += FRAME_BYTES * np.arange(len(borders))

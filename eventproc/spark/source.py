@@ -1,7 +1,7 @@
 """The format "eventproc": streams as DataFrames, batch and streaming (docs/design/spark-source.md), and as sinks.
 
-The classes are thin: they live in Spark's processes, and are pickled from one to another. What only planning needs is
-imported where it is done: tasks run in many processes, and need none of it.
+The classes are thin: they live in Spark's processes and are pickled between them. Modules that only planning needs are
+imported where they are used, because tasks run in many processes and do not need them.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 
 class EventprocSource(DataSource):
-    """`format("eventproc")`, of `spark.read`, `spark.readStream`, `df.write` and `df.writeStream`."""
+    """`format("eventproc")` for `spark.read`, `spark.readStream`, `df.write` and `df.writeStream`."""
 
     cores: ClassVar[int] = os.cpu_count() or 1
-    """How many partitions a batch has at most, unless `minPartitions` wants more; `register` knows the session's."""
+    """Partitions of a batch, at most, unless `minPartitions` asks for more. `register` sets the session's cores."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """options: see the design notes; they are read when it is known what for."""
+        """options: see the design notes. They are parsed when Spark asks for a reader or a writer."""
         super().__init__(options)
         self._given = dict(options.items())
 
@@ -101,12 +101,12 @@ class EventprocReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the events of a partition."""
-        assert isinstance(partition, ChunkPartition), f"{partition} is none of ours"
+        assert isinstance(partition, ChunkPartition), f"{partition} is not a ChunkPartition"
         return read_partition(self._layout, partition)
 
 
 class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans the batches of a query, in a process that lives as long as it; and reads them, in others."""
+    """Plans the batches of a query in a process that lives as long as the query, and reads them in other processes."""
 
     def __init__(self, options: SourceOptions, layout: RowLayout, cores: int) -> None:
         self._options = options
@@ -118,17 +118,17 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._planner: Planner | None = None
 
     def __reduce__(self) -> tuple[type[EventprocStreamReader], tuple[Any, ...]]:
-        # To the tasks goes what they need to read; the open directory stays.
+        # Only what tasks need is pickled; the open directory stays in this process.
         return EventprocStreamReader, (self._options, self._layout, self._cores)
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
-        """Return where a new query begins; asked twice, it answers the same."""
+        """Return where a new query begins: always the same answer."""
         if self._initial is None:
             self._initial = self._open().position(self._options.starting or Positions("latest"))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit that the options set for a batch."""
+        """Return the limit of a batch that the options set."""
         if self._options.events_max is not None:
             return ReadMaxRows(self._options.events_max)
         if self._options.bytes_max is not None:
@@ -136,12 +136,12 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802 - Spark's name
-        """Return where the next batch ends; `start` when there is nothing. One read of the database."""
+        """Return where the next batch ends, or `start` if there are no events. One read of the database."""
         from eventproc.spark.batch_cursor import BatchBudget
 
         planner = self._open()
         assert self._directory is not None, "the planner has a directory"
-        self._directory.finish(_text(start))  # Spark asks on only when the batch that ended there is done
+        self._directory.finish(_text(start))  # Spark asks for the next batch only after this one is finished
         budget = BatchBudget(
             events=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
             bytes=limit.max_bytes if isinstance(limit, ReadMaxBytes) else None,
@@ -150,32 +150,32 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return end
 
     def reportLatestOffset(self) -> dict[str, str] | None:  # noqa: N802 - Spark's name
-        """Return where the streams ended when it was last asked how far to go: the lag is what lies before it."""
+        """Return the tails of the streams as of the last `latestOffset`: Spark derives the lag from them."""
         return self._tails
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read what is there now, in as many batches as the limit makes of it, and nothing that comes later."""
+        """Limit the query to the events that exist now, in as many batches as the limit requires."""
         planner = self._open()
         if self._options.ending is None:
             planner.freeze(planner.position(Positions("latest")))
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
-        """Plan a batch. Planned again, after a crash, it has the same events."""
+        """Plan a batch. A second plan, after a crash, has the same events."""
         groups = self._open().plan(start, end, batch=_text(end), glued=True)
         return _partitions(groups, self._options, self._cores)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the events of a partition."""
-        assert isinstance(partition, ChunkPartition), f"{partition} is none of ours"
+        assert isinstance(partition, ChunkPartition), f"{partition} is not a ChunkPartition"
         return read_partition(self._layout, partition)
 
     def commit(self, end: dict[str, str]) -> None:
-        """Let go of what is done. A hint, and the last one of a query never comes: `latestOffset` says it too."""
+        """End the holds of finished batches. Spark never sends the last one: `latestOffset` does it too."""
         if self._directory is not None:
             self._directory.finish(_text(end))
 
     def stop(self) -> None:
-        """Close the directory. Not always called: what its death leaves behind is no more than its holds."""
+        """Close the directory. Spark does not always call it; then only the holds stay, until their deadline."""
         if self._directory is not None:
             self._directory.__exit__(None, None, None)
             self._directory = self._planner = None

@@ -1,7 +1,7 @@
-"""The options of the format "eventproc", read and checked before anything is opened. Pure.
+"""The options of the format "eventproc" as a source, checked before anything is opened. Pure.
 
-Names and meanings follow the connectors that users of Spark know; a name that is not one of ours is refused, because
-a misspelt limit that is silently ignored is found out in production.
+Names and meanings follow the connectors that Spark users know. An unknown name is refused: a misspelt limit that is
+silently ignored shows only in production.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ COLUMNS: Final = (
     *("payload", "key", "timestamp", "scope", "stream", "segment", "offset", "number"),
     *("event_time", "headers"),
 )
-"""Every column there is, in the order of the schema."""
+"""All columns, in the order of the schema."""
 
 ON_REQUEST: Final = ("event_time", "headers")
-"""Columns that are there only when `columns` (or `includeHeaders`) asks for them."""
+"""Columns that are present only if `columns` or `includeHeaders` asks for them."""
 
 PositionSpec: TypeAlias = Literal["earliest", "latest"] | int | str
-"""Where to begin or end in a stream: an end of it, a time in ms, or the text of a cut."""
+"""Where to begin or end in a stream: "earliest", "latest", a time in ms, or the text of a cut."""
 
 _NAMES: Final = {
     *("path", "stream", "streampattern", "columns", "includeheaders", "schema", "mode"),
@@ -43,19 +43,19 @@ _CUT: Final = re.compile(r"[0-9]+:[0-9.]+=")
 
 @attrs.frozen
 class Positions:
-    """Where to begin, or end: `default` for every stream that `own` does not name."""
+    """Start or end positions: `own` by stream, and `default` for every other stream."""
 
     default: PositionSpec
     own: Mapping[str, PositionSpec] = attrs.field(factory=dict)
 
     def of(self, stream: str) -> PositionSpec:
-        """Return the place in a stream."""
+        """Return the position for `stream`."""
         return self.own.get(stream, self.default)
 
 
 @attrs.frozen(kw_only=True)
 class SourceOptions:
-    """What a reader was asked for. See the design note docs/design/spark-source.md for each."""
+    """The checked options of a reader. docs/design/spark-source.md describes each."""
 
     path: Path
     streams: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     """Return the options of a reader. Raises InvalidArgument, naming the option."""
     given = {name.lower(): value for name, value in options.items()}
     if unknown := sorted(given.keys() - _NAMES):
-        raise refused("option", unknown[0], "it is not one of the format eventproc")
+        raise refused("option", unknown[0], "the format eventproc has no such option")
     if "path" not in given:
         raise refused("option path", None, "it must name the directory of the streams")
     streams = tuple(each.strip() for each in given.get("stream", "").split(",") if each.strip())
@@ -135,7 +135,7 @@ def _pattern_of(text: str) -> str:
 
 
 def _columns_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Return the columns asked for, in the order in which they were; None: the usual ones."""
+    """Return the requested columns in the given order, or None for the default ones."""
     with_headers = _one_of(given, "includeHeaders", ("true", "false"), "false") == "true"
     if (text := given.get("columns")) is None:
         usual = tuple(each for each in COLUMNS if each not in ON_REQUEST)
@@ -164,10 +164,10 @@ def _positions_of(
     try:
         found = dict(json.loads(at))
     except ValueError:
-        raise refused(f"option {offsets}", at, "it must be JSON, from streams to places") from None
+        raise refused(f"option {offsets}", at, "it must be a JSON object of streams and positions") from None
     for stream, place in found.items():
         if streams and stream not in streams:
-            raise refused(f"option {offsets}", stream, "it is not one of the streams that are read")
+            raise refused(f"option {offsets}", stream, "the query does not read that stream")
         own[stream] = _place_of(offsets, str(place), stream)
     return Positions("earliest" if offsets == "startingOffsets" else "latest", own)
 

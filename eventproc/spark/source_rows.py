@@ -1,4 +1,4 @@
-"""What an executor does: chunk files in, Arrow batches of the schema that was asked for out. No database here."""
+"""What an executor does: reads chunk files and makes Arrow batches of the requested schema. No database here."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ TYPES: Final[Mapping[str, DataType]] = {
     "event_time": TimestampType(),
     "headers": MapType(StringType(), StringType()),
 }
-"""Columns of the format, with their types in Spark."""
+"""The columns of the format and their Spark types."""
 
-assert tuple(TYPES) == COLUMNS, "every column has its type"
+assert tuple(TYPES) == COLUMNS, "every column has a type"
 
 MS_MAX: Final = 2**63 // 1000 - 1
-"""Times in ms that Spark's microseconds can hold; an event time beyond is null."""
+"""Largest time in ms that Spark's microseconds can hold. A larger event time becomes null."""
 
 
 def schema_of(options: SourceOptions) -> StructType | str:
     """Return the schema that the options ask for: the fields of JSON payloads, then the format's own columns.
 
-    As DDL where there are such fields: only Spark can parse it. Raises InvalidArgument.
+    A schema that was given as DDL is returned as DDL: only Spark can parse it. Raises InvalidArgument.
     """
     own = StructType([StructField(each, TYPES[each]) for each in _own_columns(options)])
     if options.schema is None:
@@ -59,7 +59,7 @@ def schema_of(options: SourceOptions) -> StructType | str:
         try:
             return StructType([*StructType.fromJson(json.loads(options.schema)), *own])
         except (ValueError, KeyError, TypeError):
-            raise refused("option schema", options.schema, "it must be DDL, or a schema's JSON") from None
+            raise refused("option schema", options.schema, "it must be DDL or the JSON of a schema") from None
     return ", ".join([options.schema, *(f"`{field.name}` {field.dataType.simpleString()}" for field in own)])
 
 
@@ -78,24 +78,24 @@ class RowLayout:
 
     @classmethod
     def of(cls, options: SourceOptions, schema: StructType) -> RowLayout:
-        """Return how `schema` is made: the one that the options ask for, or that of JSON, given by `.schema(...)`.
+        """Return the layout of `schema`: that of the options, or that of JSON payloads given by `.schema(...)`.
 
-        Raises InvalidArgument when it is neither, or when a name is there twice.
+        Raises InvalidArgument if it is neither, or if a name occurs twice.
         """
         columns, names = _own_columns(options), schema.fieldNames()
         if options.schema is not None:
             if twice := sorted({each for each in names if names.count(each) > 1}):
-                reason = "it is a field of the schema too; leave it out of columns"
+                reason = "it is also a field of the schema; remove it from columns"
                 raise refused("option columns", twice[0], reason)
             fields = StructType(schema.fields[: len(names) - len(columns)])
             return cls(fields, columns, options.fail_fast)
         if schema == schema_of(options):
             return cls(StructType(), columns, options.fail_fast)
         if all(name in COLUMNS for name in names):
-            reason = "choose columns with the option columns; .schema(...) is that of JSON payloads"
+            reason = "select columns with the option columns; .schema(...) describes JSON payloads"
             raise refused("schema", schema.simpleString(), reason)
         if options.columns is not None:
-            reason = "give the schema of JSON payloads as the option schema, where columns are chosen too"
+            reason = "give the schema of JSON payloads as the option schema when columns are selected, too"
             raise refused("schema", schema.simpleString(), reason)
         return cls(schema, (), options.fail_fast)
 
@@ -105,7 +105,7 @@ class RowLayout:
 
 
 def read_partition(layout: RowLayout, partition: ChunkPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the partition's events, in order. Raises OSError when a file is gone: its hold has ended."""
+    """Yield the events of the partition, in order. Raises OSError if a file is gone because its hold has ended."""
     schema = to_arrow_schema(layout.schema(), timezone="UTC")
     fields = pa.schema(list(schema)[: len(layout.fields)])
     makers = [_MAKERS[each] for each in layout.columns]
@@ -121,7 +121,7 @@ def read_partition(layout: RowLayout, partition: ChunkPartition) -> Iterator[pa.
 
 
 def _stamps(column: pa.Array) -> pa.Array:
-    """Return times in ms as Spark has them, in us."""
+    """Convert times in ms to Spark's timestamps in us."""
     ms = column.cast(pa.int64())
     fits = pc.call_function("less_equal", [pc.call_function("abs", [ms]), pa.scalar(MS_MAX)])
     ms = pc.call_function("if_else", [fits, ms, pa.scalar(None, pa.int64())])

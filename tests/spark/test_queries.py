@@ -22,7 +22,7 @@ FRAME_BYTES = 8
 
 
 async def publish(ep: Eventproc, said: SparkQuery) -> None:
-    await ep.db.write(partial(publish_query, said=said))
+    await ep.db.write(partial(publish_query, query=said))
 
 
 async def look(ep: Eventproc, path: Path) -> list[QueryDescription]:
@@ -31,7 +31,7 @@ async def look(ep: Eventproc, path: Path) -> list[QueryDescription]:
 
 def query(ep: Eventproc, **fields: object) -> SparkQuery:
     now_ms, instance = ep.db.clock.wall_ms(), new_id(ep.db.clock)
-    made = SparkQuery(id="q", run_id="r", name="n", instance=instance, started_ms=now_ms, said_ms=now_ms)
+    made = SparkQuery(id="q", run_id="r", name="n", instance=instance, started_ms=now_ms, published_ms=now_ms)
     return attrs.evolve(made, **fields)  # type: ignore[arg-type]
 
 
@@ -83,8 +83,8 @@ async def test_a_query_runs_while_its_driver_lives_is_lost_with_it_and_ended_for
 async def test_a_query_that_said_nothing_for_a_week_is_forgotten(tmp_path: Path) -> None:
     async with open_memory() as ep:
         now_ms = ep.db.clock.wall_ms()
-        await publish(ep, query(ep, id="old", said_ms=now_ms - KEPT_MS - 1))
-        await publish(ep, query(ep, id="recent", said_ms=now_ms - KEPT_MS + 60_000))
+        await publish(ep, query(ep, id="old", published_ms=now_ms - KEPT_MS - 1))
+        await publish(ep, query(ep, id="recent", published_ms=now_ms - KEPT_MS + 60_000))
         assert [each.query.id for each in await look(ep, tmp_path)] == ["recent"]
 
 
