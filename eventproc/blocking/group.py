@@ -21,7 +21,7 @@ from eventproc.groups import (
     SegmentOwnership,
 )
 from eventproc.groups.group import CHECKPOINT_WAIT_MS
-from eventproc.groups.thread_batches import ThreadIteration
+from eventproc.groups.reader import ThreadIteration
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event

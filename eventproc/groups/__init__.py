@@ -22,22 +22,23 @@ from eventproc.groups.describe import (
     list_group_infos,
 )
 from eventproc.groups.group import ReaderGroup
-from eventproc.groups.keys import SegmentKey, SegmentOwnership
-from eventproc.groups.member import join
-from eventproc.groups.membership import Membership
+from eventproc.groups.membership import Membership, join
 from eventproc.groups.names import group_name, stream_names
-from eventproc.groups.operations import GroupCheckpoint, adopt_recreated_streams
-from eventproc.groups.preview import ResetPreview, preview_reset
+from eventproc.groups.operations import GroupCheckpoint, ResetPreview, adopt_recreated_streams, preview_reset
 from eventproc.groups.reader import GroupReader
 from eventproc.groups.start_positions import GroupEnd, GroupResetEnd, GroupStart, check_start
-from eventproc.groups.stored_state import folded_state, watch_group, watch_progress
+from eventproc.groups.state import SegmentOwnership
+from eventproc.groups.stored_state import folded_state
 from eventproc.store.groups import (
     GROUP,
     GroupOptions,
     GroupRecord,
     GroupStream,
+    SegmentKey,
     TruncatedPolicy,
     delete_group,
+    watch_group,
+    watch_progress,
 )
 
 __all__ = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from eventproc.groups.keys import SegmentKey
+from eventproc.store.groups import SegmentKey
 
 
 def assign(

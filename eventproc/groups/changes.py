@@ -8,15 +8,26 @@ from typing import Final
 from eventproc.groups.names import group_name, stream_names
 from eventproc.groups.start_positions import GroupEnd, GroupStart, start_position_of, start_positions_of
 from eventproc.groups.state import GroupState, begin
-from eventproc.groups.stored_state import GROUP_LOG, change, positions_of, write_segments
-from eventproc.groups.updates import PauseChanged, ReaderLeft, StreamAdded
-from eventproc.store.catalog import find_stream, get_scope, verify_active
+from eventproc.groups.stored_state import GROUP_LOG, change, write_segments
+from eventproc.groups.updates import PauseChanged, ReaderLeft, SegmentCompleted, StreamAdded
+from eventproc.store.catalog import StoredHistory, find_stream, get_scope, get_stream, verify_active
 from eventproc.store.database import Tx
-from eventproc.store.groups import GENERATION, GROUP, GroupOptions, GroupRecord, group_names, topic_of
+from eventproc.store.groups import (
+    GROUP,
+    GroupOptions,
+    GroupRecord,
+    SegmentKey,
+    group_names,
+    last_generation,
+    progress_of,
+    topic_of,
+)
 from eventproc.store.model.errors import AlreadyExists
 from eventproc.store.model.group_errors import GroupStreamReplaced, NotAReaderGroup
+from eventproc.store.model.history import successors
 from eventproc.store.records import create, find, get
 from eventproc.store.replicated import create_log, initialize
+from eventproc.store.segments import segment_state
 
 PROCESSOR: Final = "processor"
 READERS: Final = "readers"
@@ -49,8 +60,7 @@ def ensure_group(
         return
     verify_active(get_scope(tx, name.partition("/")[0]).value, "create a group")
     starts = start_positions_of(tx, names, start, until)
-    row = tx.execute("SELECT value FROM counter WHERE name = ?", (GENERATION,)).fetchone()
-    empty = GroupState(generation=0 if row is None else row[0])
+    empty = GroupState(generation=last_generation(tx))
     state = begin(empty.generation, starts)
     group = GroupRecord(
         name=name,
@@ -120,7 +130,7 @@ def set_paused(tx: Tx, name: str, paused: bool) -> None:
 
 def left(tx: Tx, group: str, state: GroupState, reader: str) -> ReaderLeft:
     """Return the update by which a reader goes offline, what it owned at its durable progress."""
-    return ReaderLeft(reader, positions_of(tx, group, state.owned_by(reader)))
+    return ReaderLeft(reader, progress_of(tx, group, state.owned_by(reader)))
 
 
 def list_groups(tx: Tx, scope: str | None = None) -> list[GroupRecord]:
@@ -133,3 +143,30 @@ def list_groups(tx: Tx, scope: str | None = None) -> list[GroupRecord]:
 def get_group(tx: Tx, name: str) -> GroupRecord:
     """Return the group's record. Raises NotFound."""
     return get(tx, GROUP, name).value
+
+
+def completion(tx: Tx, group: str, state: GroupState, key: SegmentKey) -> SegmentCompleted:
+    """Return the update that finishes an open segment, with what takes over from it; nothing where the group ends.
+
+    Raises StreamReplaced, and NotFound when nobody knows any more what took over.
+    """
+    stream_id, segment = key
+    reader = state.open[key].owner
+    assert reader is not None, f"{key} is nobody's, and was processed to its end"
+    ((_, progress),) = progress_of(tx, group, [key])
+    end = state.end_offsets.get(key)
+    if end is not None and progress.offset >= end:
+        return SegmentCompleted(reader, key, ())
+    name = next(stream.name for stream in state.streams if stream.stream_id == stream_id)
+    stream = get_stream(tx, name, stream_id=stream_id).value
+    found = segment_state(tx, stream_id, segment)
+    assert found is None or (found.sealed and progress.offset >= found.tail), (
+        f"segment {segment} of {name} goes on to {found} and is finished only to {progress}"
+    )
+    following = successors(StoredHistory(tx, stream), segment)
+    begun = [
+        (successor, before)
+        for successor, before in following.items()
+        if state.end_offsets.get((stream_id, successor), 1) > 0
+    ]
+    return SegmentCompleted(reader, key, tuple(begun))

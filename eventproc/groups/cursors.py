@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
-from eventproc.groups.keys import SegmentKey, SegmentOwnership
+from eventproc.groups.state import SegmentOwnership
+from eventproc.store.groups import SegmentKey
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.segments import EventRun

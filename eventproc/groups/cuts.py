@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from eventproc.groups.keys import SegmentKey
 from eventproc.groups.state import CheckpointState, GroupState
-from eventproc.groups.stored_state import folded_state, progress_by_segment
+from eventproc.groups.stored_state import folded_state
 from eventproc.store.catalog import StoredHistory, get_stream, tail_offsets
 from eventproc.store.database import Tx
-from eventproc.store.groups import GROUP, GroupStream
+from eventproc.store.groups import GROUP, GroupStream, SegmentKey, progress_by_segment
 from eventproc.store.model.cuts import NOT_REACHED, StreamCut
 from eventproc.store.model.history import History, find_segment
 from eventproc.store.model.ids import SegmentId

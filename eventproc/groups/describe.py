@@ -7,12 +7,20 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from eventproc.groups.cuts import end_offsets, stream_cut
-from eventproc.groups.keys import SegmentKey
 from eventproc.groups.state import GroupState
-from eventproc.groups.stored_state import folded_state, progress_by_segment
+from eventproc.groups.stored_state import folded_state
 from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, get_scope, head_offsets
 from eventproc.store.database import Tx
-from eventproc.store.groups import GROUP, GroupOptions, GroupStream, group_names
+from eventproc.store.groups import (
+    GROUP,
+    GroupOptions,
+    GroupStream,
+    SegmentKey,
+    group_names,
+    member_statuses,
+    progress_by_segment,
+    progress_times,
+)
 from eventproc.store.model.cuts import StreamCut, divide
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.history import find_segment
@@ -143,7 +151,7 @@ def describe_group(tx: Tx, name: str) -> GroupDescription:
     finished = progress_by_segment(tx, name)
     segments: list[SegmentLag] = []
     replaced: list[str] = []
-    moved = _moved(tx, name)
+    moved = progress_times(tx, name)
     for each in group.streams:
         found = find_stream(tx, each.name)
         if found is None or found.value.stream_id != each.stream_id:
@@ -166,16 +174,10 @@ def describe_group(tx: Tx, name: str) -> GroupDescription:
 
 
 def _members(tx: Tx, name: str, state: GroupState) -> Iterator[MemberDescription]:
-    rows = tx.execute("SELECT reader, status FROM group_member WHERE group_name = ?", (name,)).fetchall()
-    for reader, status in sorted(rows):
+    for reader, status in member_statuses(tx, name):
         member = state.members[reader]
         owned = len(state.owned_by(reader))
         yield MemberDescription(reader, member.instance, member.epoch, member.joined_ms, status, owned)
-
-
-def _moved(tx: Tx, name: str) -> dict[SegmentKey, int | None]:
-    rows = tx.execute("SELECT stream_id, segment, moved_ms FROM group_segment WHERE group_name = ?", (name,))
-    return {(stream_id, segment): moved_ms for stream_id, segment, moved_ms in rows.fetchall()}
 
 
 def _of_stream(

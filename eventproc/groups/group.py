@@ -22,10 +22,9 @@ from eventproc.groups.operations import (
 )
 from eventproc.groups.reader import GroupReader
 from eventproc.groups.start_positions import GroupResetEnd, GroupStart
-from eventproc.groups.stored_state import watch_group
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
-from eventproc.store.groups import delete_group
+from eventproc.store.groups import delete_group, watch_group
 from eventproc.store.model.arguments import int_of, text_of
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.group_errors import CheckpointPending

@@ -12,7 +12,7 @@ from eventproc.groups.state import GroupState, OnlineReader
 from eventproc.groups.stored_state import change, folded_state
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.database.instances import is_alive
-from eventproc.store.groups import GROUP, GroupRecord, topic_of
+from eventproc.store.groups import GROUP, GroupRecord, silent_members, topic_of
 from eventproc.store.records import get
 
 LOG = logging.getLogger("eventproc.groups")
@@ -92,11 +92,7 @@ def hung_among(tx: Tx, group: GroupRecord, *, but: str = NOBODY) -> frozenset[st
     """Return the readers whose last sign of life is older than the group's lease, `but` excepted; one query."""
     if group.options.lease_ms is None:
         return frozenset()
-    rows = tx.execute(
-        "SELECT reader FROM group_member WHERE group_name = ? AND seen_ms < ? AND reader != ?",
-        (group.name, tx.monotonic_ms - group.options.lease_ms, but),
-    ).fetchall()
-    return frozenset(reader for (reader,) in rows)
+    return silent_members(tx, group.name, group.options.lease_ms, exclude=but)
 
 
 def has_silent(tx: Tx, db: Database, group: str) -> bool:

@@ -2,13 +2,58 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from types import MappingProxyType
 from typing import Protocol
 
-from eventproc.groups.keys import SegmentKey, SegmentOwnership
-from eventproc.store.database import Tx
+import attrs
+
+from eventproc.groups.changes import completion, left, verify_readers, verify_streams
+from eventproc.groups.liveness import (
+    BEATS_A_LEASE,
+    POLL_MS,
+    LocalMemberships,
+    dead_among,
+    expire_silent,
+    hung_among,
+    is_dead,
+)
+from eventproc.groups.names import AUTOMATIC, check_reader
+from eventproc.groups.state import GroupState, OnlineReader, SegmentOwnership
+from eventproc.groups.stored_state import change, folded_state
+from eventproc.groups.updates import (
+    CheckpointPassed,
+    CheckpointStarted,
+    ReaderJoined,
+    SegmentsAcquired,
+    SegmentsReleased,
+    Update,
+)
+from eventproc.store.database import Database, Subscription, Tx
+from eventproc.store.database.instances import pid_of
+from eventproc.store.groups import (
+    GROUP,
+    GroupOptions,
+    GroupRecord,
+    SegmentKey,
+    progress_of,
+    progress_topic,
+    topic_of,
+    watch_group,
+    write_sign_of_life,
+    write_status,
+)
+from eventproc.store.model.errors import EventprocError
+from eventproc.store.model.group_errors import ReaderFenced, ReaderOnline
 from eventproc.store.model.progress import Progress
+from eventproc.store.progress import SegmentClaim, fenced, move_progress
+from eventproc.store.records import find, get
+from eventproc.store.replicated import FoldedState
+from eventproc.store.uninterrupted import uninterrupted
 
 
 class Membership(Protocol):
@@ -63,3 +108,352 @@ class Membership(Protocol):
     @abstractmethod
     def publish(self, tx: Tx, status: str) -> None:
         """Write what people may want to know of this reader: JSON."""
+
+
+LOG = logging.getLogger("eventproc.groups")
+
+
+@attrs.frozen
+class _GroupView:
+    """What one read of the group tells a member. folded: None when nothing changed since the generation it knows."""
+
+    group: GroupRecord
+    folded: FoldedState[GroupState] | None
+    hung: frozenset[str]
+
+
+class GroupMember(Membership):
+    """See `Membership`; made by `join`."""
+
+    def __init__(
+        self, db: Database, group: str, reader: str, changes: Subscription, *, as_reader: bool = False
+    ) -> None:
+        self.group = group
+        self.reader = reader
+        self.epoch = 0  # of the membership; 0 before the first
+        self._db = db
+        self._changes = changes
+        self._as_reader = as_reader
+        self._generation = -1
+        self._folded: FoldedState[GroupState] | None = None
+        self._state: GroupState | None = None
+        self._members: Mapping[str, OnlineReader] = {}
+        self._options = GroupOptions()
+        self._beaten_ms = 0
+        self._owned: Mapping[SegmentKey, SegmentOwnership] = MappingProxyType({})
+        self._surplus: frozenset[SegmentKey] = frozenset()
+        self._paused = False
+        self._gave_up = -1  # generation in which this reader last completed or released something
+
+    @property
+    def owned(self) -> Mapping[SegmentKey, SegmentOwnership]:
+        """See `Membership.owned`."""
+        return self._owned
+
+    @property
+    def surplus(self) -> frozenset[SegmentKey]:
+        """See `Membership.surplus`."""
+        return self._surplus
+
+    @property
+    def paused(self) -> bool:
+        """See `Membership.paused`."""
+        return self._paused
+
+    @property
+    def state(self) -> GroupState:
+        """The group, as of the last refresh, or of joining."""
+        assert self._state is not None, "nobody joined"
+        return self._state
+
+    @property
+    def options(self) -> GroupOptions:
+        """The group's options, as of the last refresh."""
+        return self._options
+
+    @property
+    def may_be_expired(self) -> bool:
+        """Whether the lease ran out since the last sign of life: the process slept, or its user was long at work."""
+        lease_ms = self._options.lease_ms
+        return lease_ms is not None and self._db.clock.monotonic_ms() - self._beaten_ms > lease_ms
+
+    async def refresh(self) -> None:
+        """See `Membership.refresh`."""
+        while not await self._refresh():
+            pass
+
+    async def _refresh(self) -> bool:
+        """Follow the group; return False when what was read is older than what this reader gave up meanwhile."""
+        view = await self._db.read(self._look)
+        self._options = view.group.options
+        if view.folded is not None:
+            self._folded = view.folded
+            self._state = view.folded.state
+            self._members = view.folded.state.members
+        own = self._members.get(self.reader)
+        if own is None or own.epoch != self.epoch:
+            await self._join_again()
+            return True
+        state = None if view.folded is None else view.folded.state
+        dead = view.hung or dead_among(self._db, self.group, self._members, but=self.reader)
+        due = self._checkpoint_due(self.state) or (state is not None and self._is_due(state))
+        if dead or due or self._beat_due():
+            state = await self._db.write(self._step)
+        if state is not None:
+            if state.generation < self._gave_up:
+                return False
+            self._follow(state)
+        return True
+
+    async def wait_change(self, timeout_ms: int | None = None, *, beat: bool = True) -> None:
+        """See `Membership.wait_change`. beat: keep the lease; whoever waits beside the reading does not."""
+        clock = self._db.clock
+        until_ms = None if timeout_ms is None else clock.monotonic_ms() + timeout_ms
+        while True:
+            left_ms = None if until_ms is None else until_ms - clock.monotonic_ms()
+            pauses = [left_ms]
+            if self._db.path is not None:  # in memory nobody dies without being seen to
+                pauses.append(POLL_MS)
+            if beat and self._options.lease_ms is not None:
+                pauses.append(self._options.lease_ms // BEATS_A_LEASE)
+            pause_ms = min((each for each in pauses if each is not None), default=None)
+            changed = await self._changes.wait(pause_ms)
+            expired = left_ms is not None and left_ms <= (pause_ms or 0)
+            # A refresh gives a sign of life, and looks for those who give none.
+            due = beat and self._beat_due()
+            if changed or expired or due or dead_among(self._db, self.group, self._members, but=self.reader):
+                return
+
+    async def release(self, keys: Collection[SegmentKey]) -> None:
+        """See `Membership.release`."""
+        wanted = {key: self._owned[key] for key in keys if key in self._owned}
+        if wanted:
+            await self._db.write(lambda tx: self._release(tx, wanted))
+
+    def move(self, tx: Tx, moved: Mapping[SegmentKey, Progress]) -> None:
+        """See `Membership.move`."""
+        for key, progress in moved.items():
+            move_progress(tx, self._holding(key), progress)
+        tx.wake(progress_topic(self.group))
+
+    def complete(self, tx: Tx, key: SegmentKey) -> None:
+        """See `Membership.complete`."""
+        holding = self._holding(key)
+        state = change(tx, self.group)
+        assignment = state.open.get(key)
+        if assignment is None or (assignment.owner, assignment.owner_epoch) != (
+            self.reader,
+            holding.owner_epoch,
+        ):
+            raise fenced(holding)
+        state = change(tx, self.group, *self._passing(tx, state), completion(tx, self.group, state, key))
+        tx.after(lambda: self._give_up([key], state))
+
+    def publish(self, tx: Tx, status: str) -> None:
+        """See `Membership.publish`."""
+        write_status(tx, self.group, self.reader, self.epoch, status)
+
+    async def join(self) -> None:
+        """Come online. Raises ReaderOnline, NotFound, NotAReaderGroup, GroupStreamReplaced."""
+        present = self._db.shared.get(LocalMemberships)
+        present.discard(self.group, self.reader, self.epoch)
+        with present.joining(self.group, self.reader) as alone:
+            if not alone:
+                raise ReaderOnline(group=self.group, reader=self.reader, pid=None)
+            await self._db.write(self._join)
+
+    async def leave(self) -> None:
+        """Go offline; what is still owned is given back at its durable progress. Not being a member is fine."""
+        if not self.epoch:
+            return
+        try:
+            await self._db.write(self._leave)
+        finally:
+            self._drop(list(self._owned))
+            self._db.shared.get(LocalMemberships).discard(self.group, self.reader, self.epoch)
+
+    async def _join_again(self) -> None:
+        self._drop(list(self._owned))
+        self._generation = -1
+        LOG.warning("%s: reader %r was taken for dead; it joins again", self.group, self.reader)
+        try:
+            await self.join()
+        except ReaderOnline as online:
+            raise ReaderFenced(group=self.group, reader=self.reader) from online
+
+    def _look(self, tx: Tx) -> _GroupView:
+        group = get(tx, GROUP, self.group).value
+        hung = hung_among(tx, group, but=self.reader)
+        if group.generation == self._generation:
+            return _GroupView(group, None, hung)
+        return _GroupView(group, folded_state(tx, group, self._folded), hung)
+
+    def _fresh(self, state: GroupState) -> tuple[SegmentKey, ...]:
+        """Return what is due to this reader, but what it still believes to own."""
+        return tuple(key for key in state.due_to(self.reader) if key not in self._owned)
+
+    def _is_due(self, state: GroupState) -> bool:
+        return bool(self._fresh(state) or state.asked_of(self.reader))
+
+    def _step(self, tx: Tx) -> GroupState:
+        """Expire who is dead, say where this reader stands when it is asked, and take what is due to it."""
+        state = change(tx, self.group)
+        if (own := state.members.get(self.reader)) is None or own.epoch != self.epoch:
+            return state
+        if self._options.lease_ms is not None:
+            self._beat(tx)
+        state = expire_silent(tx, self._db, self.group, but=self.reader)
+        if self._checkpoint_due(state):
+            name = f"{AUTOMATIC}{state.generation + 1}"
+            state = change(tx, self.group, CheckpointStarted(name, tx.now_ms, automatic=True))
+        if asked := self._passing(tx, state):
+            state = change(tx, self.group, *asked)
+        if keys := self._fresh(state):
+            state = change(tx, self.group, SegmentsAcquired(self.reader, keys))
+        return state
+
+    def _passing(self, tx: Tx, state: GroupState) -> list[Update]:
+        """Return what says where this reader stands to each checkpoint that waits for it."""
+        if not (names := state.asked_of(self.reader)):
+            return []
+        positions = progress_of(tx, self.group, state.owned_by(self.reader))
+        return [CheckpointPassed(name, self.reader, positions) for name in names]
+
+    def _checkpoint_due(self, state: GroupState) -> bool:
+        pause_ms = self._options.checkpoint_ms
+        if pause_ms is None or state.started:
+            return False
+        last_ms = max((each.at_ms for each in state.checkpoints if each.automatic), default=0)
+        # A clock that was set back counts too, or there would be none until it has caught up.
+        return not 0 <= self._db.clock.wall_ms() - last_ms < pause_ms
+
+    def _beat_due(self) -> bool:
+        now_ms = self._db.clock.monotonic_ms()
+        lease_ms = self._options.lease_ms
+        return lease_ms is not None and now_ms - self._beaten_ms >= lease_ms // BEATS_A_LEASE
+
+    def _beat(self, tx: Tx) -> None:
+        """Give a sign of life."""
+        write_sign_of_life(tx, self.group, self.reader, self.epoch)
+        self._beaten_ms = tx.monotonic_ms
+
+    def _join(self, tx: Tx) -> None:
+        group = get(tx, GROUP, self.group).value
+        if self._as_reader:
+            verify_readers(group)
+        verify_streams(tx, group)
+        state = folded_state(tx, group, self._folded).state
+        updates: list[Update] = []
+        if (known := state.members.get(self.reader)) is not None:
+            if not is_dead(self._db, self.group, self.reader, known):
+                pid = None if self._db.path is None else pid_of(self._db.path, known.instance)
+                raise ReaderOnline(group=self.group, reader=self.reader, pid=pid)
+            updates.append(left(tx, self.group, state, self.reader))
+        updates.append(ReaderJoined(self.reader, self._db.instance_id, tx.now_ms))
+        state = change(tx, self.group, *updates)
+        # With the commit itself: asyncio's own cancellation loses what a write returns.
+        tx.after(lambda: self._joined(state))
+
+    def _joined(self, state: GroupState) -> None:
+        self.epoch = state.members[self.reader].epoch
+        self._state = state
+        self._members = state.members
+        self._db.shared.get(LocalMemberships).add(self.group, self.reader, self.epoch, self._changes)
+
+    def _leave(self, tx: Tx) -> None:
+        if find(tx, GROUP, self.group) is None:
+            return
+        state = change(tx, self.group)
+        own = state.members.get(self.reader)
+        if own is not None and own.epoch == self.epoch:
+            change(tx, self.group, left(tx, self.group, state, self.reader))
+
+    def _release(self, tx: Tx, wanted: Mapping[SegmentKey, SegmentOwnership]) -> None:
+        state = change(tx, self.group)
+        still = [
+            key
+            for key, assigned in wanted.items()
+            if key in state.open
+            and (state.open[key].owner, state.open[key].owner_epoch) == (self.reader, assigned.owner_epoch)
+        ]
+        if still:
+            released = SegmentsReleased(self.reader, progress_of(tx, self.group, still))
+            state = change(tx, self.group, *self._passing(tx, state), released)
+        tx.after(lambda: self._give_up(wanted, state))
+
+    def _follow(self, state: GroupState) -> None:
+        """Make `owned` what the state says; what came back in the same moment as it was lost is lost first."""
+        names = {stream.stream_id: stream.name for stream in state.streams}
+        owned: dict[SegmentKey, SegmentOwnership] = {}
+        came_back = False
+        for key, assignment in state.owned_by(self.reader).items():
+            before = self._owned.get(key)
+            if before is None:
+                owned[key] = SegmentOwnership(
+                    names[key[0]], *key, assignment.owner_epoch, assignment.progress
+                )
+            elif before.owner_epoch == assignment.owner_epoch:
+                owned[key] = before
+            else:
+                came_back = True
+        self._owned = MappingProxyType(owned)
+        self._surplus = frozenset(key for key in owned if state.open[key].target != self.reader)
+        self._state = state
+        self._members = state.members
+        self._paused = state.paused
+        self._generation = -1 if came_back or self._is_due(state) else state.generation
+        if self._generation < 0:
+            self._changes.notify(topic_of(self.group))
+
+    def _give_up(self, keys: Iterable[SegmentKey], state: GroupState) -> None:
+        """Drop what is not this reader's any more in `state`, whatever an older state says."""
+        self._gave_up = max(self._gave_up, state.generation)
+        self._drop(keys)
+
+    def _drop(self, keys: Iterable[SegmentKey]) -> None:
+        gone = set(keys)
+        self._owned = MappingProxyType({key: each for key, each in self._owned.items() if key not in gone})
+        self._surplus -= gone
+
+    def _holding(self, key: SegmentKey) -> SegmentClaim:
+        stream_id, segment = key
+        owned = self._owned.get(key)
+        epoch = -1 if owned is None else owned.owner_epoch
+        holding = SegmentClaim(self.group, self.reader, stream_id, segment, epoch)
+        if owned is None:
+            raise fenced(holding)
+        return holding
+
+
+@asynccontextmanager
+async def join(db: Database, group: str, reader: str) -> AsyncIterator[Membership]:
+    """Be a reader of the group for as long as the block runs; nothing is owned before the first `refresh`.
+
+    reader: unique among those online; a dead one's id is taken over. Leaving gives everything back, at its durable
+    progress. Raises ReaderOnline, NotFound, GroupStreamReplaced, InvalidArgument.
+    """
+    async with join_member(db, group, reader, as_reader=False) as member:
+        yield member
+
+
+@asynccontextmanager
+async def join_member(
+    db: Database, group: str, reader: str, *, as_reader: bool
+) -> AsyncIterator[GroupMember]:
+    """Do as `join` does, and show the group's state. as_reader: raise NotAReaderGroup when it is a processor's."""
+    check_reader(reader)
+    with db.subscribe([watch_group(group)]) as changes:
+        member = GroupMember(db, group, reader, changes, as_reader=as_reader)
+        try:
+            await member.join()
+            yield member
+        finally:
+            await uninterrupted(partial(_leave, member))
+
+
+async def _leave(member: GroupMember) -> None:
+    try:
+        await member.leave()
+    except EventprocError as why:
+        # The others will see it dead, or the database is gone for all.
+        LOG.warning("%s: reader %r could not say good-bye: %s", member.group, member.reader, why)

@@ -8,8 +8,8 @@ from typing import Final
 import attrs
 
 from eventproc.groups.changes import verify_streams
-from eventproc.groups.cuts import checkpoint_cuts, end_offsets
-from eventproc.groups.keys import SegmentKey
+from eventproc.groups.cuts import checkpoint_cuts, end_offsets, ended, group_cuts
+from eventproc.groups.describe import describe_group
 from eventproc.groups.names import check_checkpoint, check_reader, stream_names
 from eventproc.groups.start_positions import (
     GroupEnd,
@@ -19,15 +19,16 @@ from eventproc.groups.start_positions import (
     start_positions_of,
 )
 from eventproc.groups.state import CheckpointState, GroupState
-from eventproc.groups.stored_state import change, folded_state, positions_of, progress_by_segment
+from eventproc.groups.stored_state import change, folded_state
 from eventproc.groups.updates import CheckpointStarted, GroupReset, ReaderLeft, StartPosition
-from eventproc.store.catalog import find_stream, get_stream
+from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, get_stream
 from eventproc.store.database import Tx
-from eventproc.store.groups import GROUP, GroupStream
+from eventproc.store.groups import GROUP, GroupStream, SegmentKey, progress_by_segment, progress_of
 from eventproc.store.model.arguments import int_of, mapping_of, refused, text_of
-from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.cuts import NOT_REACHED, StreamCut, divide
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.group_errors import TooManyCheckpoints
+from eventproc.store.model.history import History, find_segment
 from eventproc.store.model.ids import SegmentId, as_segment, format_segment
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get
@@ -203,7 +204,7 @@ def reader_offline(
     state = _state(tx, group)
     if reader not in state.members:
         return
-    positions = dict(positions_of(tx, group, state.owned_by(reader)))
+    positions = dict(progress_of(tx, group, state.owned_by(reader)))
     stream_ids = {stream.name: stream.stream_id for stream in state.streams}
     for name, offsets in wanted.items():
         if name not in stream_ids:
@@ -240,3 +241,90 @@ def _progress_at(tx: Tx, stream: str, key: SegmentKey, offset: int) -> Progress:
 
 def _state(tx: Tx, group: str) -> GroupState:
     return folded_state(tx, get(tx, GROUP, group).value).state
+
+
+@attrs.frozen
+class ResetPreview:
+    """A stream before and after a reset: where the group stands in it, and how much is left to read from there.
+
+    What was before is None for a stream that the group does not read now, or that was deleted since.
+    """
+
+    stream: str
+    cut_before: StreamCut | None
+    cut_after: StreamCut
+    events_before: int | None
+    events_after: int
+    bytes_before: int | None
+    bytes_after: int
+
+
+def preview_reset(
+    tx: Tx,
+    group: str,
+    start: GroupStart = "head",
+    *,
+    checkpoint: str | None = None,
+    streams: Sequence[str] | None = None,
+    until: GroupResetEnd = "same",
+) -> list[ResetPreview]:
+    """Return what `ReaderGroup.reset` would do now with the same arguments. Raises what it would be refused for.
+
+    Costs a few look-ups for each segment of the streams.
+    """
+    starts = reset_positions(tx, group, start, checkpoint=checkpoint, streams=streams, until=until)
+    described = describe_group(tx, group)
+    before = {} if described.replaced else group_cuts(tx, group)
+    previews: list[ResetPreview] = []
+    for start_position in starts:
+        name = start_position.stream.name
+        stream = get_stream(tx, name, stream_id=start_position.stream.stream_id).value
+        cut = _cut_of(start_position, StoredHistory(tx, stream))
+        events, size_bytes = _left_at(tx, stream, cut, dict(start_position.ends))
+        left = [each for each in described.segments if each.stream == name]
+        known = name in before
+        previews.append(
+            ResetPreview(
+                stream=name,
+                cut_before=before.get(name),
+                cut_after=cut,
+                events_before=sum(each.events for each in left) if known else None,
+                events_after=events,
+                bytes_before=sum(each.bytes for each in left) if known else None,
+                bytes_after=size_bytes,
+            )
+        )
+    return previews
+
+
+def _cut_of(start_position: StartPosition, history: History) -> StreamCut:
+    own = {segment: progress.offset for segment, progress in start_position.held}
+    own |= {segment: NOT_REACHED for segment, _ in start_position.waiting}
+    offsets = own | ended(own, dict(start_position.ends), history)
+    return StreamCut(start_position.stream.name, start_position.stream.stream_id, offsets)
+
+
+def _left_at(tx: Tx, stream: StreamRecord, cut: StreamCut, ends: Mapping[SegmentId, int]) -> tuple[int, int]:
+    """Return the events and bytes that lie behind a cut, to the tail, or to where the group ends."""
+    history = StoredHistory(tx, stream)
+    where = divide(cut, history)
+    end = divide(StreamCut(stream.name, stream.stream_id, ends), history) if ends else None
+    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)).fetchall()
+    events = size_bytes = 0
+    for segment in (SegmentId(number) for (number,) in rows):
+        state = segment_state(tx, stream.stream_id, segment)
+        assert state is not None, f"segment {segment} is there and is not"
+        try:
+            found = find_segment(history, segment)
+        except NotFound:  # behind the oldest epoch kept; the reaper has not come to its row yet
+            continue
+        if where.is_behind(found):
+            continue
+        tail, tail_number = state.tail, state.tail_number
+        if end is not None and not end.is_behind(found):
+            tail = min(max(ends.get(segment, 0), state.head), tail)
+            tail_number = number_at(tx, stream.stream_id, segment, tail)
+        offset = min(max(cut.offsets.get(segment, 0), state.head), tail)
+        events += tail_number - number_at(tx, stream.stream_id, segment, offset)
+        size_bytes += tail - offset
+    return events, size_bytes

@@ -20,7 +20,6 @@ from typing import Final, assert_never
 import attrs
 
 from eventproc.groups.assign import assign
-from eventproc.groups.keys import SegmentKey
 from eventproc.groups.updates import (
     CheckpointPassed,
     CheckpointStarted,
@@ -29,7 +28,6 @@ from eventproc.groups.updates import (
     ReaderJoined,
     ReaderLeft,
     SegmentCompleted,
-    SegmentProgress,
     SegmentsAcquired,
     SegmentsReleased,
     StartPosition,
@@ -37,7 +35,7 @@ from eventproc.groups.updates import (
     StreamSkipped,
     Update,
 )
-from eventproc.store.groups import GroupStream
+from eventproc.store.groups import GroupStream, SegmentKey, SegmentProgress
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 
@@ -60,6 +58,22 @@ class SegmentAssignment:
     owner: str | None = None
     owner_epoch: int = 0
     target: str | None = None
+
+    @property
+    def key(self) -> SegmentKey:
+        """What names it within the group."""
+        return self.stream_id, self.segment
+
+
+@attrs.frozen
+class SegmentOwnership:
+    """A segment that a reader owns, in one owner epoch; progress as it was when the reader acquired it."""
+
+    stream: str
+    stream_id: int
+    segment: SegmentId
+    owner_epoch: int
+    progress: Progress
 
     @property
     def key(self) -> SegmentKey:

@@ -12,11 +12,11 @@ import attrs
 from eventproc.groups.cuts import end_offsets
 from eventproc.groups.start_positions import start_position_at
 from eventproc.groups.state import GroupState
-from eventproc.groups.stored_state import change, folded_state, progress_by_segment
+from eventproc.groups.stored_state import change, folded_state
 from eventproc.groups.updates import StreamSkipped
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream
 from eventproc.store.database import Tx
-from eventproc.store.groups import GROUP, GroupStream, TruncatedPolicy
+from eventproc.store.groups import GROUP, GroupStream, TruncatedPolicy, progress_by_segment
 from eventproc.store.model.cuts import StreamCut, divide
 from eventproc.store.model.epochs import Segment
 from eventproc.store.model.errors import NotFound

@@ -6,13 +6,9 @@ from typing import TypeAlias
 
 import attrs
 
-from eventproc.groups.keys import SegmentKey
-from eventproc.store.groups import GroupStream
+from eventproc.store.groups import GroupStream, SegmentKey, SegmentProgress
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
-
-SegmentProgress: TypeAlias = tuple[SegmentKey, Progress]
-"""How far a segment is finished."""
 
 WaitingSegment: TypeAlias = tuple[SegmentId, tuple[SegmentId, ...]]
 """A segment that is not open yet, and those of its predecessors that are not finished."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventproc.groups.assign import assign
-from eventproc.groups.keys import SegmentKey
+from eventproc.store.groups import SegmentKey
 from eventproc.store.model.ids import SegmentId
 
 READERS = ["a", "b", "c", "d"]

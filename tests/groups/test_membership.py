@@ -23,7 +23,7 @@ from eventproc.groups import (
     watch_group,
 )
 from eventproc.groups.liveness import LocalMemberships
-from eventproc.groups.member import GroupMember
+from eventproc.groups.membership import GroupMember
 from eventproc.groups.operations import reader_offline
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound

@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from eventproc.groups.keys import SegmentKey
 from eventproc.groups.state import GroupState, apply, begin
 from eventproc.groups.stored_state import GROUP_LOG
 from eventproc.groups.updates import (
@@ -16,14 +15,13 @@ from eventproc.groups.updates import (
     ReaderJoined,
     ReaderLeft,
     SegmentCompleted,
-    SegmentProgress,
     SegmentsAcquired,
     SegmentsReleased,
     StartPosition,
     StreamSkipped,
     Update,
 )
-from eventproc.store.groups import GroupStream
+from eventproc.store.groups import GroupStream, SegmentKey, SegmentProgress
 from eventproc.store.model.epochs import first_epoch, merge_ranges, split_ranges
 from eventproc.store.model.history import ListHistory, successors
 from eventproc.store.model.ids import SegmentId, number_of

@@ -15,8 +15,8 @@ import eventproc
 from eventproc.cli.csv_rows import Csv
 from eventproc.cli.lines import Lines, open_source
 from eventproc.groups.operations import reader_offline
-from eventproc.groups.stored_state import progress_by_segment
 from eventproc.store import faults
+from eventproc.store.groups import progress_by_segment
 from eventproc.store.model.progress import Progress
 from eventproc.testing import check
 from tests.support.child_process import REPOSITORY, ChildProcess

@@ -1,7 +1,4 @@
-"""Reader groups as records: what a scope holds beside its streams. What happens in one is decided in eventproc/groups/.
-
-They lie below the workflows because the delete of a scope deletes its groups.
-"""
+"""Reader groups as records of a scope: their streams and options, and the counter of their generations."""
 
 from __future__ import annotations
 
@@ -11,17 +8,18 @@ import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.model.arguments import int_of, refused
-from eventproc.store.records import RecordKind, delete, get, keys
-from eventproc.store.replicated import LogId, delete_log
+from eventproc.store.records import RecordKind, keys
+from eventproc.store.replicated import LogId
 
 TruncatedPolicy: TypeAlias = Literal["earliest", "latest", "error"]
-"""Where a group goes on that finds what it had not read truncated: at the head, at the tail, or nowhere."""
+"""What a group does when events were truncated before it read them: go on at the head ("earliest"), go on at the tail
+("latest"), or raise Truncated to its readers ("error")."""
 
 LEASE_MS_MIN: Final = 1_000
-"""Shortest lease: below it a busy machine is enough to be taken for hung."""
+"""Shortest lease. With a shorter one a busy machine would be enough to expire a healthy reader."""
 
 CHECKPOINT_MS_MIN: Final = 100
-"""Shortest pause between automatic checkpoints: each is an update from every reader."""
+"""Shortest pause between automatic checkpoints. Each one is an update from every reader."""
 
 
 def _lease(instance: object, attribute: object, value: int | None) -> None:
@@ -43,9 +41,11 @@ def _policy(instance: object, attribute: object, value: object) -> None:
 class GroupOptions:
     """Options of a group.
 
-    lease_ms: longest time between two signs of life of a reader before it counts as hung and is expired; None: only
-    the dead are. checkpoint_ms: pause between automatic checkpoints; None: there are none. on_truncated: where to go
-    on when what was not read yet is gone; it is always told and counted. Raises InvalidArgument.
+    lease_ms: longest time between two signs of life of a reader; the group expires a reader that exceeds it. None
+        (default): only readers of dead processes are expired.
+    checkpoint_ms: pause between automatic checkpoints. None (default): there are none.
+    on_truncated: what to do when unread events were truncated; the loss is always logged and counted.
+    Raises InvalidArgument.
     """
 
     lease_ms: int | None = attrs.field(default=None, validator=_lease)
@@ -55,7 +55,10 @@ class GroupOptions:
 
 @attrs.frozen
 class GroupStream:
-    """A stream of a group, of one incarnation. added: by the system (`add_stream`), not by who made the group."""
+    """A stream that a group reads, in one incarnation.
+
+    added: the system added it (`add_stream`); the caller that created the group did not name it.
+    """
 
     name: str
     stream_id: int
@@ -64,9 +67,11 @@ class GroupStream:
 
 @attrs.frozen(kw_only=True)
 class GroupRecord:
-    """A group as its record says; who reads what is in its log (eventproc/groups/).
+    """The record of a group. Its log holds the rest: readers, owners, checkpoints (`eventproc/groups/`).
 
-    name: "scope/group". generation: grows with each change of members or owners. kind: "processor" or "readers".
+    name: "scope/group".
+    generation: grows with each change of members or owners.
+    kind: "processor" or "readers".
     """
 
     name: str
@@ -81,35 +86,35 @@ class GroupRecord:
 
 def _group_may_follow(before: GroupRecord | None, after: GroupRecord) -> str | None:
     if before is not None and after.generation <= before.generation:
-        return f"its generation grows; {before.generation} -> {after.generation}"
+        return f"its generation must grow; {before.generation} -> {after.generation}"
     return None
 
 
 GROUP: Final = RecordKind(name="group", value=GroupRecord, invariant=_group_may_follow)
 
 GENERATION: Final = "group_generation"
-"""Counter: no generation of a deleted group lies above it, so that a group made later repeats none."""
+"""Name of a counter: the highest generation of any deleted group. A later group starts above it and repeats none."""
 
 
 def topic_of(group: str) -> tuple[str, str]:
-    """Return what to wake when a group changed."""
+    """Return the topic to wake when a group changed."""
     return "group", group
 
 
 def group_names(tx: Tx, scope: str | None = None) -> list[str]:
-    """Return the names of the groups of a scope, or of all, sorted."""
+    """Return the names of the groups of a scope, or of all scopes, sorted."""
     return keys(tx, GROUP, prefix="" if scope is None else f"{scope}/")
 
 
-def delete_group(tx: Tx, name: str) -> None:
-    """Remove the group with its progress; readers that are online are fenced. Raises NotFound."""
-    found = get(tx, GROUP, name)
-    delete(tx, GROUP, found)
-    delete_log(tx, found.value.log)
-    tx.execute("DELETE FROM group_segment WHERE group_name = ?", (name,))
-    tx.execute("DELETE FROM group_member WHERE group_name = ?", (name,))
+def last_generation(tx: Tx) -> int:
+    """Return the highest generation of any deleted group; 0 if no group was deleted. One look-up."""
+    row = tx.execute("SELECT value FROM counter WHERE name = ?", (GENERATION,)).fetchone()
+    return 0 if row is None else row[0]
+
+
+def raise_last_generation(tx: Tx, generation: int) -> None:
+    """Make later groups start above `generation`."""
     tx.execute(
         "INSERT INTO counter (name, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = max(value, excluded.value)",
-        (GENERATION, found.value.generation),
+        (GENERATION, generation),
     )
-    tx.wake(topic_of(name))

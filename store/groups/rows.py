@@ -1,0 +1,195 @@
+"""The rows of a group's segments and members: how far each segment is finished, its owner, signs of life.
+
+The log of a group decides who owns what (`eventproc/groups/`), and these rows repeat it. Progress is the exception: it
+moves in its row alone (`store.progress.move_progress`) and enters the log when the segment changes hands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from eventproc.store.database import Tx, Watch
+from eventproc.store.groups.records import GROUP, raise_last_generation, topic_of
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.progress import Progress
+from eventproc.store.progress import progress_of_text, progress_text
+from eventproc.store.records import delete, get
+from eventproc.store.replicated import delete_log
+
+SegmentKey: TypeAlias = tuple[int, SegmentId]
+"""(stream_id, segment). A group may read several streams, so the segment's id alone is not unique."""
+
+SegmentProgress: TypeAlias = tuple[SegmentKey, Progress]
+"""How far a segment is finished."""
+
+
+def watch_group(group: str) -> Watch:
+    """Return the subscription to changes of the group's members and owners. Each wake-up costs one look-up."""
+
+    def probe(tx: Tx) -> object:
+        row = tx.execute(
+            "SELECT version FROM record WHERE kind = ? AND key = ?", (GROUP.name, group)
+        ).fetchone()
+        return None if row is None else row[0]
+
+    return Watch(topic_of(group), probe)
+
+
+def watch_progress(group: str) -> Watch:
+    """Return the subscription to progress of the group. Each wake-up costs one query.
+
+    It reports another process's finished ranges beyond a completed prefix only when the prefix moves.
+    """
+
+    def probe(tx: Tx) -> object:
+        # No prefix moves back between two changes of the group, which `watch_group` reports: the sum shows each move.
+        return tx.execute(
+            "SELECT total(number) FROM group_segment WHERE group_name = ?", (group,)
+        ).fetchone()[0]
+
+    return Watch(progress_topic(group), probe)
+
+
+def progress_topic(group: str) -> tuple[str, str]:
+    """Return the topic to wake after progress of the group became durable."""
+    return "progress", group
+
+
+def progress_of(tx: Tx, group: str, keys: Iterable[SegmentKey]) -> tuple[SegmentProgress, ...]:
+    """Return the durable progress of segments of the group. One look-up each."""
+    found: list[SegmentProgress] = []
+    for stream_id, segment in keys:
+        row = tx.execute(
+            "SELECT finished FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?",
+            (group, stream_id, segment),
+        ).fetchone()
+        found.append(((stream_id, segment), progress_of_text(row[0], group, stream_id, segment)))
+    return tuple(found)
+
+
+def progress_by_segment(tx: Tx, group: str) -> dict[SegmentKey, Progress]:
+    """Return the durable progress of all open segments of the group. One query."""
+    rows = tx.execute(
+        "SELECT stream_id, segment, finished FROM group_segment WHERE group_name = ? AND waiting IS NULL",
+        (group,),
+    ).fetchall()
+    return {
+        (stream_id, segment): progress_of_text(text, group, stream_id, segment)
+        for stream_id, segment, text in rows
+    }
+
+
+def progress_times(tx: Tx, group: str) -> dict[SegmentKey, int | None]:
+    """Return when progress of each segment last became durable, wall clock; None if it never did. One query."""
+    rows = tx.execute("SELECT stream_id, segment, moved_ms FROM group_segment WHERE group_name = ?", (group,))
+    return {(stream_id, segment): moved_ms for stream_id, segment, moved_ms in rows.fetchall()}
+
+
+def delete_segment_rows(tx: Tx, group: str, keys: Iterable[SegmentKey]) -> None:
+    """Remove the rows of segments."""
+    tx.executemany(
+        "DELETE FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?",
+        [(group, *key) for key in keys],
+    )
+
+
+def write_owner(
+    tx: Tx, group: str, key: SegmentKey, *, owner: str | None, owner_epoch: int, target: str | None
+) -> None:
+    """Write who owns an open segment and who shall own it; its progress stays as the row has it."""
+    tx.execute(
+        "UPDATE group_segment SET owner = ?, owner_epoch = ?, target = ?"
+        " WHERE group_name = ? AND stream_id = ? AND segment = ?",
+        (owner, owner_epoch, target, group, *key),
+    )
+
+
+def write_segment(
+    tx: Tx,
+    group: str,
+    key: SegmentKey,
+    progress: Progress,
+    *,
+    owner: str | None,
+    owner_epoch: int,
+    target: str | None,
+) -> None:
+    """Insert or replace the row of an open segment."""
+    tx.execute(
+        "INSERT INTO group_segment (group_name, stream_id, segment, offset, number, finished, owner,"
+        " owner_epoch, target, moved_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET offset = excluded.offset, number = excluded.number,"
+        " finished = excluded.finished, owner = excluded.owner, owner_epoch = excluded.owner_epoch,"
+        " target = excluded.target, waiting = NULL, moved_ms = excluded.moved_ms",
+        (
+            *(group, *key, progress.offset, progress.number, progress_text(progress)),
+            *(owner, owner_epoch, target, tx.now_ms),
+        ),
+    )
+
+
+def write_waiting(tx: Tx, group: str, key: SegmentKey, predecessors: Iterable[SegmentId]) -> None:
+    """Write the row of a segment that waits until `predecessors` are finished."""
+    tx.execute(
+        "INSERT INTO group_segment (group_name, stream_id, segment, offset, number, finished, waiting)"
+        " VALUES (?, ?, ?, 0, 0, '[0,0]', ?) ON CONFLICT DO UPDATE SET waiting = excluded.waiting",
+        (group, *key, json.dumps(sorted(predecessors))),
+    )
+
+
+def insert_member(tx: Tx, group: str, reader: str, *, instance: str, epoch: int, joined_ms: int) -> None:
+    """Add the row of a reader that joined. Its first sign of life is now."""
+    tx.execute(
+        "INSERT INTO group_member (group_name, reader, instance, epoch, joined_ms, seen_ms)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (group, reader, instance, epoch, joined_ms, tx.monotonic_ms),
+    )
+
+
+def delete_member(tx: Tx, group: str, reader: str) -> None:
+    """Remove the row of a reader."""
+    tx.execute("DELETE FROM group_member WHERE group_name = ? AND reader = ?", (group, reader))
+
+
+def write_sign_of_life(tx: Tx, group: str, reader: str, epoch: int) -> None:
+    """Note that the reader is alive, as long as its membership is still the one of `epoch`."""
+    tx.execute(
+        "UPDATE group_member SET seen_ms = ? WHERE group_name = ? AND reader = ? AND epoch = ?",
+        (tx.monotonic_ms, group, reader, epoch),
+    )
+
+
+def silent_members(tx: Tx, group: str, lease_ms: int, *, exclude: str) -> frozenset[str]:
+    """Return the readers, except `exclude`, that gave no sign of life for longer than `lease_ms`. One query."""
+    rows = tx.execute(
+        "SELECT reader FROM group_member WHERE group_name = ? AND seen_ms < ? AND reader != ?",
+        (group, tx.monotonic_ms - lease_ms, exclude),
+    ).fetchall()
+    return frozenset(reader for (reader,) in rows)
+
+
+def write_status(tx: Tx, group: str, reader: str, epoch: int, status: str) -> None:
+    """Publish `status` (JSON) as that of the reader, as long as its membership is still the one of `epoch`."""
+    tx.execute(
+        "UPDATE group_member SET status = ? WHERE group_name = ? AND reader = ? AND epoch = ?",
+        (status, group, reader, epoch),
+    )
+
+
+def member_statuses(tx: Tx, group: str) -> list[tuple[str, str | None]]:
+    """Return (reader, status) of all readers online, sorted by reader. One query."""
+    rows = tx.execute("SELECT reader, status FROM group_member WHERE group_name = ?", (group,)).fetchall()
+    return sorted(rows)
+
+
+def delete_group(tx: Tx, name: str) -> None:
+    """Remove the group and its progress; readers that are online are fenced. Raises NotFound."""
+    found = get(tx, GROUP, name)
+    delete(tx, GROUP, found)
+    delete_log(tx, found.value.log)
+    tx.execute("DELETE FROM group_segment WHERE group_name = ?", (name,))
+    tx.execute("DELETE FROM group_member WHERE group_name = ?", (name,))
+    raise_last_generation(tx, found.value.generation)
+    tx.wake(topic_of(name))
