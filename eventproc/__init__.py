@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         RetryPolicy,
         Running,
     )
-    from eventproc.processors.letters import DeadLetter, DeadLetters
+    from eventproc.processors.dead_letters.letters import DeadLetter, DeadLetters
     from eventproc.runtime import Eventproc, open, open_memory
     from eventproc.store.database import Durability
     from eventproc.store.model.cuts import StreamCut
@@ -55,8 +55,8 @@ _WHERE = {
     "Batch": "eventproc.streams",
     "Context": "eventproc.processors",
     "Corrupt": "eventproc.store.model.errors",
-    "DeadLetter": "eventproc.processors.letters",
-    "DeadLetters": "eventproc.processors.letters",
+    "DeadLetter": "eventproc.processors.dead_letters.letters",
+    "DeadLetters": "eventproc.processors.dead_letters.letters",
     "Directive": "eventproc.processors",
     "Durability": "eventproc.store.database",
     "Event": "eventproc.store.segments",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from eventproc.blocking.loop import Loop
-from eventproc.processors.letters import LIST_MAX, DeadLetter, DeadLetters, Ids, LetterCount
+from eventproc.processors.dead_letters.letters import LIST_MAX, DeadLetter, DeadLetters, Ids, LetterCount
 
 
 class BlockingDeadLetters:

@@ -17,9 +17,9 @@ import attrs
 from eventproc.cluster.request_handler import REQUESTS_IN_FLIGHT_MAX, run_request
 from eventproc.cluster.transaction_handlers import ABORTS_IN_FLIGHT_MAX, run_abort, run_commit
 from eventproc.groups import Membership, SegmentKey, SegmentOwnership
-from eventproc.processors.engine import Engine
+from eventproc.processors.engine.engine import Engine
 from eventproc.processors.handler import make_handler
-from eventproc.processors.options import Options, Order
+from eventproc.processors.options import Options, ProcessingOrder
 from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, REQUEST_STREAM, SYSTEM_EPOCH, SystemStream
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.ids import SegmentId
@@ -38,15 +38,15 @@ class InternalProcessor:
     """
 
     stream: SystemStream
-    order: Order
+    order: ProcessingOrder
     concurrency: int
     handler: Callable[[Database, Owner, Event], Awaitable[None]]
 
 
 INTERNAL_PROCESSORS: Final = (
-    InternalProcessor(REQUEST_STREAM, Order.KEY, REQUESTS_IN_FLIGHT_MAX, run_request),
-    InternalProcessor(COMMIT_STREAM, Order.SEGMENT, 1, run_commit),
-    InternalProcessor(ABORT_STREAM, Order.NONE, ABORTS_IN_FLIGHT_MAX, run_abort),
+    InternalProcessor(REQUEST_STREAM, ProcessingOrder.KEY, REQUESTS_IN_FLIGHT_MAX, run_request),
+    InternalProcessor(COMMIT_STREAM, ProcessingOrder.SEGMENT, 1, run_commit),
+    InternalProcessor(ABORT_STREAM, ProcessingOrder.NONE, ABORTS_IN_FLIGHT_MAX, run_abort),
 )
 
 

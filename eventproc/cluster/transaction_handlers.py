@@ -8,7 +8,7 @@ from typing import Final
 
 import anyio
 
-from eventproc.processors.again import again
+from eventproc.processors.retry import retry_transient
 from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, SystemStream
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import DatabaseStopped, Fenced
@@ -48,7 +48,7 @@ async def run_commit(db: Database, owner: Owner, event: Event) -> None:
             raise
         except Exception as error:
             aside = partial(commit.set_aside, bell=bell, event=ref, owner=owner, reason=repr(error))
-            if await again(partial(db.write, aside), f"the commit of {bell.stream}", LOG):
+            if await retry_transient(partial(db.write, aside), f"the commit of {bell.stream}", LOG):
                 LOG.exception(
                     "%s: a decided transaction cannot be committed, and the transactions after it wait. The commit is"
                     " retried every 30 s; `eventproc txn abort --force` gives the transaction up",
@@ -66,7 +66,7 @@ async def run_abort(db: Database, owner: Owner, event: Event) -> None:
     except Exception:
         # It must neither block the other aborts nor be forgotten: its notice goes to the end of the queue.
         LOG.exception("an abort of %s failed and will be retried", bell.stream)
-        await again(
+        await retry_transient(
             partial(db.write, partial(_ring_again, bell, ref, owner)), "posting the notice again", LOG
         )
         await anyio.sleep(FAILED_PAUSE_MS / 1000)
@@ -79,7 +79,7 @@ def _heard(event: Event, stream: SystemStream) -> tuple[Bell, EventRef]:
 async def _commit(db: Database, owner: Owner, bell: Bell, ref: EventRef, most: int) -> None:
     what = f"the commit of {bell.stream}"
     run = partial(db.write, partial(commit.run_round, bell=bell, event=ref, owner=owner, most=most))
-    while (done := await again(run, what, LOG)).unprepared is not None:
+    while (done := await retry_transient(run, what, LOG)).unprepared is not None:
         await _prepare(db, owner, done.unprepared, pack=done.pack)
 
 
@@ -87,20 +87,20 @@ async def _prepare(db: Database, owner: Owner, txn: Txn, *, pack: bool) -> None:
     """Split and pack the staged events of a transaction for the current epoch, unless it was given up."""
     what = f"the preparation of transaction {txn.id}"
     begin = partial(db.write, partial(commit.begin_preparation, txn=txn, owner=owner))
-    if not await again(begin, what, LOG):
+    if not await retry_transient(begin, what, LOG):
         return
     next_seq: int | None = 0
     while next_seq is not None:
         planned = await db.read(partial(commit.plan_step, txn=txn, first_seq=next_seq, pack=pack))
         if planned.replaced or planned.moved:
             take = partial(commit.take_step, txn=txn, planned=planned, owner=owner)
-            await again(partial(db.write, take, size_bytes=planned.size_bytes), what, LOG)
+            await retry_transient(partial(db.write, take, size_bytes=planned.size_bytes), what, LOG)
         next_seq = planned.next_seq
 
 
 async def _abort(db: Database, owner: Owner, bell: Bell, ref: EventRef) -> None:
     run = partial(db.write, partial(abort.run_step, bell=bell, event=ref, owner=owner))
-    while not await again(run, f"an abort of {bell.stream}", LOG):
+    while not await retry_transient(run, f"an abort of {bell.stream}", LOG):
         pass
 
 

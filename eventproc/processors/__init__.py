@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from eventproc.processors.app import App
 from eventproc.processors.context import AppTx, Context
-from eventproc.processors.describe import (
+from eventproc.processors.errors import HandlerStuck, HandlerTimeout, NotAProcessorGroup, ProcessorFailed
+from eventproc.processors.observe.status import (
+    Blocker,
+    MemberStatus,
     ProcessorDescription,
     ProcessorMember,
-    Published,
+    ProcessorState,
+    ProcessorStatus,
     describe_processor,
     describe_processors,
     pause_processor,
 )
-from eventproc.processors.errors import HandlerStuck, HandlerTimeout, NotAProcessorGroup, ProcessorFailed
 from eventproc.processors.options import Directive, Failure, RetryPolicy
-from eventproc.processors.running import GRACE_MS, Running, run_app
-from eventproc.processors.status import ProcessorState, ProcessorStatus
-from eventproc.processors.tally import Blocker
+from eventproc.processors.run import GRACE_MS, Running, run_app
 
 __all__ = [
     "GRACE_MS",
@@ -28,13 +29,13 @@ __all__ = [
     "Failure",
     "HandlerStuck",
     "HandlerTimeout",
+    "MemberStatus",
     "NotAProcessorGroup",
     "ProcessorDescription",
     "ProcessorFailed",
     "ProcessorMember",
     "ProcessorState",
     "ProcessorStatus",
-    "Published",
     "RetryPolicy",
     "Running",
     "describe_processor",

@@ -17,8 +17,8 @@ import attrs
 
 from eventproc.groups import GroupStart, group_name
 from eventproc.processors.context import AppTx
+from eventproc.processors.dead_letters.store import default_stream
 from eventproc.processors.handler import Handler, check_handler, make_handler
-from eventproc.processors.letterbox import default_stream
 from eventproc.processors.options import (
     EVENT_TIMEOUT_MS,
     ROUND_EVENTS,
@@ -27,7 +27,7 @@ from eventproc.processors.options import (
     OnFailure,
     OnTruncated,
     Options,
-    Order,
+    ProcessingOrder,
     RetryPolicy,
     Supervisor,
     check_function,
@@ -169,7 +169,7 @@ def _options(handler: object, streams: tuple[str, ...], choices: Choices) -> Opt
         raise refused("name", name, "the handler has none; give one")
     if not streams:
         raise refused("streams", streams, f"processor {name} needs at least one, as scope/stream")
-    order = Order.of(choices.get("order", "key"))
+    order = ProcessingOrder.of(choices.get("order", "key"))
     exactly_once, batch = choices.get("exactly_once", False), choices.get("batch")
     if batch is None and (linger_ms := choices.get("linger_ms")):
         raise refused("linger_ms", linger_ms, "it is how long a batch waits to be full; give batch too")
@@ -180,7 +180,7 @@ def _options(handler: object, streams: tuple[str, ...], choices: Choices) -> Opt
         streams=streams,
         group=group_name(choices.get("group") or name, streams),
         order=order,
-        concurrency=choices.get("concurrency", 1 if order is Order.SEGMENT else CONCURRENCY),
+        concurrency=choices.get("concurrency", 1 if order is ProcessingOrder.SEGMENT else CONCURRENCY),
         batching=None if batch is None else Batching(size=batch, linger_ms=choices.get("linger_ms", 0)),
         retry=choices.get("retry", RetryPolicy()),
         timeout_ms=choices.get("timeout_ms", EVENT_TIMEOUT_MS if exactly_once else None),

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from eventproc.store.model.errors import Rejected, error
+
+ERROR_CHARS_MAX: Final = 4096
+"""Characters of an error's text that a letter keeps, of its type's name and its processor's name too. Higher: whole
+batches of letters with a page of text each are read to list them; lower: long messages lose their end."""
 
 
 @error
@@ -91,3 +97,21 @@ class NotAProcessorGroup(Rejected):
 
     def __str__(self) -> str:
         return f"group {self.group!r} belongs to {self.kind}, not to a processor"
+
+
+def type_name(kind: type) -> str:
+    """Return how letters and measurements name a class: with its module, unless it is a built-in."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def error_text(why: BaseException) -> str:
+    """Return the text of an error, whatever its class makes of that."""
+    try:
+        return str(why)
+    except Exception:
+        return "it has no text: str() of it fails"
+
+
+def failure_text(why: BaseException) -> str:
+    """Return an error as a status shows it: its kind and its text, cut as in letters."""
+    return f"{type(why).__name__}: {error_text(why)}"[:ERROR_CHARS_MAX]

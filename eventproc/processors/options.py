@@ -45,7 +45,7 @@ def check_function(what: str, function: object) -> None:
         )
 
 
-class Order(enum.StrEnum):
+class ProcessingOrder(enum.StrEnum):
     """In which order events are handled, and so what may run at the same time."""
 
     SEGMENT = "segment"
@@ -56,7 +56,7 @@ class Order(enum.StrEnum):
     """Concurrent: any order."""
 
     @classmethod
-    def of(cls, order: object) -> Order:
+    def of(cls, order: object) -> ProcessingOrder:
         """Return the order that a caller names: "segment", "key" or None. Raises InvalidArgument."""
         if order is None:
             return cls.NONE
@@ -185,7 +185,7 @@ class Options:
     name: str
     streams: tuple[str, ...]
     group: str
-    order: Order
+    order: ProcessingOrder
     concurrency: int
     batching: Batching | None = None
     retry: RetryPolicy = attrs.field(factory=RetryPolicy)
@@ -203,7 +203,11 @@ class Options:
     @property
     def summary(self) -> str:
         """Return in a line what it is."""
-        order = {Order.SEGMENT: "serial", Order.KEY: "keyed", Order.NONE: "concurrent"}[self.order]
+        order = {
+            ProcessingOrder.SEGMENT: "serial",
+            ProcessingOrder.KEY: "keyed",
+            ProcessingOrder.NONE: "concurrent",
+        }[self.order]
         once = "exactly once" if self.exactly_once else "at least once"
         where = f"group {self.group}, streams {', '.join(self.streams)}"
         return f"{self.name} ({where}, {order}, {self.concurrency} at a time, {once})"

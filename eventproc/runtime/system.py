@@ -34,7 +34,7 @@ from eventproc.processors import (
     pause_processor,
     run_app,
 )
-from eventproc.processors.letters import DeadLetters
+from eventproc.processors.dead_letters.letters import DeadLetters
 from eventproc.store.background import Background
 from eventproc.store.catalog import (
     SYSTEM_MIGRATION,

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from eventproc.processors.again import again
+from eventproc.processors.retry import retry_transient
 from eventproc.spark.queries import SparkQuery, known_positions, publish_query
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.cuts import StreamCut
@@ -83,7 +83,9 @@ class QueryPublisher:
                 return
             fresh = [self._latest[each] for each in taken]
             try:
-                await again(partial(self._db.write, partial(_publish, fresh)), "the status of queries", LOG)
+                await retry_transient(
+                    partial(self._db.write, partial(_publish, fresh)), "the status of queries", LOG
+                )
             except BaseException:
                 self._fresh |= taken  # after a cancellation the next call writes them
                 raise

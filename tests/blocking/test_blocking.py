@@ -28,7 +28,7 @@ from eventproc.blocking import (
     BlockingWriter,
 )
 from eventproc.groups import GroupReader, ReaderGroup
-from eventproc.processors.letters import DeadLetters
+from eventproc.processors.dead_letters.letters import DeadLetters
 from eventproc.store.model.errors import (
     Closed,
     ForkedError,

@@ -9,7 +9,7 @@ import pytest
 
 import eventproc
 from eventproc.groups import ensure_group
-from eventproc.processors.letters import Letter, append_letters
+from eventproc.processors.dead_letters.letters import FailedEvent, append_letters
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ids import SegmentId
@@ -22,7 +22,8 @@ def give_up(tx: Tx) -> None:
         Event(b"%d" % number, "k", 0, None, SegmentId(0), 9 * number, number, {}) for number in range(4)
     ]
     letters = [
-        Letter.of("s/t", each, ValueError("bad"), attempts=1, processor="p", failed_ms=1) for each in events
+        FailedEvent.of("s/t", each, ValueError("bad"), attempts=1, processor="p", failed_ms=1)
+        for each in events
     ]
     append_letters(tx, "s/g", None, letters)
 

@@ -9,7 +9,7 @@ import pytest
 
 import eventproc
 from eventproc.groups import ensure_group
-from eventproc.processors.letters import Letter, append_letters
+from eventproc.processors.dead_letters.letters import FailedEvent, append_letters
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
@@ -26,7 +26,9 @@ def give_up(tx: Tx, payloads: list[bytes]) -> None:
     for number, payload in enumerate(payloads):
         event = Event(payload, "customer-42", 1000, None, SegmentId(0), 170, number, {"trace": "1"})
         why = ValueError(HOSTILE)
-        letters.append(Letter.of("shop/orders", event, why, attempts=5, processor="billing", failed_ms=2000))
+        letters.append(
+            FailedEvent.of("shop/orders", event, why, attempts=5, processor="billing", failed_ms=2000)
+        )
     append_letters(tx, GROUP, None, letters)
 
 

@@ -14,7 +14,7 @@ import pytest
 import eventproc
 from eventproc.cli.main import root
 from eventproc.groups import ensure_group
-from eventproc.processors.letters import Letter, append_letters
+from eventproc.processors.dead_letters.letters import FailedEvent, append_letters
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
@@ -128,7 +128,7 @@ def _add_dead_letter(cli: Cli) -> None:
         ensure_group(tx, MAILER, ["shop/orders"])
         event = Event(b"1", "customer-42", 1000, None, SegmentId(0), 170, 0, {})
         error = ValueError("no money")
-        letter = Letter.of("shop/orders", event, error, attempts=1, processor="mailer", failed_ms=2000)
+        letter = FailedEvent.of("shop/orders", event, error, attempts=1, processor="mailer", failed_ms=2000)
         append_letters(tx, MAILER, None, [letter])
 
     async def act() -> None:

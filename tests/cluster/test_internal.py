@@ -16,9 +16,9 @@ from eventproc.cluster.internal_processors import (
     InternalProcessor,
     run_internal_processors,
 )
-from eventproc.processors.engine import Engine
+from eventproc.processors.engine.engine import Engine
 from eventproc.processors.handler import make_handler
-from eventproc.processors.options import Options, Order
+from eventproc.processors.options import Options, ProcessingOrder
 from eventproc.store.catalog import COMMIT_STREAM, REQUEST_STREAM, SYSTEM_EPOCH, SystemStream
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import OwnerFenced
@@ -78,7 +78,7 @@ async def test_internal_processor_resumes_at_the_progress_of_the_last_host(db: D
 
         await db.write(finish)
 
-    line = InternalProcessor(COMMIT_STREAM, Order.SEGMENT, 2, settle)
+    line = InternalProcessor(COMMIT_STREAM, ProcessingOrder.SEGMENT, 2, settle)
     await ring(db, [f"s/{number % 7}" for number in range(300)])
     for each in reached.values():
         async with anyio.create_task_group() as tasks:
@@ -107,7 +107,7 @@ async def test_publishing_processor_leaves_events_its_handler_did_not_finish(
 
     await ring(db, [f"s/{number}" for number in range(2500)])
     async with anyio.create_task_group() as tasks:
-        line = InternalProcessor(COMMIT_STREAM, Order.NONE, 10, forget)
+        line = InternalProcessor(COMMIT_STREAM, ProcessingOrder.NONE, 10, forget)
         tasks.start_soon(internal_processors.make_engine(db, await become_host(db), line).run)
         await all_handled.wait()
         await anyio.wait_all_tasks_blocked()
@@ -122,7 +122,7 @@ async def test_error_of_a_publishing_handler_ends_its_processor_unchanged(db: Da
     await ring(db, ["s/a"])
     with pytest.raises(ExceptionGroup) as failed:
         await internal_processors.make_engine(
-            db, await become_host(db), InternalProcessor(COMMIT_STREAM, Order.SEGMENT, 1, fail)
+            db, await become_host(db), InternalProcessor(COMMIT_STREAM, ProcessingOrder.SEGMENT, 1, fail)
         ).run()
     assert failed.group_contains(LookupError, match="^0$")
 
@@ -156,7 +156,12 @@ async def test_processor_without_publishing_handler_can_be_hosted(db: Database) 
 
     await ring(db, ["s/a", "s/b"] * 10)
     options = Options(
-        name="note", streams=("s/any",), group="s/note", order=Order.KEY, concurrency=3, on_truncated="error"
+        name="note",
+        streams=("s/any",),
+        group="s/note",
+        order=ProcessingOrder.KEY,
+        concurrency=3,
+        on_truncated="error",
     )
     member = member_of(db, await become_host(db))
     engine = Engine(db, options, partial(make_handler, note, bytes), member)

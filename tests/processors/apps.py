@@ -10,7 +10,7 @@ import anyio
 import eventproc
 from eventproc.groups import GroupDescription, describe_group
 from eventproc.processors import App, Running
-from eventproc.processors.letters import DeadLetters
+from eventproc.processors.dead_letters.letters import DeadLetters
 from eventproc.runtime import Eventproc
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
@@ -70,7 +70,7 @@ async def progress(ep: Eventproc) -> list[Progress]:
 
 
 async def finish(ep: Eventproc, app: App) -> None:
-    """Run the app until it has finished everything, and no longer."""
+    """EventRun the app until it has finished everything, and no longer."""
     async with ep.run(app) as running:
         await finished(running, await lag(ep))
 

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from eventproc.processors.cell import Cell
 from eventproc.processors.context import Log
 from eventproc.processors.emit import Emission
+from eventproc.processors.engine.key_queues import Item
+from eventproc.processors.engine.owned_segment import OwnedSegment
+from eventproc.processors.engine.work import Work
+from eventproc.processors.engine.workers import Workers
 from eventproc.processors.handler import make_handler
-from eventproc.processors.lanes import Item
-from eventproc.processors.options import Batching, Options, Order, RetryPolicy
-from eventproc.processors.work import Work
-from eventproc.processors.workers import Workers
+from eventproc.processors.options import Batching, Options, ProcessingOrder, RetryPolicy
 from eventproc.testing import VirtualClock
 from tests.processors.runs import cell_at, items_of
 
@@ -25,13 +25,13 @@ AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
 
 
 class Bench:
-    """A `Sink`, and what it was told. stop_on: errors that `spent` raises instead of noting them."""
+    """A `CallListener`, and what it was told. stop_on: errors that `spent` raises instead of noting them."""
 
     def __init__(
         self,
         handler: object,
         *,
-        order: Order = Order.KEY,
+        order: ProcessingOrder = ProcessingOrder.KEY,
         concurrency: int = 3,
         batch: int | None = None,
         linger_ms: int = 0,
@@ -80,7 +80,7 @@ class Bench:
     def log_for(self, item: Item, attempt: int) -> Log:
         return logging.LoggerAdapter(LOG, {"number": item[0].number, "attempt": attempt})
 
-    async def put(self, keys: Iterable[str | None], cell: Cell | None = None) -> None:
+    async def put(self, keys: Iterable[str | None], cell: OwnedSegment | None = None) -> None:
         await self.work.put(items_of(cell or self.cell, keys))
 
     @asynccontextmanager
@@ -91,7 +91,7 @@ class Bench:
             tasks.cancel_scope.cancel()
 
     async def process(self, keys: Iterable[str | None]) -> None:
-        """Run until all these events are finished."""
+        """EventRun until all these events are finished."""
         async with self.running():
             await self.put(keys)
             await self.work.drain()

@@ -9,8 +9,8 @@ import pytest
 
 import eventproc
 from eventproc.groups import ensure_group
-from eventproc.processors.letter import DeadLetter, Letter
-from eventproc.processors.letters import DeadLetters, append_letters
+from eventproc.processors.dead_letters.letter import DeadLetter, FailedEvent
+from eventproc.processors.dead_letters.letters import DeadLetters, append_letters
 from eventproc.runtime import Eventproc
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import NO_HEADERS, Event
@@ -52,9 +52,9 @@ def event(
     return Event(payload, key, 1000 + number, event_time, SegmentId(0), 10 * number, number, headers)
 
 
-def letter(failed: Event, why: Exception | None = None, *, stream: str = "s/t") -> Letter:
+def letter(failed: Event, why: Exception | None = None, *, stream: str = "s/t") -> FailedEvent:
     error = ValueError("bad") if why is None else why
-    return Letter.of(stream, failed, error, attempts=5, processor="billing", failed_ms=7)
+    return FailedEvent.of(stream, failed, error, attempts=5, processor="billing", failed_ms=7)
 
 
 async def fail(ep: Eventproc, *failed: Event, stream: str | None = None, group: str = GROUP) -> None:

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from eventproc.groups import SegmentOwnership
-from eventproc.processors.cell import Cell
-from eventproc.processors.lanes import Item
+from eventproc.processors.engine.key_queues import Item
+from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.progress import Progress
 from eventproc.store.segments import EventRun
 
 
-def cell_at(progress: Progress | None = None, *, segment: int = 0) -> Cell:
-    return Cell(SegmentOwnership("s/t", 7, SegmentId(segment), 1, progress or Progress()))
+def cell_at(progress: Progress | None = None, *, segment: int = 0) -> OwnedSegment:
+    return OwnedSegment(SegmentOwnership("s/t", 7, SegmentId(segment), 1, progress or Progress()))
 
 
-def run_of(cell: Cell, payloads: Sequence[bytes], keys: Sequence[str | None] | None = None) -> EventRun:
+def run_of(
+    cell: OwnedSegment, payloads: Sequence[bytes], keys: Sequence[str | None] | None = None
+) -> EventRun:
     """Return the run that follows what the cell handed out."""
     size_bytes = sum(FRAME_BYTES + len(payload) for payload in payloads)
     keys = None if keys is None else list(keys)
@@ -26,7 +28,7 @@ def run_of(cell: Cell, payloads: Sequence[bytes], keys: Sequence[str | None] | N
     )
 
 
-def items_of(cell: Cell, keys: Iterable[str | None]) -> list[Item]:
+def items_of(cell: OwnedSegment, keys: Iterable[str | None]) -> list[Item]:
     """Hand out an event for each key; its payload is its number in the segment."""
     keys = list(keys)
     run = run_of(cell, [b"%d" % (cell.number + index) for index in range(len(keys))], keys)

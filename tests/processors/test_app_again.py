@@ -7,7 +7,7 @@ import pytest
 
 import eventproc
 from eventproc.processors import ProcessorFailed
-from eventproc.processors import running as processing
+from eventproc.processors import run as processing
 from tests.processors.apps import group, lag, until_next
 
 WAIT_MS = 10_000

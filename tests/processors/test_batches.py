@@ -9,7 +9,7 @@ import pytest
 
 from eventproc.processors import Context
 from eventproc.processors.errors import HandlerStuck
-from eventproc.processors.options import Order
+from eventproc.processors.options import ProcessingOrder
 from eventproc.store.segments import Event
 from tests.processors.bench import Bench, settled, until
 from tests.processors.runs import cell_at
@@ -22,7 +22,7 @@ async def test_a_batch_has_at_most_its_size_and_waits_for_no_more_without_a_ling
     async def handle(events: list[Event]) -> None:
         sizes.append(len(events))
 
-    bench = Bench(handle, order=Order.NONE, batch=4, concurrency=concurrency)
+    bench = Bench(handle, order=ProcessingOrder.NONE, batch=4, concurrency=concurrency)
     async with bench.running():
         await bench.put([None] * 10)
         await bench.work.drain()
@@ -53,7 +53,7 @@ async def test_a_batch_that_lingers_leaves_the_rest_to_others() -> None:
         begun += 1
         await gate.wait()
 
-    bench = Bench(handle, order=Order.NONE, batch=2, linger_ms=60_000, concurrency=2)
+    bench = Bench(handle, order=ProcessingOrder.NONE, batch=2, linger_ms=60_000, concurrency=2)
     async with bench.running():
         await settled()  # both wait; whoever is woken for the first event is woken for the next ones too
         await bench.put([None])
@@ -105,7 +105,7 @@ async def test_a_batch_that_fails_is_repeated_one_event_at_a_time() -> None:
         if any(event.number == 1 for event in events):
             raise ValueError("poison")
 
-    bench = Bench(handle, order=Order.SEGMENT, batch=4, concurrency=1)
+    bench = Bench(handle, order=ProcessingOrder.SEGMENT, batch=4, concurrency=1)
     async with bench.running():
         await bench.put(["a"] * 4)
         await bench.work.drain()
@@ -142,7 +142,7 @@ async def test_a_plain_batch_function_runs_on_a_thread() -> None:
         assert threading.current_thread() is not threading.main_thread()
         seen.extend(event.number for event in events)
 
-    bench = Bench(handle, order=Order.NONE, batch=3, concurrency=1)
+    bench = Bench(handle, order=ProcessingOrder.NONE, batch=3, concurrency=1)
     async with bench.running():
         await bench.put([None] * 7)
         await bench.work.drain()

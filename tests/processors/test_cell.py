@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.processors.cell import WAITING_BYTES_MAX, Cell, Chunk
+from eventproc.processors.engine.owned_segment import WAITING_BYTES_MAX, InFlightRun, OwnedSegment
 from eventproc.store.model.limits import FINISHED_RANGES_MAX, FRAME_BYTES
 from eventproc.store.model.progress import Progress
 from tests.processors.runs import cell_at, run_of
@@ -49,7 +49,7 @@ class Life:
         if random.random() < 0.3:
             self.twin.finished = set()
         self.cell = cell_at(self.twin.progress())
-        self.out: list[tuple[int, Chunk]] = []
+        self.out: list[tuple[int, InFlightRun]] = []
 
     def live(self) -> None:
         before = self.cell.snapshot()
@@ -205,7 +205,7 @@ def test_an_empty_segment_is_complete_at_once() -> None:
 
 
 def test_a_cell_refuses_what_does_not_follow() -> None:
-    cell: Cell = cell_at()
+    cell: OwnedSegment = cell_at()
     run = run_of(cell, [b"x", b"y"])
     cell.add(run)
     with pytest.raises(AssertionError, match="reads at"):
@@ -217,7 +217,7 @@ def test_a_cell_refuses_what_does_not_follow() -> None:
 def test_behind_an_event_that_never_ends_the_memory_stays_flat() -> None:
     cell = cell_at()
     cell.add(run_of(cell, [b"stuck"]))
-    late: deque[tuple[int, Chunk]] = deque()
+    late: deque[tuple[int, InFlightRun]] = deque()
     events = 5_000
     for number in range(1, events):
         late.append((number, cell.add(run_of(cell, [b"x"]))))
@@ -229,5 +229,5 @@ def test_behind_an_event_that_never_ends_the_memory_stays_flat() -> None:
     assert cell.snapshot() == Progress(0, 0, ((1, events, cell.offset),))
     late.clear()
     gc.collect()
-    assert sum(isinstance(each, Chunk) and each.cell is cell for each in gc.get_objects()) < events / 20
+    assert sum(isinstance(each, InFlightRun) and each.cell is cell for each in gc.get_objects()) < events / 20
     assert cell.has_room

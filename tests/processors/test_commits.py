@@ -8,13 +8,13 @@ import anyio
 import pytest
 
 from eventproc.groups import Membership, SegmentKey, SegmentOwnership
-from eventproc.processors.cell import Cell
+from eventproc.processors.dead_letters.letters import FailedEvent
 from eventproc.processors.emit import Emission
-from eventproc.processors.engine import Engine
+from eventproc.processors.engine.commit import Outbox, ProgressCommit
+from eventproc.processors.engine.engine import Engine
+from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.processors.handler import make_handler
-from eventproc.processors.letters import Letter
-from eventproc.processors.options import Options, Order
-from eventproc.processors.outbox import Commit, Outbox
+from eventproc.processors.options import Options, ProcessingOrder
 from eventproc.store.database import Tx
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import SegmentId
@@ -25,7 +25,7 @@ from tests.processors.apps import STREAM, system, write
 from tests.processors.bench import settled, until
 from tests.processors.runs import cell_at, items_of
 
-OPTIONS = Options(name="p", streams=(STREAM,), group="s/g", order=Order.KEY, concurrency=3)
+OPTIONS = Options(name="p", streams=(STREAM,), group="s/g", order=ProcessingOrder.KEY, concurrency=3)
 
 
 class Scripted(Membership):
@@ -87,13 +87,13 @@ class Scripted(Membership):
         pass
 
 
-def _emitted(cell: Cell, number: int) -> tuple[Cell, int, list[Emission]]:
+def _emitted(cell: OwnedSegment, number: int) -> tuple[OwnedSegment, int, list[Emission]]:
     return cell, number, [Emission("s/out", b"%d" % number)]
 
 
-def _letter(cell: Cell, number: int) -> tuple[Cell, Letter]:
+def _letter(cell: OwnedSegment, number: int) -> tuple[OwnedSegment, FailedEvent]:
     event = Event(b"", None, 0, None, SegmentId(0), 0, number, {})
-    return cell, Letter.of("s/t", event, ValueError(), attempts=1, processor="p", failed_ms=0)
+    return cell, FailedEvent.of("s/t", event, ValueError(), attempts=1, processor="p", failed_ms=0)
 
 
 def test_what_came_from_a_lost_cell_is_left_out() -> None:
@@ -132,7 +132,7 @@ async def test_progress_moves_only_under_the_owner_epoch_of_its_own_cell(epoch: 
     membership = Scripted()
     if epoch is not None:
         membership.give(SegmentOwnership("s/t", *cell.key, epoch, Progress()))
-    commit = Commit({cell: Progress(1, 9)}, [], Outbox(), 1)
+    commit = ProgressCommit({cell: Progress(1, 9)}, [], Outbox(), 1)
     async with system() as ep:
         if epoch == 1:
             await ep.db.write(lambda tx: commit.publish(tx, membership, OPTIONS))

@@ -8,8 +8,8 @@ import attrs
 import pytest
 
 from eventproc.processors import App, Context, Directive, Failure, ProcessorFailed, RetryPolicy
+from eventproc.processors.observe.status import ProcessorState
 from eventproc.processors.options import Supervisor
-from eventproc.processors.status import ProcessorState
 from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.segments import Event
 from tests.processors.apps import (

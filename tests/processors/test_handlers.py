@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from eventproc.processors import App, Context, Directive, RetryPolicy
+from eventproc.processors.engine.work import find_blocker
 from eventproc.processors.errors import CallEnded
-from eventproc.processors.options import Order
-from eventproc.processors.tally import find_blocker
+from eventproc.processors.options import ProcessingOrder
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.segments import Event
 from eventproc.testing import run_seeded
@@ -18,10 +18,10 @@ from tests.processors.apps import GROUP, OUT, STREAM, finished, lag, letters, pa
 from tests.processors.bench import Bench
 
 
-@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize("order", list(ProcessingOrder))
 @pytest.mark.parametrize("batch", [None, 4])
 async def test_a_call_that_ends_as_cancelled_by_itself_is_a_failed_one_and_the_workers_go_on(
-    order: Order, batch: int | None
+    order: ProcessingOrder, batch: int | None
 ) -> None:
     async def handle(events: Event | list[Event]) -> None:
         each = events if isinstance(events, list) else [events]

@@ -7,11 +7,10 @@ import pytest
 
 import eventproc
 from eventproc.processors import App, Context, RetryPolicy
-from eventproc.processors.cell import WAITING_BYTES_MAX
-from eventproc.processors.committer import BEHIND_BYTES_MAX
-from eventproc.processors.engine import GIVE_BACK_MS
-from eventproc.processors.feed import FEED_BYTES_MAX
-from eventproc.processors.outbox import Commit
+from eventproc.processors.engine.commit import BEHIND_BYTES_MAX, ProgressCommit
+from eventproc.processors.engine.engine import GIVE_BACK_MS
+from eventproc.processors.engine.fetch import FEED_BYTES_MAX
+from eventproc.processors.engine.owned_segment import WAITING_BYTES_MAX
 from eventproc.store.model.errors import VersionConflict
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import READ_BYTES_MAX, Event
@@ -25,14 +24,14 @@ def test_while_the_disk_takes_nothing_the_calls_wait_and_then_all_is_there_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     full = False
-    publish = Commit.publish
+    publish = ProgressCommit.publish
 
-    def refuse(self: Commit, *arguments: object) -> None:
+    def refuse(self: ProgressCommit, *arguments: object) -> None:
         if full:
             raise VersionConflict(key="the disk", expected=1, actual=2)
         publish(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Commit, "publish", refuse)
+    monkeypatch.setattr(ProgressCommit, "publish", refuse)
     calls = 0
 
     async def handle(event: Event, context: Context) -> None:

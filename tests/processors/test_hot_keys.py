@@ -10,8 +10,9 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.processors import App, Running, work
-from eventproc.processors.work import PUT_EVENTS
+from eventproc.processors import App, Running
+from eventproc.processors.engine import work
+from eventproc.processors.engine.work import PUT_EVENTS
 from eventproc.store.segments import Event
 from eventproc.testing import VirtualClock, run_seeded
 from tests.processors.apps import GROUP, write
@@ -25,7 +26,7 @@ HOT_EVENTS = 15_000
 async def stuck(
     keys: Mapping[str, Sequence[str]], **choices: object
 ) -> AsyncIterator[tuple[Running, Counter[str]]]:
-    """Run an app on these streams, {name: keys of its events}, until nothing more happens; yield what it handled.
+    """EventRun an app on these streams, {name: keys of its events}, until nothing more happens; yield what it handled.
 
     A call for key "stuck" does not return before the block ends; then all is handled.
     """

@@ -1,4 +1,4 @@
-"""Lanes: what follows what, and that nobody holds a lane twice."""
+"""KeyQueues: what follows what, and that nobody holds a lane twice."""
 
 from __future__ import annotations
 
@@ -10,29 +10,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.processors.lanes import Item, Lane, Lanes
-from eventproc.processors.options import Order
+from eventproc.processors.engine.key_queues import Item, KeyQueue, KeyQueues
+from eventproc.processors.options import ProcessingOrder
 from tests.processors.runs import cell_at, items_of
 
 KEYS = [None, None, "a", "b", "c", "d"]
 
 
-def _key(order: Order, item: Item) -> Hashable:
+def _key(order: ProcessingOrder, item: Item) -> Hashable:
     event, chunk = item
-    return {Order.SEGMENT: chunk.cell.key, Order.KEY: event.key, Order.NONE: None}[order]
+    return {
+        ProcessingOrder.SEGMENT: chunk.cell.key,
+        ProcessingOrder.KEY: event.key,
+        ProcessingOrder.NONE: None,
+    }[order]
 
 
 class Life:
-    """Lanes used at random as workers would; `at` is the time."""
+    """KeyQueues used at random as workers would; `at` is the time."""
 
-    def __init__(self, seed: int, order: Order) -> None:
+    def __init__(self, seed: int, order: ProcessingOrder) -> None:
         self.random = Random(seed)
         self.order = order
-        self.lanes = Lanes(order)
+        self.lanes = KeyQueues(order)
         self.cells = [cell_at(segment=each) for each in range(3)]
         self.put: defaultdict[Hashable, list[Item]] = defaultdict(list)
         self.done: defaultdict[Hashable, list[Item]] = defaultdict(list)
-        self.taken: list[Lane] = []
+        self.taken: list[KeyQueue] = []
         self.at = 0
         self.parked = 0
 
@@ -73,7 +77,7 @@ class Life:
         assert due is None or due > self.at
         self.parked = len(self.lanes.failing)
 
-    def _bring_back(self, lane: Lane) -> None:
+    def _bring_back(self, lane: KeyQueue) -> None:
         for _ in range(self.random.randint(0, len(lane.items))):
             self.done[lane.key].append(lane.items[0])
             lane.pop()
@@ -86,13 +90,13 @@ class Life:
             self.lanes.give_back(lane)
 
 
-@given(st.integers(0, 2**32), st.sampled_from(list(Order)))
-def test_each_lane_is_held_once_and_its_events_come_in_order(seed: int, order: Order) -> None:
+@given(st.integers(0, 2**32), st.sampled_from(list(ProcessingOrder)))
+def test_each_lane_is_held_once_and_its_events_come_in_order(seed: int, order: ProcessingOrder) -> None:
     Life(seed, order).live()
 
 
 def test_a_parked_lane_comes_when_it_is_due_and_nothing_overtakes_it() -> None:
-    lanes, cell = Lanes(Order.KEY), cell_at()
+    lanes, cell = KeyQueues(ProcessingOrder.KEY), cell_at()
     lanes.put(items_of(cell, ["a", "b"]))
     first = lanes.take()
     lanes.park(first, 10)
@@ -106,7 +110,7 @@ def test_a_parked_lane_comes_when_it_is_due_and_nothing_overtakes_it() -> None:
 
 
 def test_a_retry_that_is_due_goes_before_what_was_ready_earlier() -> None:
-    lanes, cell = Lanes(Order.KEY), cell_at()
+    lanes, cell = KeyQueues(ProcessingOrder.KEY), cell_at()
     lanes.put(items_of(cell, ["a", "b", "c"]))
     lanes.park(lanes.take(), 5)
     lanes.unpark(5)
@@ -115,7 +119,7 @@ def test_a_retry_that_is_due_goes_before_what_was_ready_earlier() -> None:
 
 @pytest.mark.parametrize("free", [3, 50])
 def test_neither_keys_nor_events_without_one_starve(free: int) -> None:
-    lanes, cell = Lanes(Order.KEY), cell_at()
+    lanes, cell = KeyQueues(ProcessingOrder.KEY), cell_at()
     lanes.put(items_of(cell, [*[None] * free, "a", "b", "c"]))
     assert {lanes.take().key for _ in range(2)} == {None, "a"}
     lanes.put(items_of(cell, [None] * free))
@@ -123,7 +127,7 @@ def test_neither_keys_nor_events_without_one_starve(free: int) -> None:
 
 
 def test_an_event_that_was_tried_in_a_batch_says_so_until_it_is_done() -> None:
-    lanes, cell = Lanes(Order.KEY), cell_at()
+    lanes, cell = KeyQueues(ProcessingOrder.KEY), cell_at()
     lanes.put(items_of(cell, ["a"] * 3))
     lane = lanes.take()
     lane.alone = 2
@@ -135,7 +139,7 @@ def test_an_event_that_was_tried_in_a_batch_says_so_until_it_is_done() -> None:
 
 
 def test_free_events_brought_back_are_the_next_ones() -> None:
-    lanes, cell = Lanes(Order.NONE), cell_at()
+    lanes, cell = KeyQueues(ProcessingOrder.NONE), cell_at()
     lanes.put(items_of(cell, [None] * 4))
     lane = lanes.take()
     lane.items.extend(lanes.take_free(1))

@@ -10,10 +10,11 @@ import attrs
 import pytest
 
 from eventproc.groups import add_stream, delete_group, get_group
-from eventproc.processors import letters as module
-from eventproc.processors.letter import ERROR_CHARS_MAX, HEADERS
-from eventproc.processors.letterbox import Span
-from eventproc.processors.letters import DeadLetters, append_letters, drop, redrive
+from eventproc.processors.dead_letters import letters as module
+from eventproc.processors.dead_letters.letter import HEADERS
+from eventproc.processors.dead_letters.letters import DeadLetters, append_letters, drop, redrive
+from eventproc.processors.dead_letters.store import LetterSpan
+from eventproc.processors.errors import ERROR_CHARS_MAX
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import InvalidArgument, NotFound, StreamSealed
@@ -253,7 +254,7 @@ async def test_all_means_what_is_pending_when_it_is_asked_for(
     await fail(ep, *map(event, range(6)))
     step = module.redrive_step
 
-    def failing_again(tx: Tx, group: str, spans: Sequence[Span]) -> module.Step:
+    def failing_again(tx: Tx, group: str, spans: Sequence[LetterSpan]) -> module.LetterStep:
         done = step(tx, group, spans)
         append_letters(tx, GROUP, None, [letter(event(100), stream=REDRIVE)])
         return done

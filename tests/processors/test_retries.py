@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventproc.processors import Context, RetryPolicy
-from eventproc.processors.options import Order
+from eventproc.processors.options import ProcessingOrder
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.segments import Event
 from eventproc.testing import run_seeded
@@ -90,7 +90,7 @@ async def test_a_retry_of_an_event_without_order_lets_those_it_was_taken_with_go
             raise ValueError("not yet")
         order.append(event.number)
 
-    bench = Bench(handle, order=Order.NONE, concurrency=1, retry=SECONDS)
+    bench = Bench(handle, order=ProcessingOrder.NONE, concurrency=1, retry=SECONDS)
     async with bench.running():
         await bench.put([None] * 8)
         await bench.work.drain()
@@ -121,13 +121,15 @@ async def test_a_payload_that_is_not_of_the_handlers_type_is_not_tried_again() -
     assert seen == []
 
 
-@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize("order", list(ProcessingOrder))
 @pytest.mark.parametrize("batch", [None, 2])
-def test_a_call_that_overruns_is_cancelled_and_counts_as_failed(order: Order, batch: int | None) -> None:
+def test_a_call_that_overruns_is_cancelled_and_counts_as_failed(
+    order: ProcessingOrder, batch: int | None
+) -> None:
     run_seeded(partial(_overrun, order, batch), seed=0)
 
 
-async def _overrun(order: Order, batch: int | None) -> None:
+async def _overrun(order: ProcessingOrder, batch: int | None) -> None:
     ends: list[float] = []
 
     async def handle(subject: Event | list[Event]) -> None:

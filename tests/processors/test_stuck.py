@@ -7,11 +7,11 @@ import pytest
 
 import eventproc
 from eventproc.processors import App, Context
-from eventproc.processors.cell import WAITING_BYTES_MAX
-from eventproc.processors.engine import Engine
-from eventproc.processors.feed import FEED_BYTES_MAX
-from eventproc.processors.running import BLOCKED_MS
-from eventproc.processors.status import ProcessorState
+from eventproc.processors.engine.engine import Engine
+from eventproc.processors.engine.fetch import FEED_BYTES_MAX
+from eventproc.processors.engine.owned_segment import WAITING_BYTES_MAX
+from eventproc.processors.observe.status import ProcessorState
+from eventproc.processors.run import BLOCKED_MS
 from eventproc.runtime import Eventproc
 from eventproc.store.model.limits import FINISHED_RANGES_MAX, FRAME_BYTES
 from eventproc.store.segments import READ_BYTES_MAX, Event

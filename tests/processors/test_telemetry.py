@@ -18,7 +18,7 @@ from opentelemetry.sdk.metrics.export import (
 
 import eventproc
 from eventproc.processors import App, Context, RetryPolicy
-from eventproc.processors.telemetry import NOTHING, Telemetry, event_log, telemetry
+from eventproc.processors.observe.telemetry import NOTHING, Telemetry, event_log, telemetry
 from eventproc.store.model.ids import segment_id
 from eventproc.store.segments import Event
 from eventproc.testing import VirtualClock, run_seeded
@@ -213,7 +213,7 @@ def test_every_call_measures_something(measured: Measured, call: Callable[[Telem
 
 def test_opentelemetry_is_not_imported_before_a_processor_is_made() -> None:
     code = (
-        "import sys; import eventproc.processors.telemetry;"
+        "import sys; import eventproc.processors.observe.telemetry;"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

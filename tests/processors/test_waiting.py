@@ -10,7 +10,8 @@ import pytest
 
 import eventproc
 from eventproc.groups import GroupDescription, describe_group
-from eventproc.processors import App, Running, running
+from eventproc.processors import App, Running
+from eventproc.processors import run as running_app
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.segments import Event
@@ -32,13 +33,13 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         assert len(found) <= 10 * LOOKS_MAX, "it looks without a pause"
         return describe_group(tx, name)
 
-    monkeypatch.setattr(running, "describe_group", look)
+    monkeypatch.setattr(running_app, "describe_group", look)
     return found
 
 
 @asynccontextmanager
 async def stuck_app(gate: anyio.Event) -> AsyncIterator[tuple[Eventproc, Running]]:
-    """Run an app whose handler waits at the gate, on a stream of one event."""
+    """EventRun an app whose handler waits at the gate, on a stream of one event."""
 
     async def handle(event: Event) -> None:
         await gate.wait()
@@ -75,7 +76,7 @@ def test_the_last_commit_is_seen_at_once(looks: list[str]) -> None:
                 await started.wait_idle()
                 (status,) = await started.status()
                 assert status.last_commit_ms is not None
-                assert clock.wall_ms() - status.last_commit_ms <= running.IDLE_LOOK_MS
+                assert clock.wall_ms() - status.last_commit_ms <= running_app.IDLE_LOOK_MS
 
             tasks.start_soon(wait)
             await anyio.sleep(10.5)

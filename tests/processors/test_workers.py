@@ -9,24 +9,28 @@ from random import Random
 import anyio
 import pytest
 
-from eventproc.processors.options import Order
-from eventproc.processors.turns import EVENTS_A_TURN
-from eventproc.processors.work import PUT_EVENTS, WAITING_ENOUGH
+from eventproc.processors.engine.calls import EVENTS_A_TURN
+from eventproc.processors.engine.work import PUT_EVENTS, WAITING_ENOUGH
+from eventproc.processors.options import ProcessingOrder
 from eventproc.store.segments import Event
 from eventproc.testing import run_seeded
 from tests.processors.bench import Bench, settled, until
 from tests.processors.runs import cell_at
 
 
-def _lane(order: Order, key: str | None) -> object:
-    lanes: dict[Order, object] = {Order.SEGMENT: "segment", Order.KEY: key, Order.NONE: None}
+def _lane(order: ProcessingOrder, key: str | None) -> object:
+    lanes: dict[ProcessingOrder, object] = {
+        ProcessingOrder.SEGMENT: "segment",
+        ProcessingOrder.KEY: key,
+        ProcessingOrder.NONE: None,
+    }
     return lanes[order]
 
 
 class Seen:
     """What a handler saw, by the key of its lane, and which lanes run. Fails an event as often as told."""
 
-    def __init__(self, seed: int, order: Order) -> None:
+    def __init__(self, seed: int, order: ProcessingOrder) -> None:
         self.random = Random(seed)
         self.order = order
         self.by_lane: defaultdict[object, list[int]] = defaultdict(list)
@@ -70,7 +74,7 @@ class Seen:
             self.by_lane[self.lane(event)].append(event.number)
 
 
-async def _process(seed: int, order: Order, batch: int | None) -> None:
+async def _process(seed: int, order: ProcessingOrder, batch: int | None) -> None:
     random = Random(seed)
     seen = Seen(seed, order)
     bench = Bench(
@@ -117,10 +121,12 @@ async def _process(seed: int, order: Order, batch: int | None) -> None:
     assert seen.at_once <= bench.options.concurrency
 
 
-@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize("order", list(ProcessingOrder))
 @pytest.mark.parametrize("batch", [None, 1, 7])
 @pytest.mark.hunt(seeds=12)
-def test_each_event_is_handled_in_the_order_it_needs(seed: int, order: Order, batch: int | None) -> None:
+def test_each_event_is_handled_in_the_order_it_needs(
+    seed: int, order: ProcessingOrder, batch: int | None
+) -> None:
     run_seeded(partial(_process, seed, order, batch), seed=seed)
 
 
@@ -152,7 +158,7 @@ async def test_serial_handles_one_event_of_a_segment_at_a_time_and_segments_side
         begun.append((event.segment, event.number))
         await gate.wait()
 
-    bench, other = Bench(handle, order=Order.SEGMENT), cell_at(segment=1)
+    bench, other = Bench(handle, order=ProcessingOrder.SEGMENT), cell_at(segment=1)
     async with bench.running():
         await bench.put(["a", "b", None])
         await bench.put(["a", "b"], other)
@@ -171,7 +177,7 @@ async def test_no_more_calls_run_than_the_concurrency_says() -> None:
         running += 1
         await gate.wait()
 
-    bench = Bench(handle, order=Order.NONE, concurrency=4)
+    bench = Bench(handle, order=ProcessingOrder.NONE, concurrency=4)
     async with bench.running():
         await bench.put([None] * 20)
         await settled()
@@ -198,7 +204,7 @@ async def test_what_waits_is_bounded_and_put_waits_for_room() -> None:
     async def handle(event: Event) -> None:
         await gate.wait()
 
-    bench = Bench(handle, order=Order.NONE)
+    bench = Bench(handle, order=ProcessingOrder.NONE)
     rounds = 3 * WAITING_ENOUGH // PUT_EVENTS
 
     async def put() -> None:

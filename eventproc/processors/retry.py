@@ -14,11 +14,11 @@ from eventproc.store.model.errors import Retryable
 T = TypeVar("T")
 
 RETRY_S_MAX: Final = 5.0
-"""Longest pause before a step is tried again while the disk is full or a lock is held."""
+"""Longest pause before a step is tried retry_transient while the disk is full or a lock is held."""
 
 
-async def again(step: Callable[[], Awaitable[T]], what: str, log: logging.Logger) -> T:
-    """Await `step()`, again while it raises Retryable: then nothing changed. Raises everything else.
+async def retry_transient(step: Callable[[], Awaitable[T]], what: str, log: logging.Logger) -> T:
+    """Await `step()`, retry_transient while it raises Retryable: then nothing changed. Raises everything else.
 
     what: names in the log, at each repetition, what cannot go on.
     """
@@ -27,7 +27,9 @@ async def again(step: Callable[[], Awaitable[T]], what: str, log: logging.Logger
 
     def tell(state: RetryCallState) -> None:
         why = state.outcome.exception() if state.outcome is not None else None
-        log.warning("%s cannot go on, and is tried again in %.1f s: %s", what, state.upcoming_sleep, why)
+        log.warning(
+            "%s cannot go on, and is tried retry_transient in %.1f s: %s", what, state.upcoming_sleep, why
+        )
 
     async for attempt in AsyncRetrying(
         retry=retry_if_exception_type(Retryable),

@@ -15,13 +15,12 @@ from typing import Final, Literal, Protocol, TypeAlias
 import attrs
 
 from eventproc.groups import GROUP, add_stream, group_name
-from eventproc.processors.emit import Emission, append_emissions
-from eventproc.processors.letter import DeadLetter as DeadLetter
-from eventproc.processors.letter import Letter as Letter
-from eventproc.processors.letter import letter_headers, read_letter, redriven_headers
-from eventproc.processors.letterbox import (
+from eventproc.processors.dead_letters.letter import DeadLetter as DeadLetter
+from eventproc.processors.dead_letters.letter import FailedEvent as FailedEvent
+from eventproc.processors.dead_letters.letter import letter_headers, read_letter, redriven_headers
+from eventproc.processors.dead_letters.store import (
     LetterId,
-    Span,
+    LetterSpan,
     after,
     chosen,
     default_stream,
@@ -36,7 +35,8 @@ from eventproc.processors.letterbox import (
     redrive_stream,
     truncate_finished,
 )
-from eventproc.processors.letterbox import verify_letter_stream as verify_letter_stream
+from eventproc.processors.dead_letters.store import verify_letter_stream as verify_letter_stream
+from eventproc.processors.emit import Emission, append_emissions
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.arguments import int_of, items_of, text_of
 from eventproc.store.model.errors import NotFound
@@ -66,14 +66,14 @@ class LetterCount:
 
 
 @attrs.frozen
-class Step:
+class LetterStep:
     """What a transaction did to letters, and which it left for the next."""
 
     count: int
-    rest: list[Span]
+    rest: list[LetterSpan]
 
 
-def append_letters(tx: Tx, group: str, stream: str | None, letters: Sequence[Letter]) -> None:
+def append_letters(tx: Tx, group: str, stream: str | None, letters: Sequence[FailedEvent]) -> None:
     """Append the letters to the group's dead-letter stream, made when it is not there.
 
     For the transaction that makes their events finished. stream: None for the default, `<group>-dead-letters`.
@@ -138,7 +138,7 @@ def count_letters(tx: Tx, group: str, ids: Ids) -> LetterCount:
     return LetterCount(count, size_bytes)
 
 
-def choose(tx: Tx, group: str, ids: Ids) -> list[Span]:
+def choose(tx: Tx, group: str, ids: Ids) -> list[LetterSpan]:
     """Return which of the letters are pending; finished ones are left out.
 
     Raises NotFound (a letter that never was or is gone; no such group, and no letters of one), InvalidArgument.
@@ -161,7 +161,7 @@ def drop(tx: Tx, group: str, ids: Ids) -> int:
     return _all_steps(tx, partial(drop_step, tx, group), choose(tx, group, ids))
 
 
-def redrive_step(tx: Tx, group: str, spans: Sequence[Span]) -> Step:
+def redrive_step(tx: Tx, group: str, spans: Sequence[LetterSpan]) -> LetterStep:
     """Append the originals of some of the letters to the group's redrive stream, and finish these letters.
 
     The stream is made when it is not there, and the group reads it from then on. A letter that is not pending any
@@ -181,17 +181,17 @@ def redrive_step(tx: Tx, group: str, spans: Sequence[Span]) -> Step:
         if len(refs) == STEP_LETTERS_MAX or size_bytes >= READ_BYTES_MAX:
             break
     if last is None:
-        return Step(0, [])
+        return LetterStep(0, [])
     ensure_stream(tx, name)
     add_stream(tx, group, name)
     append_emissions(tx, emissions)
     for ref in refs:
         finish_events(tx, ref, 1)
     _truncate(tx, group, waiting)
-    return Step(len(refs), after(waiting, last))
+    return LetterStep(len(refs), after(waiting, last))
 
 
-def drop_step(tx: Tx, group: str, spans: Sequence[Span]) -> Step:
+def drop_step(tx: Tx, group: str, spans: Sequence[LetterSpan]) -> LetterStep:
     """Finish some of the letters; one that is not pending any more is left out. At most STEP_SPANS_MAX runs."""
     waiting = overlap(spans, pending(tx, group))
     done, rest = waiting[:STEP_SPANS_MAX], waiting[STEP_SPANS_MAX:]
@@ -201,11 +201,11 @@ def drop_step(tx: Tx, group: str, spans: Sequence[Span]) -> Step:
         ref = EventRef(progress_group(group), stream, segment, span.low, end)
         finish_events(tx, ref, span.high - span.low)
     _truncate(tx, group, done)
-    return Step(sum(span.high - span.low for span in done), rest)
+    return LetterStep(sum(span.high - span.low for span in done), rest)
 
 
 class _Stepping(Protocol):
-    def __call__(self, tx: Tx, group: str, spans: Sequence[Span]) -> Step: ...
+    def __call__(self, tx: Tx, group: str, spans: Sequence[LetterSpan]) -> LetterStep: ...
 
 
 class DeadLetters:
@@ -264,7 +264,7 @@ class DeadLetters:
         return count
 
 
-def _all_steps(tx: Tx, step: Callable[[Sequence[Span]], Step], spans: list[Span]) -> int:
+def _all_steps(tx: Tx, step: Callable[[Sequence[LetterSpan]], LetterStep], spans: list[LetterSpan]) -> int:
     count = 0
     while spans:
         done = step(spans)
@@ -272,6 +272,6 @@ def _all_steps(tx: Tx, step: Callable[[Sequence[Span]], Step], spans: list[Span]
     return count
 
 
-def _truncate(tx: Tx, group: str, spans: Sequence[Span]) -> None:
+def _truncate(tx: Tx, group: str, spans: Sequence[LetterSpan]) -> None:
     for stream in dict.fromkeys(span.stream for span in spans):
         truncate_finished(tx, group, stream)

@@ -15,14 +15,13 @@ from collections.abc import Sequence
 
 import anyio
 
-from eventproc.processors.cell import Cell
-from eventproc.processors.errors import HandlerCancelled, HandlerStuck, HandlerTimeout
+from eventproc.processors.engine.calls import FailedCall, run_batch, run_events, run_on_thread
+from eventproc.processors.engine.key_queues import KeyQueue, RetryState
+from eventproc.processors.engine.owned_segment import OwnedSegment
+from eventproc.processors.engine.work import Work, Worker
+from eventproc.processors.errors import HandlerCancelled, HandlerStuck, HandlerTimeout, failure_text
 from eventproc.processors.handler import UndecodableError
-from eventproc.processors.lanes import Lane, Trouble
-from eventproc.processors.letter import failure_text
-from eventproc.processors.telemetry import NOTHING
-from eventproc.processors.turns import Failed, run_batch, run_events, run_on_thread
-from eventproc.processors.work import Slot, Work
+from eventproc.processors.observe.telemetry import NOTHING
 from eventproc.store.model.ids import format_segment
 
 
@@ -34,13 +33,13 @@ class Workers:
         self._stirred = anyio.Event()
 
     async def run(self) -> None:
-        """Work until cancelled. Raises, in a group, what `Sink.spent` raises to stop it, and HandlerStuck."""
+        """Work until cancelled. Raises, in a group, what `CallListener.spent` raises to stop it, and HandlerStuck."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch)
             while (slot := await self._work.vacancy()) is not None:
                 tasks.start_soon(self._serve, slot)
 
-    def cancel(self, cell: Cell) -> None:
+    def cancel(self, cell: OwnedSegment) -> None:
         """Cancel the calls that run for events of `cell`, which was lost to another reader.
 
         Not those on threads, which would go on: their keys are held until they end.
@@ -51,14 +50,14 @@ class Workers:
             if any(chunk.cell is cell for _, chunk in slot.items):
                 slot.scope.cancel()
 
-    async def _serve(self, slot: Slot) -> None:
+    async def _serve(self, slot: Worker) -> None:
         work = self._work
         work.begin()
         while True:
             await work.wait_ready()
             lanes = [work.lanes.take()]
             work.wake()
-            failed: Failed | None = None
+            failed: FailedCall | None = None
             measured = None if work.measure is NOTHING else (_stream_of(lanes[0]), work.now_ms())
             try:
                 with anyio.CancelScope() as slot.scope:
@@ -66,12 +65,12 @@ class Workers:
                 if slot.overdue is not None and slot.overdue is slot.items:  # the very call, not the next
                     assert work.options.timeout_ms is not None, "nothing else makes a call overdue"
                     late = HandlerTimeout(processor=work.options.name, timeout_ms=work.options.timeout_ms)
-                    failed = failed or Failed(late, _counts(slot, lanes))
+                    failed = failed or FailedCall(late, _counts(slot, lanes))
             except anyio.get_cancelled_exc_class():
                 if anyio.current_effective_deadline() == -math.inf:
                     raise
                 # Nobody cancelled this task: let out, it would end all workers without a word.
-                failed = Failed(HandlerCancelled(processor=work.options.name), _counts(slot, lanes))
+                failed = FailedCall(HandlerCancelled(processor=work.options.name), _counts(slot, lanes))
             finally:
                 slot.items, slot.overdue = (), None
             if measured is not None:
@@ -82,14 +81,14 @@ class Workers:
             if work.lanes:  # else waiting for more is the scheduling point
                 await anyio.lowlevel.checkpoint()
 
-    async def _turn(self, slot: Slot, lanes: list[Lane]) -> Failed | None:
+    async def _turn(self, slot: Worker, lanes: list[KeyQueue]) -> FailedCall | None:
         if self._work.options.batching is not None:
             return await run_batch(self._work, slot, lanes)
         if self._work.handler.is_sync:
             return await run_on_thread(self._work, slot, lanes[0])
         return await run_events(self._work, slot, lanes)
 
-    def _bring_back(self, lanes: Sequence[Lane], failed: Failed | None, slot: Slot) -> None:
+    def _bring_back(self, lanes: Sequence[KeyQueue], failed: FailedCall | None, slot: Worker) -> None:
         counts = failed.counts if failed is not None else ()
         for index, lane in enumerate(lanes):
             if failed is None or index >= len(counts) or not counts[index]:
@@ -100,7 +99,7 @@ class Workers:
             else:
                 self._fail(lane, failed.error, slot)
 
-    def _fail(self, lane: Lane, error: Exception, slot: Slot) -> None:
+    def _fail(self, lane: KeyQueue, error: Exception, slot: Worker) -> None:
         """Note a failed call for the first event of the lane."""
         work, item = self._work, lane.items[0]
         lane.attempt += 1
@@ -114,10 +113,10 @@ class Workers:
         else:
             self._retry(lane, error, slot)
 
-    def _retry(self, lane: Lane, error: Exception, slot: Slot) -> None:
+    def _retry(self, lane: KeyQueue, error: Exception, slot: Worker) -> None:
         work = self._work
         since_ms = slot.since_ms if lane.trouble is None else lane.trouble.since_ms
-        lane.trouble = Trouble(since_ms, failure_text(error))
+        lane.trouble = RetryState(since_ms, failure_text(error))
         work.sink.failed(lane.items[0], error, lane.next_attempt - 1)
         if lane.key is None and len(lane.items) > 1 and not lane.alone:
             first, *others = lane.items  # they follow no other: only the first waits
@@ -147,7 +146,7 @@ class Workers:
             with anyio.move_on_after(None if due_ms is None else max(due_ms - now_ms, 1) / 1000):
                 await self._stirred.wait()
 
-    def _overrun(self, slot: Slot, timeout_ms: int) -> None:
+    def _overrun(self, slot: Worker, timeout_ms: int) -> None:
         event, chunk = slot.items[0]
         if self._work.handler.is_sync:
             where = (
@@ -158,12 +157,12 @@ class Workers:
         slot.scope.cancel()
 
 
-def _stream_of(lane: Lane) -> str:
+def _stream_of(lane: KeyQueue) -> str:
     _, chunk = lane.items[0]
     return chunk.cell.assigned.stream
 
 
-def _counts(slot: Slot, lanes: Sequence[Lane]) -> list[int]:
+def _counts(slot: Worker, lanes: Sequence[KeyQueue]) -> list[int]:
     """Return how many events of each lane the cancelled call had; none when it had returned by then."""
     had = set(map(id, slot.items))
     return [sum(id(item) in had for item in lane.items) for lane in lanes]

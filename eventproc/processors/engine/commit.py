@@ -1,31 +1,153 @@
-"""Making durable what is finished: one transaction for all cells of a processor, again without those that were lost."""
+"""The transaction that makes durable what is finished: progress, emitted events, dead letters, the user's SQL."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Final
 
 import anyio
+import attrs
 
 from eventproc.groups import Membership, SegmentKey, get_group
 from eventproc.groups.truncation import skip
-from eventproc.processors.again import again
-from eventproc.processors.cell import Cell
-from eventproc.processors.emit import Emission
-from eventproc.processors.errors import ProcessorFailed
-from eventproc.processors.letter import Letter
+from eventproc.processors.context import AppTx
+from eventproc.processors.dead_letters.letters import FailedEvent, append_letters
+from eventproc.processors.emit import Emission, append_emissions
+from eventproc.processors.engine.owned_segment import OwnedSegment
+from eventproc.processors.errors import ProcessorFailed, failure_text
+from eventproc.processors.observe.status import Counters
+from eventproc.processors.observe.telemetry import NOTHING, Telemetry
 from eventproc.processors.options import Options
-from eventproc.processors.outbox import Commit, HookFailed, Outbox, SuccessorsUnknown
-from eventproc.processors.tally import Tally
-from eventproc.processors.telemetry import NOTHING, Telemetry
+from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database, Tx
+from eventproc.store.model.errors import NotFound
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.progress import Progress
+from eventproc.store.progress import SegmentClaim, fenced
+from eventproc.store.segments import Event
+
+
+class CommitHookFailed(Exception):
+    """The user's `on_commit` raised; the cause is what."""
+
+
+class SuccessorsUnknown(Exception):
+    """Nobody knows any more what took over from the segment of `cell`; the stream was truncated beyond them."""
+
+    def __init__(self, cell: OwnedSegment) -> None:
+        super().__init__(cell)
+        self.cell = cell
+
+
+@attrs.define(eq=False)
+class Outbox:
+    """What handlers left to be made durable, each with the cell it came from: for a cell that was lost, nothing is.
+
+    emitted: with the number of the event whose handler did. handled: the events of an exactly-once round that were
+    handled, for the user's hook.
+    """
+
+    emitted: list[tuple[OwnedSegment, int, Sequence[Emission]]] = attrs.field(factory=list)
+    letters: list[tuple[OwnedSegment, FailedEvent]] = attrs.field(factory=list)
+    handled: list[tuple[OwnedSegment, Event]] = attrs.field(factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.emitted or self.letters or self.handled)
+
+    def joined(self, later: Outbox) -> Outbox:
+        """Return this outbox with what came later behind it."""
+        return Outbox(
+            emitted=self.emitted + later.emitted,
+            letters=self.letters + later.letters,
+            handled=self.handled + later.handled,
+        )
+
+    def of(self, cells: Collection[OwnedSegment]) -> Outbox:
+        """Return what came from `cells`: the others were lost to another reader, who handles their events again."""
+        return self._where(lambda cell, _: cell in cells)
+
+    def divided(self, now: Mapping[OwnedSegment, Progress]) -> tuple[Outbox, Outbox]:
+        """Return what belongs to events that are finished in `now`, and what has to wait until they are.
+
+        Only progress with as many ranges as it may have leaves finished events out (`OwnedSegment.snapshot`).
+        """
+        full = {cell: progress for cell, progress in now.items() if progress.full}
+        if not full:
+            return self, Outbox()
+
+        def is_left_out(cell: OwnedSegment, number: int) -> bool:
+            return cell in full and not full[cell].is_finished(number)
+
+        return self._where(lambda *event: not is_left_out(*event)), self._where(is_left_out)
+
+    def _where(self, holds: Callable[[OwnedSegment, int], bool]) -> Outbox:
+        return Outbox(
+            emitted=[each for each in self.emitted if holds(each[0], each[1])],
+            letters=[each for each in self.letters if holds(each[0], each[1].event.number)],
+            handled=[each for each in self.handled if holds(each[0], each[1].number)],
+        )
+
+
+@attrs.frozen
+class ProgressCommit:
+    """One commit of a processor.
+
+    moved: {cell: its progress}. completed: cells processed to their sealed ends. finished: how many events the
+    processor had finished when this was taken.
+    """
+
+    moved: Mapping[OwnedSegment, Progress]
+    completed: Sequence[OwnedSegment]
+    outbox: Outbox
+    finished: int
+
+    def __bool__(self) -> bool:
+        return bool(self.moved or self.completed or self.outbox)
+
+    def publish(self, tx: Tx, membership: Membership, options: Options) -> None:
+        """Do all of it in `tx`, or nothing.
+
+        Raises SegmentFenced, CommitHookFailed, SuccessorsUnknown, and as `append_emissions`.
+        """
+        self._verify_owned(membership)
+        moved: dict[SegmentKey, Progress] = {cell.key: progress for cell, progress in self.moved.items()}
+        membership.move(tx, moved)
+        append_emissions(tx, [each for _, _, emitted in self.outbox.emitted for each in emitted])
+        append_letters(tx, options.group, options.dead_letters, [letter for _, letter in self.outbox.letters])
+        if options.on_commit is not None and self.outbox.handled:
+            self._call_hook(tx, options)
+        for cell in self.completed:
+            try:
+                membership.complete(tx, cell.key)
+            except NotFound as why:
+                raise SuccessorsUnknown(cell) from why
+
+    def _verify_owned(self, membership: Membership) -> None:
+        """Raise SegmentFenced when a cell is of an older owner epoch than the membership knows.
+
+        It would move by its name under an epoch that is not its own: back to where another reader was long ago.
+        """
+        for cell in (*self.moved, *self.completed):
+            assigned = cell.assigned
+            owned = membership.owned.get(cell.key)
+            if owned is None or owned.owner_epoch != assigned.owner_epoch:
+                raise fenced(
+                    SegmentClaim(membership.group, membership.reader, *cell.key, assigned.owner_epoch)
+                )
+
+    def _call_hook(self, tx: Tx, options: Options) -> None:
+        assert options.on_commit is not None, "checked by the caller"
+        try:
+            with tx.user_sql():
+                options.on_commit(AppTx(tx), [event for _, event in self.outbox.handled])
+        except Exception as why:
+            raise CommitHookFailed(failure_text(why)) from why
+
 
 LOG = logging.getLogger("eventproc.processors")
 
@@ -56,12 +178,12 @@ class Committer:
         db: Database,
         options: Options,
         membership: Membership,
-        cells: dict[SegmentKey, Cell],
-        tally: Tally,
+        cells: dict[SegmentKey, OwnedSegment],
+        tally: Counters,
         measure: Telemetry,
         *,
         refresh: Callable[[], Awaitable[None]],
-        lose: Callable[[Cell], None],
+        lose: Callable[[OwnedSegment], None],
         moved: Callable[[], None],
     ) -> None:
         """refresh: asks what is owned. lose: called with each cell that turned out to belong to another reader.
@@ -81,18 +203,18 @@ class Committer:
         self._refresh = refresh
         self._lose = lose
         self._moved = moved
-        self._noted: Commit | None = None
+        self._noted: ProgressCommit | None = None
         self._one = anyio.Lock()
         self._due = anyio.Event()
         self._asked = False
 
-    def emit(self, cell: Cell, number: int, emitted: Sequence[Emission]) -> None:
+    def emit(self, cell: OwnedSegment, number: int, emitted: Sequence[Emission]) -> None:
         """Take what the handler of an event emitted, and commit soon."""
         self.outbox.emitted.append((cell, number, emitted))
         self._came_bytes += sum(map(_size_of, emitted))
         self.ask()
 
-    def bury(self, cell: Cell, letter: Letter) -> None:
+    def add_dead_letter(self, cell: OwnedSegment, letter: FailedEvent) -> None:
         """Take a dead letter."""
         self.outbox.letters.append((cell, letter))
         self._came_bytes += len(letter.event.payload)
@@ -111,7 +233,7 @@ class Committer:
             self._due.set()
 
     async def run(self) -> None:
-        """Commit when asked to, and every COMMIT_MS, until cancelled."""
+        """ProgressCommit when asked to, and every COMMIT_MS, until cancelled."""
         while True:
             with anyio.move_on_after(COMMIT_MS / 1000):
                 await self._due.wait()
@@ -125,13 +247,13 @@ class Committer:
         """
         async with self._one:
             hook_failures = 0
-            skipped: set[Cell] = set()
+            skipped: set[OwnedSegment] = set()
             while commit := self._take(skipped):
                 try:
                     await self._publish(commit)
                 except SegmentFenced:
                     await self._drop_lost()
-                except HookFailed as why:
+                except CommitHookFailed as why:
                     hook_failures += 1
                     await self._pause_hook(hook_failures, why)
                 except SuccessorsUnknown as why:
@@ -141,8 +263,8 @@ class Committer:
             for cell in skipped:
                 await self._skip(cell)
 
-    def _take(self, incomplete: Collection[Cell] = ()) -> Commit:
-        now: dict[Cell, Progress] = {}
+    def _take(self, incomplete: Collection[OwnedSegment] = ()) -> ProgressCommit:
+        now: dict[OwnedSegment, Progress] = {}
         if self._options.publishes:  # each handler made its own event's progress durable
             (stream,) = self._options.streams
             self._measure.finished(stream, self._tally.finished - self._tally.committed)
@@ -154,9 +276,9 @@ class Committer:
         moved = {cell: progress for cell, progress in now.items() if progress != cell.durable}
         completed = [cell for cell in self._cells.values() if cell.complete and cell not in incomplete]
         outbox, self.outbox = self.outbox.of(set(self._cells.values())).divided(now)
-        return Commit(moved, completed, outbox, self._tally.finished)
+        return ProgressCommit(moved, completed, outbox, self._tally.finished)
 
-    async def _publish(self, commit: Commit) -> None:
+    async def _publish(self, commit: ProgressCommit) -> None:
         """Make `commit` durable; if that fails, or is cancelled, what it had taken out waits for the next one."""
 
         def publish(tx: Tx) -> None:
@@ -167,7 +289,7 @@ class Committer:
         self._began, self._came_bytes = commit.finished, 0
         began_ms = self._db.clock.monotonic_ms()
         try:
-            await again(lambda: self._db.write(publish), what, LOG)
+            await retry_transient(lambda: self._db.write(publish), what, LOG)
         finally:
             if self._noted is not commit:
                 self.outbox = commit.outbox.joined(self.outbox)
@@ -186,7 +308,7 @@ class Committer:
             if now is None or now.owner_epoch != cell.assigned.owner_epoch:
                 self._lose(cell)
 
-    async def _skip(self, cell: Cell) -> None:
+    async def _skip(self, cell: OwnedSegment) -> None:
         """Let the group go on at the head of the cell's stream, or its tail; all before that was truncated.
 
         The group changes hands of what it skips, so the cells concerned are lost, and come back where they go on.
@@ -201,12 +323,12 @@ class Committer:
             (stream,) = (each for each in get_group(tx, group).streams if each.stream_id == stream_id)
             return skip(tx, group, stream, policy)
 
-        lost = await again(lambda: self._db.write(go_on), f"{self._options.name}: going on", LOG)
+        lost = await retry_transient(lambda: self._db.write(go_on), f"{self._options.name}: going on", LOG)
         self.truncated += lost
         LOG.warning("%r: %d events behind it were truncated before they were handled", cell, lost)
         await self._drop_lost()
 
-    async def _pause_hook(self, failures: int, why: HookFailed) -> None:
+    async def _pause_hook(self, failures: int, why: CommitHookFailed) -> None:
         retry, name = self._options.retry, self._options.name
         if failures >= retry.attempts:
             reason = f"on_commit failed {failures} times: {why}"
@@ -214,7 +336,7 @@ class Committer:
         LOG.warning("%s: on_commit failed and will be tried again: %s", name, why)
         await anyio.sleep(retry.pause_ms(failures) / 1000)
 
-    def _note(self, commit: Commit) -> None:
+    def _note(self, commit: ProgressCommit) -> None:
         """Remember that `commit` is durable. An effect of its transaction: a caller can lose its result, not this."""
         for cell, progress in commit.moved.items():
             count = _count(progress) - _count(cell.durable)

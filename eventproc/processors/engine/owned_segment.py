@@ -32,7 +32,7 @@ CHUNKS_TO_JOIN: Final = 64
 often; more is looked through at each commit."""
 
 
-class Chunk:
+class InFlightRun:
     """Consecutive events of one cell that were handed out together.
 
     first: number of the first. count: how many. end: where the last one's bytes end. remaining: how many are
@@ -41,7 +41,7 @@ class Chunk:
 
     __slots__ = ("cell", "count", "done", "end", "ends", "first", "remaining", "size_bytes")
 
-    def __init__(self, cell: Cell, first: int, count: int, end: int) -> None:
+    def __init__(self, cell: OwnedSegment, first: int, count: int, end: int) -> None:
         """Make a chunk of events that are finished."""
         self.cell = cell
         self.first = first
@@ -53,7 +53,7 @@ class Chunk:
         self.ends: list[int] = []
 
     @classmethod
-    def of_run(cls, cell: Cell, run: EventRun) -> Chunk:
+    def of_run(cls, cell: OwnedSegment, run: EventRun) -> InFlightRun:
         """Make a chunk of events to be handled. Only their borders are kept: payloads go when they are finished."""
         chunk = cls(cell, run.first_number, len(run), run.end)
         chunk.size_bytes = run.end - run.start
@@ -89,7 +89,7 @@ class Chunk:
             yield self.first + low, at - low, self.ends[at]
 
 
-class Cell:
+class OwnedSegment:
     """An owned segment as its processor sees it; used on the event loop only.
 
     offset, number: of the next event to hand out. end: where its segment ends, None while that is not known.
@@ -107,25 +107,27 @@ class Cell:
         self.closing = False
         self.waiting_bytes = 0
         self._prefix = assigned.progress
-        self._chunks: deque[Chunk] = deque()
+        self._chunks: deque[InFlightRun] = deque()
         self._join_at = CHUNKS_TO_JOIN
 
     def __repr__(self) -> str:
-        return f"<Cell {self.assigned.stream} {format_segment(self.assigned.segment)} at {self.number}>"
+        return (
+            f"<OwnedSegment {self.assigned.stream} {format_segment(self.assigned.segment)} at {self.number}>"
+        )
 
-    def add(self, run: EventRun) -> Chunk:
+    def add(self, run: EventRun) -> InFlightRun:
         """Take the next events, and return the chunk to finish them in; what was finished before already is."""
         assert run.start == self.offset, f"{self!r} reads at {self.offset}, not {run.start}"
-        chunk = Chunk.of_run(self, run)
+        chunk = InFlightRun.of_run(self, run)
         self._append(chunk)
         return chunk
 
     def skip(self, number: int, offset: int) -> None:
         """Go on at `offset` and event `number`: what lies before was truncated, and counts as finished."""
         assert offset > self.offset and number > self.number, f"{self!r} cannot skip to {number}"
-        self._append(Chunk(self, self.number, number - self.number, offset))
+        self._append(InFlightRun(self, self.number, number - self.number, offset))
 
-    def _append(self, chunk: Chunk) -> None:
+    def _append(self, chunk: InFlightRun) -> None:
         self.offset, self.number = chunk.end, chunk.first + chunk.count
         self.waiting_bytes += chunk.size_bytes
         if len(self._chunks) >= self._join_at:
@@ -136,7 +138,7 @@ class Cell:
 
     def _join_finished(self) -> None:
         """Make one of finished chunks side by side: behind an event that never ends they come without end."""
-        joined: deque[Chunk] = deque()
+        joined: deque[InFlightRun] = deque()
         for chunk in self._chunks:
             if joined and not (chunk.remaining or joined[-1].remaining):
                 joined[-1].count += chunk.count
@@ -146,7 +148,7 @@ class Cell:
         self._chunks = joined
         self._join_at = 2 * len(joined) + CHUNKS_TO_JOIN
 
-    def settle(self, chunk: Chunk) -> None:
+    def settle(self, chunk: InFlightRun) -> None:
         """Note that all events of `chunk` are finished."""
         self.waiting_bytes -= chunk.size_bytes
         chunk.done, chunk.ends = bytearray(), []

@@ -13,7 +13,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from eventproc._version import __version__
-from eventproc.processors.letter import type_name
+from eventproc.processors.errors import type_name
 from eventproc.store.model.ids import format_segment
 from eventproc.store.segments import Event
 

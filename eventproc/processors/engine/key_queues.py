@@ -14,22 +14,22 @@ from collections.abc import Callable, Hashable, Iterable
 from itertools import count
 from typing import NamedTuple, TypeAlias
 
-from eventproc.processors.cell import Chunk
-from eventproc.processors.options import Order
+from eventproc.processors.engine.owned_segment import InFlightRun
+from eventproc.processors.options import ProcessingOrder
 from eventproc.store.segments import Event
 
-Item: TypeAlias = tuple[Event, Chunk]
+Item: TypeAlias = tuple[Event, InFlightRun]
 """An event, and the chunk that learns when it is finished."""
 
 
-class Trouble(NamedTuple):
+class RetryState(NamedTuple):
     """What an event went through. since_ms: when its first call, which failed, began. error: of the last, as text."""
 
     since_ms: int
     error: str
 
 
-class Lane:
+class KeyQueue:
     """Events to be handled one after the other; those with key None hold one that follows no other.
 
     attempt: failed calls of the first event. alone: how many events, from the first on, a batch handler gets one
@@ -43,7 +43,7 @@ class Lane:
         self.items: deque[Item] = deque(items)
         self.attempt = 0
         self.alone = 0
-        self.trouble: Trouble | None = None
+        self.trouble: RetryState | None = None
 
     @property
     def next_attempt(self) -> int:
@@ -58,15 +58,15 @@ class Lane:
         return self.items.popleft()
 
 
-class Lanes:
+class KeyQueues:
     """Everything that waits to be handled."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: ProcessingOrder) -> None:
         self._key_of = _KEYS[order]
-        self._lanes: dict[Hashable, Lane] = {}
-        self._ready: deque[Lane] = deque()
+        self._lanes: dict[Hashable, KeyQueue] = {}
+        self._ready: deque[KeyQueue] = deque()
         self._free: deque[Item] = deque()  # events that follow no other
-        self._parked: list[tuple[int, int, Lane]] = []
+        self._parked: list[tuple[int, int, KeyQueue]] = []
         self._order_parked = count()
         self._free_next = False
 
@@ -80,7 +80,7 @@ class Lanes:
             elif (lane := lanes.get(key)) is not None:
                 lane.items.append(item)
             else:
-                lane = lanes[key] = Lane(key, (item,))
+                lane = lanes[key] = KeyQueue(key, (item,))
                 self._ready.append(lane)
 
     def __bool__(self) -> bool:
@@ -92,21 +92,21 @@ class Lanes:
         """How many workers could begin now."""
         return len(self._ready) + len(self._free)
 
-    def take(self) -> Lane:
+    def take(self) -> KeyQueue:
         """Return a lane that may be handled now; the caller brings it back by `give_back` or `park`.
 
-        Lanes and free events take turns, so that neither starves.
+        KeyQueues and free events take turns, so that neither starves.
         """
         self._free_next = bool(self._free) and (not self._free_next or not self._ready)
         if self._free_next:
-            return Lane(None, (self._free.popleft(),))
+            return KeyQueue(None, (self._free.popleft(),))
         return self._ready.popleft()
 
     def take_free(self, events_max: int) -> list[Item]:
         """Return more free events, at most so many, for who handles several at once."""
         return [self._free.popleft() for _ in range(min(events_max, len(self._free)))]
 
-    def give_back(self, lane: Lane) -> None:
+    def give_back(self, lane: KeyQueue) -> None:
         """Bring back a lane, for its turn to come again if it has events left."""
         if lane.key is None:
             self._free.extendleft(reversed(lane.items))
@@ -115,7 +115,7 @@ class Lanes:
         else:
             del self._lanes[lane.key]
 
-    def park(self, lane: Lane, due_ms: int) -> None:
+    def park(self, lane: KeyQueue, due_ms: int) -> None:
         """Bring back a lane whose first event is to be tried again at `due_ms`, monotonic."""
         heapq.heappush(self._parked, (due_ms, next(self._order_parked), lane))
 
@@ -136,7 +136,7 @@ class Lanes:
         heapq.heapify(self._parked)
 
     @property
-    def failing(self) -> list[Lane]:
+    def failing(self) -> list[KeyQueue]:
         """The lanes that wait for a retry, or whose retry is due and waits for a worker."""
         due = [lane for lane in self._ready if lane.trouble is not None]
         return [lane for _, _, lane in self._parked] + due
@@ -154,8 +154,8 @@ def _nothing(_item: Item) -> Hashable:
     return None
 
 
-_KEYS: dict[Order, Callable[[Item], Hashable]] = {
-    Order.SEGMENT: _segment_of,
-    Order.KEY: _key_of,
-    Order.NONE: _nothing,
+_KEYS: dict[ProcessingOrder, Callable[[Item], Hashable]] = {
+    ProcessingOrder.SEGMENT: _segment_of,
+    ProcessingOrder.KEY: _key_of,
+    ProcessingOrder.NONE: _nothing,
 }

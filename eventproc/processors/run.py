@@ -29,17 +29,22 @@ from eventproc.groups import (
     watch_group,
     watch_progress,
 )
-from eventproc.processors.again import again
 from eventproc.processors.app import App, Processor
 from eventproc.processors.context import AppTx
-from eventproc.processors.describe import Published
-from eventproc.processors.engine import Engine
+from eventproc.processors.dead_letters.store import verify_letter_stream
+from eventproc.processors.engine.engine import Engine
+from eventproc.processors.engine.work import find_blocker
 from eventproc.processors.errors import ProcessorFailed
-from eventproc.processors.letterbox import verify_letter_stream
+from eventproc.processors.observe.status import (
+    Blocker,
+    Counters,
+    MemberStatus,
+    ProcessorState,
+    ProcessorStatus,
+)
+from eventproc.processors.observe.telemetry import NOTHING
 from eventproc.processors.options import OnFailure, Options
-from eventproc.processors.status import ProcessorState, ProcessorStatus
-from eventproc.processors.tally import Blocker, Tally, find_blocker
-from eventproc.processors.telemetry import NOTHING
+from eventproc.processors.retry import retry_transient
 from eventproc.store.background import Background
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
@@ -71,7 +76,7 @@ BLOCKED_MS: Final = 1_000
 """How long a call must have been under way before it is told of as a blocker: shorter is how calls are."""
 
 
-class Part:
+class ProcessorRun:
     """One processor of a running app, in this process."""
 
     def __init__(self, db: Database, processor: Processor, reader: str) -> None:
@@ -135,7 +140,7 @@ class Part:
         look = partial(self._db.read, partial(_verify_names, processor=self.options))
         while True:
             await anyio.sleep(NAMES_MS / 1000)
-            await again(look, f"the look at the streams of {self.options.name}", LOG)
+            await retry_transient(look, f"the look at the streams of {self.options.name}", LOG)
 
     async def _tell_others(self, engine: Engine) -> None:
         """Publish what other processes may show of this one, whenever it changed."""
@@ -146,7 +151,9 @@ class Part:
                 await self._measure_lag(engine)
             text = self._published(engine).to_json()
             if text != told:
-                await again(partial(self._publish, engine, text), f"{self.options.name}: its status", LOG)
+                await retry_transient(
+                    partial(self._publish, engine, text), f"{self.options.name}: its status", LOG
+                )
                 told = text
 
     async def _measure_lag(self, engine: Engine) -> None:
@@ -160,9 +167,9 @@ class Part:
     async def _publish(self, engine: Engine, text: str) -> None:
         await self._db.write(lambda tx: engine.membership.publish(tx, text))
 
-    def _published(self, engine: Engine) -> Published:
+    def _published(self, engine: Engine) -> MemberStatus:
         tally = engine.tally
-        return Published(
+        return MemberStatus(
             processor=self.options.name,
             state=self._state(engine),
             failed_calls=tally.failed_calls,
@@ -197,7 +204,7 @@ class Part:
         """Return what it does, and how far its group is. Raises NotFound when its group was deleted."""
         group = await self._db.read(lambda tx: describe_group(tx, self.options.group))
         engine = self._engine
-        tally = engine.tally if engine is not None else Tally()
+        tally = engine.tally if engine is not None else Counters()
         return ProcessorStatus(
             name=self.options.name,
             group=self.options.group,
@@ -226,7 +233,7 @@ class Part:
 class Running:
     """An app that runs; given by `ep.run(app)`, whose block's end drains it."""
 
-    def __init__(self, db: Database, parts: Mapping[str, Part]) -> None:
+    def __init__(self, db: Database, parts: Mapping[str, ProcessorRun]) -> None:
         self._db = db
         self._parts = parts
         self._draining = anyio.CancelScope(shield=True)
@@ -258,7 +265,7 @@ class Running:
         """End the block as soon as a processor failed. Raises ProcessorFailed at its end if one did."""
         async with Background() as tasks:
 
-            async def watch(part: Part) -> None:
+            async def watch(part: ProcessorRun) -> None:
                 await part.ended.wait()
                 if part.failure is not None:
                     tasks.cancel()
@@ -327,7 +334,7 @@ class Running:
             if part.failure is not None:
                 raise ProcessorFailed(processor=name, reason=str(part.failure)) from part.failure
 
-    def _part(self, name: str) -> Part:
+    def _part(self, name: str) -> ProcessorRun:
         if name not in self._parts:
             raise NotFound(kind="processor", name=name)
         return self._parts[name]
@@ -339,7 +346,7 @@ async def run_app(db: Database, app: App, *, grace_ms: int = GRACE_MS) -> AsyncI
     await db.write(lambda tx: _set_up(tx, app))
     unique = new_id(db.clock)[-12:]
     parts = {
-        each.options.name: Part(db, each, f"{each.options.name}-{os.getpid()}-{unique}")
+        each.options.name: ProcessorRun(db, each, f"{each.options.name}-{os.getpid()}-{unique}")
         for each in app.processors
     }
     running = Running(db, parts)

@@ -9,14 +9,16 @@ from typing import Final, Protocol
 import anyio
 import attrs
 
-from eventproc.processors.cell import Cell
 from eventproc.processors.context import Context, Log
 from eventproc.processors.emit import Emission
+from eventproc.processors.engine.key_queues import Item, KeyQueue, KeyQueues, RetryState
+from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.processors.handler import Handler
-from eventproc.processors.lanes import Item, Lane, Lanes, Trouble
+from eventproc.processors.observe.status import Blocker
+from eventproc.processors.observe.telemetry import NOTHING, Telemetry
 from eventproc.processors.options import Options
-from eventproc.processors.telemetry import NOTHING, Telemetry
 from eventproc.store.clock import Clock
+from eventproc.store.model.ids import format_segment
 
 WAITING_MAX: Final = 100_000
 """Events handed out and not finished beyond which a segment gets more only while it has fewer than PUT_EVENTS of them:
@@ -34,7 +36,7 @@ PUT_EVENTS: Final = 500
 assert PUT_EVENTS <= WAITING_ENOUGH <= WAITING_MAX, "what is enough is a part of what may be"
 
 
-class Sink(Protocol):
+class CallListener(Protocol):
     """What is told of what the handler did. Called on the event loop; must not wait."""
 
     def finished(self, item: Item, emitted: Sequence[Emission]) -> None:
@@ -59,7 +61,7 @@ class Sink(Protocol):
 
 
 @attrs.define(eq=False)
-class Slot:
+class Worker:
     """A worker. items: those of the present call, none between calls; since_ms: when it began, monotonic;
     trouble: of its first event, which failed before.
 
@@ -68,7 +70,7 @@ class Slot:
 
     items: Sequence[Item] = ()
     since_ms: int = 0
-    trouble: Trouble | None = None
+    trouble: RetryState | None = None
     attempt: int = 1
     scope: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
     overdue: Sequence[Item] | None = None
@@ -80,13 +82,15 @@ class Work:
     handler: Handler
     """Set before the first worker begins, and replaced only while nothing runs."""
 
-    def __init__(self, options: Options, sink: Sink, clock: Clock, measure: Telemetry = NOTHING) -> None:
+    def __init__(
+        self, options: Options, sink: CallListener, clock: Clock, measure: Telemetry = NOTHING
+    ) -> None:
         self.options = options
         self.measure = measure
         self.sink = sink
         self.now_ms = clock.monotonic_ms
-        self.lanes = Lanes(options.order)
-        self.slots = [Slot() for _ in range(options.concurrency)]
+        self.lanes = KeyQueues(options.order)
+        self.slots = [Worker() for _ in range(options.concurrency)]
         self.limiter: anyio.CapacityLimiter | None = None  # needs a running loop: made when first used
         self.unfinished = 0
         self.holding = False
@@ -100,7 +104,7 @@ class Work:
         self._changed: list[anyio.Event] = []
 
     @property
-    def running(self) -> list[Slot]:
+    def running(self) -> list[Worker]:
         """The workers that have a call running."""
         return [slot for slot in self.slots if slot.items]
 
@@ -144,7 +148,7 @@ class Work:
         finally:
             self.hurry = False
 
-    async def clear(self, cell: Cell) -> None:
+    async def clear(self, cell: OwnedSegment) -> None:
         """Return when no call runs for an event of `cell`, which is closing: none begins any more."""
         assert cell.closing, f"{cell!r} is still being handed out"
         await self.until(
@@ -190,7 +194,7 @@ class Work:
             for event in changed:
                 event.set()
 
-    async def vacancy(self) -> Slot | None:
+    async def vacancy(self) -> Worker | None:
         """Return the slot of a worker that has to begin, when there is something for it; None when all have begun.
 
         That worker begins with `begin`.
@@ -250,7 +254,7 @@ class Work:
             return None
         return Context(attempt, partial(self.sink.log_for, item, attempt))
 
-    def finish(self, lane: Lane, emitted: Sequence[Emission] = ()) -> None:
+    def finish(self, lane: KeyQueue, emitted: Sequence[Emission] = ()) -> None:
         """Note that the first event of the lane is finished."""
         item = lane.pop()
         self.unfinished -= 1
@@ -258,9 +262,49 @@ class Work:
         if self._changed:
             self.notify()
 
-    def drop_closed(self, lane: Lane) -> None:
+    def drop_closed(self, lane: KeyQueue) -> None:
         """Forget the first events of the lane as long as their cells are closing."""
         while lane.items and lane.items[0][1].cell.closing:
             lane.pop()
             self.unfinished -= 1
             self.notify()
+
+
+def name_of(item: Item) -> str:
+    """Return how people are told of an event."""
+    event, chunk = item
+    where = f"{chunk.cell.assigned.stream} segment {format_segment(event.segment)} event {event.number}"
+    return where if event.key is None else f"{where} (key {event.key!r})"
+
+
+def find_blocker(work: Work, wall_ms: int) -> Blocker | None:
+    """Return what has been under way for longest in this process, None when nothing is."""
+    now_ms = work.now_ms()
+    calls: list[tuple[int, int, Item, RetryState | None]] = [
+        (
+            slot.since_ms if slot.trouble is None else slot.trouble.since_ms,
+            slot.attempt,
+            items[0],
+            slot.trouble,
+        )
+        for slot in work.running
+        if (items := slot.items)
+    ]
+    calls += (
+        (lane.trouble.since_ms, lane.next_attempt, lane.items[0], lane.trouble)
+        for lane in work.lanes.failing
+        if lane.items and lane.trouble is not None
+    )
+    if not calls:
+        return None
+    since_ms, attempt, (event, chunk), trouble = min(calls, key=lambda call: call[0])
+    return Blocker(
+        stream=chunk.cell.assigned.stream,
+        segment=format_segment(event.segment),
+        number=event.number,
+        offset=event.offset,
+        key=event.key,
+        attempt=attempt,
+        since_ms=wall_ms - (now_ms - since_ms),
+        error=None if trouble is None else trouble.error,
+    )

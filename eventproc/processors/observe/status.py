@@ -1,7 +1,8 @@
-"""A processor as any process sees it: how far its group is, who works in it, what each of them says of itself."""
+"""The status of a processor: counters of this process, what each process publishes, and the description of all."""
 
 from __future__ import annotations
 
+import enum
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,15 +10,96 @@ from pathlib import Path
 import attrs
 
 from eventproc.groups import PROCESSOR, GroupDescription, describe_group, get_group, list_groups, set_paused
-from eventproc.processors.errors import NotAProcessorGroup
-from eventproc.processors.status import ProcessorState
-from eventproc.processors.tally import Blocker
+from eventproc.processors.errors import NotAProcessorGroup, failure_text
 from eventproc.store.database import Tx
 from eventproc.store.database.instances import is_alive, pid_of
 
 
 @attrs.frozen(kw_only=True)
-class Published:
+class Blocker:
+    """The call that has been under way, or failing, for longest.
+
+    since_ms: wall clock of its first attempt. error: of the last failed attempt, None while the first runs.
+    """
+
+    stream: str
+    segment: str
+    number: int
+    offset: int
+    key: str | None
+    attempt: int
+    since_ms: int
+    error: str | None
+
+
+class Counters:
+    """Counts of one processor in this process since it was started; `committed` is the part that is durable.
+
+    finished: events, however that came. last_commit_ms: wall clock, None before the first. last_error: of a call.
+    """
+
+    def __init__(self) -> None:
+        self.finished = 0
+        self.committed = 0
+        self.failed_calls = 0
+        self.dead_letters = 0
+        self.skipped = 0
+        self.emitted = 0
+        self.restarts = 0
+        self.last_commit_ms: int | None = None
+        self.last_error: str | None = None
+
+    def note_failure(self, error: Exception) -> None:
+        """Count a failed call."""
+        self.failed_calls += 1
+        self.last_error = failure_text(error)
+
+
+class ProcessorState(enum.StrEnum):
+    """What a processor is doing in this process."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@attrs.frozen(kw_only=True)
+class ProcessorStatus:
+    """A processor, of one moment.
+
+    Of its group, in all processes: lag_events, lag_bytes (not finished durably), lag_ms (how long ago the first of
+    them was appended, None without one). Of this process: segments owned, in_flight (calls running), waiting
+    (read, not finished), counts since the start, last_commit_ms (wall clock), the blocker, and the error that
+    stopped it.
+    """
+
+    name: str
+    group: str
+    order: str
+    state: ProcessorState
+    lag_events: int
+    lag_bytes: int
+    lag_ms: int | None
+    segments: int
+    in_flight: int
+    waiting: int
+    finished: int
+    emitted: int
+    failed_calls: int
+    dead_letters: int
+    skipped: int
+    truncated: int
+    restarts: int
+    last_commit_ms: int | None
+    last_error: str | None
+    blocker: Blocker | None
+    error: str | None
+
+
+@attrs.frozen(kw_only=True)
+class MemberStatus:
     """What a processor in one process tells the others, a few seconds late; counts since it was started there."""
 
     processor: str
@@ -35,7 +117,7 @@ class Published:
         return json.dumps(attrs.asdict(self), separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str) -> Published | None:
+    def from_json(cls, text: str) -> MemberStatus | None:
         """Return what `to_json` wrote; None for what another version of this library wrote otherwise."""
         try:
             fields: Mapping[str, object] = json.loads(text)
@@ -61,7 +143,7 @@ class ProcessorMember:
     alive: bool
     joined_ms: int
     segments: int
-    status: Published | None
+    status: MemberStatus | None
 
 
 @attrs.frozen
@@ -107,7 +189,7 @@ def describe_processor(tx: Tx, path: Path | None, name: str) -> ProcessorDescrip
             alive=path is None or is_alive(path, each.instance),
             joined_ms=each.joined_ms,
             segments=each.owned,
-            status=None if each.status is None else Published.from_json(each.status),
+            status=None if each.status is None else MemberStatus.from_json(each.status),
         )
         for each in group.members
     )

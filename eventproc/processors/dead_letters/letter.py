@@ -11,12 +11,9 @@ from typing import Final
 
 import attrs
 
+from eventproc.processors.errors import ERROR_CHARS_MAX, error_text, type_name
 from eventproc.store.model.ids import format_segment
 from eventproc.store.segments import Event
-
-ERROR_CHARS_MAX: Final = 4096
-"""Characters of an error's text that a letter keeps, of its type's name and its processor's name too. Higher: whole
-batches of letters with a page of text each are read to list them; lower: long messages lose their end."""
 
 STREAM: Final = "ep-stream"
 SEGMENT: Final = "ep-segment"
@@ -37,7 +34,7 @@ HEADERS: Final = frozenset((*ORIGIN, ERROR, ERROR_TYPE, ATTEMPTS, PROCESSOR, FAI
 
 
 @attrs.frozen
-class Letter:
+class FailedEvent:
     """An event that a processor gives up. stream: where the event was read. failed_ms: wall clock."""
 
     stream: str
@@ -51,7 +48,7 @@ class Letter:
     @classmethod
     def of(
         cls, stream: str, event: Event, why: BaseException, *, attempts: int, processor: str, failed_ms: int
-    ) -> Letter:
+    ) -> FailedEvent:
         """Return the letter of an event whose last attempt raised `why`, whatever that is."""
         name = type_name(type(why))
         return cls(stream, event, error_text(why), name, attempts, processor, failed_ms)
@@ -86,25 +83,7 @@ class DeadLetter:
     redriven: int
 
 
-def type_name(kind: type) -> str:
-    """Return how letters and measurements name a class: with its module, unless it is a built-in."""
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def error_text(why: BaseException) -> str:
-    """Return the text of an error, whatever its class makes of that."""
-    try:
-        return str(why)
-    except Exception:
-        return "it has no text: str() of it fails"
-
-
-def failure_text(why: BaseException) -> str:
-    """Return an error as a status shows it: its kind and its text, cut as in letters."""
-    return f"{type(why).__name__}: {error_text(why)}"[:ERROR_CHARS_MAX]
-
-
-def letter_headers(letter: Letter, *, came_back: bool) -> dict[str, str]:
+def letter_headers(letter: FailedEvent, *, came_back: bool) -> dict[str, str]:
     """Return the headers of a letter, beside those of the original.
 
     came_back: the event was redriven, and its headers say where the original lay; another one's are not believed.

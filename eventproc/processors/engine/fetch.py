@@ -1,25 +1,71 @@
-"""Reading on in the cells of a processor, over any number of streams, as far as there is room."""
+"""Reading on in the owned segments of a processor, and handing out what was read."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from itertools import islice, repeat
 from types import TracebackType
 from typing import Final
 
 from eventproc.groups import SegmentKey
-from eventproc.processors.cell import Cell
-from eventproc.processors.handout import Handout
-from eventproc.processors.lanes import Item
+from eventproc.processors.engine.key_queues import Item
+from eventproc.processors.engine.owned_segment import OwnedSegment
+from eventproc.processors.engine.work import PUT_EVENTS, Work
 from eventproc.processors.options import OnTruncated
-from eventproc.processors.work import PUT_EVENTS, Work
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import Truncated
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import EventRun, SegmentState, segment_state
 from eventproc.streams.fetch import Fetched, Limit, watch_stream
 from eventproc.streams.pull import Puller
+
+
+class ReadAhead:
+    """Runs of one cell, in order; used by its feed alone. The last one begun is a chunk of the cell."""
+
+    def __init__(self, cell: OwnedSegment, runs: Iterable[EventRun]) -> None:
+        self._cell = cell
+        self._runs = deque(runs)
+        self._end = self._runs[-1].end
+        self._items: Iterator[Item] = iter(())
+        self._begun = 0  # events of that chunk that are to be handed out
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of it was handed out."""
+        return not self._runs and not self._begun
+
+    @property
+    def bytes_left(self) -> int:
+        """Bytes, as stored, of the runs that are not begun."""
+        return self._end - self._cell.offset
+
+    @property
+    def unfinished(self) -> int:
+        """Events of the cell that were handed out and are not finished. O(chunks)."""
+        return self._cell.unfinished - self._begun
+
+    def take(self, events_max: int) -> list[Item]:
+        """Hand out what comes next, at most so many events; none that are finished already."""
+        taken: list[Item] = []
+        while True:
+            before = len(taken)
+            taken += islice(self._items, events_max - before)
+            self._begun -= len(taken) - before
+            if len(taken) == events_max or not self._runs:
+                return taken
+            self._begin(self._runs.popleft())
+
+    def _begin(self, run: EventRun) -> None:
+        chunk = self._cell.add(run)
+        self._begun = chunk.remaining
+        self._items = zip(run.events(), repeat(chunk), strict=False)
+        if chunk.remaining < chunk.count:
+            self._items = iter([item for item in self._items if not chunk.is_finished(item[0].number)])
+
 
 LOG = logging.getLogger("eventproc.processors")
 
@@ -29,7 +75,7 @@ up to 4 MiB more. Where calls are stuck in so many segments that they hold all o
 on nevertheless while workers have nothing to do: 4 MiB at most for each that gets stuck too."""
 
 
-class Feed:
+class SegmentFetcher:
     """What was read and not handed out yet; used in `with`, by one task.
 
     truncated: events that were gone before they could be read. is_short: at the last `fill` some cell had no room, for
@@ -39,7 +85,7 @@ class Feed:
     def __init__(
         self,
         db: Database,
-        cells: Mapping[SegmentKey, Cell],
+        cells: Mapping[SegmentKey, OwnedSegment],
         on_truncated: OnTruncated,
         work: Work,
     ) -> None:
@@ -50,12 +96,12 @@ class Feed:
         self._work = work
         self._open = ExitStack()
         self._pullers: dict[int, Puller] = {}
-        self._handouts: dict[Cell, Handout] = {}
+        self._handouts: dict[OwnedSegment, ReadAhead] = {}
         self.changes = db.subscribe()
         self.truncated = 0
         self.is_short = False
 
-    def __enter__(self) -> Feed:
+    def __enter__(self) -> SegmentFetcher:
         self._open.enter_context(self.changes)
         return self
 
@@ -107,13 +153,13 @@ class Feed:
                 found = found or bool(fetched.runs or fetched.ended)
         return found
 
-    def _by_stream(self) -> dict[int, dict[SegmentId, Cell]]:
+    def _by_stream(self) -> dict[int, dict[SegmentId, OwnedSegment]]:
         """Return the cells that may be read on, those first that hold least."""
         only_empty = sum(map(self._held_bytes, self._cells.values())) >= FEED_BYTES_MAX
         self.is_short = only_empty or bool(self._handouts)
         if only_empty and not self._work.is_wanting:
             return {}
-        streams: dict[int, dict[SegmentId, Cell]] = {}
+        streams: dict[int, dict[SegmentId, OwnedSegment]] = {}
         for cell in sorted(self._cells.values(), key=self._held_bytes):
             if cell.closing or cell.end is not None or cell in self._handouts:
                 continue
@@ -124,7 +170,7 @@ class Feed:
                 self.is_short = True
         return streams
 
-    def _held_bytes(self, cell: Cell) -> int:
+    def _held_bytes(self, cell: OwnedSegment) -> int:
         handout = self._handouts.get(cell)
         return cell.waiting_bytes + (0 if handout is None else handout.bytes_left)
 
@@ -135,18 +181,18 @@ class Feed:
             self._pullers[stream_id] = found
         return found
 
-    def _take_in(self, cells: Mapping[SegmentId, Cell], fetched: Fetched) -> None:
+    def _take_in(self, cells: Mapping[SegmentId, OwnedSegment], fetched: Fetched) -> None:
         ends = {segment: cell.offset for segment, cell in cells.items()}
         by_segment: dict[SegmentId, list[EventRun]] = {}
         for run in fetched.runs:
             by_segment.setdefault(run.segment, []).append(run)
             ends[run.segment] = run.end
         for segment, runs in by_segment.items():
-            self._handouts[cells[segment]] = Handout(cells[segment], runs)
+            self._handouts[cells[segment]] = ReadAhead(cells[segment], runs)
         for segment in fetched.ended:
             cells[segment].end = ends[segment]
 
-    async def _skip_truncated(self, stream_id: int, cells: Mapping[SegmentId, Cell]) -> None:
+    async def _skip_truncated(self, stream_id: int, cells: Mapping[SegmentId, OwnedSegment]) -> None:
         def look(tx: Tx) -> dict[SegmentId, SegmentState | None]:
             return {segment: segment_state(tx, stream_id, segment) for segment in cells}
 

@@ -41,7 +41,7 @@ _ID: Final = re.compile(r"([0-9.]+):([0-9]{1,18})(?:@([0-9]{1,9}))?", re.ASCII)
 
 
 @attrs.frozen
-class LetterStream:
+class DeadLetterStream:
     """A stream that holds dead letters, of one incarnation."""
 
     name: str
@@ -49,20 +49,20 @@ class LetterStream:
 
 
 @attrs.frozen
-class Letterbox:
+class DeadLetterStreams:
     """The streams that hold a group's dead letters, or held them, in the order in which they were first used."""
 
     group: str
-    streams: tuple[LetterStream, ...]
+    streams: tuple[DeadLetterStream, ...]
 
 
-def _box_may_follow(before: Letterbox | None, after: Letterbox) -> str | None:
+def _box_may_follow(before: DeadLetterStreams | None, after: DeadLetterStreams) -> str | None:
     if before is not None and after.streams[: len(before.streams)] != before.streams:
         return "the streams of dead letters keep their order, which the ids of letters name"
     return None
 
 
-LETTERS: Final = RecordKind(name="letters", value=Letterbox, invariant=_box_may_follow)
+LETTERS: Final = RecordKind(name="letters", value=DeadLetterStreams, invariant=_box_may_follow)
 
 
 @attrs.frozen
@@ -90,11 +90,11 @@ class LetterId:
 
 
 @attrs.frozen
-class Span:
+class LetterSpan:
     """Letters [low, high), at least one, of a segment of the group's `ordinal`-th stream."""
 
     ordinal: int
-    stream: LetterStream
+    stream: DeadLetterStream
     segment: SegmentId
     low: int
     high: int
@@ -140,7 +140,7 @@ def verify_letter_stream(tx: Tx, group: str, stream: str | None, reads: Iterable
     if (found := find_stream(tx, name)) is None:
         check_create(tx, CreateStream(name, StreamConfig()))
         return
-    wanted = LetterStream(name, found.value.stream_id)
+    wanted = DeadLetterStream(name, found.value.stream_id)
     for other in keys(tx, LETTERS):
         if other != group and wanted in get(tx, LETTERS, other).value.streams:
             reason = f"it holds the dead letters of {other}; each group has a stream of its own"
@@ -158,29 +158,29 @@ def open_letter_stream(tx: Tx, group: str, name: str) -> None:
         return
     verify_letter_stream(tx, group, name)
     if box is None:
-        create(tx, LETTERS, group, Letterbox(group, (stream,)))
+        create(tx, LETTERS, group, DeadLetterStreams(group, (stream,)))
     else:
-        replace(tx, LETTERS, box, Letterbox(group, (*box.value.streams, stream)))
+        replace(tx, LETTERS, box, DeadLetterStreams(group, (*box.value.streams, stream)))
 
 
-def ensure_stream(tx: Tx, name: str) -> LetterStream:
+def ensure_stream(tx: Tx, name: str) -> DeadLetterStream:
     """Return the stream, made with one segment unless it is there. Raises NotFound and IllegalTransition."""
     found = find_stream(tx, name)
     if found is not None:
-        return LetterStream(name, found.value.stream_id)
+        return DeadLetterStream(name, found.value.stream_id)
     config = StreamConfig()
     check_create(tx, CreateStream(name, config))
-    return LetterStream(name, insert_stream(tx, name, config).stream_id)
+    return DeadLetterStream(name, insert_stream(tx, name, config).stream_id)
 
 
-def letter_streams(tx: Tx, group: str) -> list[tuple[int, LetterStream, bool]]:
+def letter_streams(tx: Tx, group: str) -> list[tuple[int, DeadLetterStream, bool]]:
     """Return the streams that hold, or held, the group's letters: ordinal, stream, and whether it is still there."""
     box = find(tx, LETTERS, group)
     streams = [] if box is None else box.value.streams
     return [(ordinal, each, _is_there(tx, each)) for ordinal, each in enumerate(streams, 1)]
 
 
-def pending(tx: Tx, group: str) -> list[Span]:
+def pending(tx: Tx, group: str) -> list[LetterSpan]:
     """Return the letters that are neither redriven nor dropped, in the order of their ids.
 
     Two look-ups a segment that is kept; no event is read.
@@ -196,12 +196,12 @@ def pending(tx: Tx, group: str) -> list[Span]:
             low = max(progress.number, state.head_number)
             for begin, end, _ in (*progress.finished, (state.tail_number, state.tail_number, state.tail)):
                 if low < begin:
-                    spans.append(Span(ordinal, stream, segment, low, begin))
+                    spans.append(LetterSpan(ordinal, stream, segment, low, begin))
                 low = max(low, end)
     return spans
 
 
-def chosen(tx: Tx, group: str, ids: Iterable[LetterId]) -> list[Span]:
+def chosen(tx: Tx, group: str, ids: Iterable[LetterId]) -> list[LetterSpan]:
     """Return those of the letters that are pending; finished ones are left out.
 
     Raises NotFound for a letter that never was, or that went with its stream or by a truncation.
@@ -211,7 +211,7 @@ def chosen(tx: Tx, group: str, ids: Iterable[LetterId]) -> list[Span]:
         stream, state = _find_segment(tx, group, letter)
         if letter.number >= state.tail_number:
             raise _no_letter(group, letter)
-        single = Span(letter.ordinal, stream, letter.segment, letter.number, letter.number + 1)
+        single = LetterSpan(letter.ordinal, stream, letter.segment, letter.number, letter.number + 1)
         if overlap([single], waiting):
             singles.append(single)
         elif not get_progress(tx, progress_group(group), stream.stream_id, letter.segment).is_finished(
@@ -221,7 +221,7 @@ def chosen(tx: Tx, group: str, ids: Iterable[LetterId]) -> list[Span]:
     return join(singles)
 
 
-def overlap(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
+def overlap(spans: Sequence[LetterSpan], others: Sequence[LetterSpan]) -> list[LetterSpan]:
     """Return what lies in one of `spans` and in one of `others`, both sorted and without overlaps of their own."""
     found, rest = [], list(reversed(others))
     for span in spans:
@@ -236,7 +236,7 @@ def overlap(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
     return found
 
 
-def after(spans: Iterable[Span], letter: LetterId) -> list[Span]:
+def after(spans: Iterable[LetterSpan], letter: LetterId) -> list[LetterSpan]:
     """Return what of sorted spans lies behind the letter."""
     place, low = (letter.ordinal, letter.segment), letter.number + 1
     same = [
@@ -247,9 +247,9 @@ def after(spans: Iterable[Span], letter: LetterId) -> list[Span]:
     return same + [each for each in spans if each.place > place]
 
 
-def join(spans: Iterable[Span]) -> list[Span]:
+def join(spans: Iterable[LetterSpan]) -> list[LetterSpan]:
     """Return the spans sorted, those that touch or overlap as one."""
-    joined: list[Span] = []
+    joined: list[LetterSpan] = []
     for span in sorted(spans, key=lambda span: (span.place, span.low)):
         if joined and joined[-1].place == span.place and span.low <= joined[-1].high:
             joined[-1] = attrs.evolve(joined[-1], high=max(joined[-1].high, span.high))
@@ -259,8 +259,8 @@ def join(spans: Iterable[Span]) -> list[Span]:
 
 
 def letters_in(
-    tx: Tx, spans: Sequence[Span], *, bytes_max: int = READ_AHEAD_BYTES
-) -> Iterator[tuple[Span, Event]]:
+    tx: Tx, spans: Sequence[LetterSpan], *, bytes_max: int = READ_AHEAD_BYTES
+) -> Iterator[tuple[LetterSpan, Event]]:
     """Yield the events of sorted spans, each with its span; bytes_max: that are read ahead.
 
     Spans near each other are read together: who finished every second letter does not read each blob for each.
@@ -282,7 +282,7 @@ def letters_in(
                     break
 
 
-def truncate_finished(tx: Tx, group: str, stream: LetterStream) -> None:
+def truncate_finished(tx: Tx, group: str, stream: DeadLetterStream) -> None:
     """Move the head of a dead-letter stream behind the letters that are finished, as far as they leave no gap.
 
     By the truncation that people ask for, but here and now: it is one step, needs no host to run it, leaves no
@@ -341,21 +341,21 @@ def _events(tx: Tx, stream_id: int, segment: SegmentId, offset: int, bytes_max: 
         yield from run.events()
 
 
-def _segments(tx: Tx, stream: LetterStream) -> list[SegmentId]:
+def _segments(tx: Tx, stream: DeadLetterStream) -> list[SegmentId]:
     rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ? ORDER BY segment", (stream.stream_id,))
     return [row[0] for row in rows.fetchall()]
 
 
-def _state(tx: Tx, stream: LetterStream, segment: SegmentId) -> SegmentState | None:
+def _state(tx: Tx, stream: DeadLetterStream, segment: SegmentId) -> SegmentState | None:
     return segment_state(tx, stream.stream_id, segment)
 
 
-def _is_there(tx: Tx, stream: LetterStream) -> bool:
+def _is_there(tx: Tx, stream: DeadLetterStream) -> bool:
     found = find_stream(tx, stream.name)
     return found is not None and found.value.stream_id == stream.stream_id
 
 
-def _find_segment(tx: Tx, group: str, letter: LetterId) -> tuple[LetterStream, SegmentState]:
+def _find_segment(tx: Tx, group: str, letter: LetterId) -> tuple[DeadLetterStream, SegmentState]:
     found = next((each for each in letter_streams(tx, group) if each[0] == letter.ordinal), None)
     if found is None:
         raise _no_letter(group, letter)

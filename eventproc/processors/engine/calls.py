@@ -1,7 +1,7 @@
 """One turn of a worker: calling the handler for events of a lane, one by one, on a thread, or as a batch.
 
 A turn finishes each event whose call returned, stops at the first call that fails, and leaves the events it did
-not come to in their lane. While a call runs, `Slot.items` are its events; a turn that is cancelled leaves them
+not come to in their lane. While a call runs, `Worker.items` are its events; a turn that is cancelled leaves them
 there, so that who cancelled it knows what it hit.
 """
 
@@ -16,24 +16,24 @@ import anyio.to_thread
 import attrs
 
 from eventproc.processors.emit import Emission
+from eventproc.processors.engine.key_queues import KeyQueue
+from eventproc.processors.engine.work import Work, Worker
 from eventproc.processors.errors import HandlerCancelled
 from eventproc.processors.handler import events_of
-from eventproc.processors.lanes import Lane
-from eventproc.processors.work import Slot, Work
 
 EVENTS_A_TURN: Final = 64
 """Events that a worker runs between two scheduling points, and of one lane before others get their turn."""
 
 
 @attrs.frozen
-class Failed:
+class FailedCall:
     """A call that failed: for the first events of these lanes, `counts` of each."""
 
     error: Exception
     counts: Sequence[int] = (1,)
 
 
-async def run_events(work: Work, slot: Slot, lanes: list[Lane]) -> Failed | None:
+async def run_events(work: Work, slot: Worker, lanes: list[KeyQueue]) -> FailedCall | None:
     """Call an async handler for one event after the other, of one lane after the other; `lanes` has the present one.
 
     This is what an event costs: a turn of many lanes shares what surrounds it.
@@ -64,13 +64,13 @@ async def run_events(work: Work, slot: Slot, lanes: list[Lane]) -> Failed | None
                 await handler.on_loop(handler.decoded(item[0]), context)
                 emitted = () if context is None else context.end()
         except Exception as error:
-            return Failed(error)
+            return FailedCall(error)
         slot.items = ()
         work.finish(lane, emitted)
     return None
 
 
-async def run_on_thread(work: Work, slot: Slot, lane: Lane) -> Failed | None:
+async def run_on_thread(work: Work, slot: Worker, lane: KeyQueue) -> FailedCall | None:
     """Call a sync handler for several events with one crossing; all are finished when it returns."""
     if lane.key is None:
         share = work.lanes.ready // len(work.slots)
@@ -104,15 +104,15 @@ async def run_on_thread(work: Work, slot: Slot, lane: Lane) -> Failed | None:
     for emitted in done:
         work.finish(lane, emitted)
     if isinstance(error, anyio.get_cancelled_exc_class()):
-        return Failed(HandlerCancelled(processor=work.options.name))
+        return FailedCall(HandlerCancelled(processor=work.options.name))
     if error is None:
         return None
     if not isinstance(error, Exception):
         raise error
-    return Failed(error)
+    return FailedCall(error)
 
 
-async def run_batch(work: Work, slot: Slot, lanes: list[Lane]) -> Failed | None:
+async def run_batch(work: Work, slot: Worker, lanes: list[KeyQueue]) -> FailedCall | None:
     """Call a batch handler once; lanes are added to `lanes` until they hold a batch. All or none are finished."""
     taken = await _collect(work, lanes)
     work.wake()  # it took lanes without passing the wake on
@@ -134,7 +134,7 @@ async def run_batch(work: Work, slot: Slot, lanes: list[Lane]) -> Failed | None:
         else:
             await handler.on_loop(events, context)
     except Exception as error:
-        return Failed(error, counts)
+        return FailedCall(error, counts)
     slot.items = ()
     emitted = () if context is None else context.end()
     for lane, n in zip(lanes, counts, strict=True):
@@ -144,7 +144,7 @@ async def run_batch(work: Work, slot: Slot, lanes: list[Lane]) -> Failed | None:
     return None
 
 
-async def _collect(work: Work, lanes: list[Lane]) -> list[int]:
+async def _collect(work: Work, lanes: list[KeyQueue]) -> list[int]:
     """Add lanes until they hold a batch, lingering if asked to; return how many events of each belong to it."""
     batching = work.options.batching
     assert batching is not None, f"{work.options.name} takes one event at a time"
@@ -167,7 +167,7 @@ async def _collect(work: Work, lanes: list[Lane]) -> list[int]:
     return counts
 
 
-def _available(work: Work, lane: Lane, events_max: int) -> int:
+def _available(work: Work, lane: KeyQueue, events_max: int) -> int:
     """Return how many events of the lane may be handled now, at most so many."""
     work.drop_closed(lane)
     if lane.attempt or lane.alone:

@@ -22,22 +22,21 @@ from typing import Final, cast
 import anyio
 
 from eventproc.groups import Membership, SegmentKey
-from eventproc.processors.again import again
-from eventproc.processors.cell import Cell, Chunk
-from eventproc.processors.committer import COMMIT_EVENTS, Committer
 from eventproc.processors.context import Log
+from eventproc.processors.dead_letters.letters import FailedEvent
 from eventproc.processors.emit import Emission
-from eventproc.processors.errors import ProcessorFailed
-from eventproc.processors.feed import Feed
+from eventproc.processors.engine.commit import COMMIT_EVENTS, Committer
+from eventproc.processors.engine.fetch import SegmentFetcher
+from eventproc.processors.engine.key_queues import Item
+from eventproc.processors.engine.owned_segment import InFlightRun, OwnedSegment
+from eventproc.processors.engine.work import PUT_EVENTS, Work, name_of
+from eventproc.processors.engine.workers import Workers
+from eventproc.processors.errors import ProcessorFailed, failure_text
 from eventproc.processors.handler import Handler
-from eventproc.processors.lanes import Item
-from eventproc.processors.letter import failure_text
-from eventproc.processors.letters import Letter
+from eventproc.processors.observe.status import Counters
+from eventproc.processors.observe.telemetry import event_log, telemetry
 from eventproc.processors.options import Directive, Failure, OnFailure, Options
-from eventproc.processors.tally import Tally, name_of
-from eventproc.processors.telemetry import event_log, telemetry
-from eventproc.processors.work import PUT_EVENTS, Work
-from eventproc.processors.workers import Workers
+from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database
 
 LOG = logging.getLogger("eventproc.processors")
@@ -60,14 +59,14 @@ class Engine:
         """make: makes the handler, and makes it anew after a failure that asks for that."""
         self.options = options
         self.membership = membership
-        self.cells: dict[SegmentKey, Cell] = {}
-        self.tally = Tally()
+        self.cells: dict[SegmentKey, OwnedSegment] = {}
+        self.tally = Counters()
         self.measure = telemetry(options.name, options.group)
         self.work = Work(options, self, db.clock, self.measure)
         self._workers = Workers(self.work)
         self._db = db
         self._make = make
-        self._feed = Feed(db, self.cells, options.on_truncated, self.work)
+        self._feed = SegmentFetcher(db, self.cells, options.on_truncated, self.work)
         self._committer = Committer(
             db,
             options,
@@ -79,7 +78,7 @@ class Engine:
             lose=self._lose,
             moved=self._moved,
         )
-        self._leaving: set[Cell] = set()  # that are being given back
+        self._leaving: set[OwnedSegment] = set()  # that are being given back
         self._asking = anyio.Lock()  # a membership is used by one task at a time
         self._ask_at = COMMIT_EVENTS
         self._in_round = anyio.Lock()
@@ -172,10 +171,10 @@ class Engine:
             LOG.warning("%s: what it finished last will be handled again: %s", self.options.name, why)
         await self._stop_handler()
 
-    # What the workers tell (`Sink`).
+    # What the workers tell (`CallListener`).
 
     def finished(self, item: Item, emitted: Sequence[Emission]) -> None:
-        """See `Sink.finished`."""
+        """See `CallListener.finished`."""
         event, chunk = item
         chunk.finish(event.number)
         tally = self.tally
@@ -193,13 +192,13 @@ class Engine:
             self._settled(chunk)
 
     def failed(self, item: Item, error: Exception, attempt: int) -> None:
-        """See `Sink.failed`."""
+        """See `CallListener.failed`."""
         self.tally.note_failure(error)
         self.measure.failed(item[1].cell.assigned.stream, error, again=True)
         self.log_for(item, attempt).warning("attempt %d failed: %r", attempt, error)
 
     def spent(self, item: Item, error: Exception, attempt: int) -> None:
-        """See `Sink.spent`."""
+        """See `CallListener.spent`."""
         event, chunk = item
         options, log = self.options, self.log_for(item, attempt)
         self.tally.note_failure(error)
@@ -214,7 +213,7 @@ class Engine:
             )
         if options.on_failure is OnFailure.DEAD_LETTER:
             log.error("a dead letter after %d attempts: %r", attempt, error)
-            letter = Letter.of(
+            letter = FailedEvent.of(
                 chunk.cell.assigned.stream,
                 event,
                 error,
@@ -222,7 +221,7 @@ class Engine:
                 processor=options.name,
                 failed_ms=self._db.clock.wall_ms(),
             )
-            self._committer.bury(chunk.cell, letter)
+            self._committer.add_dead_letter(chunk.cell, letter)
             self.tally.dead_letters += 1
         else:
             log.error("skipped after %d attempts: %r", attempt, error)
@@ -239,11 +238,11 @@ class Engine:
             self._restart.set()
 
     def wanting(self) -> None:
-        """See `Sink.wanting`."""
+        """See `CallListener.wanting`."""
         self._wake_short()
 
     def log_for(self, item: Item, attempt: int) -> Log:
-        """See `Sink.log_for`."""
+        """See `CallListener.log_for`."""
         event, chunk = item
         return event_log(self.options.name, chunk.cell.assigned.stream, event, attempt)
 
@@ -262,7 +261,7 @@ class Engine:
             )
         return directive
 
-    def _settled(self, chunk: Chunk) -> None:
+    def _settled(self, chunk: InFlightRun) -> None:
         """A chunk is finished whole: there may be room again, or a segment may be complete."""
         self._wake_short()
         if chunk.cell.complete:
@@ -288,7 +287,7 @@ class Engine:
 
     async def _refresh(self) -> None:
         async with self._asking:
-            await again(self.membership.refresh, f"{self.options.name}: following its group", LOG)
+            await retry_transient(self.membership.refresh, f"{self.options.name}: following its group", LOG)
 
     async def _follow(self) -> None:
         while True:
@@ -313,17 +312,17 @@ class Engine:
                 self._lose(cell)
         for key, assigned in owned.items():
             if key not in self.cells:
-                self.cells[key] = Cell(assigned)
+                self.cells[key] = OwnedSegment(assigned)
         self._feed.wake()
 
-    def _lose(self, cell: Cell) -> None:
+    def _lose(self, cell: OwnedSegment) -> None:
         LOG.info("%s: %r belongs to another reader now", self.options.name, cell)
         cell.closing = True
         self.cells.pop(cell.key, None)
         self._workers.cancel(cell)
         self.work.give_up_retries()
 
-    async def _give_back(self, cell: Cell) -> None:
+    async def _give_back(self, cell: OwnedSegment) -> None:
         """Drain a cell, make its progress durable, release it."""
         async with self._in_round:  # held during a round only
             cell.closing = True
@@ -340,11 +339,13 @@ class Engine:
             await self._release(cell)
         self._leaving.discard(cell)
 
-    async def _release(self, cell: Cell) -> None:
+    async def _release(self, cell: OwnedSegment) -> None:
         await self._committer.commit()
         if self.cells.get(cell.key) is cell:
             async with self._asking:
-                await again(partial(self.membership.release, [cell.key]), f"releasing {cell!r}", LOG)
+                await retry_transient(
+                    partial(self.membership.release, [cell.key]), f"releasing {cell!r}", LOG
+                )
         # Not before: what is owned and has no cell gets a new one, which begins where this one did.
         if self.cells.get(cell.key) is cell:
             del self.cells[cell.key]
