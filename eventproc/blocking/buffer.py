@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 from eventproc.store.model.routing import check_key
 from eventproc.streams import NewEvent
 from eventproc.streams.check import as_new_event, check_event_time, check_headers, check_size
-from eventproc.streams.codec import Codec
+from eventproc.streams.codec import PayloadCodec
 
 P = TypeVar("P")
 
@@ -25,7 +25,7 @@ CHUNK_BYTES_MAX: Final = 4 * 2**20
 class Buffer(Generic[P]):
     """What one caller's thread has written since the last hand-over."""
 
-    def __init__(self, codec: Codec[P], verify: Callable[[], None]) -> None:
+    def __init__(self, codec: PayloadCodec[P], verify: Callable[[], None]) -> None:
         """verify: called for each event; raises when nothing can be written."""
         self._encode = codec.encode
         self._verify = verify

@@ -17,7 +17,7 @@ from eventproc.store.segments import AppendResult
 from eventproc.store.transactions import PingResult
 from eventproc.streams import NewEvent, Transaction, TransactionDescription
 from eventproc.streams.check import check_events
-from eventproc.streams.codec import Codec
+from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.perform import WAIT_MS
 
 P = TypeVar("P")
@@ -30,7 +30,7 @@ class BlockingTransaction(Block, Generic[P]):
     aborts, Ctrl-C too. See `Transaction`.
     """
 
-    def __init__(self, loop: Loop, txn: Transaction[bytes], codec: Codec[P]) -> None:
+    def __init__(self, loop: Loop, txn: Transaction[bytes], codec: PayloadCodec[P]) -> None:
         """txn: takes bytes; `codec` makes them here, so that a wrong payload is refused where it is given."""
         super().__init__(loop, txn)
         self._txn = txn

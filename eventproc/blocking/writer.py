@@ -12,7 +12,7 @@ from eventproc.blocking.loop import Loop
 from eventproc.store.model.errors import Closed, WriterFailed
 from eventproc.streams import EventWriter, NewEvent
 from eventproc.streams.check import check_events
-from eventproc.streams.codec import Codec
+from eventproc.streams.codec import PayloadCodec
 
 P = TypeVar("P")
 
@@ -23,7 +23,7 @@ class BlockingWriter(Block, Generic[P]):
     Leaving the block waits until everything posted is durable and raises the first failure.
     """
 
-    def __init__(self, loop: Loop, writer: EventWriter[bytes], codec: Codec[P], stream: str) -> None:
+    def __init__(self, loop: Loop, writer: EventWriter[bytes], codec: PayloadCodec[P], stream: str) -> None:
         """writer: takes bytes; `codec` makes them here, so that a wrong payload is refused where it is given."""
         super().__init__(loop, writer)
         self._writer = writer

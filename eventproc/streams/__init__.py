@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eventproc.streams.batch import Batch
+from eventproc.streams.codec import Codec, register_codec
 from eventproc.streams.description import SegmentDescription, StreamDescription
 from eventproc.streams.reader import StreamReader
 from eventproc.streams.send import NewEvent
@@ -13,6 +14,7 @@ from eventproc.streams.writer import EventWriter
 
 __all__ = [
     "Batch",
+    "Codec",
     "EventWriter",
     "NewEvent",
     "SegmentDescription",
@@ -21,4 +23,5 @@ __all__ = [
     "StreamReader",
     "Transaction",
     "TransactionDescription",
+    "register_codec",
 ]

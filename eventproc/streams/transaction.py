@@ -37,7 +37,7 @@ from eventproc.store.segments import AppendResult
 from eventproc.store.transactions import PingResult, ping_interval_ms
 from eventproc.store.uninterrupted import uninterrupted
 from eventproc.streams.check import as_new_event, check_events
-from eventproc.streams.codec import Codec
+from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.perform import PATIENCE_MS_MAX, WAIT_MS
 from eventproc.streams.send import NewEvent
 from eventproc.streams.staging import Staging, Unseen
@@ -85,7 +85,7 @@ class Transaction(Generic[P]):
         db: Database,
         stream: str,
         stream_id: int,
-        codec: Codec[P],
+        codec: PayloadCodec[P],
         *,
         lease_ms: int | None,
         txn_id: str | None = None,

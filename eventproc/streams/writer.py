@@ -35,7 +35,7 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.segments import AppendResult, SegmentEvents, WriterSequence, append
 from eventproc.streams.check import as_new_event, check_events, check_sequence
-from eventproc.streams.codec import Codec
+from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.lanes import Lanes
 from eventproc.streams.put import put
 from eventproc.streams.routes import find_route
@@ -60,7 +60,7 @@ class EventWriter(Generic[P]):
     """
 
     def __init__(
-        self, db: Database, stream: str, stream_id: int, codec: Codec[P], *, name: str | None
+        self, db: Database, stream: str, stream_id: int, codec: PayloadCodec[P], *, name: str | None
     ) -> None:
         self._db = db
         self._stream = stream
