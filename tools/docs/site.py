@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIED = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 API = {
     "api/eventproc.md": "eventproc",
+    "api/errors.md": "eventproc.errors",
     "api/testing.md": "eventproc.testing",
     "api/spark.md": "eventproc.spark",
 }
