@@ -22,9 +22,10 @@ class Owner:
 
     def check(self, tx: Tx) -> None:
         """Raise OwnerFenced when somebody claimed it since. One look-up a group commit."""
-        known = tx.defer("owners", _GroupOwners).epochs
-        if (current := known.get(self.name)) is None:
-            current = known[self.name] = owner_epoch(tx, self.name)
+        key = ("owner epoch", self.name)
+        if (current := tx.cache.get(key)) is None:
+            current = owner_epoch(tx, self.name)
+            tx.remember(key, current)
         if current != self.owner_epoch:
             raise OwnerFenced(what=self.name, owner_epoch=self.owner_epoch, current_epoch=current)
 
@@ -36,18 +37,8 @@ def claim(tx: Tx, name: str, instance: str) -> Owner:
         " SET instance = excluded.instance, owner_epoch = owner_epoch + 1 RETURNING owner_epoch",
         (name, instance),
     ).fetchone()
-    tx.defer("owners", _GroupOwners).epochs[name] = row[0]
+    tx.remember(("owner epoch", name), row[0])
     return Owner(name, instance, row[0])
-
-
-class _GroupOwners:
-    """Owner epochs that this transaction has looked up or written: nobody else can change them before its end."""
-
-    def __init__(self) -> None:
-        self.epochs: dict[str, int] = {}
-
-    def flush(self, tx: Tx) -> None:
-        """Nothing: they were written at once."""
 
 
 def owner_epoch(tx: Tx, name: str) -> int:

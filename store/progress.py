@@ -7,11 +7,11 @@ move whole segments, fenced by who owns them (`move_progress`).
 from __future__ import annotations
 
 import json
-from typing import Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import attrs
 
-from eventproc.store.database import Tx
+from eventproc.store.database import PendingSlot, Tx
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.model.limits import FRAME_BYTES
@@ -38,7 +38,7 @@ class EventRef:
 
 def get_progress(tx: Tx, group: str, stream_id: int, segment: SegmentId) -> Progress:
     """Return the group's progress on the segment; nothing finished when it has none."""
-    tx.flush_deferred()
+    tx.flush_pending()
     return _read(tx, (group, stream_id, segment))
 
 
@@ -52,7 +52,7 @@ def finish_event(tx: Tx, event: EventRef) -> None:
 
 def finish_events(tx: Tx, first: EventRef, count: int) -> None:
     """Mark `count` events from `first` on, the last of which ends at `first.end_offset`, as finished."""
-    moved = tx.defer("progress", _GroupProgress)
+    moved = tx.pending[_PROGRESS]
     where = (first.group, first.stream_id, first.segment)
     before = moved.find(tx, where)
     after = before.finish(first.number, count, first.end_offset)
@@ -150,6 +150,9 @@ class _GroupProgress:
             )
         self._known.clear()
         self._moved.clear()
+
+
+_PROGRESS: Final = PendingSlot(_GroupProgress)
 
 
 def _read(tx: Tx, where: _Where) -> Progress:

@@ -18,7 +18,7 @@ from eventproc.store.chunks.index import (
     next_unused,
     put_aside,
 )
-from eventproc.store.database import Database, Tx, instances
+from eventproc.store.database import Database, SharedSlot, Tx, instances
 from eventproc.store.ownership import Owner
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, GONE_SUFFIX
 from eventproc.store.segments.holds import forget_expired_holds, has_expired_holds
@@ -45,7 +45,7 @@ async def sweep_chunks(db: Database, owner: Owner) -> None:
     """
     if db.path is None:
         return
-    aside = db.shared.get(PutAsideFiles)
+    aside = db.shared[PUT_ASIDE_FILES]
     await anyio.to_thread.run_sync(_unlink_files, aside.take(db.clock.monotonic_ms() - ASIDE_MS))
     if await db.read(has_expired_holds):
         await db.write(partial(_forget, owner))
@@ -62,7 +62,7 @@ async def walk_chunks(db: Database, owner: Owner) -> None:
     folder = db.path / CHUNKS_FOLDER
     before_ms = db.clock.wall_ms() - ABANDONED_MS
     named, gone = await anyio.to_thread.run_sync(_clear, db.path, folder, before_ms)
-    aside = db.shared.get(PutAsideFiles)
+    aside = db.shared[PUT_ASIDE_FILES]
     aside.find(gone, db.clock.monotonic_ms())
     aside.add(await _put_aside(db, owner, named), db.clock.monotonic_ms())
 
@@ -87,6 +87,9 @@ class PutAsideFiles:
         for file in files:
             del self._since_ms[file]
         return files
+
+
+PUT_ASIDE_FILES: Final = SharedSlot(PutAsideFiles)
 
 
 def _forget(owner: Owner, tx: Tx) -> None:

@@ -9,7 +9,7 @@ import anyio
 
 from eventproc.store.database import Database
 from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, Retryable
-from eventproc.store.segments import InlineExtentCounter, join_step
+from eventproc.store.segments import INLINE_EXTENT_COUNTER, join_step
 
 LOG = logging.getLogger("eventproc.join")
 
@@ -19,7 +19,7 @@ async def join_tiny_extents(db: Database) -> None:
 
     It never ends the user's program: a run that cannot be joined stays as it is.
     """
-    tiny = db.shared.get(InlineExtentCounter)
+    tiny = db.shared[INLINE_EXTENT_COUNTER]
     due = anyio.Event()
     tiny.on_due = lambda: due.set()
     while True:

@@ -9,13 +9,12 @@ from typing import Final
 import anyio
 
 from eventproc.processors.retry import retry_transient
-from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, SystemStream
+from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, SystemStream, post_event
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import DatabaseStopped, Fenced
 from eventproc.store.model.limits import ROUND_TRANSACTIONS
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef, finish_event
-from eventproc.store.requests import post
 from eventproc.store.segments import Event
 from eventproc.store.transactions import Bell, Txn
 from eventproc.workflows import abort, commit
@@ -106,5 +105,5 @@ async def _abort(db: Database, owner: Owner, bell: Bell, ref: EventRef) -> None:
 
 def _ring_again(bell: Bell, ref: EventRef, owner: Owner, tx: Tx) -> None:
     owner.check(tx)
-    post(tx, ABORT_STREAM, bell.stream, bell.encode())
+    post_event(tx, ABORT_STREAM, bell.stream, bell.encode())
     finish_event(tx, ref)

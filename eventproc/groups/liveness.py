@@ -10,7 +10,7 @@ from typing import Final
 from eventproc.groups.changes import left
 from eventproc.groups.state import GroupState, OnlineReader
 from eventproc.groups.stored_state import change, folded_state
-from eventproc.store.database import Database, Subscription, Tx
+from eventproc.store.database import Database, SharedSlot, Subscription, Tx
 from eventproc.store.database.instances import is_alive
 from eventproc.store.groups import GROUP, GroupRecord, silent_members, topic_of
 from eventproc.store.records import get
@@ -68,10 +68,13 @@ class LocalMemberships:
         return (group, reader) in self._joining
 
 
+LOCAL_MEMBERSHIPS: Final = SharedSlot(LocalMemberships)
+
+
 def is_dead(db: Database, group: str, reader: str, member: OnlineReader) -> bool:
     """Return whether the member will never say anything again. About 7 us for one of another process."""
     if member.instance == db.instance_id:
-        return not db.shared.get(LocalMemberships).has(group, reader, member.epoch)
+        return not db.shared[LOCAL_MEMBERSHIPS].has(group, reader, member.epoch)
     # Without a directory there is no other process: nobody can know.
     return db.path is not None and not is_alive(db.path, member.instance)
 
@@ -80,7 +83,7 @@ def dead_among(
     db: Database, group: str, members: Mapping[str, OnlineReader], *, but: str = NOBODY
 ) -> tuple[str, ...]:
     """Return the readers that are dead, `but` excepted."""
-    present = db.shared.get(LocalMemberships)
+    present = db.shared[LOCAL_MEMBERSHIPS]
     return tuple(
         reader
         for reader, member in members.items()

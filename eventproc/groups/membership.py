@@ -15,8 +15,8 @@ import attrs
 from eventproc.groups.changes import completion, left, verify_readers, verify_streams
 from eventproc.groups.liveness import (
     BEATS_A_LEASE,
+    LOCAL_MEMBERSHIPS,
     POLL_MS,
-    LocalMemberships,
     dead_among,
     expire_silent,
     hung_among,
@@ -255,7 +255,7 @@ class GroupMember(Membership):
 
     async def join(self) -> None:
         """Come online. Raises ReaderOnline, NotFound, NotAReaderGroup, GroupStreamReplaced."""
-        present = self._db.shared.get(LocalMemberships)
+        present = self._db.shared[LOCAL_MEMBERSHIPS]
         present.discard(self.group, self.reader, self.epoch)
         with present.joining(self.group, self.reader) as alone:
             if not alone:
@@ -270,7 +270,7 @@ class GroupMember(Membership):
             await self._db.write(self._leave)
         finally:
             self._drop(list(self._owned))
-            self._db.shared.get(LocalMemberships).discard(self.group, self.reader, self.epoch)
+            self._db.shared[LOCAL_MEMBERSHIPS].discard(self.group, self.reader, self.epoch)
 
     async def _join_again(self) -> None:
         self._drop(list(self._owned))
@@ -358,7 +358,7 @@ class GroupMember(Membership):
         self.epoch = state.members[self.reader].epoch
         self._state = state
         self._members = state.members
-        self._db.shared.get(LocalMemberships).add(self.group, self.reader, self.epoch, self._changes)
+        self._db.shared[LOCAL_MEMBERSHIPS].add(self.group, self.reader, self.epoch, self._changes)
 
     def _leave(self, tx: Tx) -> None:
         if find(tx, GROUP, self.group) is None:

@@ -11,7 +11,7 @@ from eventproc.store.database import WRITE_WAIT_MS_MAX, Database
 from eventproc.store.model.arguments import int_of, refused, text_of
 from eventproc.store.model.errors import StillPending
 from eventproc.store.records import from_json, to_json
-from eventproc.store.requests import Outcomes, Request, RequestStatus, get_request, watch_request
+from eventproc.store.requests import REQUEST_OUTCOMES, Request, RequestStatus, get_request, watch_request
 from eventproc.workflows.requests import AnyRequest
 from eventproc.workflows.run import submit
 from eventproc.workflows.table import WORKFLOWS
@@ -84,11 +84,14 @@ async def perform(db: Database, request: AnyRequest, *, timeout_ms: int = WAIT_M
     patience = _Patience.of(db, timeout_ms)
     identifier = new_id(db.clock)
     # Who listens from before the request exists misses nothing, and need not look whether it did.
-    with db.shared.get(Outcomes).expecting(identifier), db.subscribe([watch_request(identifier)]) as changes:
+    with (
+        db.shared[REQUEST_OUTCOMES].expecting(identifier),
+        db.subscribe([watch_request(identifier)]) as changes,
+    ):
         ended = await post(db, request, request_id=identifier, timeout_ms=timeout_ms)
         if ended.status is RequestStatus.PENDING and ended.id == identifier:
             await changes.wait(patience.remaining_ms(db))
-            outcome = db.shared.get(Outcomes).find(identifier)
+            outcome = db.shared[REQUEST_OUTCOMES].find(identifier)
             if outcome is not None:
                 ended = ended.ended(outcome)
     if ended.status is RequestStatus.PENDING:  # run by another process, joined, or not in time

@@ -9,7 +9,7 @@ from typing import Final
 
 from eventproc.store.database import Database
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments import READ_BYTES_MAX, EventRun, RecentEvents
+from eventproc.store.segments import READ_BYTES_MAX, RECENT_EVENTS, EventRun
 from eventproc.streams.fetch import Fetched, Limit, fetch
 
 BATCH_BYTES_MAX: Final = 2**20
@@ -24,7 +24,7 @@ class Puller:
         self._db = db
         self._stream = stream
         self._stream_id = stream_id
-        self._recent = db.shared.get(RecentEvents)
+        self._recent = db.shared[RECENT_EVENTS]
         self._owed = False  # a fetch for segments that Recent had nothing of, while it had of others
         self._open = ExitStack()
 

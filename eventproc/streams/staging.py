@@ -16,7 +16,7 @@ from typing import Final
 import anyio
 import attrs
 
-from eventproc.store.database import Database, Tx
+from eventproc.store.database import Database, SharedSlot, Tx
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import NotFound, SegmentSealed
 from eventproc.store.model.limits import FRAME_BYTES
@@ -206,3 +206,6 @@ class Unseen:
     def of(self, stream_id: int) -> list[Staging]:
         """Return those of a stream."""
         return [each for each in self.running if each.stream_id == stream_id]
+
+
+UNSEEN: Final = SharedSlot(Unseen)

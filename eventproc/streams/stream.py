@@ -31,7 +31,7 @@ from eventproc.streams.positions import (
     time_cut,
 )
 from eventproc.streams.reader import StreamReader
-from eventproc.streams.staging import Unseen
+from eventproc.streams.staging import UNSEEN
 from eventproc.streams.transaction import LEASE_MS, Transaction
 from eventproc.streams.txn_description import TransactionDescription, describe_txn
 from eventproc.streams.writer import EventWriter
@@ -169,7 +169,7 @@ class Stream:
 
         finished: those that ended within a day instead, the newest first.
         """
-        for each in self._db.shared.get(Unseen).of(self.stream_id):
+        for each in self._db.shared[UNSEEN].of(self.stream_id):
             with suppress(EventprocError):  # its own calls tell it
                 await each.begin()
 

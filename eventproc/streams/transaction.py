@@ -40,7 +40,7 @@ from eventproc.streams.check import as_new_event, check_events
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.perform import PATIENCE_MS_MAX, WAIT_MS
 from eventproc.streams.send import NewEvent
-from eventproc.streams.staging import Staging, Unseen
+from eventproc.streams.staging import UNSEEN, Staging
 from eventproc.streams.txn_description import TransactionDescription
 from eventproc.streams.txn_fate import Fate
 
@@ -97,7 +97,7 @@ class Transaction(Generic[P]):
         self._fate = Fate(db, stream, stream_id, self.id, known=txn_id is None)
         self._staging = Staging(db, stream, stream_id, self.id, lease_ms=lease_ms, begun=txn_id is not None)
         self._given = txn_id is not None
-        self._unseen = db.shared.get(Unseen).running
+        self._unseen = db.shared[UNSEEN].running
         self._tasks: Background | None = None
         self._ready = False  # to take events: nothing is to be looked at first
         self._draining = False

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final, NoReturn
 
 from eventproc.store.database import Database, Subscription, Tx
+from eventproc.store.local_results import LocalResults
 from eventproc.store.model.errors import (
     IllegalTransition,
     NotFound,
@@ -17,7 +18,7 @@ from eventproc.store.model.errors import (
     TransactionPending,
 )
 from eventproc.store.transactions import (
-    Endings,
+    TXN_OUTCOMES,
     PingResult,
     Txn,
     TxnState,
@@ -99,11 +100,13 @@ class Fate:
     @contextmanager
     def watched(self) -> Iterator[Callable[[int], Awaitable[None]]]:
         """Give what waits until the transaction, once it is decided in the block, is visible."""
-        endings, watch = self._db.shared.get(Endings), watch_txn(self._stream_id, self._txn_id)
+        endings, watch = self._db.shared[TXN_OUTCOMES], watch_txn(self._stream_id, self._txn_id)
         with endings.expecting((self._stream_id, self._txn_id)), self._db.subscribe([watch]) as changes:
             yield partial(self._wait_ended, endings, changes)
 
-    async def _wait_ended(self, endings: Endings, changes: Subscription, timeout_ms: int) -> None:
+    async def _wait_ended(
+        self, endings: LocalResults[tuple[int, str], Txn], changes: Subscription, timeout_ms: int
+    ) -> None:
         deadline_ms, pause_ms = self._db.clock.monotonic_ms() + timeout_ms, LOOK_MS
         # The first change is our own decision. It may hide one that another process made, hence a look soon after.
         await changes.wait(0)

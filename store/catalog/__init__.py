@@ -27,6 +27,7 @@ from eventproc.store.catalog.system_streams import (
     SystemStream,
     insert_stream,
     new_stream_id,
+    post_event,
 )
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "list_scopes",
     "list_streams",
     "new_stream_id",
+    "post_event",
     "stream_names",
     "tail_offsets",
     "verify_active",

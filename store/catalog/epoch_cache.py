@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
+from eventproc.store.database import SharedSlot
 from eventproc.store.model.epochs import Epoch
 
 CACHED_SEGMENTS_MAX: Final = 16_384
@@ -35,3 +36,6 @@ class EpochCache:
         while self._segments > CACHED_SEGMENTS_MAX:
             _, oldest = self._epochs.popitem(last=False)
             self._segments -= len(oldest.segments)
+
+
+EPOCH_CACHE: Final = SharedSlot(EpochCache)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from eventproc.store.catalog.epoch_cache import EpochCache
+from eventproc.store.catalog.epoch_cache import EPOCH_CACHE
 from eventproc.store.catalog.stream_records import EPOCH, SCOPE, STREAM, Scope, StreamRecord, epoch_key
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch
@@ -79,7 +79,7 @@ class StoredHistory:
         self._tx = tx
         self._stream_id = stream.stream_id
         self._epochs: dict[int, Epoch] = {}
-        self._known = tx.shared.get(EpochCache)
+        self._known = tx.shared[EPOCH_CACHE]
         self.stream = stream.name
         self.current = stream.epoch
         self.first = stream.first_epoch
@@ -102,7 +102,7 @@ class StoredHistory:
 def insert_epoch(tx: Tx, stream_id: int, epoch: Epoch) -> None:
     """Write a new epoch of the stream."""
     create(tx, EPOCH, epoch_key(stream_id, epoch.number), epoch)
-    tx.after(partial(tx.shared.get(EpochCache).add, stream_id, epoch))
+    tx.after(partial(tx.shared[EPOCH_CACHE].add, stream_id, epoch))
 
 
 def head_offsets(tx: Tx, stream: StreamRecord) -> dict[SegmentId, int]:

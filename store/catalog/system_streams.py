@@ -16,10 +16,11 @@ from eventproc.store.catalog.stream_records import SCOPE, STREAM, Scope, StreamR
 from eventproc.store.database import Migration, Tx
 from eventproc.store.model.epochs import first_epoch
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
+from eventproc.store.model.routing import position
 from eventproc.store.model.states import StreamEvent, StreamState, advance
 from eventproc.store.records import create
 from eventproc.store.schema import create_tables
-from eventproc.store.segments import create_segments
+from eventproc.store.segments import EventBlock, SegmentEvents, append, create_segments
 
 SYSTEM_SCOPE: Final = "_system"
 
@@ -66,6 +67,17 @@ def insert_stream(tx: Tx, name: str, config: StreamConfig) -> StreamRecord:
     insert_epoch(tx, stream.stream_id, epoch)
     create_segments(tx, stream.stream_id, epoch.ids, since_ms=epoch.created_ms)
     return stream
+
+
+def post_event(tx: Tx, stream: SystemStream, key: str, payload: bytes) -> None:
+    """Append one event to an internal stream, routed by `key`, as part of `tx`.
+
+    The event exists exactly if the rest of the transaction does. So there is no index of posted events, no sweeper of
+    lost ones, and no event without its intent.
+    """
+    where = position(key)
+    block = EventBlock(payloads=[payload], keys=[key], positions=[where])
+    append(tx, stream.name, stream.stream_id, [SegmentEvents(SYSTEM_EPOCH.find(where).id, block.encode())])
 
 
 def _create_system(tx: Tx) -> None:

@@ -6,15 +6,17 @@ from eventproc.store.database.database import WRITE_WAIT_MS_MAX, Database, Durab
 from eventproc.store.database.file_database import open_database
 from eventproc.store.database.memory_database import open_memory_database
 from eventproc.store.database.migrate import Migration
+from eventproc.store.database.shared_state import SharedSlot, SharedState
 from eventproc.store.database.subscriptions import Subscription, Watch
-from eventproc.store.database.tx import Deferred, SharedState, SqlValue, Tx
+from eventproc.store.database.tx import PendingSlot, SqlValue, Tx
 
 __all__ = [
     "WRITE_WAIT_MS_MAX",
     "Database",
-    "Deferred",
     "Durability",
     "Migration",
+    "PendingSlot",
+    "SharedSlot",
     "SharedState",
     "SqlValue",
     "Subscription",

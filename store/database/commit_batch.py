@@ -18,8 +18,9 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar, cast
 
 from eventproc.store.clock import Clock
+from eventproc.store.database.shared_state import SharedState
 from eventproc.store.database.sqlite_errors import BUSY_MS, ENDS_TRANSACTION, explained, primary_code
-from eventproc.store.database.tx import SharedState, Tx
+from eventproc.store.database.tx import Tx
 from eventproc.store.faults import WRITE_BEGUN, WRITE_COMMIT, WRITE_COMMITTED, Faults
 from eventproc.store.model.errors import DatabaseStopped, DiskFull, LockHeld
 from eventproc.store.model.limits import GROUP_BYTES_MAX
@@ -171,7 +172,7 @@ class BatchCommitter:
                 break
             job = group.jobs[-1]
         try:
-            tx.flush_deferred()
+            tx.flush_pending()
         except Exception as why:
             return self._may_run_again(why) if self._ended() else False
         return True
@@ -181,7 +182,7 @@ class BatchCommitter:
         tx = group.tx
         self._roll_back()
         tx.rewind((0, 0))
-        tx.drop_deferred()
+        tx.drop_pending()
         self._execute("BEGIN IMMEDIATE")
         size_bytes, deadline_ms = 0, self._clock.monotonic_ms() + GROUP_MS_MAX
         taken, index = len(group.jobs), 0
@@ -199,14 +200,14 @@ class BatchCommitter:
         self._execute("SAVEPOINT job")
         try:
             job.value = job.fn(tx)
-            tx.flush_deferred()
+            tx.flush_pending()
         except Exception as why:
             if self._ended():
                 raise _TransactionEnded from why
             self._execute("ROLLBACK TO job")
             job.value, job.error = None, explained(why, self._path)
             tx.rewind(mark)
-            tx.drop_deferred()
+            tx.drop_pending()
         if self._ended():
             raise _TransactionEnded
         self._execute("RELEASE job")

@@ -17,8 +17,9 @@ import anyio
 
 from eventproc.store.clock import Clock
 from eventproc.store.database.commit_batch import CommitBatch
+from eventproc.store.database.shared_state import SharedState
 from eventproc.store.database.subscriptions import Subscription, Subscriptions, Watch
-from eventproc.store.database.tx import SharedState, Tx
+from eventproc.store.database.tx import Tx
 from eventproc.store.faults import Faults
 
 LOG = logging.getLogger(__name__)

@@ -109,7 +109,7 @@ def migrate(
             )
         for migration in migrations[found.schema :]:
             migration.apply(tx)
-            tx.flush_deferred()
+            tx.flush_pending()
         tx.execute(f"PRAGMA user_version = {len(migrations)}")
         assert connection.in_transaction, "a migration ended the transaction"
         connection.execute("COMMIT")

@@ -2,8 +2,8 @@
 
 A `Tx` is a plain synchronous object: SQL runs at once, on the connection's thread. Besides SQL it collects
 what must happen only when the transaction is durable: topics to wake and effects in memory. They belong to
-the function that registered them and vanish with it when it raises. It also holds *deferred* rows: work that
-the functions of one group share (many appends to one segment become one row) and that is written once, just
+the function that registered them and vanish with it when it raises. It also holds *pending writes*, which
+the functions of one commit batch share (many appends to one segment become one row) and which are written once, just
 before COMMIT. Source: architecture.md section 1, "CommitBatch commit".
 """
 
@@ -12,10 +12,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
+
+import attrs
 
 from eventproc.store.clock import Clock
 from eventproc.store.database.authorizer import user_sql
+from eventproc.store.database.shared_state import SharedState
 
 SqlValue: TypeAlias = str | int | float | bytes | bytearray | memoryview | None
 """What a parameter of a statement may be."""
@@ -25,17 +28,6 @@ SqlParameters: TypeAlias = Sequence[SqlValue] | Mapping[str, SqlValue]
 
 Cursor: TypeAlias = sqlite3.Cursor
 """What a statement returns; of use inside the transaction only."""
-
-
-class Deferred(Protocol):
-    """Rows that several functions of one group write together."""
-
-    def flush(self, tx: Tx) -> None:
-        """Write the rows. Called once; a rolled back group just drops the object instead."""
-
-
-D = TypeVar("D", bound=Deferred)
-S = TypeVar("S")
 
 
 class Execute(Protocol):
@@ -54,29 +46,45 @@ class ExecuteMany(Protocol):
         ...
 
 
-class SharedState:
-    """Objects in memory that belong to one opening of a database, one of each type, made when first asked for.
+CACHED_VALUES_MAX: Final = 1024
+"""Values in the cache of one transaction. A full cache is emptied. A higher value saves lookups in transactions that
+touch many records; a lower one saves memory."""
 
-    They are caches and trackers: what they hold must be derivable, and changes only in `Tx.after`; or in a function of
-    a transaction, if it holds whatever becomes of that.
-    """
 
-    def __init__(self) -> None:
-        self._objects: dict[type, object] = {}
+class PendingWrites(Protocol):
+    """Rows that several functions of one commit batch write together."""
 
-    def get(self, kind: type[S]) -> S:
-        """Return the one object of `kind`, made by `kind()` if there is none yet."""
-        found = self._objects.get(kind)
-        if found is None:
-            found = self._objects.setdefault(kind, kind())
-        return found  # type: ignore[return-value]  # of `kind`; a cast would be a call, several a transaction
+    def flush(self, tx: Tx) -> None:
+        """Write the rows. Called before COMMIT; if the batch is rolled back, the object is dropped instead."""
+
+
+P = TypeVar("P", bound=PendingWrites)
+
+
+@attrs.frozen(eq=False)
+class PendingSlot(Generic[P]):
+    """Declares one object per transaction that collects writes until COMMIT. `make` builds it on first use."""
+
+    make: Callable[[], P]
+
+
+class PendingState(dict[PendingSlot[Any], PendingWrites]):
+    """The pending writes of one transaction, by slot."""
+
+    def __missing__(self, slot: PendingSlot[P]) -> P:
+        made = self[slot] = slot.make()
+        return made
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, slot: PendingSlot[P], /) -> P: ...
 
 
 class Tx:
     """One group's transaction, or one read's snapshot. Never keep it beyond the function it was passed to."""
 
     __slots__ = (
-        "_deferred",
+        "cache",
         "changed",
         "clock",
         "connection",
@@ -85,6 +93,7 @@ class Tx:
         "executemany",
         "monotonic_ms",
         "now_ms",
+        "pending",
         "shared",
         "topics",
     )
@@ -100,7 +109,13 @@ class Tx:
     monotonic_ms: int
     """Monotonic clock when the group began."""
     shared: SharedState
-    """What all writing transactions of this opening share in memory; a read has one of its own."""
+    """Objects that all writing transactions of this opening share; a read has its own."""
+    pending: PendingState
+    """Writes that the functions of this commit batch collect; written once, just before COMMIT. A function that adds
+    one calls `mark_changed`."""
+    cache: dict[tuple[str, ...], Any]
+    """Values that this transaction has read or written. No other process can change them before its end. Read it
+    directly, write with `remember`, and expect any entry to be missing: the cache is bounded."""
     connection: sqlite3.Connection
     """For the database room's own use."""
 
@@ -117,7 +132,8 @@ class Tx:
         self.topics: list[Hashable] = []
         self.shared = SharedState() if shared is None else shared
         self.connection = connection
-        self._deferred: dict[Hashable, Deferred] = {}
+        self.pending = PendingState()
+        self.cache = {}
 
     def wake(self, topic: Hashable) -> None:
         """Wake this process's subscriptions on `topic` once the transaction is durable."""
@@ -130,21 +146,18 @@ class Tx:
         """
         self.effects.append(effect)
 
-    def defer(self, key: Hashable, make: Callable[[], D]) -> D:
-        """Return the group's deferred rows under `key`, made by `make` if there are none yet.
+    def remember(self, key: tuple[str, ...], value: object) -> None:
+        """Put `value` into the transaction's cache; a rollback empties the cache."""
+        if len(self.cache) >= CACHED_VALUES_MAX:
+            self.cache.clear()
+        self.cache[key] = value
 
-        One key always stands for one type. Who changes it says so with `mark_changed`.
-        """
-        found = self._deferred.get(key)
-        if found is None:
-            found = self._deferred[key] = make()
-        return found  # type: ignore[return-value]  # as `get`
-
-    def flush_deferred(self) -> None:
-        """Write all deferred rows now, for a function that must see them with SQL."""
-        while self._deferred:
-            waiting, self._deferred = self._deferred, {}
-            for rows in waiting.values():
+    def flush_pending(self) -> None:
+        """Write all pending writes now, for a function that must see them with SQL."""
+        while self.pending:
+            waiting = list(self.pending.values())
+            self.pending.clear()
+            for rows in waiting:
                 rows.flush(self)
 
     def mark_changed(self) -> None:
@@ -176,6 +189,7 @@ class Tx:
         del self.topics[topics:]
         del self.effects[effects:]
 
-    def drop_deferred(self) -> None:
-        """Forget the deferred rows: what they were to hold was rolled back."""
-        self._deferred.clear()
+    def drop_pending(self) -> None:
+        """Forget the pending writes and the cache, because their changes were rolled back."""
+        self.pending.clear()
+        self.cache.clear()

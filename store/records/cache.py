@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
+from eventproc.store.database import SharedSlot
+
 CACHED_RECORDS_MAX: Final = 4_096
 """Values kept, about 1 kB each. More helps who works on many streams by turns; it is memory."""
 
@@ -40,3 +42,6 @@ class RecordCache:
         self._known[kind, key] = body, value
         if len(self._known) > CACHED_RECORDS_MAX:
             self._known.popitem(last=False)
+
+
+RECORD_CACHE: Final = SharedSlot(RecordCache)

@@ -13,7 +13,7 @@ import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import AlreadyExists, NotFound, VersionConflict
-from eventproc.store.records.cache import RecordCache
+from eventproc.store.records.cache import RECORD_CACHE
 from eventproc.store.records.record_kind import RecordKind
 
 T = TypeVar("T")
@@ -31,25 +31,8 @@ class Versioned(Generic[T]):
     value: T
 
 
-class _Seen:
-    """Records that this transaction has read or written: nobody else can change them before its end.
-
-    Found by (name of the kind, key); None for one that is absent. The functions of one group commit ask for the
-    same few again and again, and each look-up costs a statement and a document.
-    """
-
-    def __init__(self) -> None:
-        self.records: dict[tuple[str, str], object] = {}
-
-    def flush(self, tx: Tx) -> None:
-        """Nothing: they were written at once."""
-
-
-_UNSEEN: Final = object()
-
-
-def _seen(tx: Tx) -> dict[tuple[str, str], object]:
-    return tx.defer("records", _Seen).records
+_UNREAD: Final = object()
+"""Not in the cache of the transaction. There, None stands for a record that does not exist."""
 
 
 def create(tx: Tx, kind: RecordKind[T], key: str, value: T) -> Versioned[T]:
@@ -67,15 +50,15 @@ def create(tx: Tx, kind: RecordKind[T], key: str, value: T) -> Versioned[T]:
 
 def find(tx: Tx, kind: RecordKind[T], key: str) -> Versioned[T] | None:
     """Return the record, or None. One b-tree look-up and one JSON document, once a transaction."""
-    seen = _seen(tx)
-    found = seen.get((kind.name, key), _UNSEEN)
-    if found is _UNSEEN:
+    cached = ("record", kind.name, key)
+    found = tx.cache.get(cached, _UNREAD)
+    if found is _UNREAD:
         row = tx.execute(
             "SELECT version, body FROM record WHERE kind = ? AND key = ?", (kind.name, key)
         ).fetchone()
         found = None if row is None else Versioned(key, row[0], _meaning(tx, kind, key, row[1]))
-        seen[kind.name, key] = found
-    return cast("Versioned[T] | None", found)
+        tx.remember(cached, found)
+    return found  # type: ignore[no-any-return]  # a cast would be one more call
 
 
 def get(tx: Tx, kind: RecordKind[T], key: str) -> Versioned[T]:
@@ -106,15 +89,14 @@ def delete(tx: Tx, kind: RecordKind[T], before: Versioned[T]) -> None:
     )
     if done.rowcount != 1:
         raise _why_stale(tx, kind, before)
-    _seen(tx)[kind.name, before.key] = None
+    tx.remember(("record", kind.name, before.key), None)
 
 
 def delete_all(tx: Tx, kind: RecordKind[T], keys: Iterable[str]) -> None:
     """Remove the records of these keys, whatever their versions; for what nobody can change any more."""
-    seen = _seen(tx)
     for key in keys:
         tx.execute("DELETE FROM record WHERE kind = ? AND key = ?", (kind.name, key))
-        seen[kind.name, key] = None
+        tx.remember(("record", kind.name, key), None)
 
 
 def keys(tx: Tx, kind: RecordKind[T], *, prefix: str = "", after: str = "", limit: int = -1) -> list[str]:
@@ -128,16 +110,16 @@ def keys(tx: Tx, kind: RecordKind[T], *, prefix: str = "", after: str = "", limi
 
 def _written(tx: Tx, kind: RecordKind[T], body: bytes, after: Versioned[T]) -> Versioned[T]:
     """Remember what was written just now, and return it."""
-    _seen(tx)[kind.name, after.key] = after
+    tx.remember(("record", kind.name, after.key), after)
     if kind.immutable:
-        tx.shared.get(RecordCache).keep(kind.name, after.key, body, after.value)
+        tx.shared[RECORD_CACHE].keep(kind.name, after.key, body, after.value)
     return after
 
 
 def _meaning(tx: Tx, kind: RecordKind[T], key: str, body: bytes) -> T:
     if not kind.immutable:
         return kind.decode(key, body)
-    known = tx.shared.get(RecordCache)
+    known = tx.shared[RECORD_CACHE]
     value = cast("T | None", known.find(kind.name, key, body))
     if value is None:
         value = kind.decode(key, body)

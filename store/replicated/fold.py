@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
-from eventproc.store.database import Tx
+from eventproc.store.database import PendingSlot, SharedSlot, Tx
 from eventproc.store.model.errors import CorruptRecord, NotFound
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.replicated.kinds import ReplicatedType, SnapshotEntry
@@ -76,6 +76,9 @@ class StateCache:
             self._states.popitem(last=False)
 
 
+STATE_CACHE: Final = SharedSlot(StateCache)
+
+
 class UncommittedStates:
     """States that the functions of one group commit found or made; kept beyond it once they are durable.
 
@@ -88,7 +91,7 @@ class UncommittedStates:
     @staticmethod
     def of(tx: Tx) -> UncommittedStates:
         """Return the one of this group."""
-        return tx.defer("replicated", UncommittedStates)
+        return tx.pending[_UNCOMMITTED_STATES]
 
     def find(self, log: LogId, kind: ReplicatedType[S, U]) -> FoldedState[S] | None:
         """Return the newest state that this group knows of the log."""
@@ -100,7 +103,10 @@ class UncommittedStates:
 
     def flush(self, tx: Tx) -> None:
         """Keep the states, if this group becomes durable; the entries are written by others."""
-        tx.after(partial(tx.shared.get(StateCache).add, self._states))
+        tx.after(partial(tx.shared[STATE_CACHE].add, self._states))
+
+
+_UNCOMMITTED_STATES: Final = PendingSlot(UncommittedStates)
 
 
 def newest(state: FoldedState[S], other: FoldedState[S] | None) -> FoldedState[S]:
@@ -119,7 +125,7 @@ def fold_tail(
     """
     end = tail(tx, log)
     group = UncommittedStates.of(tx)
-    found = group.find(log, kind) or tx.shared.get(StateCache).find(log, kind)
+    found = group.find(log, kind) or tx.shared[STATE_CACHE].find(log, kind)
     if known is not None:
         found = newest(known, found)
     if found is None or found.revision < end:

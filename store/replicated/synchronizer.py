@@ -10,7 +10,7 @@ import anyio
 
 from eventproc.store.database import Database, Tx
 from eventproc.store.replicated.change import append, append_entry, compact, initialize
-from eventproc.store.replicated.fold import FoldedState, StateCache, fold_step, fold_tail, newest, require
+from eventproc.store.replicated.fold import STATE_CACHE, FoldedState, fold_step, fold_tail, newest, require
 from eventproc.store.replicated.kinds import ReplicatedType
 from eventproc.store.replicated.log import LogId, watch_log
 
@@ -164,7 +164,7 @@ class StateSynchronizer(Generic[S, U]):
         return result, after.state
 
     def _adopt_cached(self) -> None:
-        self._adopt(self._db.shared.get(StateCache).find(self._log, self._kind))
+        self._adopt(self._db.shared[STATE_CACHE].find(self._log, self._kind))
 
     def _adopt(self, found: FoldedState[S] | None) -> None:
         """Know `found`, unless something newer is known: a slower task must not take the state back."""

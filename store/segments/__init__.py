@@ -37,12 +37,14 @@ from eventproc.store.segments.read import (
     verify_offset,
 )
 from eventproc.store.segments.reaper import forget_writers, free_step, join_step
-from eventproc.store.segments.recent import RecentEvents
-from eventproc.store.segments.tiny import InlineExtentCounter
+from eventproc.store.segments.recent import RECENT_EVENTS, RecentEvents
+from eventproc.store.segments.tiny import INLINE_EXTENT_COUNTER, InlineExtentCounter
 
 __all__ = [
+    "INLINE_EXTENT_COUNTER",
     "NO_HEADERS",
     "READ_BYTES_MAX",
+    "RECENT_EVENTS",
     "AppendResult",
     "EncodedBlock",
     "Event",

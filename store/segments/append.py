@@ -17,13 +17,13 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 
-from eventproc.store.database import Tx
+from eventproc.store.database import PendingSlot, Tx
 from eventproc.store.model.errors import NotFound, OffsetConflict, SegmentSealed
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.segments.block import Columns, EncodedBlock, EventBlock, join_blocks
 from eventproc.store.segments.event import EventRun
 from eventproc.store.segments.recent import RecentEvents
-from eventproc.store.segments.tiny import InlineExtentCounter
+from eventproc.store.segments.tiny import INLINE_EXTENT_COUNTER
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ def append(
     append of one part. Raises SegmentSealed, NotFound (segment of no such stream), OffsetConflict;
     then nothing changed. Cost: one look-up a segment, once a commit, and the rows at its end.
     """
-    group = tx.defer("appends", _PendingAppends)
+    group = tx.pending[_PENDING_APPENDS]
     assert expected_offset is None or len(parts) == 1, "a conditional append has one part"
     if identity is not None and group.has_appended(tx, stream_id, identity):
         return ()
@@ -116,12 +116,12 @@ def tail_offset(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> int:
 
     Raises NotFound, SegmentSealed. One look-up a commit, which the append itself then needs no more.
     """
-    return tx.defer("appends", _PendingAppends).tail(tx, stream, stream_id, segment).offset
+    return tx.pending[_PENDING_APPENDS].tail(tx, stream, stream_id, segment).offset
 
 
 def flush_appends(tx: Tx, stream_id: int) -> None:
     """Write what this group commit appends to the stream, for who must see it with SQL or ends its segments."""
-    group = tx.defer("appends", _PendingAppends)
+    group = tx.pending[_PENDING_APPENDS]
     if group.knows(stream_id):
         group.flush(tx)
 
@@ -191,7 +191,7 @@ class _PendingAppends:
 
     def flush(self, tx: Tx) -> None:
         """Write what was collected: rows of extents, at most one blob a stream, sequences of writers."""
-        recent, tiny = RecentEvents.of(tx), tx.shared.get(InlineExtentCounter)
+        recent, tiny = RecentEvents.of(tx), tx.shared[INLINE_EXTENT_COUNTER]
         for stream_id, pending in self._pending.items():
             by_segment = _by_segment(pending)
             if sum([len(events.data) for _, _, events in pending]) <= INLINE_BYTES_MAX:
@@ -209,6 +209,9 @@ class _PendingAppends:
         self._tails.clear()
         self._pending.clear()
         self._identities.clear()
+
+
+_PENDING_APPENDS: Final = PendingSlot(_PendingAppends)
 
 
 def _by_segment(pending: list[_PendingAppend]) -> list[list[_PendingAppend]]:

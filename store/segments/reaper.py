@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import takewhile
 from typing import Final
 
-from eventproc.store.database import Tx
+from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.append import INSERT_EXTENT, flush_appends, insert_blob
 from eventproc.store.segments.holds import held_from, postpone_reaping
@@ -46,7 +46,7 @@ def free_step(tx: Tx, stream_id: int, *, deleted: bool) -> bool:
 
     What is held stays; when nothing else is left, the stream's turn comes again later.
     """
-    tx.flush_deferred()
+    tx.flush_pending()
     finished = _free_deleted(tx, stream_id) if deleted else _free_truncated(tx, stream_id)
     vacuum_step(tx)
     return finished
@@ -66,7 +66,7 @@ def forget_writers(tx: Tx) -> None:
 
     Each call looks at WRITERS_A_STEP, going round: an index by time would cost every named append a b-tree.
     """
-    turn = tx.shared.get(_WriterTurn)
+    turn = tx.shared[_WRITER_SWEEP_POSITION]
     rows = tx.execute(
         "SELECT stream_id, writer, at_ms FROM writer WHERE (stream_id, writer) > (?, ?)"
         " ORDER BY stream_id, writer LIMIT ?",
@@ -93,6 +93,9 @@ class _WriterTurn:
         self.after = after
 
 
+_WRITER_SWEEP_POSITION: Final = SharedSlot(_WriterTurn)
+
+
 def join_step(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | None:
     """Join the run of inline extents at `offset` into one blob, if it is long enough.
 
@@ -117,7 +120,7 @@ def join_step(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | 
 
 
 def join_tail(tx: Tx, stream_id: int, segment: SegmentId) -> None:
-    """Join the inline extents at the end of a segment when they are TINY_EXTENTS_MAX in a row.
+    """Join the inline extents at the end of a segment when they are INLINE_EXTENT_COUNTER_MAX in a row.
 
     For callers that commit from a new process each time, where `InlineExtentCounter` never counts far enough. Reads one
     row per extent, up to the first that is not inline.

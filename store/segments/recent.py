@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from eventproc.store.database import Tx
+from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.event import EventRun
 
@@ -36,7 +36,7 @@ class RecentEvents:
     @staticmethod
     def of(tx: Tx) -> RecentEvents:
         """Return the one of this transaction's database."""
-        return tx.shared.get(RecentEvents)
+        return tx.shared[RECENT_EVENTS]
 
     @contextmanager
     def watching(self, stream_id: int) -> Iterator[None]:
@@ -73,6 +73,9 @@ class RecentEvents:
         """Drop what is kept of the stream: it was truncated, deleted, or nobody watches it any more."""
         for key in [key for key in self._runs if key[0] == stream_id]:
             self._size_bytes -= _size_bytes(self._runs.pop(key))
+
+
+RECENT_EVENTS: Final = SharedSlot(RecentEvents)
 
 
 def _size_bytes(run: EventRun) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from eventproc.store.database import SharedSlot
 from eventproc.store.model.ids import SegmentId
 
 JOIN_EXTENTS_MAX: Final = 256
@@ -36,3 +37,6 @@ class InlineExtentCounter:
         """Return, once each, the runs to join: (stream id, segment, first offset)."""
         due, self._due = self._due, []
         return due
+
+
+INLINE_EXTENT_COUNTER: Final = SharedSlot(InlineExtentCounter)

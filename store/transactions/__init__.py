@@ -32,12 +32,12 @@ from eventproc.store.transactions.table import (
     list_open,
     open_leases,
 )
-from eventproc.store.transactions.waiting import Endings, watch_commits, watch_txn
+from eventproc.store.transactions.waiting import TXN_OUTCOMES, watch_commits, watch_txn
 
 __all__ = [
     "OPENED",
+    "TXN_OUTCOMES",
     "Bell",
-    "Endings",
     "OpenLease",
     "PingResult",
     "Plan",

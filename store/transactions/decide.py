@@ -16,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, get_stream
+from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, get_stream, post_event
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import StreamSealed, TransactionAborted
 from eventproc.store.model.states import StreamState
@@ -29,7 +29,6 @@ from eventproc.store.model.transactions import (
     execution_ms,
     judge_ping,
 )
-from eventproc.store.requests import post
 from eventproc.store.transactions.landing import decided
 from eventproc.store.transactions.staging import settle_staging
 from eventproc.store.transactions.table import Txn, change_txn, find_txn, get_txn, insert_txn, list_failing
@@ -157,7 +156,7 @@ def decide_abort(
     if given_up:
         reason = f"{reason}, as its commit failed: {found.reason}"
     after = change_txn(tx, found, expected=version, state=state, reason=reason, position=None)
-    post(tx, ABORT_STREAM, found.stream, Bell(found.stream, stream_id, txn_id).encode())
+    post_event(tx, ABORT_STREAM, found.stream, Bell(found.stream, stream_id, txn_id).encode())
     if given_up and has_decided(tx, stream_id):
         ring_commit(tx, found.stream, stream_id)
     return after
@@ -183,7 +182,7 @@ def abort_open(tx: Tx, stream: str, stream_id: int, *, reason: str) -> bool:
         return False
     for (txn_id,) in aborting:
         tx.wake(("txn", stream_id, txn_id))
-    post(tx, ABORT_STREAM, stream, Bell(stream, stream_id).encode())
+    post_event(tx, ABORT_STREAM, stream, Bell(stream, stream_id).encode())
     return True
 
 
@@ -200,7 +199,7 @@ _ABORT_OPEN: Final = """
 
 def ring_commit(tx: Tx, stream: str, stream_id: int) -> None:
     """Let the host look at the stream's decided transactions."""
-    post(tx, COMMIT_STREAM, stream, Bell(stream, stream_id).encode())
+    post_event(tx, COMMIT_STREAM, stream, Bell(stream, stream_id).encode())
 
 
 def note_failure(tx: Tx, stream_id: int, *, reason: str) -> bool:

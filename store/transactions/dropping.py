@@ -7,13 +7,13 @@ from functools import partial
 from typing import Final
 
 from eventproc.store.clock import id_floor
-from eventproc.store.database import Tx
+from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.limits import TXN_MEMORY_MS
 from eventproc.store.model.transactions import TxnEvent, TxnState, advance_txn
 from eventproc.store.segments.reaper import STEP_BLOBS_MAX, STEP_EXTENTS_MAX, free_unreferenced_blobs
 from eventproc.store.transactions.staging import settle_staging
 from eventproc.store.transactions.table import COLUMNS, Txn, change_txn, txn_of
-from eventproc.store.transactions.waiting import Endings
+from eventproc.store.transactions.waiting import TXN_OUTCOMES
 
 FORGET_A_STEP: Final = 1_000
 """Finished transactions forgotten in one step: some milliseconds under the write lock."""
@@ -46,7 +46,7 @@ def drop_some(tx: Tx, txn: Txn) -> bool:
         return False
     state = advance_txn(txn.state, TxnEvent.ABORTED, name=txn.id)
     after = change_txn(tx, txn, state=state, finished_ms=tx.now_ms)
-    tx.after(partial(tx.shared.get(Endings).deliver, (txn.stream_id, txn.id), after))
+    tx.after(partial(tx.shared[TXN_OUTCOMES].deliver, (txn.stream_id, txn.id), after))
     return True
 
 
@@ -64,7 +64,7 @@ def forget_txns(tx: Tx) -> bool:
 
     Each call looks at the next FORGET_STREAMS streams, going round: an index by time would cost every commit a b-tree.
     """
-    turn = tx.shared.get(_Turn)
+    turn = tx.shared[_TXN_SWEEP_POSITION]
     before, stream_id, left = tx.now_ms - TXN_MEMORY_MS, turn.after, FORGET_A_STEP
     for _ in range(FORGET_STREAMS):
         row = tx.execute(
@@ -96,3 +96,6 @@ class _Turn:
 
     def go_on(self, after: int) -> None:
         self.after = after
+
+
+_TXN_SWEEP_POSITION: Final = SharedSlot(_Turn)

@@ -17,12 +17,18 @@ from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import PREPARED_INLINE_BYTES, PREPARED_ROWS, ROUND_TRANSACTIONS
 from eventproc.store.model.transactions import TxnEvent, advance_txn
-from eventproc.store.segments import AppendResult, InlineExtentCounter, RecentEvents, flush_appends
+from eventproc.store.segments import (
+    INLINE_EXTENT_COUNTER,
+    AppendResult,
+    InlineExtentCounter,
+    RecentEvents,
+    flush_appends,
+)
 from eventproc.store.segments.append import INSERT_EXTENT, find_tail
 from eventproc.store.segments.read import BlobLoader, Extent, decode_extent
 from eventproc.store.transactions.staging import settle_staging
 from eventproc.store.transactions.table import COLUMNS, Txn, change_txn, txn_of
-from eventproc.store.transactions.waiting import Endings
+from eventproc.store.transactions.waiting import TXN_OUTCOMES
 
 
 class StagedRow(NamedTuple):
@@ -176,7 +182,7 @@ class _Landing:
         for txn in txns:
             state = advance_txn(txn.state, TxnEvent.COMMITTED, name=txn.id)
             ended.append(change_txn(tx, txn, state=state, finished_ms=tx.now_ms, reason=None))
-            tx.after(partial(tx.shared.get(Endings).deliver, (txn.stream_id, txn.id), ended[-1]))
+            tx.after(partial(tx.shared[TXN_OUTCOMES].deliver, (txn.stream_id, txn.id), ended[-1]))
         if txns:
             tx.wake(("commits", self._stream_id))
         if self._extents:
@@ -197,7 +203,7 @@ class _Landing:
         tx.wake(("stream", stream_id))
         inline = [row for row in self._extents if row[8] is None]
         if inline:
-            tx.after(partial(_note_tiny, tx.shared.get(InlineExtentCounter), inline))
+            tx.after(partial(_note_tiny, tx.shared[INLINE_EXTENT_COUNTER], inline))
         if len(inline) == len(self._extents) and recent.wanted(stream_id):
             blobs = BlobLoader(tx)
             runs = [decode_extent(blobs, row[1], _extent(row)) for row in inline]

@@ -15,7 +15,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.database import Tx
+from eventproc.store.database import PendingSlot, Tx
 from eventproc.store.model.errors import IllegalTransition, NotFound, SegmentSealed, TransactionAborted
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.model.transactions import TxnState
@@ -77,7 +77,7 @@ def stage(
     (it is decided), SegmentSealed (route anew); then nothing changed. Cost: a look-up a segment, two a transaction and
     commit, and one row a segment at its end.
     """
-    group = tx.defer("staging", _GroupStaging)
+    group = tx.pending[_STAGING]
     found = group.find(tx, stream, stream_id, txn_id)
     if identity is not None and _has_staged(tx, found, txn_id, identity):
         return found.totals
@@ -100,7 +100,7 @@ def stage(
 
 def settle_staging(tx: Tx) -> None:
     """Write what this group commit has staged so far, for who must see it with SQL, or decides."""
-    group = tx.defer("staging", _GroupStaging)
+    group = tx.pending[_STAGING]
     if group.open:
         group.flush(tx)
 
@@ -134,6 +134,9 @@ class _GroupStaging:
             if found.calls:
                 tx.executemany(_INSERT, _rows(tx, txn_id, found))
         self.open.clear()
+
+
+_STAGING: Final = PendingSlot(_GroupStaging)
 
 
 _INSERT: Final = """

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from eventproc.store.database import Tx, Watch
-from eventproc.store.expected import Expected
+from typing import Final
+
+from eventproc.store.database import SharedSlot, Tx, Watch
+from eventproc.store.local_results import LocalResults
 from eventproc.store.transactions.table import Txn, find_txn
 
-
-class Endings(Expected[tuple[int, str], Txn]):
-    """Transactions that somebody of this process waits for, as they ended, by stream id and id."""
+TXN_OUTCOMES: Final = SharedSlot(LocalResults[tuple[int, str], Txn])
+"""Transactions that ended, by stream id and transaction id, for callers of this process that wait."""
 
 
 def watch_txn(stream_id: int, txn_id: str) -> Watch:

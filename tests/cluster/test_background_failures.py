@@ -17,7 +17,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import CorruptRecord, DatabaseStopped, Truncated
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import Owner, claim, find_owner
-from eventproc.store.segments import InlineExtentCounter
+from eventproc.store.segments import INLINE_EXTENT_COUNTER, InlineExtentCounter
 from tests.cluster.support import running_host
 
 CORRUPT = CorruptRecord(key="progress", reason="it is not JSON")
@@ -109,7 +109,7 @@ async def test_extent_joiner_ends_when_the_database_stops(
 
     monkeypatch.setattr(db, "write", stopped)
     tiny = InlineExtentCounter()
-    monkeypatch.setattr(db.shared, "get", lambda kind: tiny)
+    db.shared[INLINE_EXTENT_COUNTER] = tiny
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(join_tiny_extents, db)
@@ -128,7 +128,7 @@ async def test_extent_joiner_skips_a_run_that_cannot_be_joined(
 
     monkeypatch.setattr(db, "write", broken)
     tiny = InlineExtentCounter()
-    monkeypatch.setattr(db.shared, "get", lambda kind: tiny)
+    db.shared[INLINE_EXTENT_COUNTER] = tiny
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(join_tiny_extents, db)
         for _ in range(2):

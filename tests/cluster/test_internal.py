@@ -19,14 +19,13 @@ from eventproc.cluster.internal_processors import (
 from eventproc.processors.engine.engine import Engine
 from eventproc.processors.handler import make_handler
 from eventproc.processors.options import Options, ProcessingOrder
-from eventproc.store.catalog import COMMIT_STREAM, REQUEST_STREAM, SYSTEM_EPOCH, SystemStream
+from eventproc.store.catalog import COMMIT_STREAM, REQUEST_STREAM, SYSTEM_EPOCH, SystemStream, post_event
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import OwnerFenced
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.ownership import Owner, claim
 from eventproc.store.progress import EventRef, finish_event, get_progress
-from eventproc.store.requests import post
 from eventproc.store.segments import Event
 
 
@@ -43,7 +42,7 @@ async def become_host(db: Database) -> Owner:
 async def ring(db: Database, keys: Sequence[str]) -> None:
     def ring_all(tx: Tx) -> None:
         for number, key in enumerate(keys):
-            post(tx, COMMIT_STREAM, key, str(number).encode())
+            post_event(tx, COMMIT_STREAM, key, str(number).encode())
 
     await db.write(ring_all)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from eventproc.store.database import Tx, Watch
+from eventproc.store.database import PendingSlot, Tx, Watch
+from eventproc.store.database.tx import CACHED_VALUES_MAX
 from eventproc.store.faults import WRITE_COMMITTED
 from eventproc.store.model.errors import NotSupported
 from tests.database.support import (
@@ -70,7 +71,7 @@ async def test_an_effect_that_raises_is_logged_and_harms_nobody(
 
 
 class Rows:
-    """Deferred rows of the group under test."""
+    """Pending writes of the commit batch under test."""
 
     def __init__(self) -> None:
         self.waiting: list[str] = []
@@ -82,17 +83,20 @@ class Rows:
             insert(name)(tx)
 
 
-def make_rows(made: list[Rows]) -> Rows:
-    rows = Rows()
-    made.append(rows)
-    return rows
+ROWS = PendingSlot(Rows)
 
 
-async def test_deferred_rows_of_a_group_are_written_once_by_all(world: World) -> None:
+async def test_pending_writes_of_a_batch_are_flushed_once(world: World) -> None:
     made: list[Rows] = []
 
+    def make() -> Rows:
+        made.append(Rows())
+        return made[-1]
+
+    slot = PendingSlot(make)
+
     def append(tx: Tx) -> None:
-        rows = tx.defer("rows", lambda: make_rows(made))
+        rows = tx.pending[slot]
         rows.waiting.append(f"row {len(rows.waiting)}")
 
     await world.write_together(append, append, append)
@@ -100,11 +104,9 @@ async def test_deferred_rows_of_a_group_are_written_once_by_all(world: World) ->
     assert [rows.flushes for rows in made] == [1]
 
 
-async def test_deferred_rows_of_a_function_that_raises_are_dropped(world: World) -> None:
-    made: list[Rows] = []
-
+async def test_pending_writes_of_a_function_that_raises_are_dropped(world: World) -> None:
     def append(name: str, *, refuse: bool, tx: Tx) -> None:
-        tx.defer("rows", lambda: make_rows(made)).waiting.append(name)
+        tx.pending[ROWS].waiting.append(name)
         tx.mark_changed()
         if refuse:
             raise Refused(name)
@@ -118,14 +120,39 @@ async def test_deferred_rows_of_a_function_that_raises_are_dropped(world: World)
     assert await world.names() == ["a", "c"]
 
 
-async def test_a_function_can_have_deferred_rows_written_to_see_them(world: World) -> None:
+async def test_flush_pending_makes_pending_writes_visible_to_sql(world: World) -> None:
     def append_and_look(tx: Tx) -> list[str]:
-        tx.defer("rows", Rows).waiting.append("a")
+        tx.pending[ROWS].waiting.append("a")
         assert names(tx) == []
-        tx.flush_deferred()
+        tx.flush_pending()
         return names(tx)
 
     assert await world.db.write(append_and_look) == ["a"]
+
+
+# --- cache of the transaction --------------------------------------------------------------------
+
+
+async def test_cache_of_a_transaction_is_bounded(world: World) -> None:
+    def fill(tx: Tx) -> int:
+        for number in range(3 * CACHED_VALUES_MAX):
+            tx.remember(("number", str(number)), number)
+        assert tx.cache["number", str(3 * CACHED_VALUES_MAX - 1)] == 3 * CACHED_VALUES_MAX - 1
+        return len(tx.cache)
+
+    assert await world.db.write(fill) <= CACHED_VALUES_MAX
+
+
+async def test_rollback_empties_the_cache_of_the_transaction(world: World) -> None:
+    def remember(tx: Tx) -> None:
+        tx.remember(("name", "a"), "a")
+        insert_then_raise("a")(tx)
+
+    def look(tx: Tx) -> bool:
+        return ("name", "a") in tx.cache
+
+    outcomes = await world.write_together(remember, look)
+    assert outcomes[1] is False
 
 
 # --- waiting for changes -------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import anyio
 import eventproc
 from eventproc import Event, ReaderGroup, Stream
 from eventproc.groups import GROUP, GroupReader, folded_state, watch_group
-from eventproc.groups.liveness import LocalMemberships
+from eventproc.groups.liveness import LOCAL_MEMBERSHIPS
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import Fenced, InProgress, InvalidArgument, NotFound, ScaleRefused
@@ -39,7 +39,7 @@ class Mortal(GroupReader[bytes]):
 
         follower.save = nothing  # type: ignore[method-assign]
         member.leave = nothing  # type: ignore[method-assign]
-        self._db.shared.get(LocalMemberships).discard(member.group, member.reader, member.epoch)
+        self._db.shared[LOCAL_MEMBERSHIPS].discard(member.group, member.reader, member.epoch)
 
 
 class Simulation:

@@ -22,7 +22,7 @@ from eventproc.groups import (
     set_paused,
     watch_group,
 )
-from eventproc.groups.liveness import LocalMemberships
+from eventproc.groups.liveness import LOCAL_MEMBERSHIPS
 from eventproc.groups.membership import GroupMember
 from eventproc.groups.operations import reader_offline
 from eventproc.runtime import Eventproc
@@ -348,7 +348,7 @@ async def test_a_member_that_ended_without_a_word_is_taken_over_from(ep: Eventpr
                 await settle([a, dead])
                 (key,) = dead.owned
                 await db.write(lambda tx: dead.move(tx, {key: Progress(1, 9)}))
-                db.shared.get(LocalMemberships).discard(GROUP_NAME, "dead", dead.epoch)
+                db.shared[LOCAL_MEMBERSHIPS].discard(GROUP_NAME, "dead", dead.epoch)
         await a.wait_change()
         await a.refresh()
         await a.refresh()

@@ -55,7 +55,7 @@ async def test_a_transaction_sees_what_it_appended_itself(db: Database) -> None:
         states = [last_ledger(tx, log)]
         for line in "ab":
             append(tx, log, LEDGER, [Write(line)])
-            tx.flush_deferred()
+            tx.flush_pending()
             states.append(last_ledger(tx, log))
         return states
 

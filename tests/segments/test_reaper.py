@@ -8,7 +8,7 @@ import pytest
 
 from eventproc.store.database import Database, Tx
 from eventproc.store.segments import (
-    InlineExtentCounter,
+    INLINE_EXTENT_COUNTER,
     WriterSequence,
     delete_segments,
     free_step,
@@ -166,7 +166,7 @@ async def test_truncating_forgets_no_sequence_while_the_stream_lives(db: Databas
 
 async def test_runs_of_tiny_extents_are_noted_once_they_are_long_enough(db: Database) -> None:
     await make_segments(db)
-    tiny = db.shared.get(InlineExtentCounter)
+    tiny = db.shared[INLINE_EXTENT_COUNTER]
     await _append_tiny(db, JOIN_EXTENTS_MAX - 1)
     assert tiny.take() == []
     await db.write(appending(payloads("last")))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from eventproc.store.database import Database, Tx
-from eventproc.store.segments import Event, EventRun, RecentEvents, append
+from eventproc.store.segments import RECENT_EVENTS, Event, EventRun, RecentEvents, append
 from eventproc.store.segments.append import RUN_BYTES_MAX
 from eventproc.store.segments.recent import RECENT_BYTES_MAX, RUN_OVERHEAD_BYTES
 from tests.segments.events import ONE, STREAM, STREAM_ID, TWO, Written, make_segments, part, read_runs
@@ -21,7 +21,7 @@ MIXED: Sequence[Sequence[Written]] = (
 
 async def recent_runs(db: Database, appends: Sequence[Sequence[Written]]) -> list[EventRun]:
     """Append all in one commit, to two segments by turns; return what memory holds of the first one."""
-    recent = db.shared.get(RecentEvents)
+    recent = db.shared[RECENT_EVENTS]
 
     def fn(tx: Tx) -> None:
         for events in appends:

@@ -20,7 +20,7 @@ from eventproc.store.model.errors import (
     TransactionDecided,
 )
 from eventproc.streams import NewEvent, Stream
-from eventproc.streams.staging import STAGE_BYTES, Unseen
+from eventproc.streams.staging import STAGE_BYTES, UNSEEN
 from eventproc.streams.transaction import LEASE_MS, UNSEEN_MS
 from eventproc.testing import disk_full
 from tests.streams.transactions import fail_in, payloads, run_in
@@ -163,7 +163,7 @@ async def test_a_handle_or_a_block_that_was_left_keeps_nothing_in_memory_for_its
         assert [each.id for each in await stream.transactions()] == [txn.id]
         assert [each.id for each in await other.transactions()] == [elsewhere.id]
     assert await stream.transactions() == []
-    assert not any(vars(ep.db.shared.get(Unseen)).values())
+    assert not any(vars(ep.db.shared[UNSEEN]).values())
 
 
 async def test_a_block_that_takes_long_is_seen_by_others(ep: Eventproc, stream: Stream) -> None:

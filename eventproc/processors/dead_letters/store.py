@@ -185,7 +185,7 @@ def pending(tx: Tx, group: str) -> list[LetterSpan]:
 
     Two look-ups a segment that is kept; no event is read.
     """
-    tx.flush_deferred()  # what this group commit appends counts too
+    tx.flush_pending()  # what this group commit appends counts too
     spans = []
     for ordinal, stream, there in letter_streams(tx, group):
         for segment in _segments(tx, stream) if there else ():

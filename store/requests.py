@@ -15,17 +15,33 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from eventproc.store.catalog import REQUEST_STREAM
+from eventproc.store.catalog import REQUEST_STREAM, post_event
 from eventproc.store.clock import id_floor, id_time_ms
-from eventproc.store.database import Tx, Watch
+from eventproc.store.database import SharedSlot, Tx, Watch
+from eventproc.store.local_results import LocalResults
 from eventproc.store.model.errors import EventprocError, Expired, InProgress, InvalidArgument, NotFound
 from eventproc.store.model.failures import error_from_plain, error_to_plain
-from eventproc.store.requests.events import post
-from eventproc.store.requests.outcomes import Outcome, Outcomes
 
 OUTCOME_MEMORY_MS: Final = 24 * 3600 * 1000
 """How long an outcome is kept. A retry with an id older than this is refused, so that it never runs
 twice; longer keeps more rows, shorter refuses slower callers."""
+
+
+@attrs.frozen
+class Outcome:
+    """How a request ended.
+
+    error: the reason if it was rejected, None if it is done. result: the value that the workflow reported with
+    `note_result`, if any.
+    """
+
+    error: EventprocError | None
+    finished_ms: int
+    result: object = None
+
+
+REQUEST_OUTCOMES: Final = SharedSlot(LocalResults[str, Outcome])
+"""Outcomes by request id, for callers of this process that wait."""
 
 
 class RequestStatus(StrEnum):
@@ -149,7 +165,7 @@ def submit_request(
         ),
     )
     if not done:
-        post(tx, REQUEST_STREAM, target, request_id.encode())
+        post_event(tx, REQUEST_STREAM, target, request_id.encode())
     return made
 
 
@@ -183,8 +199,16 @@ def finish_request(tx: Tx, request_id: str, error: EventprocError | None = None)
     assert done.rowcount == 1, f"request {request_id} was not pending"
     # Made anew: the one that was raised holds the frames of this transaction.
     outcome = Outcome(None if plain is None else error_from_plain(plain), tx.now_ms)
-    tx.after(partial(tx.shared.get(Outcomes).deliver, request_id, outcome))
+    tx.after(partial(tx.shared[REQUEST_OUTCOMES].deliver, request_id, outcome))
     tx.wake(("request", request_id))
+
+
+def note_result(tx: Tx, request_id: str, result: object) -> None:
+    """Attach the workflow's result to the outcome that this transaction writes.
+
+    It is not stored. It saves a waiting caller of this process one read; other callers read the database.
+    """
+    tx.remember(("request result", request_id), result)
 
 
 def find_request(tx: Tx, request_id: str) -> Request | None:
