@@ -9,7 +9,15 @@ import attrs
 from eventproc.groups.cuts import end_offsets, stream_cut
 from eventproc.groups.state import GroupState
 from eventproc.groups.stored_state import folded_state
-from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, get_scope, head_offsets
+from eventproc.store.catalog import (
+    StreamRecord,
+    UnfinishedPart,
+    find_stream,
+    get_scope,
+    head_offsets,
+    unfinished_part,
+    unfinished_segments,
+)
 from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GROUP,
@@ -21,13 +29,12 @@ from eventproc.store.groups import (
     progress_by_segment,
     progress_times,
 )
-from eventproc.store.model.cuts import StreamCut, divide
+from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidCut, NotFound
-from eventproc.store.model.history import find_segment
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get
-from eventproc.store.segments import number_at, read, segment_state
+from eventproc.store.segments import read
 
 
 @attrs.frozen(kw_only=True)
@@ -194,35 +201,24 @@ def _of_stream(
             continue
         assignment = state.open.get(key)
         progress = finished.get(key, Progress())
-        lag = _lag(tx, stream, key[1], progress, state.end_offsets.get(key))
+        part = unfinished_part(tx, stream_id, key[1], progress, end=state.end_offsets.get(key))
         yield attrs.evolve(
-            lag,
+            _lag(tx, stream, progress, part),
             owner=None if assignment is None else assignment.owner,
             target=None if assignment is None else assignment.target,
             owner_epoch=0 if assignment is None else assignment.owner_epoch,
             waiting=tuple(sorted(state.waiting.get(key, ()))),
             moved_ms=moved.get(key),
         )
-    for segment in _beyond(tx, where, stream, state, finished):
-        end = state.end_offsets.get((stream_id, segment))
-        yield attrs.evolve(_lag(tx, stream, segment, Progress(), end), reached=False)
+    for part in _not_reached(tx, where, stream, state, finished):
+        yield attrs.evolve(_lag(tx, stream, Progress(), part), reached=False)
 
 
-def _lag(tx: Tx, stream: StreamRecord, segment: SegmentId, progress: Progress, end: int | None) -> SegmentLag:
-    found = segment_state(tx, stream.stream_id, segment)
-    events = size_bytes = 0
-    offset, sealed = progress.offset, True
-    if found is not None:
-        offset, sealed = max(offset, found.head), found.sealed
-        tail, tail_number = found.tail, found.tail_number
-        if end is not None and end < tail:
-            tail, tail_number = end, number_at(tx, stream.stream_id, segment, end)
-        events = progress.unfinished(found.head_number, tail_number)
-        size_bytes = max(tail - offset, 0)
+def _lag(tx: Tx, stream: StreamRecord, progress: Progress, part: UnfinishedPart) -> SegmentLag:
     return SegmentLag(
         stream=stream.name,
         stream_id=stream.stream_id,
-        segment=segment,
+        segment=part.segment,
         owner=None,
         target=None,
         owner_epoch=0,
@@ -230,10 +226,10 @@ def _lag(tx: Tx, stream: StreamRecord, segment: SegmentId, progress: Progress, e
         number=progress.number,
         waiting=(),
         reached=True,
-        sealed=sealed,
-        events=events,
-        bytes=size_bytes,
-        age_ms=_age_ms(tx, stream.stream_id, segment, offset) if events else None,
+        sealed=part.sealed,
+        events=part.events,
+        bytes=part.bytes,
+        age_ms=_age_ms(tx, stream.stream_id, part.segment, part.offset) if part.events else None,
         moved_ms=None,
     )
 
@@ -246,37 +242,28 @@ def _age_ms(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | No
     return max(tx.now_ms - first, 0)
 
 
-def _beyond(
+def _not_reached(
     tx: Tx,
     where: GroupStream,
     stream: StreamRecord,
     state: GroupState,
     finished: Mapping[SegmentKey, Progress],
-) -> Iterator[SegmentId]:
-    """Yield the segments that the group will come to, and has not entered in its state yet."""
-    history = StoredHistory(tx, stream)
+) -> Iterator[UnfinishedPart]:
+    """Yield the segments that the group will read, and that its state does not hold yet."""
+    stream_id = stream.stream_id
     offsets = {key: progress.offset for key, progress in finished.items()}
-    ends = end_offsets(state, stream.stream_id)
-    ended: set[SegmentId] = set()
+    ends = end_offsets(state, stream_id)
     try:
         cut = stream_cut(tx, where, state, offsets, state.waiting.keys())
-        position = divide(cut, history)
+        wanted = unfinished_segments(tx, stream, cut, ends)
         ended = {segment for segment, offset in cut.offsets.items() if offset >= 0}
     except (
         InvalidCut,
         NotFound,
-    ):  # truncated beyond some of what the group has: the head is where it goes on
-        position = divide(StreamCut(stream.name, stream.stream_id, head_offsets(tx, stream)), history)
-    end = divide(StreamCut(stream.name, stream.stream_id, ends), history) if ends else None
-    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)).fetchall()
-    for (number,) in sorted(rows):
-        key = stream.stream_id, SegmentId(number)
-        if key in state.open or key in state.waiting or number in ended:
-            continue
-        try:
-            segment = find_segment(history, key[1])
-        except NotFound:  # it lies before the oldest epoch kept
-            continue
-        wanted = end is None or end.is_behind(segment) or ends.get(segment.id, 0) > 0
-        if wanted and not position.is_behind(segment):
-            yield segment.id
+    ):  # segments of the group were truncated and forgotten: it will go on at the head
+        head = StreamCut(stream.name, stream_id, head_offsets(tx, stream))
+        wanted, ended = unfinished_segments(tx, stream, head, ends), set()
+    for segment, end in wanted.items():
+        key = stream_id, segment
+        if key not in state.open and key not in state.waiting and segment not in ended:
+            yield unfinished_part(tx, stream_id, segment, Progress(), end=end)

@@ -21,14 +21,14 @@ from eventproc.groups.start_positions import (
 from eventproc.groups.state import CheckpointState, GroupState
 from eventproc.groups.stored_state import change, folded_state
 from eventproc.groups.updates import CheckpointStarted, GroupReset, ReaderLeft, StartPosition
-from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, get_stream
+from eventproc.store.catalog import StoredHistory, find_stream, get_stream, unfinished_parts
 from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, GroupStream, SegmentKey, progress_by_segment, progress_of
 from eventproc.store.model.arguments import int_of, mapping_of, refused, text_of
-from eventproc.store.model.cuts import NOT_REACHED, StreamCut, divide
+from eventproc.store.model.cuts import NOT_REACHED, StreamCut
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.group_errors import TooManyCheckpoints
-from eventproc.store.model.history import History, find_segment
+from eventproc.store.model.history import History
 from eventproc.store.model.ids import SegmentId, as_segment, format_segment
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get
@@ -280,7 +280,7 @@ def preview_reset(
         name = start_position.stream.name
         stream = get_stream(tx, name, stream_id=start_position.stream.stream_id).value
         cut = _cut_of(start_position, StoredHistory(tx, stream))
-        events, size_bytes = _left_at(tx, stream, cut, dict(start_position.ends))
+        parts = unfinished_parts(tx, stream, cut, dict(start_position.ends))
         left = [each for each in described.segments if each.stream == name]
         known = name in before
         previews.append(
@@ -289,9 +289,9 @@ def preview_reset(
                 cut_before=before.get(name),
                 cut_after=cut,
                 events_before=sum(each.events for each in left) if known else None,
-                events_after=events,
+                events_after=sum(each.events for each in parts),
                 bytes_before=sum(each.bytes for each in left) if known else None,
-                bytes_after=size_bytes,
+                bytes_after=sum(each.bytes for each in parts),
             )
         )
     return previews
@@ -302,29 +302,3 @@ def _cut_of(start_position: StartPosition, history: History) -> StreamCut:
     own |= {segment: NOT_REACHED for segment, _ in start_position.waiting}
     offsets = own | ended(own, dict(start_position.ends), history)
     return StreamCut(start_position.stream.name, start_position.stream.stream_id, offsets)
-
-
-def _left_at(tx: Tx, stream: StreamRecord, cut: StreamCut, ends: Mapping[SegmentId, int]) -> tuple[int, int]:
-    """Return the events and bytes that lie behind a cut, to the tail, or to where the group ends."""
-    history = StoredHistory(tx, stream)
-    where = divide(cut, history)
-    end = divide(StreamCut(stream.name, stream.stream_id, ends), history) if ends else None
-    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)).fetchall()
-    events = size_bytes = 0
-    for segment in (SegmentId(number) for (number,) in rows):
-        state = segment_state(tx, stream.stream_id, segment)
-        assert state is not None, f"segment {segment} is there and is not"
-        try:
-            found = find_segment(history, segment)
-        except NotFound:  # behind the oldest epoch kept; the reaper has not come to its row yet
-            continue
-        if where.is_behind(found):
-            continue
-        tail, tail_number = state.tail, state.tail_number
-        if end is not None and not end.is_behind(found):
-            tail = min(max(ends.get(segment, 0), state.head), tail)
-            tail_number = number_at(tx, stream.stream_id, segment, tail)
-        offset = min(max(cut.offsets.get(segment, 0), state.head), tail)
-        events += tail_number - number_at(tx, stream.stream_id, segment, offset)
-        size_bytes += tail - offset
-    return events, size_bytes

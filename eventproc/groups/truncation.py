@@ -14,7 +14,7 @@ from eventproc.groups.start_positions import start_position_at
 from eventproc.groups.state import GroupState
 from eventproc.groups.stored_state import change, folded_state
 from eventproc.groups.updates import StreamSkipped
-from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream
+from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream, known_segments, unfinished_part
 from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, GroupStream, TruncatedPolicy, progress_by_segment
 from eventproc.store.model.cuts import StreamCut, divide
@@ -25,7 +25,7 @@ from eventproc.store.model.history import History, find_segment
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get
-from eventproc.store.segments import number_at, segment_state
+from eventproc.store.segments import number_at
 from eventproc.streams.positions import head_cut, tail_cut
 
 
@@ -137,21 +137,17 @@ def _lost_events(
     after: Frontier,
     history: History,
 ) -> int:
-    """Return how many events lie behind `after` that were not finished, in segments whose rows are still there."""
-    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)).fetchall()
-    known = {each: found for (each,) in rows if (found := _find(history, each)) is not None}
+    """Return how many events before `after` were not finished, in segments that still have their rows."""
+    stream_id = stream.stream_id
+    known = known_segments(tx, stream_id, history)
     lost = 0
     for segment in known:
-        state = segment_state(tx, stream.stream_id, segment)
-        assert state is not None, f"segment {segment} is there and is not"
-        progress = finished.get(segment, Progress())
-        if segment in after.held:
-            end = number_at(tx, stream.stream_id, segment, after.held[segment])
-        elif _is_behind(after, known, segment) and not _is_behind(own, known, segment):
-            end = state.tail_number
-        else:
+        if segment not in after.held and not (
+            _is_behind(after, known, segment) and not _is_behind(own, known, segment)
+        ):
             continue
-        lost += progress.unfinished(0, end)
+        progress, end = finished.get(segment, Progress()), after.held.get(segment)
+        lost += unfinished_part(tx, stream_id, segment, progress, end=end, count_truncated=True).events
     return lost
 
 

@@ -12,15 +12,12 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, head_offsets
+from eventproc.store.catalog import find_stream, head_offsets, unfinished_parts
 from eventproc.store.database import Tx
 from eventproc.store.database.instances import is_alive, pid_of
-from eventproc.store.model.cuts import StreamCut, divide
+from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidCut, NotFound
-from eventproc.store.model.history import find_segment
-from eventproc.store.model.ids import SegmentId
 from eventproc.store.records import RecordKind, create, delete_all, find, get, keys, replace
-from eventproc.store.segments import number_at, segment_state
 
 KEPT_MS: Final = 7 * 24 * 3600 * 1000
 """How long a silent query is kept. A higher value makes longer lists; a lower one hides a failure of a weekend."""
@@ -144,35 +141,13 @@ def _lag(tx: Tx, name: str, text: str) -> StreamLag:
     found = find_stream(tx, name)
     if found is None or found.value.stream_id != cut.stream_id:
         return StreamLag(name, text, None, None)
-    events = size_bytes = 0
-    for segment, offset in _rest(tx, found.value, cut).items():
-        state = segment_state(tx, cut.stream_id, segment)
-        if state is not None and state.tail > offset:
-            start = max(offset, state.head)
-            events += state.tail_number - number_at(tx, cut.stream_id, segment, start)
-            size_bytes += state.tail - start
-    return StreamLag(name, text, events, size_bytes)
-
-
-def _rest(tx: Tx, stream: StreamRecord, cut: StreamCut) -> dict[SegmentId, int]:
-    """Return where what lies behind a cut begins, in every segment that has some."""
-    history = StoredHistory(tx, stream)
+    stream = found.value
     try:
-        position = divide(cut, history)
-    except (InvalidCut, NotFound):  # its history was truncated: the head is where it goes on
-        cut = StreamCut(stream.name, stream.stream_id, head_offsets(tx, stream))
-        position = divide(cut, history)
-    rest = {}
-    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)).fetchall()
-    for (number,) in rows:
-        segment = SegmentId(number)
-        try:
-            passed = position.is_behind(find_segment(history, segment))
-        except NotFound:  # it lies before the oldest epoch kept
-            continue
-        if not passed:
-            rest[segment] = max(cut.offsets.get(segment, 0), 0)
-    return rest
+        parts = unfinished_parts(tx, stream, cut)
+    except (InvalidCut, NotFound):  # its history was truncated: the query goes on at the head
+        head = StreamCut(stream.name, stream.stream_id, head_offsets(tx, stream))
+        parts = unfinished_parts(tx, stream, head)
+    return StreamLag(name, text, sum(each.events for each in parts), sum(each.bytes for each in parts))
 
 
 def _forget(tx: Tx) -> None:

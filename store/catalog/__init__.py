@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from eventproc.store.catalog.lag import (
+    UnfinishedPart,
+    known_segments,
+    unfinished_part,
+    unfinished_parts,
+    unfinished_segments,
+)
 from eventproc.store.catalog.queries import (
     StoredHistory,
     current_epoch,
@@ -44,6 +51,7 @@ __all__ = [
     "StoredHistory",
     "StreamRecord",
     "SystemStream",
+    "UnfinishedPart",
     "current_epoch",
     "find_stream",
     "get_scope",
@@ -51,11 +59,15 @@ __all__ = [
     "head_offsets",
     "insert_epoch",
     "insert_stream",
+    "known_segments",
     "list_scopes",
     "list_streams",
     "new_stream_id",
     "post_event",
     "stream_names",
     "tail_offsets",
+    "unfinished_part",
+    "unfinished_parts",
+    "unfinished_segments",
     "verify_active",
 ]
