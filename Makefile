@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test hunt check fmt docs bench bench-quick clean
+.PHONY: help setup demo example test test-fast hunt check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -23,6 +23,9 @@ example: setup ## a pipeline on Spark over the same records; ARGS="--continuous"
 
 test: setup ## every test, a bounded slice of the hunts among them; ARGS="-k name" to choose
 	$(BIN)/pytest -q $(ARGS)
+
+test-fast: setup ## in two minutes: no other processes, no Spark, a fifth of the seeds; ARGS="-k name" to choose
+	$(BIN)/pytest -q --hunt 0.2 -m "not (subprocess or torture or spark or packaging)" $(ARGS)
 
 hunt: setup ## fifty times as many seeds and examples; ARGS="--hunt 1000" for longer
 	$(BIN)/pytest -q --hunt 50 $(ARGS)

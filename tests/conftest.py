@@ -1,4 +1,4 @@
-"""What every test may use: both event loops, trio's in virtual time, and how hard to hunt.
+"""What every test may use: both event loops (trio in virtual time), the number of seeds, and the marks of slow tests.
 
 Async tests need no mark: each runs on asyncio and on trio. A test of what exists on asyncio alone (the database in a
 file) overrides the fixture, in its module or in its folder's conftest:
@@ -11,6 +11,7 @@ file) overrides the fixture, in its module or in its folder's conftest:
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -19,20 +20,37 @@ from hypothesis import HealthCheck, settings
 
 EXAMPLES = 100
 
+FOLDER_MARKS = {
+    "tests/system/": "torture",
+    "tests/torture/": "torture",
+    "tests/spark/": "spark",
+    "tests/packaging/": "packaging",
+}
+"""The mark of every test in these folders. Elsewhere a module or a test carries its mark itself."""
+
+PROCESS_MARKS = frozenset({"subprocess", *FOLDER_MARKS.values()})
+"""Tests with one of these marks may start processes; `make test-fast` leaves them out."""
+
+STARTS_A_PROCESS = frozenset(
+    {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
+)
+"""Python's audit events of a process that starts another one."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--hunt", type=int, default=1, metavar="N", help="N times as many seeds and examples")
+    parser.addoption(
+        "--hunt", type=float, default=1.0, metavar="N", help="N times as many seeds and examples"
+    )
     parser.addoption("--hunt-from", type=int, default=0, metavar="SEED", help="the first seed of each hunt")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    factor = _number(config, "--hunt")
+    factor = _factor(config)
     settings.register_profile(
         "eventproc",
-        max_examples=EXAMPLES * factor,
+        max_examples=max(round(EXAMPLES * factor), 1),
         deadline=None,  # two cores that others use too: time says nothing about correctness
-        derandomize=factor
-        == 1,  # the slice within `make test` is the same for everyone; a hunt looks further
+        derandomize=factor <= 1,  # without a hunt everyone runs the same examples
         print_blob=True,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     )
@@ -45,15 +63,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if hunt is None:
         return
     (count,) = (*hunt.args, *hunt.kwargs.values())
-    first = _number(metafunc.config, "--hunt-from")
-    factor = _number(metafunc.config, "--hunt")
-    metafunc.parametrize("seed", range(first, first + count * factor), ids=lambda seed: f"seed{seed}")
+    first = metafunc.config.getoption("--hunt-from")
+    assert isinstance(first, int), f"--hunt-from is {first!r}"
+    seeds = range(first, first + max(round(count * _factor(metafunc.config)), 1))
+    metafunc.parametrize("seed", seeds, ids=lambda seed: f"seed{seed}")
 
 
-def _number(config: pytest.Config, option: str) -> int:
-    value = config.getoption(option)
-    assert isinstance(value, int), f"{option} is {value!r}"
-    return value
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for folder, mark in FOLDER_MARKS.items():
+            if item.nodeid.startswith(folder):
+                item.add_marker(mark)
+
+
+def _factor(config: pytest.Config) -> float:
+    factor = config.getoption("--hunt")
+    assert isinstance(factor, float), f"--hunt is {factor!r}"
+    return factor
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -78,3 +105,33 @@ def _children_compile_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator
             patch.delenv("PYTHONDONTWRITEBYTECODE")
             patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("compiled")))
         yield
+
+
+class ProcessGuard:
+    """Refuses new processes while a test without one of the `PROCESS_MARKS` runs."""
+
+    def __init__(self) -> None:
+        self.refuses = False
+        self.refused: list[str] = []
+
+    def __call__(self, event: str, _arguments: tuple[object, ...]) -> None:
+        """Receive an audit event of the interpreter."""
+        if self.refuses and event in STARTS_A_PROCESS:
+            self.refused.append(event)
+            raise AssertionError(f"{event}: mark this test with one of {sorted(PROCESS_MARKS)}")
+
+
+GUARD = ProcessGuard()
+sys.addaudithook(GUARD)
+
+
+@pytest.fixture(autouse=True)
+def _only_marked_tests_start_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that starts a process without a mark: it would slow down `make test-fast`."""
+    item = request.node
+    assert isinstance(item, pytest.Item)
+    GUARD.refuses = not any(item.get_closest_marker(mark) for mark in PROCESS_MARKS)
+    yield
+    GUARD.refuses = False
+    refused, GUARD.refused = GUARD.refused, []
+    assert refused == [], f"the test started processes: mark it with one of {sorted(PROCESS_MARKS)}"

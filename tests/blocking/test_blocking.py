@@ -295,6 +295,7 @@ def test_a_reader_waits_for_what_another_thread_writes(stream: BlockingStream) -
         thread.join()
 
 
+@pytest.mark.subprocess
 def test_a_forked_child_is_refused_and_does_not_wait_for_ever(ep: BlockingEventproc) -> None:
     child = os.fork()
     if not child:
@@ -307,6 +308,7 @@ def test_a_forked_child_is_refused_and_does_not_wait_for_ever(ep: BlockingEventp
     assert ep.scopes() == []
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize("code", [None, 3])
 def test_a_forked_child_that_leaves_the_blocks_ends_at_once_and_its_parent_goes_on(
     code: int | None, tmp_path: Path

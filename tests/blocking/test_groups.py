@@ -241,6 +241,7 @@ def test_what_cannot_be_is_refused(
         ep.create_reader_group("billing", ["shop/none"])
 
 
+@pytest.mark.subprocess
 def test_a_forked_child_leaves_its_parent_s_reader_alone(tmp_path: Path) -> None:
     code = """
         import os, sys

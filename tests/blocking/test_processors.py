@@ -234,6 +234,7 @@ def begin(child: ChildProcess) -> None:
     assert [child.hear(), child.hear()] == ["interrupted", "draining"]
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
@@ -257,6 +258,7 @@ def test_ctrl_c_lets_what_runs_finish_and_makes_it_durable(
     assert found.members == ()
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize("code", [BLOCKING, AWAITED], ids=["blocking", "awaited"])
 def test_a_second_ctrl_c_stops_at_once(ep: BlockingEventproc, tmp_path: Path, code: str) -> None:
     write(ep)
@@ -270,6 +272,7 @@ def test_a_second_ctrl_c_stops_at_once(ep: BlockingEventproc, tmp_path: Path, co
     assert (found.group.events, found.alive) == (EVENTS, 0)
 
 
+@pytest.mark.subprocess
 def test_the_next_cell_of_a_notebook_goes_on_where_the_interrupted_one_stopped(
     ep: BlockingEventproc, tmp_path: Path
 ) -> None:

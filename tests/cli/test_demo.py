@@ -169,6 +169,7 @@ def test_a_folder_is_no_file(tmp_path: Path, temporary: Path, capsys: pytest.Cap
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_a_demo_that_is_interrupted_leaves_nothing_behind(ending: signal.Signals, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"

@@ -63,6 +63,7 @@ def on_a_disk(script: str, place: Path) -> list[str]:
 
 if MOUNTS:
 
+    @pytest.mark.subprocess
     def test_a_full_disk_refuses_in_one_line_and_keeps_what_was_written(tmp_path: Path) -> None:
         (tmp_path / "disk").mkdir()
         (tmp_path / "rows").write_bytes(ROW * 40)
@@ -85,6 +86,7 @@ if MOUNTS:
         acknowledged = int(lines[3].removeprefix("written ")) if len(lines) == 7 else 0
         assert (acknowledged, lines[-2], int(lines[-1])) == (kept, "written 40", kept + 40)
 
+    @pytest.mark.subprocess
     @pytest.mark.parametrize("size_kb", [20, 40, 100, 200, 300])
     def test_a_disk_too_small_for_a_directory_is_full_and_left_empty(tmp_path: Path, size_kb: int) -> None:
         (tmp_path / "disk").mkdir()
@@ -102,6 +104,7 @@ if MOUNTS:
         assert "full" in lines[2]
         assert lines[3:] == ["[]"]
 
+    @pytest.mark.subprocess
     def test_a_read_only_disk_is_refused_and_left_alone(tmp_path: Path) -> None:
         (tmp_path / "disk").mkdir()
         lines = on_a_disk(
@@ -180,6 +183,7 @@ def test_the_doctor_finds_a_healthy_directory_healthy(shop: Cli) -> None:
     assert shop("doctor").ok().endswith("healthy\n")
 
 
+@pytest.mark.subprocess
 def test_the_doctor_names_who_lives_and_who_died(shop: Cli) -> None:
     with started("-C", shop.directory, "run") as server:
         assert server.stderr is not None
@@ -197,6 +201,7 @@ def test_the_doctor_names_who_lives_and_who_died(shop: Cli) -> None:
             other.terminate()
 
 
+@pytest.mark.subprocess
 def test_the_doctor_names_the_process_that_is_stopped_inside_the_write_lock(shop: Cli) -> None:
     code = (
         "import os, sys; from pathlib import Path; from eventproc.store.clock import SystemClock;"

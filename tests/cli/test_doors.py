@@ -224,6 +224,7 @@ def test_a_directory_cannot_be_made_below_a_file(tmp_path: Path, cli: Cli) -> No
     assert f"would lie in {tmp_path / 'file'}, which is a file; choose" in cli("init").refused(6)
 
 
+@pytest.mark.subprocess
 def test_a_current_folder_that_is_gone_is_refused(tmp_path: Path) -> None:
     gone = str(tmp_path / "gone")
     prepare = f"import os; os.mkdir({gone!r}); os.chdir({gone!r}); os.rmdir({gone!r})"
@@ -271,11 +272,13 @@ def test_a_traceback_is_shown_only_when_asked_for(shop: Cli) -> None:
     assert "Traceback" in shop("read", "shop/none", "--debug").err
 
 
+@pytest.mark.subprocess
 def test_the_directory_comes_from_the_environment_too(shop: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVENTPROC_DIR", str(shop.directory))
     assert len(shell("stream", "list", "-o", "jsonl").rows()) == 1
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize("before", [True, False])
 def test_a_directory_without_a_name_is_refused_wherever_it_stands(
     shop: Cli, monkeypatch: pytest.MonkeyPatch, before: bool
@@ -289,12 +292,14 @@ def test_a_directory_without_a_name_is_refused_wherever_it_stands(
     assert len(shop("stream", "list").ok().splitlines()) == 2
 
 
+@pytest.mark.subprocess
 def test_an_empty_variable_counts_as_none(shop: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVENTPROC_DIR", "")
     monkeypatch.chdir(shop.directory)
     assert len(shell("stream", "list", "-o", "jsonl").rows()) == 1
 
 
+@pytest.mark.subprocess
 def test_who_keeps_the_write_lock_is_named_within_the_timeout(shop: Cli) -> None:
     lock = WriteLock(shop.directory / "write.lock", SystemClock())
     hasty = "from eventproc.store.database import file; file.CLOSE_WAIT_MS_MAX = 1"

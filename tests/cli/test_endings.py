@@ -13,6 +13,8 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.cli.shell import COMMAND, PATIENCE_S, Result, environment, started
 
+pytestmark = pytest.mark.subprocess
+
 INTERRUPTED_AT = """
 import os, signal, sys
 module = sys.argv.pop(1)

@@ -16,6 +16,8 @@ from tests.cli.groups import EVENTS, GROUP, numbers
 from tests.cli.shell import COMMAND, PATIENCE_S, environment, started
 from tests.cli.test_groups import append, left
 
+pytestmark = pytest.mark.subprocess
+
 
 def _into(path: Path, cli: Cli, *arguments: str) -> subprocess.Popen[bytes]:
     """Start a shell that reads as the group into a file."""

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 
+import pytest
+
 from tests.cli.conftest import Cli
 from tests.cli.groups import EVENTS, GROUP, numbers, rows_of
 from tests.cli.shell import COMMAND, PATIENCE_S, environment
@@ -115,6 +117,7 @@ def test_the_lag_is_told_by_segment_and_in_all(billing: Cli) -> None:
     assert billing("group", "lag", GROUP, "-o", "json").json()["lag_ms"] is None
 
 
+@pytest.mark.subprocess
 def test_describe_shows_who_reads_what_and_where_the_group_stands(
     billing: Cli, as_reader: subprocess.Popen[bytes]
 ) -> None:
@@ -246,6 +249,7 @@ def test_a_checkpoint_is_made_listed_and_gone_back_to(billing: Cli) -> None:
     assert "no checkpoint" in billing("group", "reset", GROUP, "--checkpoint", "none").refused(3)
 
 
+@pytest.mark.subprocess
 def test_a_checkpoint_waits_for_a_reader_and_says_when_it_was_not_complete(
     billing: Cli, as_reader: subprocess.Popen[bytes]
 ) -> None:
@@ -259,6 +263,7 @@ def test_a_checkpoint_waits_for_a_reader_and_says_when_it_was_not_complete(
     assert billing("group", "checkpoint", GROUP, "slow", "-o", "json").json()["name"] == "slow"
 
 
+@pytest.mark.subprocess
 def test_a_reader_that_hangs_is_declared_offline(billing: Cli, as_reader: subprocess.Popen[bytes]) -> None:
     as_reader.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, as_reader.pid, os.WSTOPPED | os.WNOWAIT)
@@ -269,6 +274,7 @@ def test_a_reader_that_hangs_is_declared_offline(billing: Cli, as_reader: subpro
     assert numbers(billing("read", "--group", GROUP, "--reader", "r2").rows())[-1] == 3
 
 
+@pytest.mark.subprocess
 def test_a_group_is_deleted_and_before_that_it_is_said_what_goes(
     billing: Cli, as_reader: subprocess.Popen[bytes]
 ) -> None:
@@ -308,6 +314,7 @@ def test_what_a_terminal_would_obey_is_no_id_and_is_shown_escaped(billing: Cli) 
         assert "\\x1b[2J" in line
 
 
+@pytest.mark.subprocess
 def test_completion_offers_the_commands_of_groups() -> None:
     done = subprocess.run(
         COMMAND,

@@ -14,6 +14,8 @@ from eventproc.cli.main import COMMANDS, root
 from tests.cli.conftest import Cli
 from tests.cli.shell import COMMAND, environment, shell
 
+pytestmark = pytest.mark.subprocess
+
 HEAVY = ("aiosqlite", "anyio", "asyncio", "attrs", "cattrs", "rich", "sqlite3", "trio", "eventproc.store")
 
 

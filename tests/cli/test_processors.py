@@ -16,6 +16,8 @@ from tests.cli.conftest import Cli
 from tests.cli.shell import COMMAND, PATIENCE_S, environment
 from tests.cli.test_together import on_a_terminal
 
+pytestmark = pytest.mark.subprocess
+
 SHOP = """
 import pathlib
 import anyio

@@ -185,12 +185,14 @@ def test_an_unknown_request_is_not_found(cli: Cli) -> None:
         assert "no request" in cli("request", verb, "01890000-0000-7000-8000-000000000000").refused(3)
 
 
+@pytest.mark.subprocess
 def test_global_options_may_follow_the_command(shop: Cli) -> None:
     assert len(shell("stream", "list", "-C", shop.directory, "-o", "jsonl").rows()) == 1
     done = shell("scope", "create", "quiet", "-q", "-C", shop.directory)
     assert done == (0, "", "")
 
 
+@pytest.mark.subprocess
 def test_commands_work_beside_a_server_which_ends_at_a_signal(shop: Cli) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         with started("-C", shop.directory, "run") as server:

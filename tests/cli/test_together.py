@@ -10,8 +10,12 @@ import subprocess
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Cli
 from tests.cli.shell import COMMAND, environment, started
+
+pytestmark = pytest.mark.subprocess
 
 ROWS = 3000
 KEYS = 7

@@ -144,6 +144,7 @@ def test_a_bad_row_writes_nothing(shop: Cli) -> None:
     assert count(shop) == 3
 
 
+@pytest.mark.subprocess
 def test_ctrl_c_aborts_what_was_not_decided(shop: Cli) -> None:
     with started("-C", shop.directory, "write", "shop/orders", "--transaction") as writer:
         assert writer.stdin is not None
@@ -161,6 +162,7 @@ def test_ctrl_c_aborts_what_was_not_decided(shop: Cli) -> None:
     assert count(shop) == 3
 
 
+@pytest.mark.subprocess
 def test_what_somebody_else_committed_is_not_said_to_be_aborted(shop: Cli) -> None:
     with started("-C", shop.directory, "write", "shop/orders", "--transaction") as writer:
         assert writer.stdin is not None

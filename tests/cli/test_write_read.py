@@ -217,6 +217,7 @@ def test_read_goes_on_from_a_cut_and_from_a_time(shop: Cli) -> None:
     assert shop("read", "shop/orders", "--from", "2200-01-01").rows() == []
 
 
+@pytest.mark.subprocess
 def test_following_sees_what_another_process_writes_and_ends_at_ctrl_c(stream: Cli) -> None:
     with started("-C", stream.directory, "read", "s/x", "--follow") as reader:
         try:
@@ -243,6 +244,7 @@ def write_row(writer: subprocess.Popen[bytes], number: int) -> None:
     assert writer.stdout.readline() == b"written %d\n" % number
 
 
+@pytest.mark.subprocess
 def test_a_row_is_acknowledged_while_the_next_one_is_still_awaited(stream: Cli) -> None:
     with started("-C", stream.directory, "write", "s/x") as writer:
         for number in range(1, 4):
@@ -251,6 +253,7 @@ def test_a_row_is_acknowledged_while_the_next_one_is_still_awaited(stream: Cli) 
     assert len(stream("read", "s/x").rows()) == 3
 
 
+@pytest.mark.subprocess
 def test_a_writer_whose_stream_is_sealed_says_so_although_its_input_goes_on(stream: Cli) -> None:
     with started("-C", stream.directory, "write", "s/x") as writer:
         write_row(writer, 1)
@@ -261,6 +264,7 @@ def test_a_writer_whose_stream_is_sealed_says_so_although_its_input_goes_on(stre
         assert b"s/x is sealed" in writer.stderr.read()
 
 
+@pytest.mark.subprocess
 def test_a_stream_that_is_deleted_under_its_writer_is_called_that(stream: Cli) -> None:
     with started("-C", stream.directory, "write", "s/x") as writer:
         write_row(writer, 1)
@@ -272,6 +276,7 @@ def test_a_stream_that_is_deleted_under_its_writer_is_called_that(stream: Cli) -
     assert err.decode() == f"eventproc: s/x was deleted meanwhile, {again}\n"
 
 
+@pytest.mark.subprocess
 def test_ctrl_c_ends_a_writer_that_waits_for_its_input(stream: Cli) -> None:
     with started("-C", stream.directory, "write", "s/x") as writer:
         write_row(writer, 1)
@@ -281,6 +286,7 @@ def test_ctrl_c_ends_a_writer_that_waits_for_its_input(stream: Cli) -> None:
         assert writer.stderr.read() == b""
 
 
+@pytest.mark.subprocess
 def test_a_reader_whose_pipe_is_closed_is_quiet(stream: Cli) -> None:
     stream("write", "s/x", stdin=b"x" * 1000 + b"\n" + b"y\n" * 100_000).ok()
     with started("-C", stream.directory, "read", "s/x") as reader:
@@ -292,6 +298,7 @@ def test_a_reader_whose_pipe_is_closed_is_quiet(stream: Cli) -> None:
     assert (reader.returncode, err) == (141, b"")
 
 
+@pytest.mark.subprocess
 def test_a_large_input_is_written_in_little_memory(stream: Cli, tmp_path: Path) -> None:
     with gzip.open(tmp_path / "big.gz", "wb", compresslevel=1) as big:
         for _ in range(100):

@@ -1,4 +1,4 @@
-"""Leases: who does not ping in time is aborted, who does is not, whoever is the host."""
+"""Leases: a transaction is aborted unless its client pings in time, also when the host dies."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from eventproc.cluster.transaction_timeouts import LEASE_ENDED, PROCESS_DIED, ar
 from eventproc.store.database import Database
 from eventproc.store.model.limits import TXN_MEMORY_MS
 from eventproc.store.model.transactions import PingResult, TxnState
-from eventproc.store.transactions import OpenLease, find_txn, open_leases, watch_txn
+from eventproc.store.transactions import OpenLease, find_txn, list_finished, open_leases, watch_txn
+from eventproc.testing import run_until_death
 from eventproc.workflows.abort import Timer, time_out
 from eventproc.workflows.sweep import forget
-from tests.transactions.hosting import make_room, serve
+from tests.transactions.hosting import events_of, make_room, serve
 from tests.transactions.rooms import LOW, ZERO, Room, part
 from tests.workflows.lives import Life, open_life
 
@@ -74,7 +75,8 @@ async def test_a_lease_that_ends_aborts_its_transaction_and_frees_its_bytes(life
     await life.check()
 
 
-async def test_who_pings_in_time_goes_on_until_its_execution_time_is_over(life: Life, room: Room) -> None:
+@pytest.mark.acceptance("C10")
+async def test_pings_extend_a_transaction_until_its_execution_time_is_over(life: Life, room: Room) -> None:
     async with hosting(life.db):
         txn_id = await room.begin(lease_ms=1_000)
         for _ in range(999 * 2):
@@ -97,32 +99,47 @@ async def test_a_lease_without_an_end_outlives_every_clock_while_its_process_liv
 
 
 @pytest.mark.acceptance(
-    "C7", differs="there is no index of hosts: the table says what is open, the bells what is decided"
+    "C7", differs="there is no index of hosts: the table says what is open, posted notices what is decided"
 )
-async def test_what_was_open_committing_or_aborting_when_the_host_died_is_brought_to_its_end(
-    life: Life, room: Room
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("nth", range(1, 6))
+async def test_open_committing_and_aborting_transactions_of_a_dead_host_come_to_their_end(
+    life: Life, room: Room, nth: int, when: str
 ) -> None:
+    """The host dies at one of its first commits, the first of which is its claim; the next host does the rest."""
     ids = [await room.begin(lease_ms=2_000) for _ in range(3)]
     for txn_id in ids:
         await room.stage(txn_id, part(ZERO, [(b"x", LOW)]))
     await room.commit(ids[1])
     await room.abort(ids[2])
+    (life.faults.die_before_commit if when == "before" else life.faults.die_after_commit)(nth)
+    with anyio.fail_after(60):
+        assert await run_until_death(partial(run_host, life.db))
+    life.faults.heal()
+    left = [(await room.get(txn_id)).state for txn_id in ids]
+    assert not all(state.is_final for state in left), "the host died when everything was done"
     async with hosting(life.db):
         states = [await ended(room, txn_id) for txn_id in ids]
     assert states == [TxnState.ABORTED, TxnState.COMMITTED, TxnState.ABORTED]
+    assert [event.payload for event in (await events_of(room))[ZERO]] == [b"x"]
     await life.check()
 
 
-async def test_a_stale_timer_does_nothing(life: Life, room: Room) -> None:
+@pytest.mark.acceptance(
+    "C9", differs="ownership is a column; the timer is the host's, and remembers the version"
+)
+@pytest.mark.acceptance("C10")
+async def test_a_timer_set_before_a_ping_of_another_instance_does_nothing(life: Life, room: Room) -> None:
     txn_id = await room.begin()
     other = await room.begin()
     (seen,) = [each for each in await life.db.read(open_leases) if each.txn == txn_id]
-    await room.ping(txn_id)
+    assert await room.ping(txn_id, instance="another") is PingResult.OK
     await room.commit(other)
     timers = [Timer(seen.stream_id, txn_id, seen.version, "late") for txn_id in (txn_id, other, "unknown")]
     owner = await life.claim()
     await life.db.write(partial(time_out, timers=timers, owner=owner))
-    assert (await room.get(txn_id)).state is TxnState.OPEN
+    kept = await room.get(txn_id)
+    assert (kept.state, kept.instance, kept.version) == (TxnState.OPEN, "another", seen.version + 1)
     assert (await room.get(other)).state is TxnState.COMMITTING
 
 
@@ -147,24 +164,33 @@ def test_timers_follow_deadline_boot_and_life() -> None:
 
 
 @pytest.mark.acceptance("C12", differs="a row each, forgotten a day after its end; there are no batches")
-async def test_what_ended_is_known_for_a_day_and_then_forgotten(life: Life, room: Room) -> None:
+async def test_finished_transactions_are_listed_for_a_day_and_then_forgotten(life: Life, room: Room) -> None:
     committed, aborted, kept = [await room.begin(lease_ms=None) for _ in range(3)]
     await room.commit(committed)
     await room.abort(aborted)
     await serve(life, room, [committed, aborted])
     owner = await life.claim()
+    expected = {committed: TxnState.COMMITTED, aborted: TxnState.ABORTED}
+
+    async def finished() -> dict[str, TxnState]:
+        while await life.db.write(partial(forget, owner=owner)):
+            pass
+        return {
+            txn.id: txn.state
+            for txn in await life.db.read(partial(list_finished, stream_id=room.stream.stream_id))
+        }
+
+    assert await finished() == expected
     life.clock.advance(TXN_MEMORY_MS - 60_000)
-    while await life.db.write(partial(forget, owner=owner)):
-        pass
-    assert [(await room.get(each)).state.value for each in (committed, aborted)] == ["committed", "aborted"]
+    assert await finished() == expected
+    assert [await room.ping(each) for each in expected] == [PingResult.COMMITTED, PingResult.ABORTED]
     life.clock.advance(120_000)
-    while await life.db.write(partial(forget, owner=owner)):
-        pass
+    assert await finished() == {}
     assert await room.rows("SELECT id FROM txn") == [(kept,)]
     assert await room.ping(committed) is PingResult.UNKNOWN
 
 
-async def test_a_transaction_that_begins_after_the_last_one_ended_is_seen_by_whoever_watches(
+async def test_a_transaction_that_begins_after_the_last_one_ended_is_seen_by_the_watcher(
     room: Room,
 ) -> None:
     found = [await room.db.read(first_open)]

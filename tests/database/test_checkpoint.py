@@ -81,6 +81,7 @@ async def test_without_the_index_of_the_log_checkpoints_follow_the_bytes_written
     )  # every third group: 8 pages and what each is taken to add
 
 
+@pytest.mark.subprocess
 async def test_a_long_read_keeps_the_log_and_is_named_when_that_is_too_much(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -113,6 +113,7 @@ def descriptors_of(path: Path) -> int:
     return sum(os.path.realpath(entry) == str(path.resolve()) for entry in Path("/proc/self/fd").iterdir())
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize("disturbance", DISTURBANCES, ids=", ".join)
 @pytest.mark.parametrize("kind", ["guarded", "bare"])
 def test_commits_survive_whoever_opens_and_closes_the_database(
@@ -145,6 +146,7 @@ def test_the_locks_are_the_bytes_that_a_closer_must_have(path: Path) -> None:
     assert ofd_locks(path) == []
 
 
+@pytest.mark.subprocess
 def test_the_guard_disturbs_no_one(path: Path) -> None:
     with connected(path) as connection:
         held = FileGuard.hold(path)
@@ -260,6 +262,7 @@ FORKING = """
 """
 
 
+@pytest.mark.subprocess
 def test_a_forked_child_does_not_keep_the_guard_of_a_dead_parent(path: Path) -> None:
     with ChildProcess.running(FORKING, path, "stays") as parent:
         assert parent.hear() == "forked"
@@ -268,6 +271,7 @@ def test_a_forked_child_does_not_keep_the_guard_of_a_dead_parent(path: Path) -> 
         assert not ofd_locks(path)
 
 
+@pytest.mark.subprocess
 def test_a_forked_child_that_closes_what_it_inherited_does_not_take_the_wal_along(path: Path) -> None:
     with ChildProcess.running(FORKING, path, "closes") as parent:
         assert parent.hear() == "forked"

@@ -167,6 +167,7 @@ def test_a_directory_in_place_of_the_database_is_refused(tmp_path: Path) -> None
         check_directory(tmp_path, create=True)
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize(
     ("locked", "reason"),
     [

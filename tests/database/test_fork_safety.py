@@ -11,6 +11,8 @@ from eventproc.store.database import fork_safety
 from eventproc.store.model.errors import ForkedError
 from tests.support.child_process import run
 
+pytestmark = pytest.mark.subprocess
+
 
 def test_a_handle_refuses_to_work_in_a_forked_child() -> None:
     printed = run(

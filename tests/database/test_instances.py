@@ -43,6 +43,7 @@ def files(directory: Path) -> set[str]:
     return {entry.name for entry in (directory / "instances").iterdir()}
 
 
+@pytest.mark.subprocess
 def test_an_instance_lives_until_its_process_dies_and_a_stopped_one_does(tmp_path: Path) -> None:
     with peer(tmp_path) as (process, instance_id):
         assert instances.is_alive(tmp_path, instance_id)
@@ -54,6 +55,7 @@ def test_an_instance_lives_until_its_process_dies_and_a_stopped_one_does(tmp_pat
         assert not instances.is_alive(tmp_path, instance_id)
 
 
+@pytest.mark.subprocess
 def test_live_lists_the_living_oldest_first_and_sweep_takes_the_dead(tmp_path: Path) -> None:
     first = Instance.create(tmp_path, CLOCK)
     with peer(tmp_path) as (process, dead), peer(tmp_path) as (_, last):
@@ -82,6 +84,7 @@ def test_a_directory_without_instances_has_none(tmp_path: Path) -> None:
     assert not instances.is_alive(tmp_path, "nobody")
 
 
+@pytest.mark.subprocess
 def test_a_forked_child_does_not_keep_its_dead_parent_alive(tmp_path: Path) -> None:
     with ChildProcess.running(PEER, tmp_path, "fork") as parent:
         instance_id = next(line for line in (parent.hear(), parent.hear()) if line != "forked")

@@ -54,6 +54,7 @@ def has(name: str) -> Watch:
     return Watch(name, lambda tx: name in names(tx))
 
 
+@pytest.mark.subprocess
 async def test_a_commit_of_another_process_wakes_a_waiter(world: World) -> None:
     with (
         ChildProcess.running(WRITER, world.db.path) as child,

@@ -16,6 +16,8 @@ from eventproc.store.database.locks import FormatLock, LockHolder, TryLock, Writ
 from eventproc.store.model.errors import DirectoryInUse
 from tests.support.child_process import ChildProcess
 
+pytestmark = pytest.mark.subprocess
+
 CLOCK = SystemClock()
 
 PEER = """

@@ -50,6 +50,7 @@ def test_everyone_else_is_rung_and_oneself_is_not(tmp_path: Path, own: Instance)
         other.close()
 
 
+@pytest.mark.subprocess
 def test_a_ring_wakes_another_process(tmp_path: Path, own: Instance) -> None:
     sleeper = """
         import select, sys
@@ -120,6 +121,7 @@ def test_a_full_bell_still_rings_and_holds_up_nobody(tmp_path: Path, own: Instan
     awake.close()
 
 
+@pytest.mark.subprocess
 def test_a_dead_owner_hurts_no_ringer_even_one_that_lets_sigpipe_kill_it(
     tmp_path: Path, own: Instance
 ) -> None:
@@ -157,6 +159,7 @@ def test_draining_a_silent_bell_returns_at_once(own: Instance) -> None:
     assert not notifier.drain(own.fifo_fd)
 
 
+@pytest.mark.subprocess
 def test_nobody_keeps_a_bell_open_after_a_fork(tmp_path: Path) -> None:
     printed = run(
         """

@@ -138,6 +138,7 @@ async def test_a_file_that_is_no_database_is_refused_and_the_directory_left_as_i
     assert {path.name: read_bytes(path) for path in listed(directory)} == before
 
 
+@pytest.mark.subprocess
 async def test_opening_on_trio_is_refused_in_one_line(directory: Path) -> None:
     child = ChildProcess.running(
         """
@@ -161,6 +162,7 @@ async def test_opening_on_trio_is_refused_in_one_line(directory: Path) -> None:
     assert not exists(directory)
 
 
+@pytest.mark.subprocess
 async def test_a_program_that_crashes_before_closing_exits(directory: Path) -> None:
     crashing = ChildProcess.running(
         """
@@ -180,6 +182,7 @@ async def test_a_program_that_crashes_before_closing_exits(directory: Path) -> N
         assert crashing.hear() == ""  # the end of its output: it is gone, its threads did not keep it
 
 
+@pytest.mark.subprocess
 async def test_a_forked_child_cannot_use_the_handle_and_its_parent_can(directory: Path) -> None:
     forking = ChildProcess.running(
         """

@@ -15,6 +15,8 @@ from eventproc.store.model.errors import StoreUnusable
 from tests.database.support import insert, open_world
 from tests.support.child_process import ChildProcess, run
 
+pytestmark = pytest.mark.subprocess
+
 STRANGER = """
     import sqlite3, sys
     database = sqlite3.connect(sys.argv[1])

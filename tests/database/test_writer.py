@@ -45,6 +45,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
+@pytest.mark.subprocess
 async def test_a_write_that_meets_a_held_lock_fails_at_its_deadline_naming_the_pid(world: World) -> None:
     with ChildProcess.running(HOLDER, world.db.path) as holder:
         assert holder.hear() == "held"
@@ -58,6 +59,7 @@ async def test_a_write_that_meets_a_held_lock_fails_at_its_deadline_naming_the_p
     assert await world.names() == ["b"]
 
 
+@pytest.mark.subprocess
 async def test_a_deadline_holds_where_nobody_can_be_asked_who_holds_the_lock(world: World) -> None:
     assert world.db.path is not None
     with ChildProcess.running(HOLDER, world.db.path) as holder:
@@ -80,6 +82,7 @@ async def test_a_lock_whose_holder_cannot_be_noted_is_taken_all_the_same(
     assert await world.db.write(insert("a")) == "a"
 
 
+@pytest.mark.subprocess
 async def test_a_lock_held_for_long_is_warned_of_once_with_the_pid(
     world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

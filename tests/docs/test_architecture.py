@@ -24,6 +24,7 @@ def code() -> dict[str, str]:
     return {name_of(path): path.read_text(encoding="utf-8") for path in files(*SHIPPED, suffix=".py")}
 
 
+@pytest.mark.subprocess
 def test_every_section_that_is_cited_is_there_and_has_what_it_is_cited_for() -> None:
     found = sections()
     lost = [

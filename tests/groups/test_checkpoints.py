@@ -35,6 +35,7 @@ anyio.run(main)
 """
 
 
+@pytest.mark.subprocess
 def test_a_dead_reader_is_not_waited_for_when_nobody_else_reads(tmp_path: Path) -> None:
     anyio.run(_die_during_a_checkpoint, tmp_path / "store")
 

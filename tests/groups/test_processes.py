@@ -18,6 +18,8 @@ from eventproc.runtime import Eventproc
 from eventproc.testing import check
 from tests.support.child_process import PATIENCE_S, ChildProcess
 
+pytestmark = pytest.mark.subprocess
+
 WORKER = Path(__file__).parent / "worker.py"
 KEYS = 20
 EVENTS = 2_000

@@ -16,6 +16,7 @@ from eventproc.store.model.cuts import (
     StreamCut,
     compare_cuts,
     equal_or_after,
+    segments_between,
     verify_cut,
 )
 from eventproc.store.model.epochs import Epoch
@@ -244,9 +245,9 @@ def test_a_cut_further_on_in_a_segment_that_another_one_waits_with_is_after_it()
 
 
 @pytest.mark.acceptance(
-    "A5", differs="the order of cuts alone: what a truncation deletes is shown with its workflow"
+    "A5", differs="the rules alone: that rows and bytes are deleted is shown with the workflow"
 )
-def test_truncation_moves_through_epochs_and_never_back() -> None:
+def test_each_truncation_keeps_the_segments_of_its_cut_and_none_goes_back() -> None:
     assert [{each & 0xFF for each in epoch.ids} for epoch in SPLITS.epochs] == [
         {0, 1},
         {0, 2, 3},
@@ -255,14 +256,18 @@ def test_truncation_moves_through_epochs_and_never_back() -> None:
         {4, 5, 6, 7, 8, 9},
     ]
     heads = [
-        cut(SPLITS, {0: 1, 1: 1}),
-        cut(SPLITS, {0: 1, 2: 1, 4: 1, 5: 1}),
-        cut(SPLITS, {2: 10, 4: 10, 5: 10, 8: 10, 9: 10}),  # of epochs 2, 2, 2, 4 and 4
-        cut(SPLITS, {6: 10, 7: 10, 4: 10, 5: 10, 8: 10, 9: 10}),
+        ({0: 1, 1: 1}, set[int]()),
+        ({0: 1, 2: 1, 4: 1, 5: 1}, {1, 3}),
+        ({2: 10, 4: 10, 5: 10, 8: 10, 9: 10}, {0, 1, 3}),  # of epochs 2, 2, 2, 4 and 4
+        ({6: 10, 7: 10, 4: 10, 5: 10, 8: 10, 9: 10}, {0, 1, 2, 3}),
     ]
-    for index, head in enumerate(heads):
+    cuts = [cut(SPLITS, offsets) for offsets, _ in heads]
+    for index, (_, deleted) in enumerate(heads):
+        head = cuts[index]
         verify_cut(head, SPLITS)
-        for earlier in heads[:index]:
+        kept = segments_between(SPLITS, head, None)
+        assert {each & 0xFF for each in set(all_segments(SPLITS)) - set(kept)} == deleted
+        for earlier in cuts[:index]:
             assert equal_or_after(head, earlier, SPLITS)
             assert not equal_or_after(earlier, head, SPLITS)
 

@@ -16,8 +16,6 @@ from eventproc import __version__
 from tests.tidy.source import ROOT, SHIPPED, files, name_of
 from tools.setup.indexes import Indexes
 
-pytestmark = pytest.mark.packaging
-
 BIN = Path(sys.executable).parent
 LAYERS_BEHIND_LINKS = ("cli", "store", "workflows")
 

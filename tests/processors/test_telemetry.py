@@ -211,6 +211,7 @@ def test_every_call_measures_something(measured: Measured, call: Callable[[Telem
     assert measured.points()
 
 
+@pytest.mark.subprocess
 def test_opentelemetry_is_not_imported_before_a_processor_is_made() -> None:
     code = (
         "import sys; import eventproc.processors.observe.telemetry;"

@@ -15,6 +15,8 @@ from tests.replicated import counting
 from tests.replicated.ledgers import Add, Write, make_ledger, member
 from tests.support.child_process import ChildProcess
 
+pytestmark = pytest.mark.subprocess
+
 UPDATES = 200
 
 

@@ -15,8 +15,6 @@ from tests.support.child_process import ChildProcess
 from tests.system.bank import LEDGERS, SAID_EACH, Auditor
 from tests.system.support import Arena, bury, hear
 
-pytestmark = pytest.mark.torture
-
 TELLERS = 4
 KILLS = 8
 

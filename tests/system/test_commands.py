@@ -17,8 +17,6 @@ from tests.support.child_process import ChildProcess
 from tests.system.rows import STREAM, check_rows, key_of, payload_of
 from tests.system.support import Arena, hear, read_all, state_of, stop_outside, wait_until
 
-pytestmark = pytest.mark.torture
-
 TAKEOVER_S_MAX = 10
 ROWS = 300
 FILE_ROWS = 150_000

@@ -14,8 +14,6 @@ from tests.system.lives import SCOPE, Lived
 from tests.system.rows import check_rows
 from tests.system.support import Arena, bury, read_all, settle
 
-pytestmark = pytest.mark.torture
-
 # How many of the point each of the successive lives survives: in the first workflow, later, much later.
 LIVES = {
     faults.WRITE_BEGUN: (2, 17, 92),

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.support.child_process import ChildProcess
 from tests.system.support import Arena, hear
-
-pytestmark = pytest.mark.torture
 
 FORKS = 8
 

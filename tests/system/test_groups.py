@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 import attrs
-import pytest
 
 import eventproc
 from eventproc.groups import GroupDescription
@@ -14,8 +13,6 @@ from tests.support.child_process import ChildProcess
 from tests.system.rows import STREAM, check_rows
 from tests.system.sharing import FENCED, GROUP, NOTES
 from tests.system.support import Arena, hear, stop_outside
-
-pytestmark = pytest.mark.torture
 
 LEASE_MS = 2_000
 READERS = ("ann", "ben", "cat", "dan")

@@ -25,8 +25,6 @@ from tests.support.child_process import ChildProcess
 from tests.system.rows import STREAM
 from tests.system.support import Arena, bury, hear, settle, state_of, wait_until, waits_for_flock
 
-pytestmark = pytest.mark.torture
-
 TAKEOVER_MS_MAX = 10_000
 STREAMS = 10
 CREATED = 9

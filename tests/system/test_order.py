@@ -9,8 +9,6 @@ from tests.support.child_process import ChildProcess
 from tests.system.rows import STREAM, check_rows
 from tests.system.support import Arena, hear
 
-pytestmark = pytest.mark.torture
-
 SCALES = 8
 
 

@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import anyio
-import pytest
 
 import eventproc
 from eventproc.store import faults
@@ -16,8 +15,6 @@ from tests.system.lives import SCOPE, Lived
 from tests.system.rows import check_rows
 from tests.system.support import Arena, bury, read_all, settle
 from tests.torture.test_wal_prefixes import frame_ends
-
-pytestmark = pytest.mark.torture
 
 GROUPS = 24
 SETTLED_EACH = 8

@@ -76,6 +76,7 @@ async def test_a_full_disk_refuses_what_needs_room_and_nothing_is_broken() -> No
         await db.write(grow)
 
 
+@pytest.mark.subprocess
 def test_a_process_is_killed_at_a_named_point() -> None:
     program = """
 import anyio

@@ -12,21 +12,26 @@ SHIPPED = ("cli", "eventproc", "store", "workflows")
 CODE = (*SHIPPED, "benchmarks", "docs", "tests", "tools")
 
 
+def _listed() -> tuple[Path, ...]:
+    """Return the files of the repository that are or could be committed, without links."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        paths = {ROOT / name for name in done.stdout.split("\0") if name}
+    except (OSError, subprocess.CalledProcessError):  # an unpacked archive has no git
+        paths = {path for folder in CODE for path in (ROOT / folder).rglob("*")}
+    return tuple(sorted(path for path in paths if path.is_file() and not path.is_symlink()))
+
+
+_FILES = _listed()
+"""Listed once, while tests are collected: a test itself may not start a process without a mark."""
+
+
 @cache
 def files(*folders: str, suffix: str = "") -> tuple[Path, ...]:
-    """Return the files below `folders` (all, when none is named) that are or could be committed; links are left out."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *folders]
-    try:
-        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
-            "\0"
-        )
-    except (OSError, subprocess.CalledProcessError):  # an unpacked archive has no git
-        found = (path for folder in folders or CODE for path in sorted((ROOT / folder).rglob("*")))
-        listed = [str(path.relative_to(ROOT)) for path in found]
-    paths = (ROOT / name for name in sorted(set(listed)) if name)
-    return tuple(
-        path for path in paths if path.is_file() and not path.is_symlink() and path.name.endswith(suffix)
-    )
+    """Return the files below `folders` (all files, if no folder is named) whose names end with `suffix`."""
+    places = tuple(f"{folder}/" for folder in folders) or ("",)
+    return tuple(path for path in _FILES if name_of(path).startswith(places) and path.name.endswith(suffix))
 
 
 @cache

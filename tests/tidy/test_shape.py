@@ -1,4 +1,4 @@
-"""The shape of the source: sizes, docstrings, and nothing left lying about."""
+"""The shape of the source: sizes, docstrings, names, and no leftovers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tests.tidy.source import CODE, ROOT, SHIPPED, files, name_of, parsed
 
-FILE_LINES_MAX = 400
-"""Above this a file hides a second thing. Higher: the second thing stays hidden; lower: one thing gets torn apart."""
+FILE_LINES_MAX = 700
+"""Above this a file probably holds a second idea. Most files have 100 to 500 lines."""
 
 FUNCTION_LINES_MAX = 60
-"""What fits on a screen, docstring included."""
+"""What fits on a screen, with its docstring."""
 
 TOP_LEVEL = {
     *(".ci", ".gitignore", "LICENSE", "Makefile", "README.md", "pyproject.toml", "uv.lock"),
@@ -28,7 +28,7 @@ NUMBERED = re.compile(r"\?\d")
 VAGUE = re.compile(r"(?:^|_)(?:manager|helper|helpers|util|utils|handle|data|info)$")
 
 
-def test_no_file_is_longer_than_one_thing_needs() -> None:
+def test_no_file_is_longer_than_one_idea_needs() -> None:
     long = {name_of(path): _line_count(path) for path in files(*CODE, suffix=".py")}
     assert {name: lines for name, lines in long.items() if lines > FILE_LINES_MAX} == {}
 

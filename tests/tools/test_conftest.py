@@ -1,9 +1,13 @@
-"""What `tests/conftest.py` promises to every other test."""
+"""What `tests/conftest.py` gives to every other test."""
 
 from __future__ import annotations
 
+import subprocess
+
 import anyio
 import pytest
+
+from tests.conftest import GUARD
 
 
 async def test_an_async_test_needs_no_mark_and_trio_s_time_is_virtual(anyio_backend_name: str) -> None:
@@ -22,5 +26,16 @@ async def test_each_test_has_a_clock_of_its_own(anyio_backend_name: str) -> None
 def test_a_hunt_is_given_its_seeds_and_may_begin_anywhere(seed: int, pytestconfig: pytest.Config) -> None:
     first, factor = pytestconfig.getoption("--hunt-from"), pytestconfig.getoption("--hunt")
     assert isinstance(first, int)
-    assert isinstance(factor, int)
-    assert first <= seed < first + 3 * factor
+    assert isinstance(factor, float)
+    assert first <= seed < first + max(3 * factor, 1)
+
+
+def test_a_test_without_a_mark_may_not_start_a_process() -> None:
+    with pytest.raises(AssertionError, match="mark this test"):
+        subprocess.run(["true"], check=True)
+    assert GUARD.refused.pop() == "subprocess.Popen"
+
+
+@pytest.mark.subprocess
+def test_a_marked_test_may_start_a_process() -> None:
+    subprocess.run(["true"], check=True)

@@ -14,8 +14,6 @@ from tests.support.child_process import ChildProcess
 from tests.torture.conftest import Arena, bury, hear
 from tests.torture.worker import MIGRATIONS, write_row
 
-pytestmark = pytest.mark.torture
-
 DEADLINE_MS = 200
 DEATH_AT = 7
 

@@ -10,8 +10,6 @@ import pytest
 from tests.support.child_process import ChildProcess
 from tests.torture.conftest import Arena, bury, hear
 
-pytestmark = pytest.mark.torture
-
 WORKERS = 3
 STEPS = 14
 FORKS = 60

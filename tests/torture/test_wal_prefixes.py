@@ -14,8 +14,6 @@ from eventproc.store.database.file_database import open_database
 from tests.torture.conftest import Arena
 from tests.torture.worker import MIGRATIONS
 
-pytestmark = pytest.mark.torture
-
 WAL_HEADER_BYTES = 32
 FRAME_HEADER_BYTES = 24
 GROUPS = 25

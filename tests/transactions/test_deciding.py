@@ -173,10 +173,7 @@ async def test_a_ping_answers_by_state_lease_and_time(room: Room) -> None:
     assert await room.ping(other) is PingResult.ABORTED
 
 
-@pytest.mark.acceptance(
-    "C9", differs="ownership is a column; the timer is the host's, and remembers the version"
-)
-async def test_a_timer_set_before_a_ping_does_nothing(room: Room) -> None:
+async def test_an_abort_of_a_version_before_a_ping_is_refused(room: Room) -> None:
     txn_id = await room.begin()
     before = await room.get(txn_id)
     assert await room.ping(txn_id, instance="another") is PingResult.OK
