@@ -25,7 +25,7 @@ LEFTOVERS = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b|NotImplementedError|breakpo
 DISABLED = re.compile(r"pytest\.mark\.(?:skip|xfail)|pytest\.(?:skip|importorskip)\(")
 BARE = re.compile(r"#\s*(?:type:\s*ignore|noqa)\s*$")
 NUMBERED = re.compile(r"\?\d")
-VAGUE = re.compile(r"(?:^|_)(?:manager|helper|helpers|util|utils|handle|data|info)$")
+VAGUE = re.compile(r"(?:^|_)(?:manager|helper|helpers|util|utils|handle|data)$")
 
 
 def test_no_file_is_longer_than_one_idea_needs() -> None:
