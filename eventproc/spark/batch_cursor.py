@@ -29,10 +29,11 @@ parallelism. With a lower one, a stream that was scaled often takes one batch (0
 
 @attrs.frozen
 class BatchBudget:
-    """The most events or bytes that a batch may take; None: no limit."""
+    """The most events or bytes that a batch may take; None: no limit. glued_bytes_max: see GLUED_BYTES_MAX."""
 
     events: int | None = None
     bytes: int | None = None
+    glued_bytes_max: int = GLUED_BYTES_MAX
 
 
 @attrs.frozen
@@ -76,7 +77,11 @@ class BatchCursor:
         for segment, start in self.frontier.held.items():
             end = self._end(segment)
             glued = self._glued.get(segment, 0)
-            if end <= start or segment in self._taken or (glued and glued + end - start > GLUED_BYTES_MAX):
+            if (
+                end <= start
+                or segment in self._taken
+                or (glued and glued + end - start > budget.glued_bytes_max)
+            ):
                 continue
             size = end - start
             if budget.events is not None:

@@ -70,7 +70,7 @@ async def _sweep(db: Database, clock: VirtualClock) -> None:
     await sweep_chunks(db, owner)
 
 
-async def test_chunks_that_are_held_stay_and_the_others_go(db: Database, clock: VirtualClock) -> None:
+async def test_held_chunk_files_are_kept_and_others_deleted(db: Database, clock: VirtualClock) -> None:
     held, free = await _chunk(db, 0, 50), await _chunk(db, 50, 90)
     await db.write(
         lambda tx: place_hold(
@@ -82,13 +82,13 @@ async def test_chunks_that_are_held_stay_and_the_others_go(db: Database, clock: 
     assert sorted(each.name for each in held.parent.iterdir()) == ["0-50.arrow"]
 
 
-async def test_files_that_no_row_names_go(db: Database, clock: VirtualClock) -> None:
+async def test_files_without_a_row_are_deleted(db: Database, clock: VirtualClock) -> None:
     left = [_file(db, "0-50.arrow"), _file(db, "0-50.arrow.gone")]
     await _sweep(db, clock)
     assert [each.exists() for each in left] == [False, False]
 
 
-async def test_unfinished_files_go_with_their_instance_or_of_old_age(
+async def test_unfinished_files_are_deleted_with_their_instance_or_after_a_day(
     db: Database, clock: VirtualClock
 ) -> None:
     dead = "01890a5d-ac96-774b-bcce-b302099a8057"
@@ -103,9 +103,7 @@ async def test_unfinished_files_go_with_their_instance_or_of_old_age(
     assert [each.exists() for each in files] == [True, False, True, False]
 
 
-async def test_a_file_that_was_put_aside_is_there_for_a_while_however_many_sweeps_follow(
-    db: Database, clock: VirtualClock
-) -> None:
+async def test_file_put_aside_stays_for_a_minute_across_sweeps(db: Database, clock: VirtualClock) -> None:
     left = _file(db, "0-50.arrow")
     owner = await db.write(lambda tx: claim(tx, "controller", db.instance_id))
     await walk_chunks(db, owner)
@@ -119,15 +117,13 @@ async def test_a_file_that_was_put_aside_is_there_for_a_while_however_many_sweep
     assert list(left.parent.iterdir()) == []
 
 
-async def test_files_of_a_sink_s_tasks_may_wait_a_day_for_their_commit(
-    db: Database, clock: VirtualClock
-) -> None:
+async def test_files_of_sink_tasks_are_kept_for_a_day(db: Database, clock: VirtualClock) -> None:
     waiting, old = (_file(db, f"{age}.arrow", age_ms=age, under="sink/run") for age in (0, ABANDONED_MS + 1))
     await _sweep(db, clock)
     assert (waiting.exists(), old.exists()) == (True, False)
 
 
-async def test_files_in_which_events_lie_cost_no_transaction_of_a_sweep(
+async def test_files_that_blobs_use_cost_no_sweep_transaction(
     db: Database, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lived_in = await _chunk(db, 0, 50)
@@ -154,16 +150,14 @@ async def test_files_in_which_events_lie_cost_no_transaction_of_a_sweep(
     assert (lived_in.exists(), [each.exists() for each in others]) == (True, [False, False])
 
 
-async def test_holds_past_their_deadline_are_forgotten(db: Database, clock: VirtualClock) -> None:
+async def test_expired_holds_are_deleted(db: Database, clock: VirtualClock) -> None:
     await _chunk(db, 0, 50)
     await db.write(lambda tx: place_hold(tx, STREAM_ID, "h", plan="p", ranges=[], until_ms=tx.now_ms - 1))
     await _sweep(db, clock)
     assert await db.read(lambda tx: tx.execute("SELECT count(*) FROM hold").fetchone()) == (0,)
 
 
-async def test_a_sweep_beside_exports_never_takes_a_file_that_has_a_row(
-    db: Database, clock: VirtualClock
-) -> None:
+async def test_sweep_beside_exports_keeps_files_with_a_row(db: Database, clock: VirtualClock) -> None:
     async def export() -> None:
         for _ in range(20):
             path = await _chunk(db, 0, 50)

@@ -42,7 +42,7 @@ from tests.transactions.rooms import HIGH, Room
 from tests.workflows.lives import Life, open_life
 
 
-async def test_a_commit_that_fails_is_tried_again_behind_the_others(
+async def test_failed_commit_is_retried_after_those_of_other_streams(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     works = False
@@ -78,7 +78,7 @@ async def test_a_commit_that_fails_is_tried_again_behind_the_others(
         await life.check()
 
 
-async def test_what_cannot_be_committed_holds_up_what_follows_until_a_person_gives_it_up() -> None:
+async def test_failing_commit_blocks_later_ones_until_it_is_given_up() -> None:
     async with open_life() as life:
         await _give_up(life)
 
@@ -116,7 +116,7 @@ async def _give_up(life: Life) -> None:
     await life.check()
 
 
-async def test_what_was_given_up_before_its_preparation_is_left_alone_and_what_follows_is_committed(
+async def test_transaction_given_up_before_its_preparation_does_not_block_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given_up: list[Txn] = []
@@ -174,7 +174,7 @@ async def _another(life: Life) -> Room:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # a directory is opened on asyncio
-async def test_what_lasts_while_its_process_lives_is_aborted_when_it_is_gone(tmp_path: Path) -> None:
+async def test_transaction_of_a_dead_process_is_aborted(tmp_path: Path) -> None:
     async with eventproc.open(tmp_path / "d") as ep:
         await ep.create_scope("s")
         await ep.create_stream("s/t")

@@ -23,7 +23,7 @@ def anyio_backend() -> tuple[str, dict[str, object]]:
     return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
 
 
-async def test_a_step_that_is_tried_again_names_its_request_and_the_reason(
+async def test_retried_step_logs_its_request_and_the_reason(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     full: list[DiskFull] = []

@@ -63,7 +63,7 @@ async def ended(room: Room, txn_id: str) -> TxnState:
 
 
 @pytest.mark.acceptance("C10", differs="the lease lies with the transaction, so there is no DISCONNECTED")
-async def test_a_lease_that_ends_aborts_its_transaction_and_frees_its_bytes(life: Life, room: Room) -> None:
+async def test_expired_lease_aborts_its_transaction_and_frees_its_bytes(life: Life, room: Room) -> None:
     async with hosting(life.db):
         began_ms = life.clock.monotonic_ms()
         txn_id = await room.begin(lease_ms=5_000)
@@ -89,9 +89,7 @@ async def test_pings_extend_a_transaction_until_its_execution_time_is_over(life:
         assert await room.ping(txn_id) is PingResult.ABORTED
 
 
-async def test_a_lease_without_an_end_outlives_every_clock_while_its_process_lives(
-    life: Life, room: Room
-) -> None:
+async def test_transaction_without_a_lease_lasts_while_its_process_lives(life: Life, room: Room) -> None:
     async with hosting(life.db):
         txn_id = await room.begin(lease_ms=None)
         await anyio.sleep(20 * 60)  # twice the longest lease there is
@@ -143,7 +141,7 @@ async def test_a_timer_set_before_a_ping_of_another_instance_does_nothing(life: 
     assert (await room.get(other)).state is TxnState.COMMITTING
 
 
-def test_timers_follow_deadline_boot_and_life() -> None:
+def test_timers_depend_on_deadline_boot_and_process() -> None:
     leases = [
         OpenLease(4, "later", 0, "alive", "this", 9_000),
         OpenLease(4, "soon", 3, "dead", "this", 1_000),
@@ -202,7 +200,7 @@ async def test_a_transaction_that_begins_after_the_last_one_ended_is_seen_by_the
     assert len(set(found)) == 4
 
 
-async def test_a_transaction_waits_for_a_host_from_the_end_of_its_lease_on(room: Room) -> None:
+async def test_expired_transaction_counts_as_pending_work_for_a_host(room: Room) -> None:
     overdue = partial(has_overdue, db=room.db)
     await room.begin(lease_ms=None)
     await room.begin(lease_ms=5_000)

@@ -20,7 +20,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(0, 10**9))
-def test_a_timer_is_due_at_its_tick_and_once(steps: list[tuple[str, int, int]], start_ms: int) -> None:
+def test_timer_is_due_once_at_its_tick(steps: list[tuple[str, int, int]], start_ms: int) -> None:
     now_ms = start_ms
     wheel: TimerWheel[int, int] = TimerWheel(now_ms)
     twin: dict[int, int] = {}

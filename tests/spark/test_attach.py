@@ -65,7 +65,7 @@ def reading(spark: SparkSession, path: Path, **options: str) -> DataFrame:
     return found.load(str(path))
 
 
-def test_a_batch_that_runs_again_is_in_the_stream_once_and_can_be_read_in_the_query_s_place(
+def test_repeated_batch_is_in_the_stream_once(
     spark: SparkSession,
     attached: AttachedEventproc,
     stream: BlockingStream,
@@ -105,7 +105,7 @@ def test_a_batch_that_runs_again_is_in_the_stream_once_and_can_be_read_in_the_qu
     assert (query.events, query.bytes) == (3, 3 * 14)
 
 
-def test_a_second_write_of_a_batch_is_refused_without_a_part_and_an_empty_one_ends_nothing(
+def test_second_write_of_a_batch_needs_a_part(
     spark: SparkSession, attached: AttachedEventproc, stream: BlockingStream, out: BlockingStream, path: Path
 ) -> None:
     said: list[int] = []
@@ -128,7 +128,7 @@ def test_a_second_write_of_a_batch_is_refused_without_a_part_and_an_empty_one_en
         attached.writing("s/none")
 
 
-def test_a_query_is_seen_while_it_runs_when_it_failed_and_when_it_ended(
+def test_query_status_shows_running_failed_and_ended(
     spark: SparkSession, attached: AttachedEventproc, stream: BlockingStream, path: Path
 ) -> None:
     def fail(batch: DataFrame, batch_id: int) -> None:
@@ -150,7 +150,7 @@ def test_a_query_is_seen_while_it_runs_when_it_failed_and_when_it_ended(
     assert attached.queries()[0].state is QueryState.ENDED
 
 
-def test_a_handler_runs_jobs_and_one_that_is_cancelled_takes_its_jobs_along(
+def test_cancelled_handler_cancels_its_spark_jobs(
     spark: SparkSession, attached: AttachedEventproc, tmp_path: Path
 ) -> None:
     app, groups, done = App(), dict[int, str | None](), Event()
@@ -176,7 +176,7 @@ def test_a_handler_runs_jobs_and_one_that_is_cancelled_takes_its_jobs_along(
     assert spark.read.parquet(str(tmp_path / "loaded")).count() == 3
 
 
-def test_a_cancelled_handler_that_is_between_two_jobs_begins_no_other(
+def test_cancelled_handler_between_two_jobs_starts_no_other(
     spark: SparkSession, attached: AttachedEventproc
 ) -> None:
     app, begun, cancelled, done = App(), Event(), Event(), Event()
@@ -205,7 +205,7 @@ def test_a_cancelled_handler_that_is_between_two_jobs_begins_no_other(
     assert spark.range(1).collect(), "other jobs do"
 
 
-def test_what_is_detached_is_closed_and_spark_goes_on(spark: SparkSession, path: Path) -> None:
+def test_detach_closes_the_directory_and_leaves_spark_running(spark: SparkSession, path: Path) -> None:
     attached = eventproc.spark.attach(spark, path, durability="os")
     running = attached.start(App())
     attached.detach()
@@ -217,7 +217,7 @@ def test_what_is_detached_is_closed_and_spark_goes_on(spark: SparkSession, path:
 
 
 @pytest.mark.parametrize("failing", ["drain", "queries", "stop", "detach"])
-def test_what_fails_while_spark_is_stopped_keeps_nothing_else_from_being_stopped(failing: str) -> None:
+def test_failure_while_stopping_spark_does_not_prevent_the_other_steps(failing: str) -> None:
     done: list[str] = []
 
     def step(name: str) -> None:

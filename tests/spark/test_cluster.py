@@ -17,7 +17,7 @@ from tests.tidy.source import ROOT
 
 
 @pytest.mark.torture
-def test_on_a_cluster_executors_read_and_write_and_stopping_spark_ends_everything_in_order(
+def test_executors_of_a_cluster_read_and_write_and_stopping_ends_in_order(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "data"

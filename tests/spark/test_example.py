@@ -56,7 +56,7 @@ def counted(path: Path) -> dict[tuple[str, datetime], tuple[int, int]]:
 
 
 @pytest.mark.parametrize("continuous", [False, True])
-def test_the_pipeline_counts_flights_by_carrier_and_week_into_parquet_and_into_a_stream(
+def test_example_counts_flights_by_carrier_and_week(
     spark: SparkSession, example: ModuleType, some_flights: Path, tmp_path: Path, continuous: bool
 ) -> None:
     with eventproc.spark.attach(spark, tmp_path / "streams", durability="os") as ep:

@@ -34,19 +34,19 @@ def test_java_home_comes_before_path(tmp_path: Path) -> None:
     assert (found.home, found.version) == (named, 21)
 
 
-def test_a_java_home_that_is_too_old_gives_way_to_path(tmp_path: Path) -> None:
+def test_java_on_path_replaces_an_old_java_home(tmp_path: Path) -> None:
     old, other = _java(tmp_path / "old", "1.8.0_412"), _java(tmp_path / "other", "17.0.1")
     found = java.find_java({"JAVA_HOME": str(old), "PATH": str(other / "bin")})
     assert (found.home, found.version) == (other, 17)
 
 
-def test_the_release_file_of_a_home_says_its_version(tmp_path: Path) -> None:
+def test_release_file_gives_the_java_version(tmp_path: Path) -> None:
     (tmp_path / "release").write_text('IMPLEMENTOR="Debian"\nJAVA_VERSION="17.0.15"\n')
     assert java.find_java({"JAVA_HOME": str(tmp_path), "PATH": ""}).version == 17
 
 
 @pytest.mark.usefixtures("no_wheel")
-def test_without_a_java_the_error_and_the_doctor_say_how_to_get_one(tmp_path: Path) -> None:
+def test_missing_java_error_says_how_to_install_one(tmp_path: Path) -> None:
     old = _java(tmp_path / "old", "11.0.2")
     environ = {"JAVA_HOME": str(old), "PATH": str(tmp_path)}
     with pytest.raises(NotSupported, match=r"eventproc\[java\]"):
@@ -68,7 +68,7 @@ def test_the_shim_drops_the_one_argument_and_keeps_the_others(
     assert done.stdout == "-cp a b  Main\n"
 
 
-def test_the_java_of_the_wheel_runs_behind_its_shim(tmp_path: Path) -> None:
+def test_bundled_java_runs_behind_its_shim(tmp_path: Path) -> None:
     found = java.find_java({"PATH": "", "XDG_CACHE_HOME": str(tmp_path)})
     command = [str(found.home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -76,7 +76,7 @@ def test_the_java_of_the_wheel_runs_behind_its_shim(tmp_path: Path) -> None:
     assert f'version "{found.version}' in done.stderr
 
 
-def test_the_environment_names_the_java_and_this_python(tmp_path: Path) -> None:
+def test_prepare_sets_the_java_and_this_python(tmp_path: Path) -> None:
     home = _java(tmp_path / "java", "17.0.1")
     environ = {"JAVA_HOME": str(home)}
     java.prepare(environ)
@@ -87,7 +87,7 @@ def test_the_environment_names_the_java_and_this_python(tmp_path: Path) -> None:
     }
 
 
-def test_a_python_for_the_workers_that_is_set_stays(tmp_path: Path) -> None:
+def test_prepare_keeps_pyspark_python(tmp_path: Path) -> None:
     home = _java(tmp_path / "java", "17.0.1")
     environ = {"JAVA_HOME": str(home), "PYSPARK_PYTHON": "/opt/python"}
     java.prepare(environ)

@@ -28,7 +28,7 @@ def parsed(*payloads: bytes, fail_fast: bool = False) -> list[tuple[object, ...]
     return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
-def test_fields_become_columns_and_others_are_left_out() -> None:
+def test_fields_of_the_schema_become_columns() -> None:
     payload = b'{"name": "x", "id": 1, "other": {"a": [1]}, "ratio": 0.5, "tags": ["t"]}'
     assert parsed(payload, b'{"id": 2}') == [(1, "x", 0.5, ["t"]), (2, None, None, None)]
 
@@ -38,25 +38,25 @@ def test_fields_become_columns_and_others_are_left_out() -> None:
     [b"", b" ", b"null", b"[]", b"{", b"{}{}", b"1},{", b'{}},{"p":{}', b"\xff", b'"text"'],
     ids=repr,
 )
-def test_a_payload_that_is_no_object_is_a_row_of_nulls_and_moves_no_other(odd: bytes) -> None:
+def test_payload_that_is_not_an_object_is_a_row_of_nulls(odd: bytes) -> None:
     nothing = (None, None, None, None)
     assert parsed(b'{"id": 1}', odd, b'{"id": 3}') == [(1, *nothing[1:]), nothing, (3, *nothing[1:])]
 
 
 @pytest.mark.parametrize("odd", [b"", b"{}{}", b"null", b'{"id": "one"}'], ids=repr)
-def test_when_mode_is_failfast_it_fails_the_query(odd: bytes) -> None:
+def test_failfast_mode_fails_the_query(odd: bytes) -> None:
     with pytest.raises(CorruptRecord, match="mode is failfast"):
         parsed(b'{"id": 1}', odd, fail_fast=True)
 
 
-def test_a_field_that_does_not_fit_is_null_and_its_neighbours_stay() -> None:
+def test_field_that_does_not_fit_is_null_and_the_others_stay() -> None:
     assert parsed(b'{"id": "one", "name": "x"}', b'{"id": 2, "name": 7}') == [
         (None, "x", None, None),
         (2, "7", None, None),
     ]
 
 
-def test_payloads_of_several_lines_are_one_row_each() -> None:
+def test_multi_line_payload_is_one_row() -> None:
     pretty = json.dumps({"id": 1, "name": "a\nb"}, indent=2).encode()
     assert parsed(pretty, pretty) == [(1, "a\nb", None, None)] * 2
 
@@ -73,7 +73,7 @@ ROWS = st.fixed_dictionaries(
 
 
 @given(st.lists(ROWS, min_size=1, max_size=5), st.booleans())
-def test_whatever_json_says_the_columns_say(rows: list[dict[str, object]], with_odd: bool) -> None:
+def test_columns_agree_with_the_json_module(rows: list[dict[str, object]], with_odd: bool) -> None:
     payloads = [json.dumps(row).encode() for row in rows]
     found = parsed(*payloads, *([b"odd"] if with_odd else []))
     assert found[: len(rows)] == [tuple(row.get(name) for name in SCHEMA.names) for row in rows]

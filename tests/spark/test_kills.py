@@ -23,7 +23,7 @@ EVENTS = 3000
 
 
 @pytest.mark.torture
-def test_a_driver_killed_between_any_two_batches_is_followed_by_one_that_copies_the_rest_once(
+def test_driver_after_a_killed_one_copies_the_remaining_events_once(
     spark: SparkSession, ep: BlockingEventproc, path: Path, tmp_path: Path
 ) -> None:
     stream = ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))

@@ -25,9 +25,7 @@ def _slices(sizes: list[list[int]]) -> list[list[FileSlice]]:
 
 
 @given(GROUPS, st.integers(1, 6))
-def test_groups_are_whole_in_order_and_in_no_more_tasks_than_asked_for(
-    sizes: list[list[int]], count: int
-) -> None:
+def test_tasks_keep_groups_together_and_in_order(sizes: list[list[int]], count: int) -> None:
     groups = _slices(sizes)
     tasks = pack_into_tasks(groups, count)
     assert len(tasks) <= count
@@ -36,7 +34,7 @@ def test_groups_are_whole_in_order_and_in_no_more_tasks_than_asked_for(
 
 
 @given(GROUPS, st.integers(1, 6))
-def test_no_task_is_larger_than_its_share_by_more_than_a_group(sizes: list[list[int]], count: int) -> None:
+def test_task_exceeds_its_share_by_at_most_one_group(sizes: list[list[int]], count: int) -> None:
     groups = _slices(sizes)
     total = sum(map(sum, sizes)) * 10
     largest = max((sum(each.size_bytes for each in group) for group in groups), default=0)
@@ -45,7 +43,7 @@ def test_no_task_is_larger_than_its_share_by_more_than_a_group(sizes: list[list[
 
 
 @given(GROUPS, st.integers(1, 12))
-def test_splitting_makes_enough_parts_of_whole_events(sizes: list[list[int]], count: int) -> None:
+def test_split_makes_enough_groups_at_event_borders(sizes: list[list[int]], count: int) -> None:
     groups = _slices(sizes)
     events = sum(map(sum, sizes))
     parts = split_groups(groups, count, lambda _, target: -(-target // 10) * 10)

@@ -117,21 +117,20 @@ def test_one_batch_crosses_many_small_scales(
     assert growing(events_of(batch[2]))
 
 
-def test_what_is_large_behind_a_scale_is_left_to_the_next_batch(
-    stream: BlockingStream, directory: PlannerDirectory, path: Path, monkeypatch: pytest.MonkeyPatch
+def test_large_successors_are_left_to_the_next_batch(
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
-    monkeypatch.setattr("eventproc.spark.batch_cursor.GLUED_BYTES_MAX", 500)
     write(stream, range(100), keys=50)
     stream.split(stream.segments()[0].id)
     write(stream, range(100, 300), keys=50)
     reading = planner(directory, path)
-    first, second = batches(reading, reading.position(EARLIEST))
+    first, second = batches(reading, reading.position(EARLIEST), BatchBudget(glued_bytes_max=500))
     assert {event.payload for event in events_of(first[2])} >= {b"%06d" % each for each in range(100)}
     assert growing(events_of(first[2]) + events_of(second[2]))
     assert len(second[2]) == 2
 
 
-def test_a_stream_of_a_pattern_that_is_made_later_is_read_from_its_head(
+def test_later_stream_of_a_pattern_is_read_from_its_head(
     ep: BlockingEventproc, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(3))
@@ -143,7 +142,7 @@ def test_a_stream_of_a_pattern_that_is_made_later_is_read_from_its_head(
     assert [event.payload for event in events_of(groups)] == [b"%06d" % each for each in range(5)]
 
 
-def test_places_are_ends_times_and_cuts(
+def test_positions_are_ends_times_and_cuts(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(5))
@@ -158,7 +157,7 @@ def test_places_are_ends_times_and_cuts(
     assert reading.position(Positions(2**50)) == reading.position(LATEST)
 
 
-def test_a_frozen_query_reads_nothing_that_came_later(
+def test_frozen_query_reads_no_later_events(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(5))
@@ -173,7 +172,7 @@ def test_a_frozen_query_reads_nothing_that_came_later(
     assert sorted(event.payload for event in found) == [b"%06d" % each for each in range(5)]
 
 
-def test_a_range_is_exported_once_for_all_who_read_it(
+def test_range_is_exported_once_for_all_queries(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(50))
@@ -185,7 +184,7 @@ def test_a_range_is_exported_once_for_all_who_read_it(
     assert {each: each.stat().st_mtime_ns for each in files(path)} == made
 
 
-def test_who_reads_in_other_steps_exports_only_what_is_in_no_file(
+def test_query_with_other_batches_exports_only_events_in_no_file(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(50))
@@ -200,7 +199,7 @@ def test_who_reads_in_other_steps_exports_only_what_is_in_no_file(
 
 
 @pytest.mark.parametrize("harm", ["unlinked", "cut short"])
-def test_a_file_that_is_missing_or_damaged_is_exported_again(
+def test_missing_or_damaged_chunk_file_is_exported_again(
     harm: str, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(50))
@@ -215,7 +214,7 @@ def test_a_file_that_is_missing_or_damaged_is_exported_again(
     assert events_of(again[2]) == events_of(first[2])
 
 
-def test_what_was_planned_is_read_again_after_it_was_truncated_history_and_all(
+def test_planned_batch_is_readable_again_after_a_truncation(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(20))
@@ -233,7 +232,7 @@ def test_what_was_planned_is_read_again_after_it_was_truncated_history_and_all(
     assert events_of(planner(directory, path).plan(start, end, batch="", glued=True)) == before
 
 
-def test_a_hold_ends_with_the_batch_after_it(
+def test_hold_ends_with_the_next_batch(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(20))
@@ -250,7 +249,7 @@ def _holds(directory: PlannerDirectory) -> int:
     return int(directory.read(lambda tx: tx.execute("SELECT count(*) FROM hold").fetchone()[0]))
 
 
-def test_what_was_truncated_before_it_was_planned_fails_the_query_or_is_left_out(
+def test_events_truncated_before_planning_fail_the_query_or_are_skipped(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(20))
@@ -265,7 +264,7 @@ def test_what_was_truncated_before_it_was_planned_fails_the_query_or_is_left_out
 
 
 @pytest.mark.parametrize("freed", [True, False])
-def test_what_is_truncated_between_planning_and_exporting_is_lost_freed_or_not(
+def test_events_truncated_between_planning_and_exporting_are_lost(
     freed: bool, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(20))
@@ -280,7 +279,7 @@ def test_what_is_truncated_between_planning_and_exporting_is_lost_freed_or_not(
     assert planner(directory, path, failOnDataLoss="false").plan(start, end, batch="", glued=True) == []
 
 
-def test_a_stream_that_was_deleted_or_made_anew_fails_the_query_or_is_read_from_its_head(
+def test_replaced_stream_fails_the_query_or_is_read_from_its_head(
     ep: BlockingEventproc, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(20))
@@ -295,7 +294,7 @@ def test_a_stream_that_was_deleted_or_made_anew_fails_the_query_or_is_read_from_
     assert [event.payload for event in events_of(groups)] == [b"%06d" % each for each in range(5)]
 
 
-def test_a_sealed_stream_is_read_to_its_end_and_then_stands_still(
+def test_query_of_a_sealed_stream_reads_to_its_end_and_stays_there(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     write(stream, range(20))
@@ -331,7 +330,7 @@ class _Mortal(PlannerDirectory):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_planner_that_dies_at_any_step_is_followed_by_one_that_plans_the_same(
+def test_planner_after_a_dead_one_plans_the_same_batch(
     after: bool, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     steps = 0
@@ -355,7 +354,7 @@ def test_a_planner_that_dies_at_any_step_is_followed_by_one_that_plans_the_same(
     assert [each for each in files(path) if each.suffix == ".part"] == []
 
 
-def test_what_was_moved_out_of_the_database_is_not_exported_again(
+def test_offloaded_events_are_not_exported_again(
     stream: BlockingStream, directory: PlannerDirectory, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offload, "RUN_BYTES_MIN", 1)

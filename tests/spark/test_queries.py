@@ -35,7 +35,7 @@ def query(ep: Eventproc, **fields: object) -> SparkQuery:
     return attrs.evolve(made, **fields)  # type: ignore[arg-type]
 
 
-async def test_the_lag_is_what_lies_behind_the_last_batch_across_scales_truncations_and_the_stream_s_end(
+async def test_query_lag_counts_events_behind_the_last_batch_across_scales(
     tmp_path: Path,
 ) -> None:
     async with open_memory() as ep:
@@ -59,7 +59,7 @@ async def test_the_lag_is_what_lies_behind_the_last_batch_across_scales_truncati
         assert [(each.events, each.bytes) for each in found.streams] == [(None, None)]
 
 
-async def test_a_query_runs_while_its_driver_lives_is_lost_with_it_and_ended_for_good_in_its_run(
+async def test_query_is_running_lost_or_ended_by_its_driver_and_its_run(
     tmp_path: Path,
 ) -> None:
     async with open_memory() as ep:
@@ -80,7 +80,7 @@ async def test_a_query_runs_while_its_driver_lives_is_lost_with_it_and_ended_for
     assert states == [QueryState.RUNNING, lost, failed, failed, QueryState.ENDED]
 
 
-async def test_a_query_that_said_nothing_for_a_week_is_forgotten(tmp_path: Path) -> None:
+async def test_query_without_status_for_a_week_is_forgotten(tmp_path: Path) -> None:
     async with open_memory() as ep:
         now_ms = ep.db.clock.wall_ms()
         await publish(ep, query(ep, id="old", published_ms=now_ms - KEPT_MS - 1))
@@ -99,15 +99,15 @@ async def test_a_query_that_said_nothing_for_a_week_is_forgotten(tmp_path: Path)
         (None, {}),
     ],
 )
-def test_positions_are_read_of_our_source_alone(offset: str | None, found: dict[str, str]) -> None:
+def test_positions_of_other_sources_are_ignored(offset: str | None, found: dict[str, str]) -> None:
     assert positions_of(offset) == found
 
 
-def test_an_error_is_shown_by_its_first_line() -> None:
+def test_published_error_is_its_first_line() -> None:
     assert shortened("\n  why it failed  \n\tat java\n") == "why it failed"
 
 
-async def test_what_a_query_says_is_published_also_after_somebody_asked_in_between(tmp_path: Path) -> None:
+async def test_status_is_published_after_a_read_in_between(tmp_path: Path) -> None:
     async with open_memory() as ep, anyio.create_task_group() as tasks:
         publisher = QueryPublisher(ep.db)
         tasks.start_soon(publisher.run)
@@ -120,7 +120,7 @@ async def test_what_a_query_says_is_published_also_after_somebody_asked_in_betwe
         tasks.cancel_scope.cancel()
 
 
-async def test_what_was_being_written_when_its_writer_was_cancelled_is_written_by_the_next(
+async def test_status_of_a_cancelled_write_is_written_by_the_next_one(
     tmp_path: Path,
 ) -> None:
     async with open_memory() as ep:

@@ -51,7 +51,7 @@ def directory(path: Path, ep: BlockingEventproc) -> Iterator[PlannerDirectory]:
 
 
 @pytest.mark.hunt(seeds=6)
-def test_batches_of_any_sizes_with_scales_and_reruns_between_are_in_the_stream_once_and_in_order(
+def test_batches_are_in_the_stream_once_and_in_order_despite_scales_and_reruns(
     seed: int, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     dice = random.Random(seed)
@@ -92,7 +92,7 @@ def _large(path: Path, numbers: range) -> TaskOutput:
     return found
 
 
-def test_nothing_is_visible_before_the_commit_and_all_of_it_after(
+def test_batch_becomes_visible_with_its_commit(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     parts = [_large(path, range(100)), task(path, rows(range(100, 110)))]
@@ -101,7 +101,7 @@ def test_nothing_is_visible_before_the_commit_and_all_of_it_after(
     assert sorted(numbers_of(events_of(stream))) == list(range(110))
 
 
-def test_many_batches_of_little_are_joined_although_each_is_committed_by_a_process_of_its_own(
+def test_small_batches_are_joined_although_each_has_a_process_of_its_own(
     stream: BlockingStream, directory: PlannerDirectory, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(InlineExtentCounter, "note", lambda *_: None)  # it would forget, as each process does
@@ -113,7 +113,7 @@ def test_many_batches_of_little_are_joined_although_each_is_committed_by_a_proce
     check(directory)
 
 
-def test_what_many_tasks_sent_with_their_messages_is_not_read_as_one(
+def test_small_outputs_of_many_tasks_do_not_form_one_blob(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     parts = [task(path, rows(range(each, each + 60), size=LARGE)) for each in range(0, 1800, 60)]
@@ -125,7 +125,7 @@ def test_what_many_tasks_sent_with_their_messages_is_not_read_as_one(
     check(directory)
 
 
-def test_a_batch_whose_driver_died_before_it_knew_of_its_commit_is_not_written_again(
+def test_batch_committed_by_a_dead_driver_is_not_written_again(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     assert commit_batch(directory, [_large(path, range(100))], 0)
@@ -138,7 +138,7 @@ def test_a_batch_whose_driver_died_before_it_knew_of_its_commit_is_not_written_a
 
 @pytest.mark.torture
 @pytest.mark.parametrize("point", [faults.WRITE_BEGUN, faults.WRITE_COMMIT, faults.WRITE_COMMITTED])
-def test_a_driver_killed_at_any_point_of_its_commit_leaves_all_of_the_batch_or_nothing(
+def test_driver_killed_during_its_commit_leaves_all_of_the_batch_or_nothing(
     point: str, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     program = (
@@ -164,7 +164,7 @@ def test_a_driver_killed_at_any_point_of_its_commit_leaves_all_of_the_batch_or_n
     check(directory)
 
 
-def test_an_abort_that_comes_after_the_commit_takes_nothing_away(
+def test_abort_after_the_commit_deletes_nothing(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     parts = [_large(path, range(100))]
@@ -173,7 +173,7 @@ def test_an_abort_that_comes_after_the_commit_takes_nothing_away(
     assert len(events_of(stream)) == 100
 
 
-def test_the_files_of_a_batch_that_fails_go(
+def test_files_of_a_failed_batch_are_deleted(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     parts = [_large(path, range(100))]
@@ -184,7 +184,7 @@ def test_the_files_of_a_batch_that_fails_go(
     assert files(path) == []
 
 
-def test_a_new_checkpoint_is_a_new_run_and_the_old_one_cannot_write_behind_it(
+def test_new_checkpoint_is_a_new_run_that_fences_the_old_one(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     for batch in range(3):
@@ -196,7 +196,7 @@ def test_a_new_checkpoint_is_a_new_run_and_the_old_one_cannot_write_behind_it(
     assert sorted(numbers_of(events_of(stream))) == [0, 1, 2, 3, 4]
 
 
-def test_a_file_that_is_gone_fails_the_whole_batch(
+def test_missing_task_file_fails_the_batch(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     parts = [_large(path, range(100)), _large(path, range(100, 200))]
@@ -219,7 +219,7 @@ def test_rows_without_a_key_are_spread_over_the_segments(
     assert sorted(by_segment.values()) == [100, 100, 100]
 
 
-def test_what_lies_in_files_is_read_without_pyarrow(
+def test_blobs_in_files_are_read_without_pyarrow(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     assert commit_batch(directory, [_large(path, range(100))], 0)
@@ -233,7 +233,7 @@ def test_what_lies_in_files_is_read_without_pyarrow(
     assert said == "100\n"
 
 
-def test_a_file_goes_when_its_last_event_was_truncated_away(
+def test_file_is_deleted_after_its_last_event_was_truncated(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     assert commit_batch(directory, [_large(path, range(100))], 0)
@@ -250,7 +250,7 @@ def test_a_file_goes_when_its_last_event_was_truncated_away(
     check(directory)
 
 
-def test_a_reader_finds_the_file_that_is_put_aside_under_it(
+def test_reader_finds_a_file_that_was_put_aside(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     assert commit_batch(directory, [_large(path, range(100))], 0)
@@ -259,7 +259,7 @@ def test_a_reader_finds_the_file_that_is_put_aside_under_it(
     assert len(events_of(stream)) == 100
 
 
-def test_the_doctor_misses_files_that_events_lie_in(
+def test_doctor_reports_missing_chunk_files(
     stream: BlockingStream, directory: PlannerDirectory, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert commit_batch(directory, [_large(path, range(100))], 0)
@@ -270,7 +270,7 @@ def test_the_doctor_misses_files_that_events_lie_in(
     assert "1 files that events lie in are missing" in capsys.readouterr().out
 
 
-def test_a_deleted_stream_forgets_its_sinks(
+def test_deleted_stream_forgets_its_sinks(
     ep: BlockingEventproc, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     assert commit_batch(directory, [task(path, rows([1]))], 0)

@@ -35,7 +35,7 @@ def events_of(rows: pa.RecordBatch, **columns: str) -> list[dict[str, object]]:
     return [dict(each) for each in found.to_pylist()]
 
 
-def test_columns_of_events_are_taken_as_they_are_and_those_of_the_source_are_left_out() -> None:
+def test_event_columns_are_used_and_source_columns_are_ignored() -> None:
     rows = pa.record_batch(
         {
             "payload": pa.array([b"a", b""]),
@@ -52,12 +52,12 @@ def test_columns_of_events_are_taken_as_they_are_and_those_of_the_source_are_lef
     assert second == {"payload": b"", "key": None, "event_time": None, "headers": None}
 
 
-def test_a_float_of_32_bits_has_no_more_digits_in_json_than_it_has_itself() -> None:
+def test_float32_keeps_its_digits_in_json() -> None:
     found = events_of(pa.record_batch({"a": pa.array([0.1, 1e20], pa.float32())}))
     assert [each["payload"] for each in found] == [b'{"a":0.1}', b'{"a":1e+20}']
 
 
-def test_without_a_payload_rows_become_json_without_their_nulls() -> None:
+def test_rows_without_a_payload_become_json_without_nulls() -> None:
     rows = pa.record_batch(
         {
             "carrier": ["UA", None],
@@ -100,7 +100,7 @@ def test_without_a_payload_rows_become_json_without_their_nulls() -> None:
         ("headers", [[("h" * 100_000, "")]]),
     ],
 )
-def test_a_row_that_cannot_be_an_event_is_refused(column: str, values: list[object]) -> None:
+def test_row_that_cannot_be_an_event_is_refused(column: str, values: list[object]) -> None:
     kinds = {"headers": pa.map_(pa.string(), pa.string())}
     given = {"payload": pa.array([b"x"]), column: pa.array(values, kinds.get(column, pa.string()))}
     rows = pa.record_batch(given)
@@ -128,7 +128,7 @@ def test_a_row_that_cannot_be_an_event_is_refused(column: str, values: list[obje
         ),
     ],
 )
-def test_columns_that_do_not_fit_are_refused_by_name(
+def test_column_of_the_wrong_type_is_refused_by_name(
     rows: Mapping[str, list[object]], columns: Mapping[str, str], named: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=named):
@@ -149,12 +149,12 @@ def test_columns_that_do_not_fit_are_refused_by_name(
         ({"path": "/d", "stream": "s/t", "sink": "", "batch": "1"}, "characters"),
     ],
 )
-def test_options_that_make_no_sense_are_refused_by_name(options: Mapping[str, str], named: str) -> None:
+def test_invalid_option_is_refused_by_name(options: Mapping[str, str], named: str) -> None:
     with pytest.raises(EventprocError, match=named):
         parse_sink_options(options, streaming=False, overwrite=False)
 
 
-def test_a_query_has_numbers_of_its_own_and_nothing_is_overwritten() -> None:
+def test_batch_numbers_of_two_queries_do_not_collide() -> None:
     options = {"path": "/d", "stream": "s/t"}
     assert parse_sink_options(
         {**options, "Sink": "x", "queryName": "q", "checkpointLocation": "/c"},

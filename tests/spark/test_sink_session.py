@@ -41,7 +41,7 @@ def copy_now(spark: SparkSession, path: Path, checkpoint: Path, **options: str) 
     assert query.awaitTermination(120), "the query did not end"
 
 
-def test_rows_become_events_with_a_column_as_their_key_once_where_they_say_which_batch_they_are(
+def test_rows_become_keyed_events_and_a_named_batch_is_written_once(
     spark: SparkSession, stream: BlockingStream, path: Path
 ) -> None:
     frame = spark.sql("SELECT concat('k', id % 5) AS carrier, id / 2 AS delay FROM range(100)")
@@ -54,7 +54,7 @@ def test_rows_become_events_with_a_column_as_their_key_once_where_they_say_which
     ]
 
 
-def test_a_query_copies_a_stream_goes_on_after_a_death_across_a_scale_and_with_a_lost_checkpoint(
+def test_query_that_copies_a_stream_survives_a_death_and_a_lost_checkpoint(
     spark: SparkSession, stream: BlockingStream, copy: BlockingStream, path: Path, tmp_path: Path
 ) -> None:
     with stream.writer() as writer:
@@ -78,7 +78,7 @@ def test_a_query_copies_a_stream_goes_on_after_a_death_across_a_scale_and_with_a
     assert (first.payload, first.event_time, first.headers) == (b"000000", -1, {"a": "ß"})
 
 
-def test_what_cannot_be_written_is_refused_before_the_job_begins(
+def test_unwritable_stream_is_refused_before_the_job_starts(
     spark: SparkSession, stream: BlockingStream, path: Path
 ) -> None:
     for options, named in (({"stream": "s/none"}, "s/none"), ({"key": "id"}, "cast it")):

@@ -59,7 +59,7 @@ def in_order(rows: Sequence[Row]) -> bool:
     return True
 
 
-def test_a_batch_reads_back_every_column_as_it_was_written_across_a_scale(
+def test_batch_query_reads_every_column_across_a_scale(
     spark: SparkSession, stream: BlockingStream, path: Path
 ) -> None:
     with stream.writer() as writer:
@@ -84,9 +84,7 @@ def test_a_batch_reads_back_every_column_as_it_was_written_across_a_scale(
     assert in_order([row for row in rows if row.key != "ü" and row.key is not None])
 
 
-def test_columns_are_those_that_were_asked_for_in_their_order(
-    spark: SparkSession, stream: BlockingStream, path: Path
-) -> None:
+def test_columns_come_in_the_requested_order(spark: SparkSession, stream: BlockingStream, path: Path) -> None:
     write(stream, range(3))
     found = batch(spark, path, columns="number,key")
     assert found.columns == ["number", "key"]
@@ -104,9 +102,7 @@ def test_json_payloads_become_typed_columns(spark: SparkSession, stream: Blockin
     assert sorted(row.delay or 0 for row in by_schema.collect()) == [0, 2.5]
 
 
-def test_more_partitions_than_segments_split_them(
-    spark: SparkSession, stream: BlockingStream, path: Path
-) -> None:
+def test_min_partitions_splits_segments(spark: SparkSession, stream: BlockingStream, path: Path) -> None:
     write(stream, range(1000))
     found = batch(spark, path, minPartitions="6", columns="payload,key")
     assert found.rdd.getNumPartitions() >= 6
@@ -115,9 +111,7 @@ def test_more_partitions_than_segments_split_them(
     assert in_order(rows)
 
 
-def test_an_empty_stream_is_an_empty_data_frame(
-    spark: SparkSession, stream: BlockingStream, path: Path
-) -> None:
+def test_empty_stream_is_an_empty_data_frame(spark: SparkSession, stream: BlockingStream, path: Path) -> None:
     assert batch(spark, path).count() == 0
 
 
@@ -125,7 +119,7 @@ def test_an_empty_stream_is_an_empty_data_frame(
     ("options", "said"),
     [({"maxOffsetsPerTrigger": "5"}, "maxoffsetspertrigger"), ({"stream": "s/none"}, "none")],
 )
-def test_what_is_wrong_is_said_in_the_words_of_the_source(
+def test_errors_reach_the_user_in_the_words_of_the_source(
     spark: SparkSession, stream: BlockingStream, path: Path, options: Mapping[str, str], said: str
 ) -> None:
     reading = spark.read.format("eventproc").options(**{"stream": STREAM, **options})
@@ -133,7 +127,7 @@ def test_what_is_wrong_is_said_in_the_words_of_the_source(
         reading.load(str(path)).collect()
 
 
-def test_batches_of_a_limit_read_everything_in_order_across_scales_and_restarts(
+def test_limited_batches_read_every_event_in_order_across_scales_and_restarts(
     spark: SparkSession, stream: BlockingStream, path: Path, tmp_path: Path
 ) -> None:
     write(stream, range(200))
@@ -153,7 +147,7 @@ def test_batches_of_a_limit_read_everything_in_order_across_scales_and_restarts(
     assert in_order(first + second)
 
 
-def test_two_queries_at_once_read_the_same_files(
+def test_concurrent_queries_read_the_same_files(
     spark: SparkSession, stream: BlockingStream, path: Path, tmp_path: Path
 ) -> None:
     write(stream, range(300))
@@ -166,7 +160,7 @@ def test_two_queries_at_once_read_the_same_files(
     assert len(files(path)) == 2
 
 
-def test_truncation_before_the_query_has_read_fails_it_and_it_may_go_on_behind(
+def test_truncation_ahead_of_the_query_fails_it_or_is_skipped(
     spark: SparkSession, stream: BlockingStream, path: Path, tmp_path: Path
 ) -> None:
     write(stream, range(100))
@@ -182,7 +176,7 @@ def test_truncation_before_the_query_has_read_fails_it_and_it_may_go_on_behind(
     assert sorted(payloads(rows)) == numbered(range(200, 250))
 
 
-def test_a_running_query_follows_writers_through_a_scale_and_a_truncation_behind_it(
+def test_running_query_follows_writers_through_a_scale_and_a_truncation(
     spark: SparkSession, stream: BlockingStream, path: Path, tmp_path: Path
 ) -> None:
     write(stream, range(50))

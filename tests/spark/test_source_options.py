@@ -16,11 +16,11 @@ def options(**given: str) -> SourceOptions:
     return parse_options({**BASE, **given})
 
 
-def test_names_of_options_have_no_case() -> None:
+def test_option_names_ignore_case() -> None:
     assert parse_options({"PATH": "/data", "sTREAM": "s/t", "maxeventspertrigger": "5"}).events_max == 5
 
 
-def test_several_streams_are_separated_by_commas() -> None:
+def test_streams_are_separated_by_commas() -> None:
     found = parse_options({"path": "/data", "stream": "s/t, s/u,s/t"})
     assert (found.path, found.streams) == (Path("/data"), ("s/t", "s/u"))
 
@@ -37,11 +37,11 @@ def test_several_streams_are_separated_by_commas() -> None:
         ("1500", 1500),
     ],
 )
-def test_a_place_is_an_end_a_cut_or_a_time(text: str, place: object) -> None:
+def test_position_is_an_end_a_cut_or_a_time(text: str, place: object) -> None:
     assert options(startingOffsets=text).starting == Positions(place)  # type: ignore[arg-type]
 
 
-def test_places_of_several_streams_are_json_and_the_others_begin_at_their_heads() -> None:
+def test_positions_of_several_streams_are_json_and_default_to_the_head() -> None:
     found = parse_options(
         {"path": "/d", "stream": "s/t,s/u", "startingOffsets": '{"s/t": "7:0.0=120", "s/u": "latest"}'}
     )
@@ -65,12 +65,12 @@ def test_places_of_several_streams_are_json_and_the_others_begin_at_their_heads(
         ({"mode": "dropmalformed"}, "mode"),
     ],
 )
-def test_a_wrong_option_is_refused_by_name(given: dict[str, str], named: str) -> None:
+def test_wrong_option_is_refused_by_name(given: dict[str, str], named: str) -> None:
     with pytest.raises(InvalidArgument, match=named):
         options(**given)
 
 
 @pytest.mark.parametrize("given", [{}, {"path": "/data"}, {"path": "/d", "streamPattern": "("}])
-def test_a_path_and_streams_are_needed(given: dict[str, str]) -> None:
+def test_path_and_stream_are_required(given: dict[str, str]) -> None:
     with pytest.raises(InvalidArgument):
         parse_options(given)
