@@ -14,11 +14,11 @@ from eventproc.store.model.errors import Retryable
 T = TypeVar("T")
 
 RETRY_S_MAX: Final = 5.0
-"""Longest pause before a step is tried retry_transient while the disk is full or a lock is held."""
+"""Longest pause before a step is retried while the disk is full or a lock is held."""
 
 
 async def retry_transient(step: Callable[[], Awaitable[T]], what: str, log: logging.Logger) -> T:
-    """Await `step()`, retry_transient while it raises Retryable: then nothing changed. Raises everything else.
+    """Await `step()` until it does not raise Retryable, which means that nothing changed. Raises all other errors.
 
     what: names in the log, at each repetition, what cannot go on.
     """
@@ -28,7 +28,7 @@ async def retry_transient(step: Callable[[], Awaitable[T]], what: str, log: logg
     def tell(state: RetryCallState) -> None:
         why = state.outcome.exception() if state.outcome is not None else None
         log.warning(
-            "%s cannot go on, and is tried retry_transient in %.1f s: %s", what, state.upcoming_sleep, why
+            "%s cannot continue and will be retried in %.1f s: %s", what, state.upcoming_sleep, why
         )
 
     async for attempt in AsyncRetrying(

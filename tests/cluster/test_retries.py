@@ -44,5 +44,5 @@ async def test_retried_step_logs_its_request_and_the_reason(
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2  # the first try is repeated at once
     for line in told:
-        assert line.startswith(f"request {asked.id} cannot go on, and is tried again in ")
+        assert line.startswith(f"request {asked.id} cannot continue and will be retried in ")
         assert line.endswith(f" s: {full[0]}")
