@@ -19,9 +19,9 @@ from eventproc.cli.live import live
 from eventproc.cli.settings import Command, Number, Settings, note, pass_settings
 from eventproc.processors import GRACE_MS, App, ProcessorFailed, Running
 from eventproc.runtime import Eventproc
-from eventproc.store.background import Background
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import Retryable
+from eventproc.store.tasks import BackgroundTasks
 
 LOG = logging.getLogger("eventproc.run")
 
@@ -81,7 +81,7 @@ class _Server:
             running = [
                 await stack.enter_async_context(ep.run(app, grace_ms=self._grace_ms)) for app in self._apps
             ]
-            async with Background() as tasks:
+            async with BackgroundTasks() as tasks:
                 with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
                     note(self._settings, self._greeting(ep))
                     tasks.start_soon(_look, ep)
@@ -107,7 +107,7 @@ class _Server:
             except ProcessorFailed:
                 over.set()
 
-        async with Background() as tasks:
+        async with BackgroundTasks() as tasks:
             tasks.start_soon(wait_signal)
             for each in running:
                 tasks.start_soon(wait_failure, each)

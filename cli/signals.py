@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import anyio
 
 from eventproc.cli.failures import SIGNALLED, Signalled
-from eventproc.store.background import Background
+from eventproc.store.tasks import BackgroundTasks
 
 T = TypeVar("T")
 
@@ -89,6 +89,6 @@ async def _watched(action: Callable[[Ending], Awaitable[T]]) -> T:
         # The loop hears of a signal by its descriptor, when it comes round to it; this runs at once.
         for number in (*heeded, signal.SIGALRM):
             signal.signal(number, ending.notice)
-        async with Background() as tasks:
+        async with BackgroundTasks() as tasks:
             tasks.start_soon(watch)
             return await action(ending)

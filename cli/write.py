@@ -26,8 +26,8 @@ from eventproc.cli.settings import (
 )
 from eventproc.cli.show import show_one
 from eventproc.runtime import Eventproc
-from eventproc.store.background import Background
 from eventproc.store.model.errors import Retryable, TransactionDecided
+from eventproc.store.tasks import BackgroundTasks
 
 AHEAD_CHUNKS: Final = 3
 """Chunks that are read while another is written; a chunk has at most about 1 MiB, of a pipe what it held."""
@@ -183,7 +183,7 @@ async def _each_chunk(
     """Hand over the rows, what was read meanwhile at once; then raise the bad row that ended them."""
     send, receive = anyio.create_memory_object_stream[Chunk](AHEAD_CHUNKS)
     # Around the tasks: who still reads ahead ends before nobody listens, and what failed here is all that is raised.
-    async with receive, Background() as tasks:
+    async with receive, BackgroundTasks() as tasks:
         tasks.start_soon(_produce, send, source, kind, key)
         async for taken, error in receive:
             # What came meanwhile goes along: a slow disk makes larger commits, not a longer queue.

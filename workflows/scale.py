@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import attrs
 
-from eventproc.store.catalog import STREAM, StreamRecord, current_epoch, get_stream
+from eventproc.store.catalog import STREAM, current_epoch, get_writable_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import verify_scale
-from eventproc.store.model.errors import StreamSealed
-from eventproc.store.model.states import StreamEvent, StreamState, advance
-from eventproc.store.records import Versioned, replace
+from eventproc.store.model.states import StreamEvent, advance
+from eventproc.store.records import replace
 from eventproc.store.requests import note_result
 from eventproc.workflows.epochs import open_epoch, plan_epoch
 from eventproc.workflows.requests import ScaleStream
@@ -21,7 +20,7 @@ from eventproc.workflows.requests import ScaleStream
 
 def check(tx: Tx, request: ScaleStream) -> bool:
     """Return False: a scale is never done already. Raises the refusals of pravega.md 1.10."""
-    stream = _open_stream(tx, request).value
+    stream = get_writable_stream(tx, request.stream, stream_id=request.stream_id).value
     verify_scale(
         current_epoch(tx, stream),
         stream=stream.name,
@@ -34,7 +33,7 @@ def check(tx: Tx, request: ScaleStream) -> bool:
 
 def apply(tx: Tx, request: ScaleStream, request_id: str) -> bool:
     """Publish the next epoch. One step."""
-    before = _open_stream(tx, request)
+    before = get_writable_stream(tx, request.stream, stream_id=request.stream_id)
     epoch = plan_epoch(tx, before.value, seal=request.seal, ranges=request.ranges, request_id=request_id)
     scaling = advance(before.value.state, StreamEvent.SCALE, name=request.stream)
     epoch = open_epoch(tx, before.value, epoch, seal=request.seal)
@@ -42,10 +41,3 @@ def apply(tx: Tx, request: ScaleStream, request_id: str) -> bool:
     replace(tx, STREAM, before, attrs.evolve(before.value, epoch=epoch.number, state=scaled))
     note_result(tx, request_id, epoch)
     return True
-
-
-def _open_stream(tx: Tx, request: ScaleStream) -> Versioned[StreamRecord]:
-    found = get_stream(tx, request.stream, stream_id=request.stream_id)
-    if found.value.state in (StreamState.SEALING, StreamState.SEALED):
-        raise StreamSealed(stream=request.stream)
-    return found

@@ -13,14 +13,14 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.catalog import STREAM, StoredHistory, StreamRecord, get_stream, head_offsets
+from eventproc.store.catalog import STREAM, StoredHistory, StreamRecord, get_writable_stream, head_offsets
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, divide, equal_or_after, verify_cut
-from eventproc.store.model.errors import InvalidCut, StreamSealed
-from eventproc.store.model.history import find_segment
+from eventproc.store.model.errors import InvalidCut
+from eventproc.store.model.history import get_segment
 from eventproc.store.model.ids import SegmentId, epoch_of
-from eventproc.store.model.states import StreamEvent, StreamState, advance
-from eventproc.store.records import Versioned, replace
+from eventproc.store.model.states import StreamEvent, advance
+from eventproc.store.records import replace
 from eventproc.store.segments import readable_sealed, sealed_epoch, truncate_segments, verify_offset
 from eventproc.workflows.requests import TruncateStream
 
@@ -35,13 +35,13 @@ def check(tx: Tx, request: TruncateStream) -> bool:
     Raises NotFound, StreamReplaced, StreamSealed, and InvalidCut for a cut that does not cover the key
     space once, lies before the head or beyond the tail, or inside an event.
     """
-    stream = _open_stream(tx, request).value
+    stream = get_writable_stream(tx, request.stream, stream_id=request.stream_id).value
     return not _moves_head(tx, stream, StoredHistory(tx, stream), _cut(stream, request.offsets))
 
 
 def apply(tx: Tx, request: TruncateStream, request_id: str) -> bool:
     """Move the head. One step."""
-    before = _open_stream(tx, request)
+    before = get_writable_stream(tx, request.stream, stream_id=request.stream_id)
     stream, history = before.value, StoredHistory(tx, before.value)
     cut = _cut(stream, request.offsets)
     if not _moves_head(tx, stream, history, cut):
@@ -77,13 +77,6 @@ def _moves_head(tx: Tx, stream: StreamRecord, history: StoredHistory, cut: Strea
     return True
 
 
-def _open_stream(tx: Tx, request: TruncateStream) -> Versioned[StreamRecord]:
-    found = get_stream(tx, request.stream, stream_id=request.stream_id)
-    if found.value.state in (StreamState.SEALING, StreamState.SEALED):
-        raise StreamSealed(stream=request.stream)
-    return found
-
-
 def _oldest_needed(tx: Tx, cut: StreamCut, history: StoredHistory) -> int:
     """Return the oldest epoch that still says something about the cut: the last one of its oldest segment."""
     ended = [sealed_epoch(tx, cut.stream_id, segment) for segment in cut.offsets]
@@ -107,7 +100,7 @@ def _passed(tx: Tx, cut: StreamCut, history: StoredHistory, oldest: int) -> list
             unsure.append(segment)
     if unsure:
         division = divide(cut, history)
-        passed += [each for each in unsure if division.is_behind(find_segment(history, each))]
+        passed += [each for each in unsure if division.is_behind(get_segment(history, each))]
     return passed
 
 

@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import attrs
 
-from eventproc.store.catalog import STREAM, StreamRecord, current_epoch, get_stream
+from eventproc.store.catalog import STREAM, StreamRecord, current_epoch, get_writable_stream
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import StreamSealed
 from eventproc.store.model.ranges import initial_ranges
-from eventproc.store.model.states import StreamEvent, StreamState, advance
-from eventproc.store.records import Versioned, replace
+from eventproc.store.model.states import StreamEvent, advance
+from eventproc.store.records import replace
 from eventproc.workflows.epochs import open_epoch, plan_epoch
 from eventproc.workflows.requests import UpdateStream
 
 
 def check(tx: Tx, request: UpdateStream) -> bool:
     """Return whether the stream is configured so already. Raises NotFound, StreamReplaced, StreamSealed."""
-    stream = _open_stream(tx, request).value
+    stream = get_writable_stream(tx, request.stream, stream_id=request.stream_id).value
     return stream.config == request.config and not _count_differs(tx, stream, request)
 
 
 def apply(tx: Tx, request: UpdateStream, request_id: str) -> bool:
     """Publish the configuration, and the epoch that fits it. One step."""
-    before = _open_stream(tx, request)
+    before = get_writable_stream(tx, request.stream, stream_id=request.stream_id)
     stream = attrs.evolve(before.value, config=request.config)
     updating = advance(stream.state, StreamEvent.UPDATE, name=request.stream)
     if _count_differs(tx, stream, request):
@@ -37,13 +36,6 @@ def apply(tx: Tx, request: UpdateStream, request_id: str) -> bool:
     updated = advance(updating, StreamEvent.UPDATED, name=request.stream)
     replace(tx, STREAM, before, attrs.evolve(stream, state=updated))
     return True
-
-
-def _open_stream(tx: Tx, request: UpdateStream) -> Versioned[StreamRecord]:
-    found = get_stream(tx, request.stream, stream_id=request.stream_id)
-    if found.value.state in (StreamState.SEALING, StreamState.SEALED):
-        raise StreamSealed(stream=request.stream)
-    return found
 
 
 def _count_differs(tx: Tx, stream: StreamRecord, request: UpdateStream) -> bool:

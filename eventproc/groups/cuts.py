@@ -10,7 +10,7 @@ from eventproc.store.catalog import StoredHistory, get_stream, tail_offsets
 from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, GroupStream, SegmentKey, progress_by_segment
 from eventproc.store.model.cuts import NOT_REACHED, StreamCut
-from eventproc.store.model.history import History, find_segment
+from eventproc.store.model.history import History, get_segment
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.states import StreamState
@@ -67,8 +67,8 @@ def ended(
     """Return the segments in which the group has come to its end, or that it will not open because it has nearby."""
     found: dict[SegmentId, int] = {}
     for segment in ends.keys() - own.keys():
-        key_range = find_segment(history, segment).range
-        before = [find_segment(history, each).range for each in own if each < segment]
+        key_range = get_segment(history, segment).range
+        before = [get_segment(history, each).range for each in own if each < segment]
         overlapping = [each for each in before if each.overlaps(key_range)]
         if not overlapping:
             found[segment] = ends[segment]

@@ -53,7 +53,7 @@ from eventproc.store.model.progress import Progress
 from eventproc.store.progress import SegmentClaim, fenced, move_progress
 from eventproc.store.records import find, get
 from eventproc.store.replicated import FoldedState
-from eventproc.store.uninterrupted import uninterrupted
+from eventproc.store.tasks import run_uninterrupted
 
 
 class Membership(Protocol):
@@ -448,7 +448,7 @@ async def join_member(
             await member.join()
             yield member
         finally:
-            await uninterrupted(partial(_leave, member))
+            await run_uninterrupted(partial(_leave, member))
 
 
 async def _leave(member: GroupMember) -> None:

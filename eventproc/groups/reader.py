@@ -24,14 +24,13 @@ from eventproc.groups.cursors import InFlight
 from eventproc.groups.membership import GroupMember, join_member
 from eventproc.groups.session import SAVE_EVENTS, ReaderSession, StopOffsets
 from eventproc.groups.state import SegmentOwnership
-from eventproc.store.background import Background
 from eventproc.store.database import Database
 from eventproc.store.groups import SegmentKey
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import Closed
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
-from eventproc.store.uninterrupted import uninterrupted
+from eventproc.store.tasks import BackgroundTasks, run_uninterrupted
 from eventproc.streams.batch import Batch
 
 LOG = logging.getLogger("eventproc.groups")
@@ -65,7 +64,7 @@ class GroupReader(Generic[P]):
             streams = stack.enter_context(ExitStack())
             changes = stack.enter_context(self._db.subscribe())
             session = ReaderSession(self._db, member, changes, streams)
-            tasks = await stack.enter_async_context(Background())
+            tasks = await stack.enter_async_context(BackgroundTasks())
             await session.follow()
             tasks.start_soon(session.watch_group)
             tasks.start_soon(session.keep_time)
@@ -89,7 +88,7 @@ class GroupReader(Generic[P]):
         if why is None:
             session.finish()
         try:
-            await uninterrupted(session.save)
+            await run_uninterrupted(session.save)
         except Exception as failed:
             if why is None:
                 raise

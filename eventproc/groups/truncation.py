@@ -19,7 +19,6 @@ from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, GroupStream, TruncatedPolicy, progress_by_segment
 from eventproc.store.model.cuts import StreamCut, divide
 from eventproc.store.model.epochs import Segment
-from eventproc.store.model.errors import NotFound
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.history import History, find_segment
 from eventproc.store.model.ids import SegmentId
@@ -76,7 +75,7 @@ def behind_both(own: Frontier, cut: StreamCut, history: History) -> Frontier:
     other = Frontier.from_cut(cut, history)
     before_waiting = [each for one in (own, other) for ids in one.waiting.values() for each in ids]
     named = {*own.held, *own.waiting, *other.held, *other.waiting, *before_waiting}
-    known = {each: found for each in named if (found := _find(history, each)) is not None}
+    known = {each: found for each in named if (found := find_segment(history, each)) is not None}
 
     def is_passed(segment: SegmentId) -> bool:
         return segment not in known or division.is_behind(known[segment])
@@ -149,11 +148,3 @@ def _lost_events(
         progress, end = finished.get(segment, Progress()), after.held.get(segment)
         lost += unfinished_part(tx, stream_id, segment, progress, end=end, count_truncated=True).events
     return lost
-
-
-def _find(history: History, segment: SegmentId) -> Segment | None:
-    """Return the segment, None when it lies before the oldest epoch kept."""
-    try:
-        return find_segment(history, segment)
-    except NotFound:
-        return None

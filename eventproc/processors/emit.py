@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from eventproc.store.catalog import StreamRecord, current_epoch, get_stream
+from eventproc.store.catalog import StreamRecord, current_epoch, get_writable_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.arguments import instance_of, refused
-from eventproc.store.model.errors import StreamSealed
 from eventproc.store.model.limits import EVENT_BYTES_MAX, FRAME_BYTES
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.routing import check_key
-from eventproc.store.model.states import StreamState
 from eventproc.store.segments import append
 from eventproc.streams.check import check_event_time, check_headers, check_size
 from eventproc.streams.lanes import Lanes
@@ -85,7 +83,7 @@ def append_emissions(tx: Tx, emissions: Sequence[Emission]) -> None:
     by_stream: dict[str, Lanes] = {}
     streams: dict[str, StreamRecord] = {}
     for name in dict.fromkeys(each.stream for each in emissions):
-        streams[name] = stream = _open_stream(tx, name)
+        streams[name] = stream = get_writable_stream(tx, name).value
         spread = int.from_bytes(tx.clock.random_bytes(4), "big")
         by_stream[name] = Lanes(current_epoch(tx, stream), spread)
     for name, payload, key, event_time, headers in emissions:
@@ -97,13 +95,6 @@ def append_emissions(tx: Tx, emissions: Sequence[Emission]) -> None:
             lane.add_extra(event_time, headers)
     for name, lanes in by_stream.items():
         append(tx, name, streams[name].stream_id, lanes.parts(lanes.take()))
-
-
-def _open_stream(tx: Tx, name: str) -> StreamRecord:
-    stream = get_stream(tx, name).value
-    if stream.state in (StreamState.SEALING, StreamState.SEALED):
-        raise StreamSealed(stream=name)
-    return stream
 
 
 @lru_cache(maxsize=NAMES_KNOWN_MAX)

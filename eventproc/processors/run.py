@@ -45,12 +45,12 @@ from eventproc.processors.observe.status import (
 from eventproc.processors.observe.telemetry import NOTHING
 from eventproc.processors.options import OnFailure, Options
 from eventproc.processors.retry import retry_transient
-from eventproc.store.background import Background
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.arguments import int_of
 from eventproc.store.model.errors import EventprocError, NotFound
 from eventproc.store.model.group_errors import GroupStreamReplaced
+from eventproc.store.tasks import BackgroundTasks
 
 LOG = logging.getLogger("eventproc.processors")
 
@@ -123,7 +123,7 @@ class ProcessorRun:
         self._engine = engine = Engine(self._db, self.options, self._processor.make, membership)
         if self._stopping:
             return
-        async with Background() as tasks:
+        async with BackgroundTasks() as tasks:
             tasks.start_soon(self._tell_others, engine)
             tasks.start_soon(self._watch_names)
             await engine.run()
@@ -263,7 +263,7 @@ class Running:
     @asynccontextmanager
     async def _until_failure(self) -> AsyncIterator[None]:
         """End the block as soon as a processor failed. Raises ProcessorFailed at its end if one did."""
-        async with Background() as tasks:
+        async with BackgroundTasks() as tasks:
 
             async def watch(part: ProcessorRun) -> None:
                 await part.ended.wait()
@@ -351,7 +351,7 @@ async def run_app(db: Database, app: App, *, grace_ms: int = GRACE_MS) -> AsyncI
     }
     running = Running(db, parts)
     LOG.info("running %s", "; ".join(each.options.summary for each in app.processors))
-    async with Background() as tasks:
+    async with BackgroundTasks() as tasks:
         for part in parts.values():
             tasks.start_soon(part.run)
         try:

@@ -35,7 +35,6 @@ from eventproc.processors import (
     run_app,
 )
 from eventproc.processors.dead_letters.letters import DeadLetters
-from eventproc.store.background import Background
 from eventproc.store.catalog import (
     SYSTEM_MIGRATION,
     Scope,
@@ -52,6 +51,7 @@ from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_scaling
 from eventproc.store.requests import Request, get_request, list_requests
+from eventproc.store.tasks import BackgroundTasks
 from eventproc.streams import perform
 from eventproc.streams.perform import WAIT_MS
 from eventproc.streams.stream import Stream
@@ -300,7 +300,7 @@ async def open_memory(
 
 @asynccontextmanager
 async def _running(db: Database, *, host: bool) -> AsyncIterator[Eventproc]:
-    async with Background() as tasks:
+    async with BackgroundTasks() as tasks:
         tasks.start_soon(join_tiny_extents, db)
         if host:
             tasks.start_soon(run_host, db)

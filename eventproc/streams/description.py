@@ -7,7 +7,7 @@ import attrs
 from eventproc.store.catalog import StoredHistory, StreamRecord
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.history import find_segment
+from eventproc.store.model.history import get_segment
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.states import StreamState
@@ -51,7 +51,7 @@ def describe_stream(tx: Tx, stream: StreamRecord) -> StreamDescription:
     history = StoredHistory(tx, stream)
     segments = []
     for identifier in history.epoch(stream.epoch).ids:
-        key_range = find_segment(history, identifier).range
+        key_range = get_segment(history, identifier).range
         state = segment_state(tx, stream.stream_id, identifier)
         assert state is not None, f"active segment {identifier} of {stream.name} has no row"
         segments.append(

@@ -14,7 +14,6 @@ import attrs
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream
 from eventproc.store.database import Tx, Watch
 from eventproc.store.model.cuts import StreamCut, verify_cut
-from eventproc.store.model.epochs import Segment
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.history import find_segment, successors
 from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
@@ -77,7 +76,7 @@ def limits_of(
     """
     stream = get_stream(tx, stream_name, stream_id=cut.stream_id).value
     history = StoredHistory(tx, stream)
-    known = [found for segment in cut.offsets if (found := _find(history, segment))]
+    known = [found for segment in cut.offsets if (found := find_segment(history, segment))]
     if len(known) == len(cut.offsets) or min(map(epoch_of, cut.offsets), default=0) >= history.first:
         verify_cut(cut, history)
     for segment in cut.offsets:
@@ -86,19 +85,11 @@ def limits_of(
     for identifier, offset in held.items():
         if identifier in limits:
             limits[identifier] = max(limits[identifier], offset)
-        elif own := _find(history, identifier):
+        elif own := find_segment(history, identifier):
             overlapping = [member for member in known if member.range.overlaps(own.range)]
             if all(member.id < identifier for member in overlapping):
                 limits[identifier] = offset
     return limits
-
-
-def _find(history: StoredHistory, segment: SegmentId) -> Segment | None:
-    """Return the segment, None when it lies before the oldest epoch kept: behind every head and reader."""
-    try:
-        return find_segment(history, segment)
-    except NotFound:
-        return None
 
 
 def watch_stream(stream_id: int) -> Watch:

@@ -21,7 +21,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold, release_holds
 from eventproc.store.segments.reaper import vacuum_step
-from eventproc.store.uninterrupted import uninterrupted
+from eventproc.store.tasks import run_uninterrupted
 
 if TYPE_CHECKING:
     from eventproc.store.chunks.export import ChunkExporter
@@ -100,7 +100,7 @@ async def _offload_run(
         return None
     try:
         done = OffloadResult()
-        for chunk, moved in await uninterrupted(
+        for chunk, moved in await run_uninterrupted(
             lambda: anyio.to_thread.run_sync(_export_run, db, export, run)
         ):
             moving = partial(move_step, stream_id=stream_id, segment=segment, path=chunk.path, moved=moved)
@@ -111,7 +111,7 @@ async def _offload_run(
             done = OffloadResult(done.events + events, done.bytes + at - chunk.start, done.files + 1)
         return run.end, done
     finally:
-        await uninterrupted(lambda: db.write(lambda tx: release_holds(tx, [(stream_id, name)])))
+        await run_uninterrupted(lambda: db.write(lambda tx: release_holds(tx, [(stream_id, name)])))
 
 
 def _export_run(

@@ -11,7 +11,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, equal_or_after, verify_cut
 from eventproc.store.model.errors import StreamReplaced, Truncated
 from eventproc.store.model.frontier import Frontier
-from eventproc.store.model.history import epoch_at, find_segment, successors
+from eventproc.store.model.history import epoch_at, get_segment, successors
 from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
 from eventproc.store.segments import offset_at_time, segment_state, verify_offset
 
@@ -119,7 +119,7 @@ def frontier_of_segments(
     history = StoredHistory(tx, stream)
     held = {}
     for segment in segments:
-        find_segment(history, segment)
+        get_segment(history, segment)
         state = segment_state(tx, stream.stream_id, segment)
         assert state is not None, f"segment {segment} of {stream.name} is in its history and has no row"
         held[segment] = state.tail if from_tail else state.head

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from eventproc.store.catalog import current_epoch, get_stream
+from eventproc.store.catalog import current_epoch, get_writable_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch
-from eventproc.store.model.errors import StreamSealed
-from eventproc.store.model.states import StreamState
 from eventproc.store.segments import last_sequence
 
 
@@ -15,8 +13,6 @@ def find_route(tx: Tx, stream: str, stream_id: int, writer: str | None) -> tuple
 
     Raises StreamSealed when nothing can be written any more, NotFound, StreamReplaced. Three look-ups.
     """
-    found = get_stream(tx, stream, stream_id=stream_id).value
-    if found.state in (StreamState.SEALING, StreamState.SEALED):
-        raise StreamSealed(stream=stream)
+    found = get_writable_stream(tx, stream, stream_id=stream_id).value
     sequence = 0 if writer is None else last_sequence(tx, stream_id, writer)
     return current_epoch(tx, found), sequence

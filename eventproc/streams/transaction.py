@@ -18,7 +18,6 @@ from typing import Final, Generic, TypeVar
 
 import anyio
 
-from eventproc.store.background import Background
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database
 from eventproc.store.model.arguments import int_of
@@ -34,8 +33,8 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.model.limits import LEASE_MS_MIN
 from eventproc.store.segments import AppendResult
+from eventproc.store.tasks import BackgroundTasks, run_uninterrupted
 from eventproc.store.transactions import PingResult, ping_interval_ms
-from eventproc.store.uninterrupted import uninterrupted
 from eventproc.streams.check import as_new_event, check_events
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.perform import PATIENCE_MS_MAX, WAIT_MS
@@ -98,7 +97,7 @@ class Transaction(Generic[P]):
         self._staging = Staging(db, stream, stream_id, self.id, lease_ms=lease_ms, begun=txn_id is not None)
         self._given = txn_id is not None
         self._unseen = db.shared[UNSEEN].running
-        self._tasks: Background | None = None
+        self._tasks: BackgroundTasks | None = None
         self._ready = False  # to take events: nothing is to be looked at first
         self._draining = False
         self._closing = False
@@ -119,7 +118,7 @@ class Transaction(Generic[P]):
         if self._given:
             self._verify_answer(await self.ping())
         await self._staging.open()
-        self._tasks = Background()
+        self._tasks = BackgroundTasks()
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._attend)
         self._unseen.add(self._staging)
@@ -141,7 +140,7 @@ class Transaction(Generic[P]):
                 await tasks.__aexit__(None, None, None)
             finally:
                 if self._fate.decided is None:
-                    await uninterrupted(self._abort_at_the_end)
+                    await run_uninterrupted(self._abort_at_the_end)
 
     @property
     def landed(self) -> tuple[AppendResult, ...]:

@@ -20,7 +20,6 @@ from typing import Final, Generic, TypeVar
 
 import anyio
 
-from eventproc.store.background import Background
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import (
@@ -34,6 +33,7 @@ from eventproc.store.model.errors import (
     WriterFenced,
 )
 from eventproc.store.segments import AppendResult, SegmentEvents, WriterSequence, append
+from eventproc.store.tasks import BackgroundTasks
 from eventproc.streams.check import as_new_event, check_events, check_sequence
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.lanes import Lanes
@@ -76,7 +76,7 @@ class EventWriter(Generic[P]):
         self._failure: EventprocError | None = None
         self._idle: anyio.Event | None = None  # what the sender waits on while it has nothing to do
         self._room: anyio.Event | None = None  # what callers wait on while too much waits
-        self._tasks: Background | None = None  # from entering on, also after the end of the block
+        self._tasks: BackgroundTasks | None = None  # from entering on, also after the end of the block
         self._open = False
         self.events_written = 0
 
@@ -88,7 +88,7 @@ class EventWriter(Generic[P]):
             raise Closed(what=f"the writer of {self._stream}")
         self._epoch, self._sequence = await self._db.read(self._look)
         self._lanes = self._new_lanes()
-        self._tasks = tasks = Background()
+        self._tasks = tasks = BackgroundTasks()
         await tasks.__aenter__()
         tasks.start_soon(self._send_all)
         self._open = True

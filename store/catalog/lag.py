@@ -14,7 +14,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, divide
 from eventproc.store.model.epochs import Segment
 from eventproc.store.model.errors import NotFound
-from eventproc.store.model.history import History, find_segment
+from eventproc.store.model.history import History, get_segment
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.segments import number_at, segment_state
@@ -110,7 +110,7 @@ def known_segments(tx: Tx, stream_id: int, history: History) -> dict[SegmentId, 
     found: dict[SegmentId, Segment] = {}
     for (number,) in rows.fetchall():
         try:
-            found[SegmentId(number)] = find_segment(history, SegmentId(number))
+            found[SegmentId(number)] = get_segment(history, SegmentId(number))
         except NotFound:  # it lies before the oldest epoch kept; the reaper has not removed its row yet
             continue
     return found

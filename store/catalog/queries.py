@@ -8,7 +8,13 @@ from eventproc.store.catalog.epoch_cache import EPOCH_CACHE
 from eventproc.store.catalog.stream_records import EPOCH, SCOPE, STREAM, Scope, StreamRecord, epoch_key
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch
-from eventproc.store.model.errors import CorruptRecord, IllegalTransition, NotFound, StreamReplaced
+from eventproc.store.model.errors import (
+    CorruptRecord,
+    IllegalTransition,
+    NotFound,
+    StreamReplaced,
+    StreamSealed,
+)
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.states import ScopeState
 from eventproc.store.records import Versioned, create, find, get, keys
@@ -44,6 +50,14 @@ def get_stream(tx: Tx, name: str, *, stream_id: int | None = None) -> Versioned[
     if found is None:
         get_scope(tx, name.partition("/")[0])
         raise NotFound(kind="stream", name=name)
+    return found
+
+
+def get_writable_stream(tx: Tx, name: str, *, stream_id: int | None = None) -> Versioned[StreamRecord]:
+    """Return the stream if it accepts events. Raises StreamSealed, and what `get_stream` raises."""
+    found = get_stream(tx, name, stream_id=stream_id)
+    if not found.value.is_writable:
+        raise StreamSealed(stream=name)
     return found
 
 

@@ -45,6 +45,11 @@ class StreamRecord:
     first_epoch: int = 0
     head: Mapping[SegmentId, int] | None = None
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the stream accepts events: it is not sealed, and no request seals it."""
+        return self.state is not StreamState.SEALED and self.state is not StreamState.SEALING
+
 
 def _stream_may_follow(before: StreamRecord | None, after: StreamRecord) -> str | None:
     if before is None:

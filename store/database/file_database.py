@@ -51,7 +51,7 @@ from eventproc.store.database.tx import Tx
 from eventproc.store.database.writer import FileWriter
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.model.errors import Closed, NotSupported, StoreUnusable
-from eventproc.store.uninterrupted import uninterrupted
+from eventproc.store.tasks import run_uninterrupted
 
 LOG = logging.getLogger(__name__)
 
@@ -98,11 +98,11 @@ async def open_database(
     clock = SystemClock() if clock is None else clock
     open_files = partial(_open_files, path, migrations, durability, create, clock)
     start = partial(FileDatabase.start, path, open_files, clock=clock, faults=faults)
-    database = await uninterrupted(start, undo=FileDatabase.close)
+    database = await run_uninterrupted(start, undo=FileDatabase.close)
     try:
         yield database
     finally:
-        await uninterrupted(database.close)
+        await run_uninterrupted(database.close)
 
 
 @attrs.frozen

@@ -35,7 +35,7 @@ import attrs
 from eventproc.store.model.arguments import INT_MAX, instance_of, int_of, mapping_of, text_of
 from eventproc.store.model.epochs import Epoch, Segment
 from eventproc.store.model.errors import InvalidArgument, InvalidCut, NotFound
-from eventproc.store.model.history import History, find_segment, sealed_in, segments_during
+from eventproc.store.model.history import History, get_segment, sealed_in, segments_during
 from eventproc.store.model.ids import SegmentId, as_segment, epoch_of, format_segment, parse_segment
 from eventproc.store.model.ranges import KEY_SPACE, KeyRange
 
@@ -188,7 +188,7 @@ def verify_cut(cut: StreamCut, history: History) -> None:
     for identifier, offset in cut.offsets.items():
         if offset != NOT_REACHED:
             continue
-        segment = find_segment(history, identifier)
+        segment = get_segment(history, identifier)
         here = {piece.id == identifier for piece in division.over(segment.range)}
         if True not in here:
             reason = f"segment {segment} is not next anywhere: nothing before it was read to its end"
@@ -287,7 +287,7 @@ def _segments_of(cut: StreamCut, history: History) -> tuple[list[Segment], list[
     waiting: list[Segment] = []
     for identifier, offset in cut.offsets.items():
         try:
-            segment = find_segment(history, identifier)
+            segment = get_segment(history, identifier)
         except NotFound:
             reason = f"segment {format_segment(identifier)} is not one of this stream, or was truncated away"
             raise _invalid(cut, history, reason) from None
@@ -303,7 +303,7 @@ def _perhaps_halved(cut: StreamCut, history: History) -> list[Segment]:
 
     At the other point it is the cut's own segment, or began after that was sealed.
     """
-    segments = [find_segment(history, identifier) for identifier in cut.offsets]
+    segments = [get_segment(history, identifier) for identifier in cut.offsets]
     sealed = [epoch for each in cut.offsets if (epoch := sealed_in(history, each)) is not None]
     if sealed:
         for number in range(min(sealed), epoch_of(max(cut.offsets)) + 1):

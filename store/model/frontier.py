@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eventproc.store.model.cuts import NOT_REACHED, StreamCut, divide
-from eventproc.store.model.history import History, find_segment, predecessors
+from eventproc.store.model.history import History, get_segment, predecessors
 from eventproc.store.model.ids import SegmentId, format_segment
 
 
@@ -39,7 +39,7 @@ class Frontier:
             identifier: {
                 before
                 for before in predecessors(history, identifier)
-                if not division.is_behind(find_segment(history, before))
+                if not division.is_behind(get_segment(history, before))
             }
             for identifier, offset in cut.offsets.items()
             if offset == NOT_REACHED

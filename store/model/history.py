@@ -66,7 +66,7 @@ class ListHistory:
         return self.epochs[number - self.first]
 
 
-def find_segment(history: History, identifier: SegmentId) -> Segment:
+def get_segment(history: History, identifier: SegmentId) -> Segment:
     """Return the segment of that id, active or sealed. One epoch is read.
 
     Raises NotFound if the stream never had it, or if it was sealed before the oldest epoch kept.
@@ -77,14 +77,22 @@ def find_segment(history: History, identifier: SegmentId) -> Segment:
     return history.epoch(number).segment(identifier, stream=history.stream)
 
 
+def find_segment(history: History, identifier: SegmentId) -> Segment | None:
+    """Return the segment, or None if `get_segment` would raise NotFound."""
+    try:
+        return get_segment(history, identifier)
+    except NotFound:
+        return None
+
+
 def sealed_in(history: History, identifier: SegmentId) -> int | None:
     """Return the first epoch that no longer contains the segment, None while it is active.
 
-    O(log epochs) epochs are read, one for an active segment. Raises NotFound as `find_segment` does.
+    O(log epochs) epochs are read, one for an active segment. Raises NotFound as `get_segment` does.
     """
     if identifier in history.epoch(history.current).by_id:
         return None
-    find_segment(history, identifier)
+    get_segment(history, identifier)
     # A segment is in every epoch from its creation until it is sealed, and in none after.
     following = range(max(epoch_of(identifier), history.first) + 1, history.current + 1)
     return following[
@@ -96,7 +104,7 @@ def successors(history: History, identifier: SegmentId) -> dict[SegmentId, tuple
     """Return each segment that took over from this one, in the order of ranges, with all it took over from.
 
     Empty for an active segment. A reader may open a successor when it has read all those predecessors to
-    their ends. Raises NotFound as `find_segment` does: an id that never was is not taken for an active one.
+    their ends. Raises NotFound as `get_segment` does: an id that never was is not taken for an active one.
     """
     sealed = sealed_in(history, identifier)
     if sealed is None:
@@ -112,9 +120,9 @@ def predecessors(history: History, identifier: SegmentId) -> tuple[SegmentId, ..
     """Return the segments this one took over from, in the order of ranges.
 
     Empty if it began with the stream, or with the oldest epoch kept: then all of them lie before the head.
-    Raises NotFound as `find_segment` does.
+    Raises NotFound as `get_segment` does.
     """
-    segment = find_segment(history, identifier)
+    segment = get_segment(history, identifier)
     created = epoch_of(identifier)
     if created <= history.first:
         return ()

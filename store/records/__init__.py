@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from eventproc.store.records.codec import from_json, to_json
-from eventproc.store.records.modify import modify
 from eventproc.store.records.record_kind import RecordKind, Upcast
 from eventproc.store.records.records import (
     ABSENT,
@@ -29,7 +28,6 @@ __all__ = [
     "from_json",
     "get",
     "keys",
-    "modify",
     "replace",
     "to_json",
 ]

@@ -16,10 +16,9 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, get_stream, post_event
+from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, get_writable_stream, post_event
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import StreamSealed, TransactionAborted
-from eventproc.store.model.states import StreamState
+from eventproc.store.model.errors import TransactionAborted
 from eventproc.store.model.transactions import (
     PingResult,
     TxnEvent,
@@ -67,9 +66,7 @@ def create_txn(
     check_lease(lease_ms)
     if (found := find_txn(tx, stream_id, txn_id)) is not None:
         return found
-    record = get_stream(tx, stream, stream_id=stream_id).value
-    if record.state in (StreamState.SEALING, StreamState.SEALED):
-        raise StreamSealed(stream=stream)
+    record = get_writable_stream(tx, stream, stream_id=stream_id).value
     txn = Txn(
         id=txn_id,
         stream=stream,

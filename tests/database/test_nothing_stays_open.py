@@ -25,7 +25,7 @@ from eventproc.store.model.errors import (
     DiskFull,
     StoreUnusable,
 )
-from eventproc.store.uninterrupted import uninterrupted
+from eventproc.store.tasks import run_uninterrupted
 from tests.database.support import MIGRATIONS, files_at_most, insert, names, open_world
 
 
@@ -145,7 +145,7 @@ async def test_an_error_of_what_went_on_after_a_cancellation_comes_along_with_th
         await anyio.lowlevel.checkpoint()
         raise ZeroDivisionError
 
-    task = asyncio.ensure_future(interrupted(uninterrupted(fail), range(1)))
+    task = asyncio.ensure_future(interrupted(run_uninterrupted(fail), range(1)))
     await asyncio.wait([task])
     with pytest.raises(asyncio.CancelledError) as caught:
         await task

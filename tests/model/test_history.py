@@ -10,7 +10,7 @@ from eventproc.store.model.errors import NotFound
 from eventproc.store.model.history import (
     ListHistory,
     epoch_at,
-    find_segment,
+    get_segment,
     predecessors,
     sealed_in,
     segments_during,
@@ -59,7 +59,7 @@ def test_successors_come_with_all_they_took_over_from(number: int, expected: dic
 def test_successors_and_predecessors_are_what_overlaps_across_a_scale(stream: ListHistory) -> None:
     family = Family.of(stream)
     for each, segment in all_segments(stream).items():
-        assert find_segment(stream, each) == segment
+        assert get_segment(stream, each) == segment
         assert frozenset(predecessors(stream, each)) == family.before[each]
         assert {after: frozenset(before) for after, before in successors(stream, each).items()} == {
             after: family.before[after] for after in family.after[each]
@@ -94,7 +94,7 @@ def test_a_compacted_history_answers_alike_for_what_it_still_has(
 
 @pytest.mark.parametrize("unknown", [segment_id(99, 0), segment_id(0, 1), segment_id(13, 9)])
 def test_a_segment_that_never_was_is_not_taken_for_an_active_one(unknown: int) -> None:
-    for question in (find_segment, sealed_in, successors, predecessors):
+    for question in (get_segment, sealed_in, successors, predecessors):
         with pytest.raises(NotFound):
             question(FOUR_SCALES, segment_id(unknown & 0xFFFF_FFFF, unknown >> 32))
 

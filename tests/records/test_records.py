@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import anyio
 import attrs
 import pytest
 
@@ -17,7 +16,7 @@ from eventproc.store.model.errors import (
     Retryable,
     VersionConflict,
 )
-from eventproc.store.records import RecordKind, Versioned, create, delete, find, get, keys, modify, replace
+from eventproc.store.records import RecordKind, Versioned, create, delete, find, get, keys, replace
 from eventproc.store.records.cache import BODY_BYTES_MAX, CACHED_RECORDS_MAX, RecordCache
 from tests.database.support import World
 
@@ -95,39 +94,6 @@ async def test_an_invariant_refuses_the_change_whoever_makes_it(db: Database) ->
     first = await db.write(_open)
     with pytest.raises(InvariantBroken, match="keeps its owner"):
         await db.write(partial(replace, kind=ACCOUNT, before=first, value=Account("Eve")))
-    assert await db.read(partial(get, kind=ACCOUNT, key="a")) == first
-
-
-async def test_modify_loses_no_increment_of_many_who_race(db: Database) -> None:
-    await db.write(_open)
-
-    async def add(amount: int) -> None:
-        await modify(db, ACCOUNT, "a", lambda found: attrs.evolve(found, balance=found.balance + amount))
-
-    async with anyio.create_task_group() as tasks:
-        for amount in range(1, 9):
-            tasks.start_soon(add, amount)
-    found = await db.read(partial(get, kind=ACCOUNT, key="a"))
-    assert (found.version, found.value.balance) == (9, 36)
-
-
-async def test_modify_gives_up_after_bounded_losses(db: Database) -> None:
-    first = await db.write(_open)
-    asked = 0
-
-    def lose(found: Account) -> Account:
-        nonlocal asked
-        asked += 1
-        return found
-
-    # Another writer is always faster: the stored version moves between each read and replace.
-    def stale(tx: Tx) -> None:
-        tx.execute("CREATE TRIGGER app_faster BEFORE UPDATE ON record BEGIN SELECT RAISE(IGNORE); END")
-
-    await db.write(stale)
-    with pytest.raises(VersionConflict):
-        await modify(db, ACCOUNT, "a", lose)
-    assert asked == 16
     assert await db.read(partial(get, kind=ACCOUNT, key="a")) == first
 
 

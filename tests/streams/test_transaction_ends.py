@@ -14,7 +14,6 @@ import eventproc
 from eventproc import TxnState
 from eventproc.cluster import run_host
 from eventproc.runtime import Eventproc
-from eventproc.store.background import Background
 from eventproc.store.faults import Died
 from eventproc.store.model.errors import (
     IllegalTransition,
@@ -26,6 +25,7 @@ from eventproc.store.model.errors import (
     TransactionNotFound,
     TransactionPending,
 )
+from eventproc.store.tasks import BackgroundTasks
 from eventproc.streams import Stream, Transaction
 from eventproc.testing import Deaths
 from tests.streams.transactions import payloads, run_in
@@ -116,7 +116,7 @@ async def test_without_a_host_a_commit_is_decided_and_the_wait_ends_in_time() ->
 async def streams_without_host(ep: Eventproc) -> Stream:
     """Make a stream, with a host that is gone again."""
     await ep.create_scope("s")
-    async with Background() as tasks:
+    async with BackgroundTasks() as tasks:
         tasks.start_soon(run_host, ep.db)
         return await ep.create_stream("s/t")
 
@@ -138,7 +138,7 @@ async def test_what_became_of_a_call_unknown_it_is_repeated_without_a_duplicate(
                 await call()
             faults.heal()
             await call()
-        async with Background() as tasks:
+        async with BackgroundTasks() as tasks:
             tasks.start_soon(run_host, ep.db)
             await txn.commit()
         assert await payloads(stream) == [b"0", b"1", b"2"]

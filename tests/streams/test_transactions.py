@@ -11,7 +11,6 @@ import pytest
 
 from eventproc import PingResult, TxnState
 from eventproc.runtime import Eventproc
-from eventproc.store.background import Background
 from eventproc.store.model.errors import (
     Closed,
     DiskFull,
@@ -19,6 +18,7 @@ from eventproc.store.model.errors import (
     InvalidArgument,
     TransactionDecided,
 )
+from eventproc.store.tasks import BackgroundTasks
 from eventproc.streams import NewEvent, Stream
 from eventproc.streams.staging import STAGE_BYTES, UNSEEN
 from eventproc.streams.transaction import LEASE_MS, UNSEEN_MS
@@ -278,7 +278,7 @@ async def test_a_write_beside_a_commit_is_in_it_or_refused(stream: Stream) -> No
                 await txn.write(BIG + name + b"%d" % number, key="k")
                 taken.append(name + b"%d" % number)
 
-    async with Background() as tasks:
+    async with BackgroundTasks() as tasks:
         for name in (b"a", b"b", b"c"):
             tasks.start_soon(write, name)
         while len(taken) < 20:

@@ -12,7 +12,7 @@ from tests.tidy.source import SHIPPED, files, name_of, parsed
 
 CONFINED = {
     "aiosqlite": ("store/database/connection.py",),
-    "asyncio": ("store/database/", "store/uninterrupted.py"),
+    "asyncio": ("store/database/", "store/tasks.py"),
     "pyspark": ("eventproc/spark/",),
     "rich": ("cli/",),
     "sqlite3": ("store/database/",),  # the file guard must know of every connection of the process

@@ -24,7 +24,6 @@ from eventproc.store.model.history import successors
 from eventproc.store.model.ids import SegmentId, format_segment, parse_segment
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import StreamConfig
-from eventproc.store.model.states import StreamState
 from eventproc.store.progress import get_progress
 from eventproc.store.records import RecordKind, create, find, get, keys, replace
 from eventproc.store.segments import Event, SegmentState, read, read_extents, segment_state
@@ -294,7 +293,7 @@ def truncate_finished(tx: Tx, group: str, stream: DeadLetterStream) -> None:
         "SELECT 1 FROM group_segment WHERE stream_id = ? AND group_name != ? LIMIT 1",
         (stream.stream_id, progress_group(group)),
     ).fetchone()
-    if others is not None or record.state in (StreamState.SEALING, StreamState.SEALED):
+    if others is not None or not record.is_writable:
         return
     history = StoredHistory(tx, record)
     frontier = Frontier.from_cut(head_cut(tx, record), history)
