@@ -119,7 +119,7 @@ async def _large(task: Task, *, scaled: bool) -> Sample:
                     for segment in await stream.segments():
                         await stream.split(segment.id)
         sample = watch.rate(task.count)
-        assert sum(landed.count for landed in txn.landed) == task.count, "it is visible whole"
+        assert sum(appended.count for appended in txn.appended) == task.count, "it is visible whole"
     return Sample(value=max(holds_s) * 1000, cpu_us=sample.cpu_us, rss_mb=sample.rss_mb)
 
 

@@ -22,7 +22,7 @@ from eventproc.cli.show import Row, show_done, show_one, show_rows
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import IllegalTransition, TransactionDecided
 from eventproc.store.model.ids import format_segment
-from eventproc.store.transactions import after_abort
+from eventproc.store.transactions import state_after_abort
 from eventproc.streams import TransactionDescription
 
 COLUMNS: Final = (
@@ -39,7 +39,7 @@ FINISHED_COLUMNS: Final = (
     "size_bytes",
     "reason",
 )
-LANDED_COLUMNS: Final = ("segment", "offset", "number", "count")
+APPENDED_COLUMNS: Final = ("segment", "offset", "number", "count")
 
 ID: Final = click.argument("txn_id", metavar="ID")
 """Of a transaction; `write --transaction` says it, and `list` shows it."""
@@ -71,17 +71,17 @@ def list_(settings: Settings, name: str, finished: bool, output: str) -> None:
 @output_option()
 @pass_settings
 def describe(settings: Settings, name: str, txn_id: str, output: str) -> None:
-    """Show a transaction: whose it is, how large, how long it lasts, and where it landed."""
+    """Show a transaction: whose it is, how large, how long it lasts, and where its events were appended."""
 
     async def look(ep: Eventproc) -> TransactionDescription:
         return await (await ep.stream(name)).transaction_of(txn_id).status()
 
     row = _row(session.run(settings, look))
     show_one(row, output)
-    landed = row["landed"]
-    if output == "table" and isinstance(landed, list) and landed:
+    appended = row["appended"]
+    if output == "table" and isinstance(appended, list) and appended:
         click.echo()
-        show_rows(landed, LANDED_COLUMNS, output)
+        show_rows(appended, APPENDED_COLUMNS, output)
 
 
 @txn.command()
@@ -144,7 +144,7 @@ def abort(settings: Settings, name: str, txn_id: str, force: bool, dry_run: bool
 def _would_abort(found: TransactionDescription, force: bool) -> Row:
     """Return what an abort would drop. Raises the same refusal."""
     try:
-        after = after_abort(found.state, found.reason, force=force)
+        after = state_after_abort(found.state, found.reason, force=force)
     except IllegalTransition as why:
         raise TransactionDecided(stream=found.stream, txn=found.id, state=why.state, event="abort") from None
     return {
@@ -174,13 +174,13 @@ def _row(found: TransactionDescription) -> Row:
         "position": found.position,
         "reason": found.reason,
         "finished_ms": found.finished_ms,
-        "landed": [
+        "appended": [
             {
                 "segment": format_segment(each.segment),
                 "offset": each.offset,
                 "number": each.number,
                 "count": each.count,
             }
-            for each in found.landed
+            for each in found.appended
         ],
     }

@@ -138,7 +138,7 @@ CREATE TABLE writer (
 -- timers look there. `version` grows by one with each change. `lease_ms` is NULL while it lasts as long as the
 -- process of `instance` lives; `lease_until_ms` and `execution_until_ms` are monotonic ms of the boot. `position` is
 -- its place in the order of commits, from the decision on, as are events, bytes and rows: before, the last staged row
--- says these. `prepared` counts how often it was prepared. `landed` is JSON: [segment, offset, first number, count]
+-- says these. `prepared` counts how often it was prepared. `appended` is JSON: [segment, offset, first number, count]
 -- for each segment. `reason` is that of an abort; of one that is decided to commit, how that failed last.
 CREATE TABLE txn (
     finished INTEGER NOT NULL,
@@ -159,7 +159,7 @@ CREATE TABLE txn (
     bytes INTEGER NOT NULL DEFAULT 0,
     rows INTEGER NOT NULL DEFAULT 0,
     prepared INTEGER NOT NULL DEFAULT 0,
-    landed TEXT,
+    appended TEXT,
     reason TEXT,
     finished_ms INTEGER,
     PRIMARY KEY (finished, stream_id, id)

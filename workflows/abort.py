@@ -16,7 +16,7 @@ from eventproc.store.model.errors import IllegalTransition, NotFound, VersionCon
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef, finish_event
-from eventproc.store.transactions import Bell, decide_abort, drop_some, find_txn, next_aborting
+from eventproc.store.transactions import TxnNotice, decide_abort, drop_staged_step, find_aborting, find_txn
 
 
 @attrs.frozen
@@ -41,12 +41,12 @@ def time_out(tx: Tx, timers: Iterable[Timer], owner: Owner) -> None:
             decide_abort(tx, timer.stream_id, timer.txn, reason=timer.reason, version=timer.version)
 
 
-def run_step(tx: Tx, bell: Bell, event: EventRef, owner: Owner) -> bool:
+def run_step(tx: Tx, bell: TxnNotice, event: EventRef, owner: Owner) -> bool:
     """Drop some of it; return whether the event is finished. Raises OwnerFenced, with nothing changed."""
     owner.check(tx)
-    txn = next_aborting(tx, bell.stream_id) if bell.txn is None else find_txn(tx, bell.stream_id, bell.txn)
+    txn = find_aborting(tx, bell.stream_id) if bell.txn is None else find_txn(tx, bell.stream_id, bell.txn)
     if txn is not None and txn.state is TxnState.ABORTING:
-        dropped = drop_some(tx, txn)
+        dropped = drop_staged_step(tx, txn)
         if not dropped or bell.txn is None:
             return False
     finish_event(tx, event)

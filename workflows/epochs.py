@@ -14,7 +14,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import PREPARATIONS_MAX
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.segments import create_segments, seal_segments
-from eventproc.store.transactions import decided, settle_staging
+from eventproc.store.transactions import flush_staging, list_decided
 
 
 def plan_epoch(
@@ -46,8 +46,8 @@ def open_epoch(tx: Tx, stream: StreamRecord, epoch: Epoch, *, seal: Collection[S
     whatever the clock does, and a cut at a time skips nothing. Raises CommitsPending, before it changes anything,
     when a commit was prepared so often for an epoch that then ended that this one has to wait for it.
     """
-    settle_staging(tx)  # so that along a key what is staged follows the epochs
-    following = decided(tx, stream.stream_id, limit=1)
+    flush_staging(tx)  # so that along a key what is staged follows the epochs
+    following = list_decided(tx, stream.stream_id, limit=1)
     if following and following[0].prepared >= PREPARATIONS_MAX:
         raise CommitsPending(stream=stream.name, stream_id=stream.stream_id, event="a scale")
     ended_ms = seal_segments(tx, stream.name, stream.stream_id, seal, sealed_epoch=epoch.number)

@@ -45,9 +45,9 @@ class BlockingTransaction(Block, Generic[P]):
         return f"<BlockingTransaction {self.id} of {self.stream}>"
 
     @property
-    def landed(self) -> tuple[AppendResult, ...]:
-        """Where its events are, once it is known to be committed. See `Transaction.landed`."""
-        return self._txn.landed
+    def appended(self) -> tuple[AppendResult, ...]:
+        """Where its events are, once it is known to be committed. See `Transaction.appended`."""
+        return self._txn.appended
 
     def begin(self) -> BlockingTransaction[P]:
         """Put it into the database now, and return it. See `Transaction.begin`."""

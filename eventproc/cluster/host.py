@@ -34,7 +34,7 @@ from eventproc.store.database.locks import TryLock
 from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner, claim, owner_epoch
 from eventproc.store.requests import pending_requests
-from eventproc.store.transactions import has_undone
+from eventproc.store.transactions import has_unfinished
 
 LOG = logging.getLogger("eventproc.host")
 
@@ -144,7 +144,7 @@ async def _wait_until_elected(
 
 
 def _has_pending_work(tx: Tx, db: Database) -> bool:
-    return pending_requests(tx) > 0 or has_undone(tx) or has_overdue(tx, db)
+    return pending_requests(tx) > 0 or has_unfinished(tx) or has_overdue(tx, db)
 
 
 async def _serve(

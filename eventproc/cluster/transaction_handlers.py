@@ -16,7 +16,7 @@ from eventproc.store.model.limits import ROUND_TRANSACTIONS
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef, finish_event
 from eventproc.store.segments import Event
-from eventproc.store.transactions import Bell, Txn
+from eventproc.store.transactions import TXN_STEP_LIMITS, TxnNotice, TxnRecord
 from eventproc.workflows import abort, commit
 
 LOG = logging.getLogger("eventproc.host")
@@ -71,39 +71,45 @@ async def run_abort(db: Database, owner: Owner, event: Event) -> None:
         await anyio.sleep(FAILED_PAUSE_MS / 1000)
 
 
-def _heard(event: Event, stream: SystemStream) -> tuple[Bell, EventRef]:
-    return Bell.decode(event.payload), EventRef.of(event, group=stream.name, stream_id=stream.stream_id)
+def _heard(event: Event, stream: SystemStream) -> tuple[TxnNotice, EventRef]:
+    return TxnNotice.decode(event.payload), EventRef.of(event, group=stream.name, stream_id=stream.stream_id)
 
 
-async def _commit(db: Database, owner: Owner, bell: Bell, ref: EventRef, most: int) -> None:
+async def _commit(db: Database, owner: Owner, bell: TxnNotice, ref: EventRef, transactions_max: int) -> None:
     what = f"the commit of {bell.stream}"
-    run = partial(db.write, partial(commit.run_round, bell=bell, event=ref, owner=owner, most=most))
+    run = partial(
+        db.write,
+        partial(commit.run_round, bell=bell, event=ref, owner=owner, transactions_max=transactions_max),
+    )
     while (done := await retry_transient(run, what, LOG)).unprepared is not None:
         await _prepare(db, owner, done.unprepared, pack=done.pack)
 
 
-async def _prepare(db: Database, owner: Owner, txn: Txn, *, pack: bool) -> None:
+async def _prepare(db: Database, owner: Owner, txn: TxnRecord, *, pack: bool) -> None:
     """Split and pack the staged events of a transaction for the current epoch, unless it was given up."""
     what = f"the preparation of transaction {txn.id}"
     begin = partial(db.write, partial(commit.begin_preparation, txn=txn, owner=owner))
     if not await retry_transient(begin, what, LOG):
         return
     next_seq: int | None = 0
+    rows_max = db.shared[TXN_STEP_LIMITS].preparation_rows
     while next_seq is not None:
-        planned = await db.read(partial(commit.plan_step, txn=txn, first_seq=next_seq, pack=pack))
+        planned = await db.read(
+            partial(commit.plan_step, txn=txn, first_seq=next_seq, pack=pack, rows_max=rows_max)
+        )
         if planned.replaced or planned.moved:
             take = partial(commit.take_step, txn=txn, planned=planned, owner=owner)
             await retry_transient(partial(db.write, take, size_bytes=planned.size_bytes), what, LOG)
         next_seq = planned.next_seq
 
 
-async def _abort(db: Database, owner: Owner, bell: Bell, ref: EventRef) -> None:
+async def _abort(db: Database, owner: Owner, bell: TxnNotice, ref: EventRef) -> None:
     run = partial(db.write, partial(abort.run_step, bell=bell, event=ref, owner=owner))
     while not await retry_transient(run, f"an abort of {bell.stream}", LOG):
         pass
 
 
-def _ring_again(bell: Bell, ref: EventRef, owner: Owner, tx: Tx) -> None:
+def _ring_again(bell: TxnNotice, ref: EventRef, owner: Owner, tx: Tx) -> None:
     owner.check(tx)
     post_event(tx, ABORT_STREAM, bell.stream, bell.encode())
     finish_event(tx, ref)

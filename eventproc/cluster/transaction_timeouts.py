@@ -20,7 +20,7 @@ from eventproc.store.database import Database, Tx, Watch
 from eventproc.store.database.instances import is_alive
 from eventproc.store.model.errors import Retryable
 from eventproc.store.ownership import Owner
-from eventproc.store.transactions import OPENED, OpenLease, open_leases
+from eventproc.store.transactions import TXN_OPENED, OpenLease, open_leases
 from eventproc.workflows.abort import Timer, time_out
 
 LOG = logging.getLogger("eventproc.host")
@@ -39,7 +39,7 @@ async def watch_leases(db: Database, owner: Owner) -> None:
     """Abort expired transactions until cancelled. Raises OwnerFenced, DatabaseStopped."""
     wheel: TimerWheel[tuple[int, str], Timer] = TimerWheel(db.clock.monotonic_ms())
     looked_ms: int | None = None
-    with db.subscribe([Watch(OPENED, first_open)]) as changes:
+    with db.subscribe([Watch(TXN_OPENED, first_open)]) as changes:
         while True:
             now_ms = db.clock.monotonic_ms()
             try:

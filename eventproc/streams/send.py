@@ -30,7 +30,7 @@ class Send:
     """Events that leave together, and what became of them.
 
     sequence: chosen by the caller, None for the writer's own count. posted: some events were posted, so
-    that nobody awaits them and a failure must be kept. landed: where they lie, empty when they had been
+    that nobody awaits them and a failure must be kept. appended: where they lie, empty when they had been
     appended before.
     """
 
@@ -40,7 +40,7 @@ class Send:
     posted: bool = False
     settled: bool = False
     error: EventprocError | None = None
-    landed: tuple[AppendResult, ...] = ()
+    appended: tuple[AppendResult, ...] = ()
     _done: anyio.Event | None = None
 
     def settle(self, error: EventprocError | None) -> None:

@@ -143,12 +143,12 @@ class Transaction(Generic[P]):
                     await run_uninterrupted(self._abort_at_the_end)
 
     @property
-    def landed(self) -> tuple[AppendResult, ...]:
+    def appended(self) -> tuple[AppendResult, ...]:
         """Where its events are, one entry a segment: the first one's offset and number, and how many.
 
         Known when `commit` has waited, or a `status` has seen that it is committed; empty before.
         """
-        return () if self._fate.decided is None else self._fate.decided.landed
+        return () if self._fate.decided is None else self._fate.decided.appended
 
     async def begin(self) -> Transaction[P]:
         """Put it into the database now, and return it; a block does so by itself. Repeated, it changes nothing.

@@ -9,7 +9,7 @@ import attrs
 from eventproc.store.database import Tx
 from eventproc.store.database.instances import is_alive, pid_of
 from eventproc.store.segments import AppendResult
-from eventproc.store.transactions import Txn, TxnState
+from eventproc.store.transactions import TxnRecord, TxnState
 
 
 @attrs.frozen(kw_only=True)
@@ -20,7 +20,7 @@ class TransactionDescription:
     in memory, and when it is gone. owner_alive: whether that opening of the directory is still there; True in memory.
     lease_ms: None while it lasts as long as that process lives. lease_left_ms: until it is aborted, unless it is
     pinged. events, size_bytes: what is staged, framed. position: its place in the order of the stream's commits, from
-    the decision on. landed: where its events are once it is committed, one entry a segment. reason: of its abort;
+    the decision on. appended: where its events are once it is committed, one entry a segment. reason: of its abort;
     while it is committing, how that failed last.
     """
 
@@ -36,12 +36,12 @@ class TransactionDescription:
     events: int
     size_bytes: int
     position: int | None
-    landed: tuple[AppendResult, ...]
+    appended: tuple[AppendResult, ...]
     reason: str | None
     finished_ms: int | None
 
 
-def describe_txn(tx: Tx, txn: Txn, path: Path | None) -> TransactionDescription:
+def describe_txn(tx: Tx, txn: TxnRecord, path: Path | None) -> TransactionDescription:
     """Return the transaction as people look at it. path: the directory, None in memory."""
     is_open = txn.state is TxnState.OPEN
     return TransactionDescription(
@@ -57,7 +57,7 @@ def describe_txn(tx: Tx, txn: Txn, path: Path | None) -> TransactionDescription:
         events=txn.events,
         size_bytes=txn.size_bytes,
         position=txn.position,
-        landed=txn.landed,
+        appended=txn.appended,
         reason=txn.reason,
         finished_ms=txn.finished_ms,
     )

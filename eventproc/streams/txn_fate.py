@@ -20,7 +20,7 @@ from eventproc.store.model.errors import (
 from eventproc.store.transactions import (
     TXN_OUTCOMES,
     PingResult,
-    Txn,
+    TxnRecord,
     TxnState,
     decide_abort,
     decide_commit,
@@ -46,7 +46,7 @@ class Fate:
 
     def __init__(self, db: Database, stream: str, stream_id: int, txn_id: str, *, known: bool) -> None:
         """known: the id is one that was made here, not one that was given."""
-        self.decided: Txn | None = None
+        self.decided: TxnRecord | None = None
         self._known = known
         self._db = db
         self._stream = stream
@@ -67,10 +67,10 @@ class Fate:
         txn = decide_abort(tx, self._stream_id, self._txn_id, reason=BY_OWNER, force=force)
         self._note_later(tx, txn)
 
-    async def ping(self, lease_ms: int | None = None) -> tuple[PingResult, Txn | None]:
+    async def ping(self, lease_ms: int | None = None) -> tuple[PingResult, TxnRecord | None]:
         """Ping; return the answer, and the transaction as it is then."""
 
-        def renew(tx: Tx) -> tuple[PingResult, Txn | None]:
+        def renew(tx: Tx) -> tuple[PingResult, TxnRecord | None]:
             answer = ping(tx, self._stream_id, self._txn_id, instance=self._db.instance_id, lease_ms=lease_ms)
             return answer, find_txn(tx, self._stream_id, self._txn_id)
 
@@ -82,7 +82,7 @@ class Fate:
     async def look(self) -> TransactionDescription:
         """Return what the database knows. Raises TransactionNotFound."""
 
-        def look(tx: Tx) -> tuple[Txn, TransactionDescription]:
+        def look(tx: Tx) -> tuple[TxnRecord, TransactionDescription]:
             txn = get_txn(tx, self._stream_id, self._txn_id)
             return txn, describe_txn(tx, txn, self._db.path)
 
@@ -105,7 +105,7 @@ class Fate:
             yield partial(self._wait_ended, endings, changes)
 
     async def _wait_ended(
-        self, endings: LocalResults[tuple[int, str], Txn], changes: Subscription, timeout_ms: int
+        self, endings: LocalResults[tuple[int, str], TxnRecord], changes: Subscription, timeout_ms: int
     ) -> None:
         deadline_ms, pause_ms = self._db.clock.monotonic_ms() + timeout_ms, LOOK_MS
         # The first change is our own decision. It may hide one that another process made, hence a look soon after.
@@ -162,10 +162,10 @@ class Fate:
         """Return the error of a transaction that nobody knows."""
         return TransactionNotFound(kind="transaction", name=self._txn_id, stream=self._stream)
 
-    def _note_later(self, tx: Tx, txn: Txn) -> None:
+    def _note_later(self, tx: Tx, txn: TxnRecord) -> None:
         # As an effect: it is known, too, when whoever asked for it was cancelled.
         tx.after(partial(self._note, txn))
 
-    def _note(self, txn: Txn) -> None:
+    def _note(self, txn: TxnRecord) -> None:
         if txn.state is not TxnState.OPEN:
             self.decided = txn

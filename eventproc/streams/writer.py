@@ -228,7 +228,7 @@ class EventWriter(Generic[P]):
         self._ready.append(send)
         self._wake_sender()
         await send.wait()
-        return count if send.landed else 0
+        return count if send.appended else 0
 
     def _add_new(self, event: NewEvent[P] | tuple[P, str | None]) -> None:
         if isinstance(event, NewEvent):
@@ -296,14 +296,14 @@ class EventWriter(Generic[P]):
         identity = None if self._name is None else WriterSequence(self._name, sequence)
         self._sending = send
         try:
-            landed: tuple[AppendResult, ...] | None = None
-            while landed is None:
+            appended: tuple[AppendResult, ...] | None = None
+            while appended is None:
                 fn = partial(self._append, send, self._lanes.parts(send.lanes), identity, sequence)
                 try:
-                    landed = await self._db.write(fn, size_bytes=send.size_bytes)
+                    appended = await self._db.write(fn, size_bytes=send.size_bytes)
                 except (SegmentSealed, NotFound):
                     await self._follow(send)
-            if not landed and send.sequence is None:
+            if not appended and send.sequence is None:
                 # Nobody asked whether this was written before: somebody else uses the name.
                 raise WriterFenced(stream=self._stream, writer=str(self._name))
             self._sequence = sequence
@@ -327,18 +327,18 @@ class EventWriter(Generic[P]):
         sequence: int,
         tx: Tx,
     ) -> tuple[AppendResult, ...]:
-        landed = append(tx, self._stream, self._stream_id, parts, identity=identity)
-        if landed:
+        appended = append(tx, self._stream, self._stream_id, parts, identity=identity)
+        if appended:
             # Told as an effect, callers go on in the same turn of the event loop as this writer, and what
             # they write next is sent in it, too.
-            tx.after(partial(self._landed, send, landed, sequence))
-        return landed
+            tx.after(partial(self._note_appended, send, appended, sequence))
+        return appended
 
-    def _landed(self, send: Send, landed: tuple[AppendResult, ...], sequence: int) -> None:
+    def _note_appended(self, send: Send, appended: tuple[AppendResult, ...], sequence: int) -> None:
         """Note that the send is durable, and tell who waits for it."""
-        send.landed = landed
+        send.appended = appended
         self._sequence = sequence
-        self.events_written += sum([part.count for part in landed])
+        self.events_written += sum([part.count for part in appended])
         send.settle(None)
 
     async def _follow(self, send: Send) -> None:

@@ -9,21 +9,21 @@ from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, find_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.states import StreamState
 from eventproc.store.model.transactions import TxnState
-from eventproc.store.transactions import Bell, Txn
-from eventproc.store.transactions.table import COLUMNS, txn_of
+from eventproc.store.transactions import TxnNotice, TxnRecord
+from eventproc.store.transactions.txn_record import TXN_COLUMNS, txn_from_row
 from eventproc.testing.bells import unfinished_events
 
 
 def txn_violations(tx: Tx) -> Iterator[str]:
     """Yield what is wrong with transactions and what they have staged."""
-    txns = [txn_of(row) for row in tx.execute(f"SELECT {COLUMNS} FROM txn").fetchall()]
+    txns = [txn_from_row(row) for row in tx.execute(f"SELECT {TXN_COLUMNS} FROM txn").fetchall()]
     yield from _of_rows(tx, txns)
     yield from _of_bells(tx, txns)
     for stream_id in {txn.stream_id for txn in txns}:
         yield from _of_order([txn for txn in txns if txn.stream_id == stream_id])
 
 
-def _of_rows(tx: Tx, txns: list[Txn]) -> Iterator[str]:
+def _of_rows(tx: Tx, txns: list[TxnRecord]) -> Iterator[str]:
     keys = tx.execute("SELECT stream_id, id, finished FROM txn").fetchall()
     finished = {(stream_id, txn_id): bool(flag) for stream_id, txn_id, flag in keys}
     unfinished = {(txn.stream_id, txn.id): txn for txn in txns if not txn.state.is_final}
@@ -49,20 +49,20 @@ def _of_rows(tx: Tx, txns: list[Txn]) -> Iterator[str]:
             yield f"transaction {txn.id} has {staged} staged, its row says {noted}"
 
 
-def _of_bells(tx: Tx, txns: list[Txn]) -> Iterator[str]:
-    commits = {Bell.decode(text.encode()) for text in unfinished_events(tx, COMMIT_STREAM)}
-    aborts = {Bell.decode(text.encode()) for text in unfinished_events(tx, ABORT_STREAM)}
+def _of_bells(tx: Tx, txns: list[TxnRecord]) -> Iterator[str]:
+    commits = {TxnNotice.decode(text.encode()) for text in unfinished_events(tx, COMMIT_STREAM)}
+    aborts = {TxnNotice.decode(text.encode()) for text in unfinished_events(tx, ABORT_STREAM)}
     # The sweep rings where the next commit failed.
     failed = {txn.stream_id for txn in txns if txn.state is TxnState.COMMITTING and txn.reason is not None}
     for txn in txns:
-        all_of, one = Bell(txn.stream, txn.stream_id), Bell(txn.stream, txn.stream_id, txn.id)
+        all_of, one = TxnNotice(txn.stream, txn.stream_id), TxnNotice(txn.stream, txn.stream_id, txn.id)
         if txn.state is TxnState.COMMITTING and not (all_of in commits or txn.stream_id in failed):
             yield f"transaction {txn.id} is decided, and no bell of {txn.stream} will be heard"
         if txn.state is TxnState.ABORTING and not {all_of, one} & aborts:
             yield f"transaction {txn.id} is aborting, and no bell will be heard"
 
 
-def _of_order(txns: list[Txn]) -> Iterator[str]:
+def _of_order(txns: list[TxnRecord]) -> Iterator[str]:
     """Yield commits of one stream that do not lie in the order of their positions."""
     decided = sorted(
         ((txn.position, txn) for txn in txns if txn.position is not None), key=lambda each: each[0]
@@ -75,9 +75,9 @@ def _of_order(txns: list[Txn]) -> Iterator[str]:
         pending = pending or txn.state is TxnState.COMMITTING
         if pending and txn.state is TxnState.COMMITTED:
             yield f"transaction {txn.id} was committed before one that was decided earlier"
-        for landed in txn.landed:
-            if landed.number < ends.get(landed.segment, 0):
+        for appended in txn.appended:
+            if appended.number < ends.get(appended.segment, 0):
                 yield f"transaction {txn.id} lies before one that was decided earlier"
-            ends[landed.segment] = landed.number + landed.count
-        if txn.landed and sum(landed.count for landed in txn.landed) != txn.events:
-            yield f"transaction {txn.id} landed in part"
+            ends[appended.segment] = appended.number + appended.count
+        if txn.appended and sum(appended.count for appended in txn.appended) != txn.events:
+            yield f"transaction {txn.id} was appended in part"

@@ -89,7 +89,7 @@ def append(
     identity: WriterSequence | None = None,
     expected_offset: int | None = None,
 ) -> tuple[AppendResult, ...]:
-    """Append the parts, all or none, and return where they landed; empty when they had been appended before.
+    """Append the parts, all or none, and return where they were appended; empty when they had been appended before.
 
     stream: name, for errors only; the rows are those of `stream_id`. expected_offset: of a conditional
     append of one part. Raises SegmentSealed, NotFound (segment of no such stream), OffsetConflict;
@@ -175,19 +175,19 @@ class _PendingAppends:
         if (pending := self._pending.get(stream_id)) is None:
             pending = self._pending[stream_id] = []
             tx.wake(("stream", stream_id))
-        landed = []
+        appended = []
         for part, tail in zip(parts, tails, strict=True):
             events, count = part.events, len(part.events.lengths)
             if tx.now_ms > tail.time:
                 tail.time = tx.now_ms
             where = AppendResult(part.segment, tail.offset, tail.number, count)
             pending.append((where, tail.time, events))
-            landed.append(where)
+            appended.append(where)
             tail.offset += len(events.data)
             tail.number += count
         if identity is not None:
             self._identities.setdefault(stream_id, []).append(identity)
-        return tuple(landed)
+        return tuple(appended)
 
     def flush(self, tx: Tx) -> None:
         """Write what was collected: rows of extents, at most one blob a stream, sequences of writers."""

@@ -25,7 +25,7 @@ from eventproc.store.segments.block import join_blocks
 
 
 @attrs.frozen
-class Totals:
+class StagedTotals:
     """What a transaction has staged: events, framed bytes, index rows."""
 
     events: int = 0
@@ -34,7 +34,7 @@ class Totals:
 
 
 @attrs.define(eq=False)
-class _Call:
+class _PendingStaging:
     """What one staging, or several of one writer in one group commit, adds."""
 
     identity: WriterSequence | None
@@ -49,15 +49,15 @@ class _Call:
 
 
 @attrs.define(eq=False)
-class _Open:
+class _OpenTxn:
     """A transaction as this group commit knows it. seq: of its last stored staging; totals: with what waits."""
 
     stream_id: int
     seq: int
-    stored: Totals
-    totals: Totals
+    stored: StagedTotals
+    totals: StagedTotals
     last: WriterSequence | None
-    calls: list[_Call] = attrs.field(factory=list)
+    calls: list[_PendingStaging] = attrs.field(factory=list)
 
 
 def stage(
@@ -68,7 +68,7 @@ def stage(
     parts: Sequence[SegmentEvents],
     *,
     identity: WriterSequence | None = None,
-) -> Totals:
+) -> StagedTotals:
     """Add the parts to an open transaction, all or none; return what it has staged then.
 
     parts: for segments active now, as for `append`; bounded by the caller, at most what one database transaction takes.
@@ -85,12 +85,12 @@ def stage(
         _verify_active(tx, stream, stream_id, part.segment)
     tx.mark_changed()
     if not found.calls or not found.calls[-1].joins(identity):
-        found.calls.append(_Call(identity))
+        found.calls.append(_PendingStaging(identity))
     call = found.calls[-1]
     call.identity = identity
     for part in parts:
         call.parts.setdefault(part.segment, []).append(part.events)
-    found.totals = Totals(
+    found.totals = StagedTotals(
         found.totals.events + sum(part.events.count for part in parts),
         found.totals.size_bytes + sum(part.events.size_bytes for part in parts),
         found.stored.rows + sum(len(each.parts) for each in found.calls),
@@ -98,34 +98,34 @@ def stage(
     return found.totals
 
 
-def settle_staging(tx: Tx) -> None:
+def flush_staging(tx: Tx) -> None:
     """Write what this group commit has staged so far, for who must see it with SQL, or decides."""
     group = tx.pending[_STAGING]
     if group.open:
         group.flush(tx)
 
 
-def staged_totals(tx: Tx, stream_id: int, txn_id: str) -> Totals:
+def staged_totals(tx: Tx, stream_id: int, txn_id: str) -> StagedTotals:
     """Return what the transaction has staged, by its last row. One look-up."""
     row = _last_row(tx, stream_id, txn_id)
-    return Totals() if row is None else Totals(*row[3:])
+    return StagedTotals() if row is None else StagedTotals(*row[3:])
 
 
-class _GroupStaging:
+class _PendingStagings:
     """What the functions of one group commit stage, by transaction, until it is written in one go."""
 
     def __init__(self) -> None:
-        self.open: dict[tuple[int, str], _Open] = {}
+        self.open: dict[tuple[int, str], _OpenTxn] = {}
 
-    def find(self, tx: Tx, stream: str, stream_id: int, txn_id: str) -> _Open:
+    def find(self, tx: Tx, stream: str, stream_id: int, txn_id: str) -> _OpenTxn:
         """Return what is known of an open transaction. Raises NotFound, TransactionAborted, IllegalTransition."""
         if (found := self.open.get((stream_id, txn_id))) is None:
             _verify_open(tx, stream, stream_id, txn_id)
             row = _last_row(tx, stream_id, txn_id)
             seq, writer, sequence, *totals = row or (0, None, None, 0, 0, 0)
             last = None if writer is None or sequence is None else WriterSequence(writer, sequence)
-            stored = Totals(*totals)
-            found = self.open[stream_id, txn_id] = _Open(stream_id, seq, stored, stored, last)
+            stored = StagedTotals(*totals)
+            found = self.open[stream_id, txn_id] = _OpenTxn(stream_id, seq, stored, stored, last)
         return found
 
     def flush(self, tx: Tx) -> None:
@@ -136,7 +136,7 @@ class _GroupStaging:
         self.open.clear()
 
 
-_STAGING: Final = PendingSlot(_GroupStaging)
+_STAGING: Final = PendingSlot(_PendingStagings)
 
 
 _INSERT: Final = """
@@ -165,7 +165,7 @@ _Row = tuple[
 ]
 
 
-def _rows(tx: Tx, txn_id: str, found: _Open) -> list[_Row]:
+def _rows(tx: Tx, txn_id: str, found: _OpenTxn) -> list[_Row]:
     place: int | None = None
     if sum(call.size_bytes for call in found.calls) > INLINE_BYTES_MAX:
         blocks = [events for call in found.calls for each in call.parts.values() for events in each]
@@ -203,7 +203,7 @@ def _last_row(
     return found
 
 
-def _has_staged(tx: Tx, found: _Open, txn_id: str, identity: WriterSequence) -> bool:
+def _has_staged(tx: Tx, found: _OpenTxn, txn_id: str, identity: WriterSequence) -> bool:
     """Return whether the identity's staging, or a later one of its writer, was made before."""
     here = [call.identity for call in found.calls if call.identity is not None]
     if any(other.writer == identity.writer and other.sequence >= identity.sequence for other in here):

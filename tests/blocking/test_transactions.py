@@ -32,7 +32,7 @@ def test_leaving_the_block_makes_all_visible_in_the_order_of_writing(stream: Blo
         assert payloads(stream) == []
         assert txn.status().events == count + 3
     assert payloads(stream) == [*(b"%d" % number for number in range(count)), b"a", b"b", b"last"]
-    assert [each.count for each in txn.landed] == [count + 3]
+    assert [each.count for each in txn.appended] == [count + 3]
     assert stream.transactions() == []
     assert [each.id for each in stream.transactions(finished=True)] == [txn.id]
 

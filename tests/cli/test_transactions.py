@@ -60,7 +60,7 @@ def test_commit_makes_it_visible_and_says_where_it_landed(shop: Cli) -> None:
     assert count(shop) == 5
     assert listed(shop) == []
     (row,) = listed(shop, "--finished")
-    assert (row["id"], row["state"], row["landed"]) == (
+    assert (row["id"], row["state"], row["appended"]) == (
         *(txn_id, "committed"),
         [{"segment": "0.0", "offset": 99, "number": 3, "count": 2}],
     )
@@ -130,7 +130,7 @@ def test_a_file_is_written_in_one_transaction_that_is_named(shop: Cli) -> None:
     assert done.ok() == "written 10\n"
     (row,) = listed(shop, "--finished")
     assert f"transaction {row['id']}\n" in done.err
-    assert sum(each["count"] for each in row["landed"]) == 10
+    assert sum(each["count"] for each in row["appended"]) == 10
     assert count(shop) == 13
     assert shop(*command, "-q", stdin=b"").ok() == "written 0\n"
 
@@ -187,7 +187,7 @@ def test_what_is_decided_and_fails_is_given_up_by_force_only(
         raise LookupError("a bug")
 
     txn_id = begin(shop, b"1")
-    monkeypatch.setattr("eventproc.workflows.commit.land_round", fail)
+    monkeypatch.setattr("eventproc.workflows.commit.commit_round", fail)
     waited = shop("txn", "commit", "shop/orders", txn_id, "--timeout", 1)
     assert (waited.code, waited.out) == (5, "")
     assert "LookupError('a bug')" in waited.err

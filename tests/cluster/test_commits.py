@@ -24,14 +24,14 @@ from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.ownership import Owner
 from eventproc.store.transactions import (
-    Txn,
+    TxnRecord,
+    commit_round,
     create_txn,
     decide_abort,
     decide_commit,
     find_txn,
     get_txn,
-    land_round,
-    note_failure,
+    record_commit_failure,
     watch_txn,
 )
 from eventproc.testing.bells import unfinished_events
@@ -47,12 +47,12 @@ async def test_failed_commit_is_retried_after_those_of_other_streams(
 ) -> None:
     works = False
 
-    def land_or_fail(tx: Any, stream: str, *rest: Any, most: int) -> Any:
+    def land_or_fail(tx: Any, stream: str, *rest: Any, transactions_max: int) -> Any:
         if stream == "s/t" and not works:
             raise LookupError("a bug")
-        return land_round(tx, stream, *rest, most=most)
+        return commit_round(tx, stream, *rest, transactions_max=transactions_max)
 
-    monkeypatch.setattr(commit, "land_round", land_or_fail)
+    monkeypatch.setattr(commit, "commit_round", land_or_fail)
     async with open_life() as life:
         bad = await make_room(life)
         txn_id = await bad.begin()
@@ -119,11 +119,11 @@ async def _give_up(life: Life) -> None:
 async def test_transaction_given_up_before_its_preparation_does_not_block_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    given_up: list[Txn] = []
+    given_up: list[TxnRecord] = []
 
-    def give_up_first(tx: Tx, txn: Txn, owner: Owner) -> object:
+    def give_up_first(tx: Tx, txn: TxnRecord, owner: Owner) -> object:
         if not given_up:
-            note_failure(tx, txn.stream_id, reason="a bug")
+            record_commit_failure(tx, txn.stream_id, reason="a bug")
             given_up.append(decide_abort(tx, txn.stream_id, txn.id, reason="a person", force=True))
         return begin_preparation(tx, txn, owner)
 

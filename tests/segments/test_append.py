@@ -154,8 +154,8 @@ async def test_appends_of_one_group_become_one_extent_a_segment(world: World) ->
             for name in ("a", "b", "c")
         )
     )
-    landed = {item for outcome in outcomes if isinstance(outcome, tuple) for item in outcome}
-    assert {item.number for item in landed if item.segment == ONE} == {0, 1, 2}
+    appended = {item for outcome in outcomes if isinstance(outcome, tuple) for item in outcome}
+    assert {item.number for item in appended if item.segment == ONE} == {0, 1, 2}
     assert (await rows(world.db, "extent"), await rows(world.db, "blob")) == (2, 1)
     order = [event.key for event in await read_all(world.db)]
     assert sorted(order, key=str) == ["a", "b", "c"]

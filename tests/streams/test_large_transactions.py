@@ -122,13 +122,13 @@ async def test_100_mb_become_visible_whole_in_steps_that_are_all_small(
         await txn.commit(wait=False)
         await look_whole(stream)
         await txn.commit()
-    assert sum(each.count for each in txn.landed) == EVENTS
+    assert sum(each.count for each in txn.appended) == EVENTS
     assert max(steps.size_bytes) <= STEP_BYTES_MAX
     assert max(steps.rows) <= STEP_ROWS_MAX
     assert await largest_blob(ep) <= STEP_BYTES_MAX
     copied_bytes = sum(steps.size_bytes[staged_steps:])
     if scaled:
         assert copied_bytes > EVENTS * EVENT_BYTES
-        assert len(txn.landed) == 2 * SEGMENTS
+        assert len(txn.appended) == 2 * SEGMENTS
     else:
         assert copied_bytes == 0, "in the same epoch rows move, not bytes"

@@ -35,13 +35,13 @@ async def test_what_is_written_becomes_visible_when_the_block_is_left(stream: St
         assert await txn.write_many([(b"3", "k"), NewEvent(b"4", "k")]) == 2
         await txn.flush()
         assert await payloads(stream) == []
-        assert not txn.landed
+        assert not txn.appended
     async with stream.reader() as reader:
         events = [event async for event in reader.until(await stream.tail())]
     assert [event.payload for event in events] == [b"1", b"2", b"3", b"4"]
     assert (events[1].event_time, dict(events[1].headers)) == (5, {"a": "b"})
-    (landed,) = txn.landed
-    assert (landed.segment, landed.offset, landed.number, landed.count) == (
+    (appended,) = txn.appended
+    assert (appended.segment, appended.offset, appended.number, appended.count) == (
         *(events[0].segment, events[0].offset, events[0].number),
         4,
     )
@@ -122,7 +122,7 @@ async def test_a_transaction_without_events_commits(stream: Stream) -> None:
     async with stream.transaction() as txn:
         pass
     assert (await txn.status()).state is TxnState.COMMITTED
-    assert txn.landed == ()
+    assert txn.appended == ()
 
 
 async def test_another_process_goes_on_with_a_transaction_by_its_id(stream: Stream) -> None:
@@ -136,7 +136,7 @@ async def test_another_process_goes_on_with_a_transaction_by_its_id(stream: Stre
     assert await payloads(stream) == [b"1", b"2"]
     assert await begun.ping() is PingResult.COMMITTED
     await begun.commit()  # it is: there is nothing more to do
-    assert begun.landed == other.landed
+    assert begun.appended == other.appended
 
 
 async def test_what_is_open_is_listed_with_its_age_owner_size_and_lease(stream: Stream) -> None:
@@ -151,7 +151,7 @@ async def test_what_is_open_is_listed_with_its_age_owner_size_and_lease(stream: 
         assert status.lease_left_ms is not None and 0 < status.lease_left_ms <= LEASE_MS
     assert [each.id for each in await stream.transactions()] == []
     (ended,) = await stream.transactions(finished=True)
-    assert (ended.id, ended.state, ended.landed) == (txn.id, TxnState.COMMITTED, txn.landed)
+    assert (ended.id, ended.state, ended.appended) == (txn.id, TxnState.COMMITTED, txn.appended)
 
 
 async def test_a_handle_or_a_block_that_was_left_keeps_nothing_in_memory_for_its_stream(
@@ -334,4 +334,4 @@ async def test_a_full_disk_at_the_end_of_a_block_is_told_and_nothing_is_visible(
         with pytest.raises(DiskFull):
             await run_in(txn, partial(txn.write, BIG, key="k"))
     assert await payloads(stream) == []
-    assert txn.landed == ()
+    assert txn.appended == ()

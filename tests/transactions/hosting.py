@@ -15,7 +15,7 @@ from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.routing import position
 from eventproc.store.segments import Event, SegmentEvents, WriterSequence, read
-from eventproc.store.transactions import Txn, TxnState, find_txn, watch_txn
+from eventproc.store.transactions import TxnRecord, TxnState, find_txn, watch_txn
 from eventproc.workflows.requests import CreateStream, ScaleStream
 from tests.transactions.rooms import NAME, Room, part
 from tests.workflows.lives import FEW_WORKERS, Life
@@ -49,12 +49,12 @@ async def write(room: Room, txn_id: str, events: Collection[Written], *, identit
     await room.db.write(act)
 
 
-async def serve(life: Life, room: Room, txn_ids: Collection[str]) -> list[Txn]:
+async def serve(life: Life, room: Room, txn_ids: Collection[str]) -> list[TxnRecord]:
     """Be the host until these transactions are finished; return them."""
     owner = await life.claim()
-    found: dict[str, Txn] = {}
+    found: dict[str, TxnRecord] = {}
 
-    def look(tx: Tx) -> list[Txn | None]:
+    def look(tx: Tx) -> list[TxnRecord | None]:
         return [find_txn(tx, room.stream.stream_id, txn_id) for txn_id in txn_ids]
 
     async with anyio.create_task_group() as tasks:
@@ -70,7 +70,7 @@ async def serve(life: Life, room: Room, txn_ids: Collection[str]) -> list[Txn]:
     return [found[txn_id] for txn_id in txn_ids]
 
 
-async def commit(life: Life, room: Room, *txn_ids: str) -> list[Txn]:
+async def commit(life: Life, room: Room, *txn_ids: str) -> list[TxnRecord]:
     """Decide in this order, and let the host do it."""
     for txn_id in txn_ids:
         await room.commit(txn_id)

@@ -17,8 +17,8 @@ from eventproc.store.records import create
 from eventproc.store.segments import SegmentEvents, WriterSequence
 from eventproc.store.transactions import (
     PingResult,
-    Totals,
-    Txn,
+    StagedTotals,
+    TxnRecord,
     create_txn,
     decide_abort,
     decide_commit,
@@ -63,7 +63,7 @@ class Room:
 
     def staging(
         self, txn_id: str, *parts: SegmentEvents, identity: WriterSequence | None = None
-    ) -> Callable[[Tx], Totals]:
+    ) -> Callable[[Tx], StagedTotals]:
         return partial(
             stage,
             stream=NAME,
@@ -75,7 +75,7 @@ class Room:
 
     async def stage(
         self, txn_id: str, *parts: SegmentEvents, identity: WriterSequence | None = None
-    ) -> Totals:
+    ) -> StagedTotals:
         return await self.db.write(self.staging(txn_id, *parts, identity=identity))
 
     async def ping(self, txn_id: str, lease_ms: int | None = None, instance: str = "b") -> PingResult:
@@ -83,15 +83,15 @@ class Room:
             lambda tx: ping(tx, self.stream.stream_id, txn_id, instance=instance, lease_ms=lease_ms)
         )
 
-    async def commit(self, txn_id: str) -> Txn:
+    async def commit(self, txn_id: str) -> TxnRecord:
         return await self.db.write(lambda tx: decide_commit(tx, self.stream.stream_id, txn_id))
 
-    async def abort(self, txn_id: str, *, version: int | None = None) -> Txn:
+    async def abort(self, txn_id: str, *, version: int | None = None) -> TxnRecord:
         return await self.db.write(
             lambda tx: decide_abort(tx, self.stream.stream_id, txn_id, reason="a test", version=version)
         )
 
-    async def get(self, txn_id: str) -> Txn:
+    async def get(self, txn_id: str) -> TxnRecord:
         return await self.db.read(lambda tx: get_txn(tx, self.stream.stream_id, txn_id))
 
     async def rows(self, sql: str, *parameters: str | int) -> list[tuple[object, ...]]:

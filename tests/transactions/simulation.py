@@ -30,7 +30,7 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.model.states import StreamState
 from eventproc.store.model.transactions import PingResult, TxnState
-from eventproc.store.transactions import Txn, find_txn, watch_txn
+from eventproc.store.transactions import TXN_STEP_LIMITS, TxnRecord, find_txn, watch_txn
 from eventproc.streams import Stream
 from eventproc.testing import Deaths, VirtualClock, check, run_until_death
 from tests.transactions.hosting import Written, by_key, events_of, write
@@ -70,6 +70,8 @@ class Simulation:
         faults = Deaths()
         clock = VirtualClock(self.random.randrange(2**32))
         async with eventproc.open_memory(host=False, clock=clock, faults=faults) as ep:
+            limits = ep.db.shared[TXN_STEP_LIMITS]
+            limits.round_transactions, limits.round_rows, limits.preparation_rows = 3, 8, 6
             while True:
                 if self.deaths > 0:
                     plan = self.random.choice([faults.die_before_commit, faults.die_after_commit])
@@ -204,7 +206,7 @@ class Simulation:
             if found is not None:
                 rows = tx.execute("SELECT count(*) FROM staged WHERE txn = ?", (twin.id,)).fetchone()
                 assert not (found.state is TxnState.COMMITTED and rows[0]), "committed, and staged"
-                assert bool(found.landed) == (found.state is TxnState.COMMITTED and found.events > 0)
+                assert bool(found.appended) == (found.state is TxnState.COMMITTED and found.events > 0)
         stream = get_stream(tx, NAME).value
         committed = tx.execute(
             "SELECT coalesce(sum(events), 0) FROM txn WHERE stream_id = ? AND state = 'committed'",
@@ -215,7 +217,7 @@ class Simulation:
         ).fetchone()[0]
         assert visible == committed, f"{visible} events are visible in {current_epoch(tx, stream).number}"
 
-    async def _ended(self, room: Room, twin: Twin) -> Txn | None:
+    async def _ended(self, room: Room, twin: Twin) -> TxnRecord | None:
         """Wait until the transaction is over; the stream is sealed, so it will be."""
         stream_id = room.stream.stream_id
         with room.db.subscribe([watch_txn(stream_id, twin.id)]) as changes:

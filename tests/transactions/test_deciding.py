@@ -18,7 +18,7 @@ from eventproc.store.model.errors import (
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.transactions import PingResult, TxnState
 from eventproc.store.segments import WriterSequence, seal_segments
-from eventproc.store.transactions import Totals, find_txn, list_finished, list_open
+from eventproc.store.transactions import StagedTotals, find_txn, list_finished, list_open
 from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, Room, open_room, part
 
 STAGED = "SELECT segment, count, length, inline IS NULL FROM staged ORDER BY txn, seq, part"
@@ -55,10 +55,10 @@ async def test_a_transaction_of_another_incarnation_is_refused(room: Room) -> No
 
 async def test_what_is_staged_lies_in_its_rows_and_counts_in_the_last(room: Room) -> None:
     txn_id = await room.begin()
-    assert await room.stage(txn_id, part(ZERO, [(b"x", LOW)]), part(ONE, [(b"yy", HIGH)] * 2)) == Totals(
-        3, 29, 2
-    )
-    assert await room.stage(txn_id, part(ZERO, [(b"z" * 3000, LOW)])) == Totals(4, 3037, 3)
+    assert await room.stage(
+        txn_id, part(ZERO, [(b"x", LOW)]), part(ONE, [(b"yy", HIGH)] * 2)
+    ) == StagedTotals(3, 29, 2)
+    assert await room.stage(txn_id, part(ZERO, [(b"z" * 3000, LOW)])) == StagedTotals(4, 3037, 3)
     assert await room.rows(STAGED) == [(0, 1, 9, 0), (1, 2, 20, 0), (0, 1, 3008, 1)]
     found = await room.get(txn_id)
     assert (found.events, found.size_bytes, found.rows, found.version) == (4, 3037, 3, 0)
@@ -72,15 +72,17 @@ async def test_a_repeated_staging_changes_nothing(room: Room) -> None:
     await room.stage(txn_id, part(ZERO, [(b"other", LOW)]), identity=WriterSequence("v", 1))
     before = await room.rows(STAGED)
     for identity in (first, second, WriterSequence("v", 1)):
-        assert await room.stage(txn_id, part(ZERO, [(b"again", LOW)]), identity=identity) == Totals(3, 31, 3)
+        assert await room.stage(txn_id, part(ZERO, [(b"again", LOW)]), identity=identity) == StagedTotals(
+            3, 31, 3
+        )
     assert await room.rows(STAGED) == before
 
-    def twice_in_one(tx: Tx) -> Totals:
+    def twice_in_one(tx: Tx) -> StagedTotals:
         third = room.staging(txn_id, part(ZERO, [(b"3", LOW)]), identity=WriterSequence("w", 3))
         third(tx)
         return third(tx)
 
-    assert await room.db.write(twice_in_one) == Totals(4, 40, 4)
+    assert await room.db.write(twice_in_one) == StagedTotals(4, 40, 4)
 
 
 async def test_stagings_of_one_commit_are_one_row_a_segment(room: Room) -> None:
@@ -134,7 +136,7 @@ async def test_a_decision_is_final_and_repeating_it_changes_nothing(room: Room) 
 async def test_what_is_staged_and_decided_in_one_commit_belongs_together(room: Room) -> None:
     txn_id = await room.begin()
 
-    def all_at_once(tx: Tx) -> Totals:
+    def all_at_once(tx: Tx) -> StagedTotals:
         return room.staging(txn_id, part(ZERO, [(b"x", LOW)]))(tx)
 
     async def refused() -> None:

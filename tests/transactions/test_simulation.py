@@ -9,14 +9,6 @@ from eventproc.testing import run_seeded
 from tests.transactions.simulation import Simulation
 
 
-@pytest.fixture(autouse=True)
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let rounds be short and packing begin early."""
-    monkeypatch.setattr("eventproc.store.transactions.landing.ROUND_TRANSACTIONS", 3)
-    monkeypatch.setattr("eventproc.store.transactions.landing.PREPARED_ROWS", 8)
-    monkeypatch.setattr("eventproc.store.transactions.preparing.PREPARE_ROWS", 6)
-
-
 @pytest.mark.hunt(seeds=10)
 def test_transactions_keep_their_promises_in_any_interleaving(seed: int) -> None:
     run_seeded(Simulation(seed, deaths=0).run, seed=seed)

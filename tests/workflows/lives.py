@@ -133,7 +133,7 @@ def summary(tx: Tx) -> dict[str, object]:
     for table, columns in {
         "segment": "stream_id, segment, head, head_number, sealed_length, sealed_epoch",
         "reap": "stream_id, deleted",
-        "txn": "stream_id, position, state, version, epoch, events, bytes, rows, prepared, landed, reason",
+        "txn": "stream_id, position, state, version, epoch, events, bytes, rows, prepared, appended, reason",
         "request": "target, kind, status",
     }.items():
         rows = tx.execute(f"SELECT {columns} FROM {table} ORDER BY {columns}").fetchall()

@@ -17,7 +17,7 @@ from eventproc.store.model.states import StreamState
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.requests import RequestStatus
 from eventproc.store.segments import readable_size
-from eventproc.store.transactions import begin_preparing, list_open
+from eventproc.store.transactions import count_preparation, list_open
 from eventproc.workflows import scale, seal
 from eventproc.workflows.requests import DeleteScope, DeleteStream, ScaleStream, SealStream, TruncateStream
 from tests.transactions.hosting import by_key, events_of, make_room, serve, split, write
@@ -196,12 +196,12 @@ async def test_a_commit_that_was_prepared_three_times_goes_before_the_next_scale
     await room.commit(txn_id)
     for _ in range(PREPARATIONS_MAX):
         (found,) = await life.db.read(lambda tx: list_open(tx, 4))
-        await life.db.write(partial(begin_preparing, txn=found))
+        await life.db.write(partial(count_preparation, txn=found))
     request = ScaleStream(NAME, 4, (SegmentId(0),), (KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)))
     with pytest.raises(CommitsPending):
         await life.db.write(partial(scale.apply, request=request, request_id="r"))
     ended = await life.perform(request)
     assert ended.status is RequestStatus.DONE
     found = await room.get(txn_id)
-    assert (found.state, [each.segment for each in found.landed]) == (TxnState.COMMITTED, [ZERO])
+    assert (found.state, [each.segment for each in found.appended]) == (TxnState.COMMITTED, [ZERO])
     await life.check()

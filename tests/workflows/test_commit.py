@@ -9,6 +9,7 @@ import pytest
 from eventproc.store.model.ids import SegmentId, segment_id
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.transactions import TxnState
+from eventproc.store.transactions import TXN_STEP_LIMITS
 from eventproc.workflows import scale
 from eventproc.workflows.commit import plan_step, take_step
 from eventproc.workflows.requests import ScaleStream
@@ -29,10 +30,10 @@ async def blobs(room: Room) -> list[tuple[object, ...]]:
     return await room.rows("SELECT id FROM blob WHERE stream_id = ?", room.stream.stream_id)
 
 
-def pack_early(monkeypatch: pytest.MonkeyPatch, *, rows_a_step: int) -> None:
-    """Let more than ten rows be packed before they land, so many a step."""
-    monkeypatch.setattr("eventproc.store.transactions.landing.PREPARED_ROWS", 10)
-    monkeypatch.setattr("eventproc.store.transactions.preparing.PREPARE_ROWS", rows_a_step)
+def pack_early(room: Room, *, rows_a_step: int) -> None:
+    """Pack transactions of more than ten rows before their commit, `rows_a_step` rows in each step."""
+    limits = room.db.shared[TXN_STEP_LIMITS]
+    limits.round_rows, limits.preparation_rows = 10, rows_a_step
 
 
 async def test_a_commit_moves_rows_and_no_bytes(life: Life, room: Room) -> None:
@@ -43,7 +44,7 @@ async def test_a_commit_moves_rows_and_no_bytes(life: Life, room: Room) -> None:
     assert await events_of(room) == {ZERO: [], ONE: []}
     (done,) = await commit(life, room, txn_id)
     assert await blobs(room) == before != []
-    assert [(each.segment, each.offset, each.number, each.count) for each in done.landed] == [
+    assert [(each.segment, each.offset, each.number, each.count) for each in done.appended] == [
         (ZERO, 0, 0, 1),
         (ONE, 0, 0, 2),
     ]
@@ -54,7 +55,7 @@ async def test_a_commit_moves_rows_and_no_bytes(life: Life, room: Room) -> None:
 
 async def test_an_empty_transaction_is_committed_and_leaves_nothing(life: Life, room: Room) -> None:
     (done,) = await commit(life, room, await room.begin())
-    assert (done.state, done.landed, done.version) == (TxnState.COMMITTED, (), 2)
+    assert (done.state, done.appended, done.version) == (TxnState.COMMITTED, (), 2)
     assert await events_of(room) == {ZERO: [], ONE: []}
     await life.check()
 
@@ -123,7 +124,7 @@ async def test_a_scale_between_staging_and_commit_splits_only_what_it_touched(li
     assert sorted(seen.pop(None)) == [b"no key", b"none"]
     assert seen == wanted
     assert found[ZERO] == []
-    assert {each.segment for each in done.landed} <= {ONE, segment_id(2, 1), segment_id(3, 1)}
+    assert {each.segment for each in done.appended} <= {ONE, segment_id(2, 1), segment_id(3, 1)}
     places = await room.rows("SELECT place, place_offset FROM extent WHERE stream_id = 4 AND segment = 1")
     assert [row[2:] for row in untouched] == places[:1]
     await life.check()
@@ -137,15 +138,13 @@ async def test_a_merge_between_staging_and_commit_moves_rows_as_they_are(life: L
     await merge(life, segment_id(2, 1), segment_id(3, 1))
     (done,) = await commit(life, room, txn_id)
     assert await blobs(room) == before
-    assert [each.segment for each in done.landed] == [ONE, segment_id(4, 2)]
+    assert [each.segment for each in done.appended] == [ONE, segment_id(4, 2)]
     assert by_key(await events_of(room)) == {key: [b"%s" % key.encode() * 400] for key in KEYS}
     await life.check()
 
 
-async def test_many_small_stagings_are_packed_before_they_land(
-    life: Life, room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pack_early(monkeypatch, rows_a_step=16)
+async def test_many_small_stagings_are_packed_before_they_land(life: Life, room: Room) -> None:
+    pack_early(room, rows_a_step=16)
     txn_id = await room.begin()
     events = [(b"%d" % number, KEYS[number % len(KEYS)]) for number in range(60)]
     for event in events:
@@ -161,9 +160,9 @@ async def test_many_small_stagings_are_packed_before_they_land(
 
 
 async def test_order_of_a_key_holds_when_packing_died_halfway_and_another_segment_was_scaled(
-    life: Life, room: Room, monkeypatch: pytest.MonkeyPatch
+    life: Life, room: Room
 ) -> None:
-    pack_early(monkeypatch, rows_a_step=4)
+    pack_early(room, rows_a_step=100)
     txn_id = await room.begin()
     events = [(b"%d" % number, KEYS[number % len(KEYS)]) for number in range(40)]
     for event in events:
@@ -173,7 +172,7 @@ async def test_order_of_a_key_holds_when_packing_died_halfway_and_another_segmen
     next_seq: int | None = 0
     for _ in range(3):  # as a host that then dies
         assert next_seq is not None
-        step = partial(plan_step, txn=txn, first_seq=next_seq, pack=True)
+        step = partial(plan_step, txn=txn, first_seq=next_seq, pack=True, rows_max=4)
         planned = await life.db.read(step)
         await life.db.write(partial(take_step, txn=txn, planned=planned, owner=owner))
         next_seq = planned.next_seq
@@ -181,7 +180,6 @@ async def test_order_of_a_key_holds_when_packing_died_halfway_and_another_segmen
     await life.db.write(
         partial(scale.apply, request=request, request_id="r")
     )  # before the next host can commit
-    pack_early(monkeypatch, rows_a_step=100)
     await serve(life, room, [txn_id])
     assert by_key(await events_of(room)) == {
         key: [payload for payload, own in events if own == key] for key in KEYS
@@ -217,7 +215,7 @@ async def test_both_parts_of_one_staging_are_split(life: Life, room: Room) -> No
     await split(life, ZERO, 0.25)
     await split(life, ONE, 0.75)
     (done,) = await commit(life, room, txn_id)
-    assert [each.segment for each in done.landed] == [
+    assert [each.segment for each in done.appended] == [
         *(segment_id(number, 1) for number in (2, 3)),
         *(segment_id(number, 2) for number in (4, 5)),
     ]
@@ -233,5 +231,5 @@ async def test_segments_of_a_round_are_those_of_the_moment(life: Life, room: Roo
     request = ScaleStream(NAME, 4, (SegmentId(0),), (KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)))
     await life.db.write(partial(scale.apply, request=request, request_id="r"))  # before the host can commit
     done = await serve(life, room, ids)
-    assert {each.segment for txn in done for each in txn.landed} == {segment_id(2, 1)}
+    assert {each.segment for txn in done for each in txn.appended} == {segment_id(2, 1)}
     await life.check()

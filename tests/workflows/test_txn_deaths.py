@@ -11,6 +11,7 @@ import pytest
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.requests import RequestStatus
+from eventproc.store.transactions import TXN_STEP_LIMITS
 from eventproc.workflows.requests import SealStream
 from tests.transactions.hosting import by_key, events_of, find_room, make_room, serve, split, write
 from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, part
@@ -18,12 +19,14 @@ from tests.workflows.lives import Act, Life, die_everywhere, open_life, summary
 
 KEYS: Final = (LOW, HIGH, "customer-42", "k1", "k2")
 STAGINGS: Final = 6
-"""More than one step of packing, or of dropping, takes: see `small_steps`."""
+"""More than one step of packing, or of dropping, takes, with the limits of `_prepare`."""
 FIRST, SECOND, THIRD = (f"01900000-0000-7000-8000-00000000000{number}" for number in (1, 2, 3))
 
 
 async def _prepare(life: Life) -> None:
     """Stage: two to be committed, the first touched by a scale and in need of packing, and one to be aborted."""
+    limits = life.db.shared[TXN_STEP_LIMITS]  # small steps, so that there are several to die between
+    limits.round_rows, limits.preparation_rows, limits.abort_blobs = 4, 5, 4
     room = await make_room(life)
     for txn_id in (FIRST, SECOND, THIRD):
         await room.begin(txn_id=txn_id)
@@ -91,14 +94,6 @@ WORKFLOWS: Final[Mapping[str, tuple[Act, int]]] = MappingProxyType(
     {"commit": (_commit, 10), "abort": (_abort, 4), "seal": (_seal, 12)}
 )
 """{what: (clients and host, fewest commits that they make)}"""
-
-
-@pytest.fixture(autouse=True)
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let packing begin early, and it and dropping go in small steps, so that there are some to die between."""
-    monkeypatch.setattr("eventproc.store.transactions.landing.PREPARED_ROWS", 4)
-    monkeypatch.setattr("eventproc.store.transactions.preparing.PREPARE_ROWS", 5)
-    monkeypatch.setattr("eventproc.store.transactions.dropping.STEP_BLOBS_MAX", 4)
 
 
 @pytest.mark.acceptance("C8", differs="beginning is one transaction of the database: there is no part of it")

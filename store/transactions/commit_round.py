@@ -1,7 +1,7 @@
-"""Landing: staged rows become extents at the tails of active segments, whole transactions, in the order of commits.
+"""Commit rounds: staged rows become extents at the tails of active segments, in the order of the commit decisions.
 
-No bytes of blobs are copied. A row whose segment is not active any more cannot land as it is, nor can a
-transaction of very many rows: those are prepared first (`preparing`).
+A round commits complete transactions and copies no bytes of blobs. A transaction with rows of sealed segments, or with
+very many rows, is prepared first (`preparation`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import attrs
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.limits import PREPARED_INLINE_BYTES, PREPARED_ROWS, ROUND_TRANSACTIONS
+from eventproc.store.model.limits import PREPARED_INLINE_BYTES, ROUND_TRANSACTIONS
 from eventproc.store.model.transactions import TxnEvent, advance_txn
 from eventproc.store.segments import (
     INLINE_EXTENT_COUNTER,
@@ -26,9 +26,16 @@ from eventproc.store.segments import (
 )
 from eventproc.store.segments.append import INSERT_EXTENT, find_tail
 from eventproc.store.segments.read import BlobLoader, Extent, decode_extent
-from eventproc.store.transactions.staging import settle_staging
-from eventproc.store.transactions.table import COLUMNS, Txn, change_txn, txn_of
-from eventproc.store.transactions.waiting import TXN_OUTCOMES
+from eventproc.store.transactions.staging import flush_staging
+from eventproc.store.transactions.txn_record import (
+    TXN_COLUMNS,
+    TXN_OUTCOMES,
+    TXN_STEP_LIMITS,
+    TxnRecord,
+    TxnStepLimits,
+    change_txn,
+    txn_from_row,
+)
 
 
 class StagedRow(NamedTuple):
@@ -47,12 +54,17 @@ class StagedRow(NamedTuple):
 
 
 @attrs.frozen
-class Round:
-    """What one round did. landed: the transactions that were committed. unprepared: the next, which has to be
-    prepared first, if that is why it ended; pack: its rows are too many. more: something decided is left."""
+class CommitRound:
+    """What one round did.
 
-    landed: tuple[Txn, ...] = ()
-    unprepared: Txn | None = None
+    committed: the transactions that it committed, in order.
+    unprepared: the next transaction, if the round ended because that one must be prepared first.
+    pack: the unprepared transaction has too many rows, so that its small rows must be packed.
+    more: decided transactions are left.
+    """
+
+    committed: tuple[TxnRecord, ...] = ()
+    unprepared: TxnRecord | None = None
     pack: bool = False
     more: bool = False
 
@@ -60,44 +72,50 @@ class Round:
 STAGED_COLUMNS: Final = "seq, part, segment, length, count, keyed, packed, place, place_offset, inline"
 
 
-def decided(tx: Tx, stream_id: int, *, limit: int) -> list[Txn]:
+def list_decided(tx: Tx, stream_id: int, *, limit: int) -> list[TxnRecord]:
     """Return the stream's decided, uncommitted transactions, in the order of commits."""
-    settle_staging(tx)
+    flush_staging(tx)
     rows = tx.execute(
-        f"SELECT {COLUMNS} FROM txn WHERE stream_id = ? AND finished = 0 AND position IS NOT NULL"
+        f"SELECT {TXN_COLUMNS} FROM txn WHERE stream_id = ? AND finished = 0 AND position IS NOT NULL"
         " ORDER BY position LIMIT ?",
         (stream_id, limit),
     )
-    return [txn_of(row) for row in rows.fetchall()]
+    return [txn_from_row(row) for row in rows.fetchall()]
 
 
 def keyless_segment(epoch: Epoch, txn_id: str) -> SegmentId:
-    """Return the active segment that takes a transaction's events without a key, where theirs was sealed."""
+    """Return the active segment for a transaction's events without a key whose own segment was sealed."""
     return epoch.ids[int(txn_id[-8:], 16) % len(epoch.ids)]
 
 
-def land_round(tx: Tx, stream: str, stream_id: int, epoch: Epoch, *, most: int = ROUND_TRANSACTIONS) -> Round:
-    """Commit the next decided transactions, as many as one step may: whole ones, in order.
+def commit_round(
+    tx: Tx, stream: str, stream_id: int, epoch: Epoch, *, transactions_max: int = ROUND_TRANSACTIONS
+) -> CommitRound:
+    """Commit the next decided transactions of the stream, in order, as many as fit into one step.
 
-    epoch: the stream's current one, of this transaction. At most `most` of them, and PREPARED_ROWS index rows
-    unless the first has more, all packed. Cost: a look-up a segment; an insert a row; a row a transaction.
+    epoch: the stream's current epoch, read in `tx`.
+    transactions_max: upper bound of this round, in addition to `TxnStepLimits`.
+    A transaction with more rows than a round may move is committed alone, after all its rows were packed.
+    Cost: one look-up per segment, one insert per row, one update per transaction.
     """
-    waiting = decided(tx, stream_id, limit=most + 1)
-    landing = _Landing(tx, stream, stream_id)
-    landed: list[Txn] = []
-    for txn in waiting[:most]:
-        rows = _ready(tx, txn, epoch)
+    limits = tx.shared[TXN_STEP_LIMITS]
+    transactions_max = min(transactions_max, limits.round_transactions)
+    waiting = list_decided(tx, stream_id, limit=transactions_max + 1)
+    writer = _CommitWriter(tx, stream, stream_id, limits)
+    committed: list[TxnRecord] = []
+    for txn in waiting[:transactions_max]:
+        rows = _ready(tx, txn, epoch, limits)
         if isinstance(rows, bool):
-            return Round(landing.finish(landed), txn, pack=rows, more=True)
-        if landed and not landing.has_room(rows):
+            return CommitRound(writer.finish(committed), txn, pack=rows, more=True)
+        if committed and not writer.has_room(rows):
             break
-        landed.append(attrs.evolve(txn, landed=landing.add(rows)))
-    return Round(landing.finish(landed), more=len(landed) < len(waiting))
+        committed.append(attrs.evolve(txn, appended=writer.add(rows)))
+    return CommitRound(writer.finish(committed), more=len(committed) < len(waiting))
 
 
-def _ready(tx: Tx, txn: Txn, epoch: Epoch) -> list[StagedRow] | bool:
+def _ready(tx: Tx, txn: TxnRecord, epoch: Epoch, limits: TxnStepLimits) -> list[StagedRow] | bool:
     """Return the transaction's rows, in written order, if they can land; else whether they have to be packed."""
-    if txn.rows > PREPARED_ROWS and not txn.prepared:
+    if txn.rows > limits.round_rows and not txn.prepared:
         return True  # without a look at the rows, which costs
     rows: list[StagedRow] = []
     active = epoch.by_id
@@ -111,12 +129,12 @@ def _ready(tx: Tx, txn: Txn, epoch: Epoch) -> list[StagedRow] | bool:
             row = StagedRow._make(columns)
             if row.segment not in active:
                 if row.keyed:
-                    return txn.rows > PREPARED_ROWS
+                    return txn.rows > limits.round_rows
                 row = row._replace(segment=keyless_segment(epoch, txn.id))
             rows.append(row)
             inline_bytes += 0 if row.inline is None else len(row.inline)
             unpacked = unpacked or not row.packed
-            if unpacked and (len(rows) > PREPARED_ROWS or inline_bytes > PREPARED_INLINE_BYTES):
+            if unpacked and (len(rows) > limits.round_rows or inline_bytes > PREPARED_INLINE_BYTES):
                 return True
     finally:
         cursor.close()
@@ -137,14 +155,15 @@ class _Tail:
 _ExtentRow: TypeAlias = tuple[int, SegmentId, int, int, int, int, int, int, int | None, int, bytes | None]
 
 
-class _Landing:
+class _CommitWriter:
     """Rows on their way to the tails; nothing is written before `finish`."""
 
-    def __init__(self, tx: Tx, stream: str, stream_id: int) -> None:
+    def __init__(self, tx: Tx, stream: str, stream_id: int, limits: TxnStepLimits) -> None:
         flush_appends(tx, stream_id)
         self._tx = tx
         self._stream = stream
         self._stream_id = stream_id
+        self._rows_max = limits.round_rows
         self._tails: dict[SegmentId, _Tail] = {}
         self._extents: list[_ExtentRow] = []
         self._inline_bytes = 0
@@ -152,7 +171,7 @@ class _Landing:
     def has_room(self, rows: Collection[StagedRow]) -> bool:
         """Return whether these rows may land with those before them."""
         fits = self._inline_bytes + _inline_bytes(rows) <= PREPARED_INLINE_BYTES
-        return fits and len(self._extents) + len(rows) <= PREPARED_ROWS
+        return fits and len(self._extents) + len(rows) <= self._rows_max
 
     def add(self, rows: Sequence[StagedRow]) -> tuple[AppendResult, ...]:
         """Give the rows of one transaction their places; return them, one a segment."""
@@ -171,14 +190,14 @@ class _Landing:
             for segment, tail in tails.items()
         )
 
-    def finish(self, txns: Collection[Txn]) -> tuple[Txn, ...]:
+    def finish(self, txns: Collection[TxnRecord]) -> tuple[TxnRecord, ...]:
         """Write everything: extents instead of staged rows, and the states; return the transactions as they end."""
         tx = self._tx
         tx.executemany(INSERT_EXTENT, self._extents)
         tx.executemany(
             "DELETE FROM staged WHERE stream_id = ? AND txn = ?", [(txn.stream_id, txn.id) for txn in txns]
         )
-        ended: list[Txn] = []
+        ended: list[TxnRecord] = []
         for txn in txns:
             state = advance_txn(txn.state, TxnEvent.COMMITTED, name=txn.id)
             ended.append(change_txn(tx, txn, state=state, finished_ms=tx.now_ms, reason=None))

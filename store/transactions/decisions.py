@@ -28,16 +28,23 @@ from eventproc.store.model.transactions import (
     execution_ms,
     judge_ping,
 )
-from eventproc.store.transactions.landing import decided
-from eventproc.store.transactions.staging import settle_staging
-from eventproc.store.transactions.table import Txn, change_txn, find_txn, get_txn, insert_txn, list_failing
+from eventproc.store.transactions.commit_round import list_decided
+from eventproc.store.transactions.staging import flush_staging
+from eventproc.store.transactions.txn_record import (
+    TxnRecord,
+    change_txn,
+    find_txn,
+    get_txn,
+    insert_txn,
+    list_failing,
+)
 
-OPENED: Final = "transactions"
+TXN_OPENED: Final = "transactions"
 """Topic of new transactions, for the host's timers."""
 
 
 @attrs.frozen
-class Bell:
+class TxnNotice:
     """What the events of `_system/commit` and `_system/abort` say: which stream, and perhaps which transaction."""
 
     stream: str
@@ -49,14 +56,14 @@ class Bell:
         return json.dumps([self.stream, self.stream_id, self.txn]).encode()
 
     @classmethod
-    def decode(cls, payload: bytes) -> Bell:
+    def decode(cls, payload: bytes) -> TxnNotice:
         """Return what `encode` encoded."""
         return cls(*json.loads(payload))
 
 
 def create_txn(
     tx: Tx, stream: str, stream_id: int, txn_id: str, *, instance: str, lease_ms: int | None
-) -> Txn:
+) -> TxnRecord:
     """Begin a transaction on the stream; one of that id that is there is returned as it is.
 
     txn_id: of `new_id(clock)`, made by the caller, so that a repetition is no second one. instance: of the database
@@ -67,7 +74,7 @@ def create_txn(
     if (found := find_txn(tx, stream_id, txn_id)) is not None:
         return found
     record = get_writable_stream(tx, stream, stream_id=stream_id).value
-    txn = Txn(
+    txn = TxnRecord(
         id=txn_id,
         stream=stream,
         stream_id=stream_id,
@@ -82,7 +89,7 @@ def create_txn(
         execution_until_ms=None if lease_ms is None else tx.monotonic_ms + execution_ms(lease_ms),
     )
     insert_txn(tx, txn)
-    tx.wake(OPENED)
+    tx.wake(TXN_OPENED)
     return txn
 
 
@@ -117,7 +124,7 @@ def ping(tx: Tx, stream_id: int, txn_id: str, *, instance: str, lease_ms: int | 
     return PingResult.OK
 
 
-def decide_commit(tx: Tx, stream_id: int, txn_id: str) -> Txn:
+def decide_commit(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord:
     """Give an open transaction the next place in the order of commits and ring; return it as it is then.
 
     A repeated decision changes nothing. Raises NotFound, TransactionAborted. Cost: four look-ups, one row, one index
@@ -131,14 +138,14 @@ def decide_commit(tx: Tx, stream_id: int, txn_id: str) -> Txn:
         return found
     waiting = _last_position(tx, stream_id, finished=0)
     if waiting is None:
-        ring_commit(tx, found.stream, stream_id)
+        notify_commit(tx, found.stream, stream_id)
     last = waiting if waiting is not None else _last_position(tx, stream_id, finished=1)
     return change_txn(tx, found, state=state, position=(last or 0) + 1)
 
 
 def decide_abort(
     tx: Tx, stream_id: int, txn_id: str, *, reason: str, version: int | None = None, force: bool = False
-) -> Txn:
+) -> TxnRecord:
     """Decide that nobody will ever see the transaction's events, and ring; return it as it is then.
 
     reason: for people. version: by which this was decided, of a timer. force: also one that was decided to commit, if
@@ -146,20 +153,20 @@ def decide_abort(
     IllegalTransition (it was decided to commit), VersionConflict.
     """
     found = get_txn(tx, stream_id, txn_id)
-    state = after_abort(found.state, found.reason, force=force, name=_name(found))
+    state = state_after_abort(found.state, found.reason, force=force, name=_name(found))
     if state is found.state:
         return found
     given_up = found.state is TxnState.COMMITTING
     if given_up:
         reason = f"{reason}, as its commit failed: {found.reason}"
     after = change_txn(tx, found, expected=version, state=state, reason=reason, position=None)
-    post_event(tx, ABORT_STREAM, found.stream, Bell(found.stream, stream_id, txn_id).encode())
+    post_event(tx, ABORT_STREAM, found.stream, TxnNotice(found.stream, stream_id, txn_id).encode())
     if given_up and has_decided(tx, stream_id):
-        ring_commit(tx, found.stream, stream_id)
+        notify_commit(tx, found.stream, stream_id)
     return after
 
 
-def after_abort(state: TxnState, failure: str | None, *, force: bool, name: str = "") -> TxnState:
+def state_after_abort(state: TxnState, failure: str | None, *, force: bool, name: str = "") -> TxnState:
     """Return the state of a transaction that it was decided to abort. failure: how its commit failed, if it did.
 
     Raises IllegalTransition, as `decide_abort`.
@@ -170,7 +177,7 @@ def after_abort(state: TxnState, failure: str | None, *, force: bool, name: str 
 
 def abort_open(tx: Tx, stream: str, stream_id: int, *, reason: str) -> bool:
     """Decide to abort every open transaction of the stream, and ring once for all; return whether there was any."""
-    settle_staging(tx)
+    flush_staging(tx)
     after = advance_txn(TxnState.OPEN, TxnEvent.ABORT)
     aborting = tx.execute(
         _ABORT_OPEN, (after.value, reason, stream_id, stream_id, TxnState.OPEN.value)
@@ -179,7 +186,7 @@ def abort_open(tx: Tx, stream: str, stream_id: int, *, reason: str) -> bool:
         return False
     for (txn_id,) in aborting:
         tx.wake(("txn", stream_id, txn_id))
-    post_event(tx, ABORT_STREAM, stream, Bell(stream, stream_id).encode())
+    post_event(tx, ABORT_STREAM, stream, TxnNotice(stream, stream_id).encode())
     return True
 
 
@@ -194,24 +201,24 @@ _ABORT_OPEN: Final = """
 """
 
 
-def ring_commit(tx: Tx, stream: str, stream_id: int) -> None:
+def notify_commit(tx: Tx, stream: str, stream_id: int) -> None:
     """Let the host look at the stream's decided transactions."""
-    post_event(tx, COMMIT_STREAM, stream, Bell(stream, stream_id).encode())
+    post_event(tx, COMMIT_STREAM, stream, TxnNotice(stream, stream_id).encode())
 
 
-def note_failure(tx: Tx, stream_id: int, *, reason: str) -> bool:
+def record_commit_failure(tx: Tx, stream_id: int, *, reason: str) -> bool:
     """Note how the commit of the stream's next decided transaction failed; return whether that is news."""
-    following = decided(tx, stream_id, limit=1)
+    following = list_decided(tx, stream_id, limit=1)
     if not following or following[0].reason == reason:
         return False
     change_txn(tx, following[0], reason=reason)
     return True
 
 
-def ring_failed(tx: Tx) -> None:
+def notify_failed_commits(tx: Tx) -> None:
     """Let the host look again at streams whose next commit failed. It reads every unfinished transaction."""
     for txn in list_failing(tx):
-        ring_commit(tx, txn.stream, txn.stream_id)
+        notify_commit(tx, txn.stream, txn.stream_id)
 
 
 def has_decided(tx: Tx, stream_id: int) -> bool:
@@ -227,5 +234,5 @@ def _last_position(tx: Tx, stream_id: int, *, finished: int) -> int | None:
     return None if row[0] is None else int(row[0])
 
 
-def _name(txn: Txn) -> str:
+def _name(txn: TxnRecord) -> str:
     return f"{txn.stream}: transaction {txn.id}"

@@ -1,13 +1,13 @@
-"""Preparing a transaction for its commit: rows of sealed segments are split for the active ones, small rows packed.
+"""Preparing a transaction for its commit: splitting rows of sealed segments, and packing small rows.
 
-In bounded steps of two halves: `plan` reads, and does the work, outside of the write lock; `replace_rows` writes
-what was planned. Nobody else changes the rows in between, for the transaction is decided and the host is fenced,
-unless a person gives it up.
+Preparing goes in bounded steps of two halves. `plan_preparation` reads and does the work outside of the write lock;
+`apply_preparation` writes the result. The rows do not change in between, because the transaction is decided and only
+the current host prepares it. The exception is a person who gives the transaction up; `apply_preparation` checks that.
 
-Order. A row that is only split is replaced where it stood. A plan that packs takes every small row of its window, in
-order, and what it makes stands where the last of them stood. What it leaves between them is packed and active: an
-earlier run, that died or met a scale, took all before it up to there, so along a key that comes first. So, read by
-(seq, part), each key's events stay in written order.
+Order of events. A row that is only split is replaced in its place. A step that packs takes every small row of its
+window, in order, and puts the new rows in the place of the last of them. The rows that it skips are packed and active:
+an earlier preparation, which died or met a scale, had taken everything before them, so that along a key they come
+first. Read by (seq, part), the events of each key therefore stay in the order of writing.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from eventproc.store.segments.concatenate import concatenate_columns
 from eventproc.store.segments.read import load_blob
 from eventproc.store.segments.reaper import free_unreferenced_blobs
 from eventproc.store.transactions.columns import cut, pick
-from eventproc.store.transactions.landing import STAGED_COLUMNS, StagedRow, keyless_segment
-from eventproc.store.transactions.table import Txn, change_txn, find_txn
+from eventproc.store.transactions.commit_round import STAGED_COLUMNS, StagedRow, keyless_segment
+from eventproc.store.transactions.txn_record import TxnRecord, change_txn, find_txn
 
 
 @attrs.frozen
-class _Piece:
+class _PreparedRow:
     """A new row: where it stands, its segment, and the events of it."""
 
     seq: int
@@ -54,12 +54,12 @@ class _Piece:
 
 
 @attrs.frozen
-class Plan:
+class PreparationStep:
     """What one step replaces. next_seq: where the next one goes on, None when nothing is left to look at."""
 
     replaced: tuple[StagedRow, ...]
     moved: tuple[tuple[StagedRow, SegmentId], ...]
-    pieces: tuple[_Piece, ...]
+    pieces: tuple[_PreparedRow, ...]
     columns: Columns | None
     next_seq: int | None
 
@@ -69,16 +69,19 @@ class Plan:
         return 0 if self.columns is None else len(self.columns.data)
 
 
-def plan(tx: Tx, txn: Txn, epoch: Epoch, *, first_seq: int, pack: bool) -> Plan:
-    """Return what to replace of the stagings from `first_seq` on, so that it can land in `epoch`.
+def plan_preparation(
+    tx: Tx, txn: TxnRecord, epoch: Epoch, *, first_seq: int, pack: bool, rows_max: int = PREPARE_ROWS
+) -> PreparationStep:
+    """Return the rows to replace, from staging `first_seq` on, so that they can be committed in `epoch`.
 
-    pack: small rows become few. For a reading transaction: about PREPARE_BYTES are loaded, and split at 1 us an event.
+    pack: replace many small rows by few. rows_max: rows of one step, plus those of one staging.
+    Call it in a read. It loads about PREPARE_BYTES and needs about 1 us per event that is split.
     """
-    work, seen, next_seq = _window(tx, txn, epoch, first_seq, pack)
-    splitter = _Splitter(tx, epoch, txn.id)
+    work, seen, next_seq = _window(tx, txn, epoch, first_seq, pack, rows_max)
+    splitter = _RowSplitter(tx, epoch, txn.id)
     moved: list[tuple[StagedRow, SegmentId]] = []
     replaced: list[StagedRow] = []
-    pieces: list[_Piece] = []
+    pieces: list[_PreparedRow] = []
     if pack and work:
         replaced = work
         last = work[-1].seq
@@ -97,10 +100,10 @@ def plan(tx: Tx, txn: Txn, epoch: Epoch, *, first_seq: int, pack: bool) -> Plan:
             replaced.append(row)
     parts = [each for piece in pieces for each in piece.events]
     columns = concatenate_columns(parts, times=b"")._replace(times=None) if parts else None
-    return Plan(tuple(replaced), tuple(moved), tuple(pieces), columns, next_seq)
+    return PreparationStep(tuple(replaced), tuple(moved), tuple(pieces), columns, next_seq)
 
 
-def begin_preparing(tx: Tx, txn: Txn) -> bool:
+def count_preparation(tx: Tx, txn: TxnRecord) -> bool:
     """Count one more round of preparing than `txn` tells of; return False, with no change, if it was given up."""
     if (found := _still_committing(tx, txn)) is None:
         return False
@@ -108,7 +111,7 @@ def begin_preparing(tx: Tx, txn: Txn) -> bool:
     return True
 
 
-def replace_rows(tx: Tx, txn: Txn, planned: Plan) -> None:
+def apply_preparation(tx: Tx, txn: TxnRecord, planned: PreparationStep) -> None:
     """Write what was planned, unless the transaction was given up meanwhile. One step."""
     if _still_committing(tx, txn) is None:
         return
@@ -126,12 +129,14 @@ def replace_rows(tx: Tx, txn: Txn, planned: Plan) -> None:
     free_unreferenced_blobs(tx, sorted({row.place for row in planned.replaced if row.place is not None}))
 
 
-def _still_committing(tx: Tx, txn: Txn) -> Txn | None:
+def _still_committing(tx: Tx, txn: TxnRecord) -> TxnRecord | None:
     found = find_txn(tx, txn.stream_id, txn.id)
     return found if found is not None and found.state is TxnState.COMMITTING else None
 
 
-def _new_rows(tx: Tx, txn: Txn, planned: Plan, columns: Columns) -> Iterator[tuple[SqlValue, ...]]:
+def _new_rows(
+    tx: Tx, txn: TxnRecord, planned: PreparationStep, columns: Columns
+) -> Iterator[tuple[SqlValue, ...]]:
     inline = len(columns.data) <= INLINE_BYTES_MAX
     place = None if inline else insert_blob(tx, txn.stream_id, columns)
     place_offset, first = 0, 0
@@ -151,7 +156,7 @@ _INSERT: Final = """
 
 
 def _window(
-    tx: Tx, txn: Txn, epoch: Epoch, first_seq: int, pack: bool
+    tx: Tx, txn: TxnRecord, epoch: Epoch, first_seq: int, pack: bool, rows_max: int
 ) -> tuple[list[StagedRow], dict[int, int], int | None]:
     """Return the rows to work on, the last part of each of their stagings, and the staging to go on with."""
     work: list[StagedRow] = []
@@ -164,7 +169,7 @@ def _window(
     try:
         for columns in cursor:
             row = StagedRow._make(columns)
-            full = size_bytes >= PREPARE_BYTES or len(work) >= PREPARE_ROWS
+            full = size_bytes >= PREPARE_BYTES or len(work) >= rows_max
             if full and row.seq not in last_part:  # stagings are taken whole
                 return work, last_part, row.seq
             last_part[row.seq] = row.part
@@ -180,7 +185,9 @@ _Split = dict[SegmentId, tuple[Columns, int]]
 """A row's events by the segment they go to, in their order, with their number."""
 
 
-def _pieces(rows: Iterable[tuple[StagedRow, _Split]], *, seq: int, part: int, packed: bool) -> list[_Piece]:
+def _pieces(
+    rows: Iterable[tuple[StagedRow, _Split]], *, seq: int, part: int, packed: bool
+) -> list[_PreparedRow]:
     """Return new rows, one a segment, with the events of `rows` in their order, from `part` of staging `seq` on."""
     events: dict[SegmentId, list[tuple[Columns, int]]] = {}
     keyed: set[SegmentId] = set()
@@ -190,12 +197,12 @@ def _pieces(rows: Iterable[tuple[StagedRow, _Split]], *, seq: int, part: int, pa
             if row.keyed:
                 keyed.add(segment)
     return [
-        _Piece(seq, part + index, segment, tuple(events[segment]), segment in keyed, packed)
+        _PreparedRow(seq, part + index, segment, tuple(events[segment]), segment in keyed, packed)
         for index, segment in enumerate(sorted(events))
     ]
 
 
-class _Splitter:
+class _RowSplitter:
     """Loads rows, each blob once, and tells which of their events go to which active segment."""
 
     def __init__(self, tx: Tx, epoch: Epoch, txn_id: str) -> None:

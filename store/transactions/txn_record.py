@@ -12,24 +12,26 @@ from typing import Any, Final
 
 import attrs
 
-from eventproc.store.database import Tx
+from eventproc.store.database import SharedSlot, Tx, Watch
+from eventproc.store.local_results import LocalResults
 from eventproc.store.model.errors import NotFound, VersionConflict
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.limits import TXNS_LISTED_MAX
+from eventproc.store.model.limits import PREPARE_ROWS, PREPARED_ROWS, ROUND_TRANSACTIONS, TXNS_LISTED_MAX
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.segments import AppendResult
-from eventproc.store.transactions.staging import Totals, settle_staging, staged_totals
+from eventproc.store.segments.reaper import STEP_BLOBS_MAX
+from eventproc.store.transactions.staging import StagedTotals, flush_staging, staged_totals
 
 
 @attrs.frozen(kw_only=True)
-class Txn:
+class TxnRecord:
     """A transaction of one stream.
 
     stream: "scope/stream". epoch: the one in which it began. created_ms, finished_ms: wall clock. instance: who
     began or pinged it last. lease_ms: None while it lasts as long as that process lives. lease_until_ms,
     execution_until_ms: monotonic ms of the boot `boot_id`, None without a lease. position: its place in the order of
     the stream's commits, from the decision on. events, size_bytes, rows: what is staged, framed bytes and index
-    rows. prepared: how often its commit was prepared. landed: where its events are, one entry a segment. reason: why
+    rows. prepared: how often its commit was prepared. appended: where its events are, one entry a segment. reason: why
     it was aborted; of one that is committing, how its commit failed last.
     """
 
@@ -50,7 +52,7 @@ class Txn:
     size_bytes: int = 0
     rows: int = 0
     prepared: int = 0
-    landed: tuple[AppendResult, ...] = ()
+    appended: tuple[AppendResult, ...] = ()
     reason: str | None = None
     finished_ms: int | None = None
 
@@ -61,56 +63,75 @@ class Txn:
         return max(0, self.lease_until_ms - tx.monotonic_ms) if self.boot_id == tx.clock.boot_id else 0
 
 
-COLUMNS: Final = (
+@attrs.define
+class TxnStepLimits:
+    """How much one step of a transaction's workflow does: one object per open database, at TXN_STEP_LIMITS.
+
+    round_transactions: transactions that one round commits. round_rows: index rows that one round moves; a transaction
+    with more is packed first. preparation_rows: index rows that one step of preparing replaces. abort_blobs: blobs that
+    one step of an abort frees.
+    """
+
+    round_transactions: int = ROUND_TRANSACTIONS
+    round_rows: int = PREPARED_ROWS
+    preparation_rows: int = PREPARE_ROWS
+    abort_blobs: int = STEP_BLOBS_MAX
+
+
+TXN_STEP_LIMITS: Final = SharedSlot(TxnStepLimits)
+"""The step limits of a database; a test may make them small."""
+
+
+TXN_COLUMNS: Final = (
     "id, stream, stream_id, state, version, epoch, created_ms, instance, lease_ms, boot, lease_until_ms,"
-    " execution_until_ms, position, events, bytes, rows, prepared, landed, reason, finished_ms"
+    " execution_until_ms, position, events, bytes, rows, prepared, appended, reason, finished_ms"
 )
 
 _WHERE: Final = "WHERE finished IN (0, 1) AND stream_id = ? AND id = ?"
 
 
-def find_txn(tx: Tx, stream_id: int, txn_id: str) -> Txn | None:
+def find_txn(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord | None:
     """Return the transaction, None when it never was or is forgotten. Two look-ups, one more while it is open."""
-    settle_staging(tx)
-    row = tx.execute(f"SELECT {COLUMNS} FROM txn {_WHERE}", (stream_id, txn_id)).fetchone()
-    return None if row is None else _with_totals(tx, txn_of(row))
+    flush_staging(tx)
+    row = tx.execute(f"SELECT {TXN_COLUMNS} FROM txn {_WHERE}", (stream_id, txn_id)).fetchone()
+    return None if row is None else _with_totals(tx, txn_from_row(row))
 
 
-def get_txn(tx: Tx, stream_id: int, txn_id: str) -> Txn:
+def get_txn(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord:
     """Return the transaction. Raises NotFound."""
     if (found := find_txn(tx, stream_id, txn_id)) is None:
         raise NotFound(kind="transaction", name=txn_id)
     return found
 
 
-def list_open(tx: Tx, stream_id: int) -> list[Txn]:
+def list_open(tx: Tx, stream_id: int) -> list[TxnRecord]:
     """Return the stream's transactions that are under way: open, committing, aborting; the oldest TXNS_LISTED_MAX."""
-    settle_staging(tx)
+    flush_staging(tx)
     rows = tx.execute(
-        f"SELECT {COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? ORDER BY id LIMIT ?",
+        f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? ORDER BY id LIMIT ?",
         (stream_id, TXNS_LISTED_MAX),
     )
-    return [_with_totals(tx, txn_of(row)) for row in rows.fetchall()]
+    return [_with_totals(tx, txn_from_row(row)) for row in rows.fetchall()]
 
 
-def list_finished(tx: Tx, stream_id: int) -> list[Txn]:
+def list_finished(tx: Tx, stream_id: int) -> list[TxnRecord]:
     """Return the stream's transactions that ended and are remembered, the newest first, at most TXNS_LISTED_MAX."""
     rows = tx.execute(
-        f"SELECT {COLUMNS} FROM txn WHERE finished = 1 AND stream_id = ? ORDER BY id DESC LIMIT ?",
+        f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 1 AND stream_id = ? ORDER BY id DESC LIMIT ?",
         (stream_id, TXNS_LISTED_MAX),
     )
-    return [txn_of(row) for row in rows.fetchall()]
+    return [txn_from_row(row) for row in rows.fetchall()]
 
 
-def list_failing(tx: Tx) -> list[Txn]:
+def list_failing(tx: Tx) -> list[TxnRecord]:
     """Return the transactions of all streams whose commit failed, and is tried again: at most one a stream, the next.
 
     It reads every unfinished one.
     """
     rows = tx.execute(
-        f"SELECT {COLUMNS} FROM txn WHERE finished = 0 AND position IS NOT NULL AND reason IS NOT NULL"
+        f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 0 AND position IS NOT NULL AND reason IS NOT NULL"
     )
-    return [txn_of(row) for row in rows.fetchall()]
+    return [txn_from_row(row) for row in rows.fetchall()]
 
 
 @attrs.frozen
@@ -135,19 +156,21 @@ def open_leases(tx: Tx, *, limit: int = -1) -> list[OpenLease]:
     return [OpenLease(*row) for row in rows.fetchall()]
 
 
-def has_undone(tx: Tx) -> bool:
+def has_unfinished(tx: Tx) -> bool:
     """Return whether a transaction of any stream is decided and not done. It may read every unfinished one."""
     row = tx.execute("SELECT 1 FROM txn WHERE finished = 0 AND state <> ? LIMIT 1", (TxnState.OPEN.value,))
     return row.fetchone() is not None
 
 
-def insert_txn(tx: Tx, txn: Txn) -> None:
+def insert_txn(tx: Tx, txn: TxnRecord) -> None:
     """Write a new transaction."""
-    marks = ", ".join("?" * (COLUMNS.count(",") + 2))
-    tx.execute(f"INSERT INTO txn (finished, {COLUMNS}) VALUES ({marks})", (txn.state.is_final, *_row_of(txn)))
+    marks = ", ".join("?" * (TXN_COLUMNS.count(",") + 2))
+    tx.execute(
+        f"INSERT INTO txn (finished, {TXN_COLUMNS}) VALUES ({marks})", (txn.state.is_final, *_row_of(txn))
+    )
 
 
-def change_txn(tx: Tx, before: Txn, *, expected: int | None = None, **changes: Any) -> Txn:
+def change_txn(tx: Tx, before: TxnRecord, *, expected: int | None = None, **changes: Any) -> TxnRecord:
     """Write the transaction as it is after `changes`, one version further, and wake who waits for it.
 
     expected: the version by which this was decided. Raises VersionConflict.
@@ -164,7 +187,7 @@ def change_txn(tx: Tx, before: Txn, *, expected: int | None = None, **changes: A
         # From the decision on these stand here: staged rows go.
         columns.update(events=after.events, bytes=after.size_bytes, rows=after.rows)
     if after.state.is_final:
-        columns["finished"], columns["landed"] = True, _landed_text(after)
+        columns["finished"], columns["appended"] = True, _appended_text(after)
     tx.execute(
         f"UPDATE txn SET {', '.join(f'{name} = ?' for name in columns)}"
         " WHERE finished = 0 AND stream_id = ? AND id = ?",
@@ -174,10 +197,10 @@ def change_txn(tx: Tx, before: Txn, *, expected: int | None = None, **changes: A
     return after
 
 
-def txn_of(row: tuple[Any, ...]) -> Txn:
-    """Return the transaction that a row of COLUMNS is."""
-    landed = () if row[17] is None else landed_of(json.loads(row[17]))
-    return Txn(
+def txn_from_row(row: tuple[Any, ...]) -> TxnRecord:
+    """Return the transaction that a row of TXN_COLUMNS is."""
+    appended = () if row[17] is None else appended_from_json(json.loads(row[17]))
+    return TxnRecord(
         id=row[0],
         stream=row[1],
         stream_id=row[2],
@@ -195,13 +218,13 @@ def txn_of(row: tuple[Any, ...]) -> Txn:
         size_bytes=row[14],
         rows=row[15],
         prepared=row[16],
-        landed=landed,
+        appended=appended,
         reason=row[18],
         finished_ms=row[19],
     )
 
 
-def landed_of(plain: Iterable[list[int]]) -> tuple[AppendResult, ...]:
+def appended_from_json(plain: Iterable[list[int]]) -> tuple[AppendResult, ...]:
     """Return what a row says about where the events are."""
     return tuple(
         AppendResult(SegmentId(segment), offset, number, count) for segment, offset, number, count in plain
@@ -212,21 +235,48 @@ _COLUMN: Final = MappingProxyType({"size_bytes": "bytes", "boot_id": "boot"})
 """Fields that do not have the name of their column."""
 
 
-def _row_of(txn: Txn) -> tuple[Any, ...]:
+def _row_of(txn: TxnRecord) -> tuple[Any, ...]:
     return (
         *(txn.id, txn.stream, txn.stream_id, txn.state.value, txn.version, txn.epoch, txn.created_ms),
         *(txn.instance, txn.lease_ms, txn.boot_id, txn.lease_until_ms, txn.execution_until_ms, txn.position),
-        *(txn.events, txn.size_bytes, txn.rows, txn.prepared, _landed_text(txn), txn.reason, txn.finished_ms),
+        *(
+            txn.events,
+            txn.size_bytes,
+            txn.rows,
+            txn.prepared,
+            _appended_text(txn),
+            txn.reason,
+            txn.finished_ms,
+        ),
     )
 
 
-def _landed_text(txn: Txn) -> str | None:
-    landed = [[each.segment, each.offset, each.number, each.count] for each in txn.landed]
-    return json.dumps(landed, separators=(",", ":")) if landed else None
+def _appended_text(txn: TxnRecord) -> str | None:
+    appended = [[each.segment, each.offset, each.number, each.count] for each in txn.appended]
+    return json.dumps(appended, separators=(",", ":")) if appended else None
 
 
-def _with_totals(tx: Tx, txn: Txn) -> Txn:
+def _with_totals(tx: Tx, txn: TxnRecord) -> TxnRecord:
     if txn.state is not TxnState.OPEN:
         return txn
-    totals: Totals = staged_totals(tx, txn.stream_id, txn.id)
+    totals: StagedTotals = staged_totals(tx, txn.stream_id, txn.id)
     return attrs.evolve(txn, events=totals.events, size_bytes=totals.size_bytes, rows=totals.rows)
+
+
+TXN_OUTCOMES: Final = SharedSlot(LocalResults[tuple[int, str], TxnRecord])
+"""Transactions that ended, by stream id and transaction id, for callers of this process that wait."""
+
+
+def watch_txn(stream_id: int, txn_id: str) -> Watch:
+    """Return what to subscribe to for changes of the transaction, made by any process."""
+
+    def probe(tx: Tx) -> int | None:
+        found = find_txn(tx, stream_id, txn_id)
+        return None if found is None else found.version
+
+    return Watch(("txn", stream_id, txn_id), probe)
+
+
+def watch_commits(stream_id: int) -> Watch:
+    """Return what to subscribe to for the stream's commits by this process, if it is the host."""
+    return Watch(("commits", stream_id), lambda tx: None)

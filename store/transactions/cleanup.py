@@ -10,10 +10,16 @@ from eventproc.store.clock import id_floor
 from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.limits import TXN_MEMORY_MS
 from eventproc.store.model.transactions import TxnEvent, TxnState, advance_txn
-from eventproc.store.segments.reaper import STEP_BLOBS_MAX, STEP_EXTENTS_MAX, free_unreferenced_blobs
-from eventproc.store.transactions.staging import settle_staging
-from eventproc.store.transactions.table import COLUMNS, Txn, change_txn, txn_of
-from eventproc.store.transactions.waiting import TXN_OUTCOMES
+from eventproc.store.segments.reaper import STEP_EXTENTS_MAX, free_unreferenced_blobs
+from eventproc.store.transactions.staging import flush_staging
+from eventproc.store.transactions.txn_record import (
+    TXN_COLUMNS,
+    TXN_OUTCOMES,
+    TXN_STEP_LIMITS,
+    TxnRecord,
+    change_txn,
+    txn_from_row,
+)
 
 FORGET_A_STEP: Final = 1_000
 """Finished transactions forgotten in one step: some milliseconds under the write lock."""
@@ -22,21 +28,22 @@ FORGET_STREAMS: Final = 256
 """Streams looked at in one step of forgetting."""
 
 
-def drop_some(tx: Tx, txn: Txn) -> bool:
+def drop_staged_step(tx: Tx, txn: TxnRecord) -> bool:
     """Drop some of what an aborting transaction has staged, and its bytes; return whether it is aborted now.
 
-    At most STEP_EXTENTS_MAX rows and STEP_BLOBS_MAX blobs.
+    At most STEP_EXTENTS_MAX rows and `TxnStepLimits.abort_blobs` blobs.
     """
-    settle_staging(tx)
+    flush_staging(tx)
     rows = tx.execute(
         "SELECT seq, part, place FROM staged WHERE stream_id = ? AND txn = ? ORDER BY seq, part LIMIT ?",
         (txn.stream_id, txn.id, STEP_EXTENTS_MAX + 1),
     ).fetchall()
+    blobs_max = tx.shared[TXN_STEP_LIMITS].abort_blobs
     places: set[int] = set()
     dropped: list[tuple[int, str, int, int]] = []
     for seq, part, place in rows[:STEP_EXTENTS_MAX]:
         if place is not None and place not in places:
-            if len(places) == STEP_BLOBS_MAX:
+            if len(places) == blobs_max:
                 break
             places.add(place)
         dropped.append((txn.stream_id, txn.id, seq, part))
@@ -50,13 +57,13 @@ def drop_some(tx: Tx, txn: Txn) -> bool:
     return True
 
 
-def next_aborting(tx: Tx, stream_id: int) -> Txn | None:
+def find_aborting(tx: Tx, stream_id: int) -> TxnRecord | None:
     """Return a transaction of the stream that is aborting, if there is one. It looks through the unfinished ones."""
     row = tx.execute(
-        f"SELECT {COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? AND state = ? LIMIT 1",
+        f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? AND state = ? LIMIT 1",
         (stream_id, TxnState.ABORTING.value),
     ).fetchone()
-    return None if row is None else txn_of(row)
+    return None if row is None else txn_from_row(row)
 
 
 def forget_txns(tx: Tx) -> bool:
