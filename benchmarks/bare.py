@@ -1,6 +1,6 @@
-"""What the machine allows: the same jobs by the shortest program that keeps the same promise of durability.
+"""The floor that the machine allows: the same jobs by the shortest program with the same durability.
 
-No routing, keys, types, retry, recovery, other processes or metrics; nothing here is a log anybody should use.
+It has no routing, keys, types, retries, recovery, other processes or metrics, and is not a usable log.
 `Commits` is SQLite behind one thread that commits whatever waits for it in one transaction and wakes all
 callers with one crossing; with one caller that is one row, one commit, one crossing. `AppendLog` is an append file
 behind such a thread.
@@ -25,7 +25,7 @@ _HEAD: Final = Struct(">I")
 
 
 class _Thread(Generic[J]):
-    """Takes all jobs that wait, runs them together, resolves their futures in one wake-up of the event loop."""
+    """Takes all waiting jobs, runs them together, and resolves their futures in one wake-up of the event loop."""
 
     def __init__(self, run: Callable[[list[J]], None]) -> None:
         self._run = run
@@ -106,7 +106,7 @@ class Commits:
 
 
 class LogEvent(NamedTuple):
-    """What a handler gets: where it lies, and what was appended."""
+    """An event of the log: its offset and its payload."""
 
     offset: int
     payload: bytes
@@ -130,7 +130,7 @@ class AppendLog:
         return done
 
     async def batches(self) -> AsyncIterator[Iterator[LogEvent]]:
-        """Yield what is durable, from the beginning, for ever."""
+        """Yield durable events from the beginning, and wait for more."""
         at = 0
         while True:
             while at == self._tail:

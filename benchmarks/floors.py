@@ -12,7 +12,7 @@ from benchmarks.bare import AppendLog, Commits, LogEvent
 from benchmarks.samples import CALLERS_COUNT, KEYS_COUNT, Sample, Stopwatch, Task, payloads, timed
 
 OUTSTANDING_MAX: Final = 16
-"""Appends of the bare log on their way at once: enough that its thread always finds the next group waiting."""
+"""Appends of the bare log in flight: enough that its thread always finds the next group waiting."""
 
 APPEND_COUNT: Final = 100
 """Events in one append to the bare log."""
@@ -65,12 +65,12 @@ async def single_write(task: Task) -> Sample:
 
 
 async def concurrent_writes(task: Task) -> Sample:
-    """Commit rows for many callers at once, grouped."""
+    """Commit rows for many concurrent callers, grouped."""
     return await _inserts(task, callers=CALLERS_COUNT)
 
 
 async def workflows(task: Task) -> Sample:
-    """Two awaited commits by compare and set for each of the workflows, many at once, grouped."""
+    """Two awaited commits by compare and set for each of many concurrent workflows, grouped."""
     return await two_commits(task, CALLERS_COUNT, bytes(200))
 
 

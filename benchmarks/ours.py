@@ -72,12 +72,12 @@ async def single_write(task: Task) -> Sample:
 
 
 async def concurrent_writes(task: Task) -> Sample:
-    """Write events from many tasks at once through one writer, each awaited."""
+    """Write events from many concurrent tasks through one writer, each awaited."""
     return await _writes(task, callers=CALLERS_COUNT)
 
 
 async def create_streams(task: Task) -> Sample:
-    """Create streams, many at once, each awaited until it is there."""
+    """Create many streams concurrently, each awaited."""
     async with eventproc.open(task.directory, durability=task.durability) as ep:
         await _make_stream(ep, "benchmark/warm")
         sample, _ = await _create(ep, task.count)
@@ -85,7 +85,7 @@ async def create_streams(task: Task) -> Sample:
 
 
 async def scale_streams(task: Task) -> Sample:
-    """Split the one segment of each of as many streams, many at once, each awaited until it is done."""
+    """Split the only segment of many streams concurrently, each awaited."""
     async with eventproc.open(task.directory, durability=task.durability) as ep:
         await _make_stream(ep, "benchmark/warm")
         _, streams = await _create(ep, task.count)

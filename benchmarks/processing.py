@@ -37,7 +37,7 @@ class _Item(NamedTuple):
 
 
 class _Job:
-    """A handler, the clock that its first call starts, and who waits for its last."""
+    """A handler, the clock that its first call starts, and the event that its last call sets."""
 
     def __init__(self, count: int, pause_ms: int) -> None:
         self.watch: Stopwatch | None = None
@@ -174,7 +174,7 @@ async def _fill(ep: eventproc.Eventproc, count: int) -> None:
 
 
 async def _through_queue(task: Task, job: _Job, handler: Callable[[object], Awaitable[None]]) -> Sample:
-    """A queue and a task for each key, a semaphore for all: what one writes who needs order by key and no more."""
+    """A queue and a task per key and one semaphore: the usual program for order by key."""
     queues: dict[str, asyncio.Queue[_Item]] = {}
     limit = asyncio.Semaphore(CALLERS_COUNT)
     pairs = list(zip(payloads(), keys(), strict=True))

@@ -19,7 +19,7 @@ KEYS_COUNT: Final = 1_000
 """Routing keys in use."""
 
 CALLERS_COUNT: Final = 100
-"""Tasks at once, where a measurement is about many."""
+"""Concurrent tasks of a measurement with many."""
 
 
 @attrs.frozen

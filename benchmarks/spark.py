@@ -46,7 +46,7 @@ WARM_BATCHES_COUNT: Final = 15
 """Small batches that are not counted: the first ones are compiled code by code."""
 
 FEED_S: Final = 0.05
-"""Pause between two events for small batches: there is always one that waits, and nobody keeps a core busy."""
+"""Pause between two events for small batches: one is always waiting, and no core is kept busy."""
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -172,7 +172,7 @@ def _filled(task: Task) -> Iterator[SparkBench]:
 
 
 def events_of(count: int) -> Iterator[tuple[bytes, str]]:
-    """Yield events of which no two are the same: Parquet writes what comes again only once."""
+    """Yield distinct events: Parquet would write repeated values only once."""
     noise = random.Random(1).randbytes(PAYLOAD_BYTES * KEYS_COUNT)
     for number, key in zip(range(count), cycle(keys())):
         at = number * 7 % (len(noise) - PAYLOAD_BYTES)

@@ -1,7 +1,7 @@
 """How much a Spark job beside them slows the writers of a stream: one that reads the stream, and one over Parquet.
 
-The writer is a process of its own. What it has written, a query reads at once: out of the stream, or as Parquet files
-of the same rows, of which one more appears for each FILE_EVENTS that were written. Both sides end with the writer.
+The writer is a separate process. A query reads its events immediately: from the stream, or as Parquet files of the
+same rows, with one more file per FILE_EVENTS events. Both sides end with the writer.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ async def one(task: Task) -> Sample:
 
 
 async def many(task: Task) -> Sample:
-    """The same from many tasks at once, on one stream."""
+    """The same from many concurrent tasks, on one stream."""
     return await _small(task, callers=CALLERS_COUNT)
 
 
@@ -52,7 +52,7 @@ async def one_floor(task: Task) -> Sample:
 
 
 async def many_floor(task: Task) -> Sample:
-    """The same from many tasks at once, commits grouped."""
+    """The same from many concurrent tasks, with grouped commits."""
     return await two_commits(task, CALLERS_COUNT, _body())
 
 

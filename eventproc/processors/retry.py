@@ -27,9 +27,7 @@ async def retry_transient(step: Callable[[], Awaitable[T]], what: str, log: logg
 
     def tell(state: RetryCallState) -> None:
         why = state.outcome.exception() if state.outcome is not None else None
-        log.warning(
-            "%s cannot continue and will be retried in %.1f s: %s", what, state.upcoming_sleep, why
-        )
+        log.warning("%s cannot continue and will be retried in %.1f s: %s", what, state.upcoming_sleep, why)
 
     async for attempt in AsyncRetrying(
         retry=retry_if_exception_type(Retryable),

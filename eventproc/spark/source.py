@@ -88,7 +88,7 @@ class EventprocReader(DataSourceReader):
         self._cores = cores
 
     def partitions(self) -> list[InputPartition]:
-        """Plan, in a process that ends soon after: what is read is held for `holdMs`, and nobody renews that."""
+        """Plan the read. The process ends soon after, so the hold lasts for `holdMs` and is not renewed."""
         from eventproc.spark.planner import Planner
         from eventproc.spark.planner_directory import PlannerDirectory
 

@@ -92,7 +92,7 @@ async def _give_up(life: Life) -> None:
     await split(life, SegmentId(1), 0.75)  # so that it is prepared, and its bytes are read
     for txn_id in ids:
         await room.commit(txn_id)
-    # A failure that nobody can mend: its bytes are gone.
+    # A permanent failure: its bytes are gone.
     await life.db.write(
         lambda tx: tx.execute("DELETE FROM blob WHERE id = (SELECT place FROM staged WHERE txn = ?)", (bad,))
     )

@@ -1,4 +1,4 @@
-"""The internal processors: hosted by whoever is the host, with handlers that publish by themselves."""
+"""The internal processors: owned by the host, with handlers that publish by themselves."""
 
 from __future__ import annotations
 

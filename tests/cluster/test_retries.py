@@ -41,8 +41,8 @@ async def test_retried_step_logs_its_request_and_the_reason(
         with caplog.at_level(logging.WARNING, "eventproc.host"):
             asked = await ep.submit(SealStream("s/t", stream.stream_id))
             assert (await ep.wait_request(asked.id)).error is None
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 2  # the first try is repeated at once
-    for line in told:
+    logged = [record.getMessage() for record in caplog.records]
+    assert len(logged) == 2  # the first retry is immediate
+    for line in logged:
         assert line.startswith(f"request {asked.id} cannot continue and will be retried in ")
         assert line.endswith(f" s: {full[0]}")

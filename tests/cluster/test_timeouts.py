@@ -104,7 +104,7 @@ async def test_transaction_without_a_lease_lasts_while_its_process_lives(life: L
 async def test_open_committing_and_aborting_transactions_of_a_dead_host_come_to_their_end(
     life: Life, room: Room, nth: int, when: str
 ) -> None:
-    """The host dies at one of its first commits, the first of which is its claim; the next host does the rest."""
+    """The host dies at one of its first commits, beginning with its claim; the next host finishes the work."""
     ids = [await room.begin(lease_ms=2_000) for _ in range(3)]
     for txn_id in ids:
         await room.stage(txn_id, part(ZERO, [(b"x", LOW)]))

@@ -73,7 +73,7 @@ def _free_port() -> int:
 
 
 def _wait_for(port: int) -> None:
-    """Return when somebody listens; a worker that comes too early waits for seconds before it tries again."""
+    """Return when the master listens; a worker that connects too early waits for seconds before its next try."""
     while True:
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:

@@ -25,7 +25,7 @@ COLUMNS = EventColumns.of(
 )
 
 LARGE = 2000
-"""Bytes of a payload of which a hundred are too many for a task's message."""
+"""Bytes of a payload: a hundred of them exceed a task's message."""
 
 
 def rows(numbers: Iterable[int], *, keys: int = 7, size: int = 6) -> pa.RecordBatch:

@@ -160,7 +160,7 @@ def test_cancelled_handler_cancels_its_spark_jobs(
     def load(spark: SparkSession, event: StreamEvent) -> None:
         groups[event.number] = spark.sparkContext.getLocalProperty("spark.jobGroup.id")
         if event.number == 1:
-            spark.range(10**15, numPartitions=1).selectExpr("sum(id % 7)").collect()  # for ever
+            spark.range(10**15, numPartitions=1).selectExpr("sum(id % 7)").collect()  # never ends
         spark.range(3).write.parquet(str(tmp_path / "loaded"))
         done.set()
 

@@ -1,4 +1,4 @@
-"""The sink without Spark: what a batch writes is in the stream whole, once and in order, whoever dies meanwhile."""
+"""The sink without Spark: a batch is in the stream completely, once and in order, whichever process dies."""
 
 from __future__ import annotations
 

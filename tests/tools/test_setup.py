@@ -127,7 +127,7 @@ def test_an_index_out_of_reach_is_one_line_that_names_it(tmp_path: Path, bare_ma
 
 
 @pytest.mark.parametrize(
-    "stamp, anew",
+    "stamp, recreated",
     [
         ("{major}.{minor} {root}\nold\n", False),
         ("{major}.{minor} /elsewhere\nold\n", True),
@@ -137,7 +137,7 @@ def test_an_index_out_of_reach_is_one_line_that_names_it(tmp_path: Path, bare_ma
     ids=["other files", "a checkout that was moved", "another Python", "interrupted"],
 )
 def test_an_environment_is_made_anew_where_its_scripts_would_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stamp: str | None, anew: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stamp: str | None, recreated: bool
 ) -> None:
     venv = tmp_path / ".venv"
     (venv / "bin").mkdir(parents=True)
@@ -165,7 +165,7 @@ def test_an_environment_is_made_anew_where_its_scripts_would_not_run(
     monkeypatch.setattr(setup, "find_uv", lambda *_: "uv")
     monkeypatch.setattr(subprocess, "run", run)
     setup.main()
-    assert ("venv" in ran) is anew
+    assert ("venv" in ran) is recreated
     ran.clear()
     setup.main()
     assert ran == []

@@ -1,4 +1,4 @@
-"""Set-up of `.venv/` on a machine that has python3 and nothing else: no uv, no pip, no venv module.
+"""Set-up of `.venv/` on a machine that only has python3: no uv, no pip, no venv module.
 
 `python3 -m tools.setup` finds or fetches uv, then installs exactly what `uv.lock` says, checked by hash. Standard
 library only; says what it does on stderr and nothing on stdout; takes a few milliseconds when nothing changed.

@@ -25,7 +25,7 @@ def main() -> None:
     tools = ROOT / ".tools"
     tools.mkdir(exist_ok=True)
     with (tools / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two `make` at once: the second finds the work done
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of two concurrent `make`, the second finds the work done
         if not _is_current():
             _install()
             STAMP.write_text(_wanted_stamp())

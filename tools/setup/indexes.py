@@ -1,7 +1,7 @@
 """Which package indexes this machine is configured to use, and the page each has about a project.
 
-uv and pip are configured in different places. People who sit behind a mirror have usually told pip, so its
-configuration is read here and handed to uv; what they told uv itself goes first.
+uv and pip are configured in different places. Users behind a mirror have usually configured pip, so its
+configuration is read here and passed to uv. The configuration of uv itself takes precedence.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _read_pip_files(environ: Mapping[str, str]) -> dict[str, str]:
         try:
             parser.read(path, encoding="utf-8")
         except configparser.Error:
-            continue  # pip itself will say so to whoever uses it
+            continue  # pip reports it to its own users
         for section in ("global", "install"):
             if parser.has_section(section):
                 settings.update(parser.items(section))
@@ -133,7 +133,7 @@ def _read_pip_files(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pip_files(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the files that pip reads, later ones overriding; none when it is told to read /dev/null."""
+    """Yield the files that pip reads, later ones overriding; none if PIP_CONFIG_FILE is /dev/null."""
     named = environ.get("PIP_CONFIG_FILE")
     if named == os.devnull:
         return
