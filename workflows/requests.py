@@ -11,7 +11,7 @@ from typing import ClassVar, TypeAlias
 
 import attrs
 
-from eventproc.store.model.arguments import mapping_of
+from eventproc.store.model.argument_checks import check_mapping
 from eventproc.store.model.ids import SegmentId, as_segments
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.ranges import KeyRange
@@ -23,7 +23,7 @@ def _sorted_ids(segments: Iterable[SegmentId]) -> tuple[SegmentId, ...]:
 
 def _sorted_offsets(offsets: Mapping[SegmentId, int]) -> dict[SegmentId, int]:
     reason = "it must be a mapping of segment ids to offsets"
-    return dict(sorted(mapping_of("offsets", offsets, reason).items()))
+    return dict(sorted(check_mapping("offsets", offsets, reason).items()))
 
 
 @attrs.frozen

@@ -15,7 +15,7 @@ import attrs
 
 from eventproc.store.catalog import STREAM, StoredHistory, StreamRecord, get_writable_stream, head_offsets
 from eventproc.store.database import Tx
-from eventproc.store.model.cuts import StreamCut, divide, equal_or_after, verify_cut
+from eventproc.store.model.cuts import StreamCut, divide_cut, equal_or_after, verify_cut
 from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.history import get_segment
 from eventproc.store.model.ids import SegmentId, epoch_of
@@ -99,7 +99,7 @@ def _passed(tx: Tx, cut: StreamCut, history: StoredHistory, oldest: int) -> list
         elif segment not in cut.offsets and epoch_of(segment) < newest:
             unsure.append(segment)
     if unsure:
-        division = divide(cut, history)
+        division = divide_cut(cut, history)
         passed += [each for each in unsure if division.is_behind(get_segment(history, each))]
     return passed
 

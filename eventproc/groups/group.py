@@ -25,7 +25,7 @@ from eventproc.groups.start_positions import GroupResetEnd, GroupStart
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.groups import delete_group, watch_group
-from eventproc.store.model.arguments import int_of, text_of
+from eventproc.store.model.argument_checks import check_int, check_str
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.group_errors import CheckpointPending
 from eventproc.store.model.ids import SegmentId
@@ -87,8 +87,8 @@ class ReaderGroup:
         to wait. Raises TooManyCheckpoints, NotFound (also when a reset dropped it), CheckpointPending (it goes on),
         InvalidArgument. Cost while waiting: a read each 200 ms, as of every reader.
         """
-        timeout_ms = int_of("timeout", timeout_ms, least=0, unit="ms")
-        chosen = f"checkpoint-{new_id(self._db.clock)}" if name is None else text_of("checkpoint", name)
+        timeout_ms = check_int("timeout", timeout_ms, least=0, unit="ms")
+        chosen = f"checkpoint-{new_id(self._db.clock)}" if name is None else check_str("checkpoint", name)
 
         def look(tx: Tx) -> tuple[GroupCheckpoint | None, tuple[str, ...], bool]:
             found = find_checkpoint(tx, self.name, chosen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from eventproc.store.model.arguments import items_of, refused, text_of
+from eventproc.store.model.argument_checks import check_iterable, check_str, invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.names import StreamName
 
@@ -18,25 +18,26 @@ AUTOMATIC: Final = "auto-"
 
 def group_name(text: str, streams: Sequence[str] = ()) -> str:
     """Return the full name "scope/group"; a bare one takes the scope of the first stream. Raises InvalidArgument."""
-    full = text_of("group", text)
+    full = check_str("group", text)
     if "/" not in text and streams:
         full = f"{stream_names(streams)[0].partition('/')[0]}/{text}"
     try:
         return str(StreamName.parse(full))
     except InvalidArgument as why:
         reason = why.reason if full.count("/") == 1 else "it must look like scope/group"
-        raise refused("group", text, reason) from None
+        raise invalid_argument("group", text, reason) from None
 
 
 def stream_names(streams: Sequence[str]) -> list[str]:
     """Return the names of a group's streams. Raises InvalidArgument: not one, one twice, or no name."""
     names = [
-        str(StreamName.parse(each)) for each in items_of("streams", streams, "a sequence of names is needed")
+        str(StreamName.parse(each))
+        for each in check_iterable("streams", streams, "a sequence of names is needed")
     ]
     if not names:
-        raise refused("streams", streams, "a group reads at least one stream")
+        raise invalid_argument("streams", streams, "a group reads at least one stream")
     if len(set(names)) < len(names):
-        raise refused("streams", streams, "a stream is named twice")
+        raise invalid_argument("streams", streams, "a stream is named twice")
     return names
 
 
@@ -48,13 +49,17 @@ def check_reader(reader: str) -> str:
 def check_checkpoint(name: str) -> str:
     """Return `name` if a checkpoint that somebody asks for may be called so. Raises InvalidArgument."""
     if _check_id("checkpoint", name).startswith(AUTOMATIC):
-        raise refused("checkpoint", name, f"names that begin with {AUTOMATIC!r} are those of automatic ones")
+        raise invalid_argument(
+            "checkpoint", name, f"names that begin with {AUTOMATIC!r} are those of automatic ones"
+        )
     return name
 
 
 def _check_id(what: str, text: str) -> str:
-    if not 0 < len(text_of(what, text)) <= ID_CHARS_MAX:
-        raise refused(what, text, f"it must have 1 to {ID_CHARS_MAX} characters")
+    if not 0 < len(check_str(what, text)) <= ID_CHARS_MAX:
+        raise invalid_argument(what, text, f"it must have 1 to {ID_CHARS_MAX} characters")
     if not text.isprintable() or text != text.strip():
-        raise refused(what, text, "it must be printable, on one line, and not begin or end with a blank")
+        raise invalid_argument(
+            what, text, "it must be printable, on one line, and not begin or end with a blank"
+        )
     return text

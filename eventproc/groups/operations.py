@@ -24,7 +24,7 @@ from eventproc.groups.updates import CheckpointStarted, GroupReset, ReaderLeft, 
 from eventproc.store.catalog import StoredHistory, find_stream, get_stream, unfinished_parts
 from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, GroupStream, SegmentKey, progress_by_segment, progress_of
-from eventproc.store.model.arguments import int_of, mapping_of, refused, text_of
+from eventproc.store.model.argument_checks import check_int, check_mapping, check_str, invalid_argument
 from eventproc.store.model.cuts import NOT_REACHED, StreamCut
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.group_errors import TooManyCheckpoints
@@ -163,14 +163,14 @@ def reset_positions(
     names = [each.name for each in record.streams] if streams is None else stream_names(streams)
     if checkpoint is not None:
         verify_streams(tx, record)
-        text_of("checkpoint", checkpoint)
+        check_str("checkpoint", checkpoint)
         found = find_checkpoint(tx, group, checkpoint)
         if found is None:
-            raise refused("checkpoint", checkpoint, "it is not complete")
+            raise invalid_argument("checkpoint", checkpoint, "it is not complete")
         if start != "head":
-            raise refused("start", start, "the checkpoint says where to begin")
+            raise invalid_argument("start", start, "the checkpoint says where to begin")
         if strangers := sorted(set(names) - found.cuts.keys() - set(added)):
-            raise refused("checkpoint", checkpoint, f"the group did not read {strangers[0]} then")
+            raise invalid_argument("checkpoint", checkpoint, f"the group did not read {strangers[0]} then")
         start = {name: cut for name, cut in found.cuts.items() if name in names}
     return start_positions_of(tx, names, start, _ends_anew(tx, group, names, until), added=added)
 
@@ -208,11 +208,13 @@ def reader_offline(
     stream_ids = {stream.name: stream.stream_id for stream in state.streams}
     for name, offsets in wanted.items():
         if name not in stream_ids:
-            raise refused("position", position, f"the group does not read {name}")
+            raise invalid_argument("position", position, f"the group does not read {name}")
         for segment, offset in offsets.items():
             key = stream_ids[name], segment
             if key not in positions:
-                raise refused("position", position, f"segment {format_segment(segment)} is not {reader}'s")
+                raise invalid_argument(
+                    "position", position, f"segment {format_segment(segment)} is not {reader}'s"
+                )
             positions[key] = _progress_at(tx, name, key, offset)
     change(tx, group, ReaderLeft(reader, tuple(positions.items())))
 
@@ -223,11 +225,11 @@ def _offsets_of(position: object) -> dict[str, dict[SegmentId, int]]:
         return {}
     shape = "it must be {stream: {segment: offset}}"
     return {
-        text_of("stream", name): {
-            as_segment(segment): int_of("offset", offset, least=0)
-            for segment, offset in mapping_of("position", offsets, shape).items()
+        check_str("stream", name): {
+            as_segment(segment): check_int("offset", offset, least=0)
+            for segment, offset in check_mapping("position", offsets, shape).items()
         }
-        for name, offsets in mapping_of("position", position, shape).items()
+        for name, offsets in check_mapping("position", position, shape).items()
     }
 
 

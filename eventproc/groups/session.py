@@ -21,7 +21,7 @@ from eventproc.groups.membership import GroupMember
 from eventproc.groups.truncation import skip
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.groups import GROUP, GroupStream, SegmentKey, topic_of
-from eventproc.store.model.arguments import items_of, refused
+from eventproc.store.model.argument_checks import check_iterable, invalid_argument
 from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.errors import EventprocError, NotFound, StreamReplaced, Truncated
 from eventproc.store.model.group_errors import SegmentFenced
@@ -44,10 +44,12 @@ class StopOffsets:
         self._limits: dict[SegmentKey, int | None] = {}
         by_name = {stream.name: stream for stream in streams}
         reason = "it must be a stream cut, or several"
-        for cut in [until] if isinstance(until, StreamCut) else items_of("end of reading", until, reason):
+        for cut in (
+            [until] if isinstance(until, StreamCut) else check_iterable("end of reading", until, reason)
+        ):
             stream = by_name.get(as_cut(cut, "end of reading").stream)
             if stream is None:
-                raise refused("end of reading", cut, f"the group reads {', '.join(by_name)}")
+                raise invalid_argument("end of reading", cut, f"the group reads {', '.join(by_name)}")
             if stream.stream_id != cut.stream_id:
                 raise StreamReplaced(stream=cut.stream, stream_id=cut.stream_id, current_id=stream.stream_id)
             self._cuts[cut.stream_id] = cut

@@ -10,7 +10,7 @@ from eventproc.groups.updates import StartPosition
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.groups import GroupStream
-from eventproc.store.model.arguments import int_of, mapping_of, refused
+from eventproc.store.model.argument_checks import check_int, check_mapping, invalid_argument
 from eventproc.store.model.cuts import StreamCut, as_cut, equal_or_after
 from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.frontier import Frontier
@@ -38,9 +38,9 @@ def check_start(start: object, names: Sequence[str]) -> None:
         _by_stream(start, "start", names)
     elif isinstance(start, str):
         if start not in ("head", "tail"):
-            raise refused("start", start, "it must be 'head', 'tail', a time in ms, or a cut")
+            raise invalid_argument("start", start, "it must be 'head', 'tail', a time in ms, or a cut")
     else:
-        int_of("start", start, unit="ms")
+        check_int("start", start, unit="ms")
 
 
 def start_positions_of(
@@ -62,11 +62,11 @@ def _by_stream(cuts: GroupEnd, what: str, names: Sequence[str]) -> dict[str, Str
     if cuts is None:
         return {}
     shape = "it must be a stream cut, or {stream: cut}"
-    by_stream = {cuts.stream: cuts} if isinstance(cuts, StreamCut) else dict(mapping_of(what, cuts, shape))
+    by_stream = {cuts.stream: cuts} if isinstance(cuts, StreamCut) else dict(check_mapping(what, cuts, shape))
     for cut in by_stream.values():
         as_cut(cut, what)
     if strangers := sorted(by_stream.keys() - set(names)):
-        raise refused(what, cuts, f"the group does not read {strangers[0]}")
+        raise invalid_argument(what, cuts, f"the group does not read {strangers[0]}")
     return by_stream
 
 
@@ -81,7 +81,7 @@ def _start_position(
     elif start == "tail":
         cut = tail_cut(tx, stream)
     else:
-        cut = time_cut(tx, stream, int_of("start", start, unit="ms"))
+        cut = time_cut(tx, stream, check_int("start", start, unit="ms"))
     frontier = frontier_at(tx, stream, cut)
     if until is None:
         return start_position_at(tx, stream, frontier, added=added)

@@ -17,7 +17,7 @@ from eventproc.groups.updates import StreamSkipped
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream, known_segments, unfinished_part
 from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, GroupStream, TruncatedPolicy, progress_by_segment
-from eventproc.store.model.cuts import StreamCut, divide
+from eventproc.store.model.cuts import StreamCut, divide_cut
 from eventproc.store.model.epochs import Segment
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.history import History, find_segment
@@ -71,7 +71,7 @@ def behind_both(own: Frontier, cut: StreamCut, history: History) -> Frontier:
 
     cut: valid. own: that of a reader; segments that the history does not know any more lie behind the cut.
     """
-    division = divide(cut, history)
+    division = divide_cut(cut, history)
     other = Frontier.from_cut(cut, history)
     before_waiting = [each for one in (own, other) for ids in one.waiting.values() for each in ids]
     named = {*own.held, *own.waiting, *other.held, *other.waiting, *before_waiting}

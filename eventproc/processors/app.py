@@ -32,7 +32,7 @@ from eventproc.processors.options import (
     Supervisor,
     check_function,
 )
-from eventproc.store.model.arguments import refused
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import AlreadyExists
 from eventproc.streams.codec import codec_for
 
@@ -131,7 +131,9 @@ class App:
     def add(self, handler: object, *streams: str, **choices: Unpack[Choices]) -> None:
         """Declare a processor without a decorator; see `processor`."""
         if unknown := sorted(choices.keys() - Choices.__annotations__.keys()):
-            raise refused("choice", unknown[0], f"a processor has {', '.join(Choices.__annotations__)}")
+            raise invalid_argument(
+                "choice", unknown[0], f"a processor has {', '.join(Choices.__annotations__)}"
+            )
         options = _options(handler, streams, choices)
         check_handler(handler, options.name)
         payload = choices.get("payload", bytes)
@@ -166,15 +168,19 @@ def _letters_of(options: Options) -> str | None:
 def _options(handler: object, streams: tuple[str, ...], choices: Choices) -> Options:
     name = choices.get("name") or getattr(handler, "__name__", None)
     if not name:
-        raise refused("name", name, "the handler has none; give one")
+        raise invalid_argument("name", name, "the handler has none; give one")
     if not streams:
-        raise refused("streams", streams, f"processor {name} needs at least one, as scope/stream")
+        raise invalid_argument("streams", streams, f"processor {name} needs at least one, as scope/stream")
     order = ProcessingOrder.of(choices.get("order", "key"))
     exactly_once, batch = choices.get("exactly_once", False), choices.get("batch")
     if batch is None and (linger_ms := choices.get("linger_ms")):
-        raise refused("linger_ms", linger_ms, "it is how long a batch waits to be full; give batch too")
+        raise invalid_argument(
+            "linger_ms", linger_ms, "it is how long a batch waits to be full; give batch too"
+        )
     if "round_events" in choices and not exactly_once:
-        raise refused("round_events", choices["round_events"], "only exactly_once=True goes in rounds")
+        raise invalid_argument(
+            "round_events", choices["round_events"], "only exactly_once=True goes in rounds"
+        )
     return Options(
         name=name,
         streams=streams,

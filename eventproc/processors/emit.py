@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from eventproc.store.catalog import StreamRecord, current_epoch, get_writable_stream
 from eventproc.store.database import Tx
-from eventproc.store.model.arguments import instance_of, refused
+from eventproc.store.model.argument_checks import check_instance, invalid_argument
 from eventproc.store.model.limits import EVENT_BYTES_MAX, FRAME_BYTES
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.routing import check_key
@@ -53,7 +53,7 @@ class Emission(NamedTuple):
         the stream is there, and takes events, only the transaction can tell. About 1 us.
         """
         if type(stream) is not str:
-            instance_of(str, "stream name", stream, "it must be str, and look like scope/stream")
+            check_instance(str, "stream name", stream, "it must be str, and look like scope/stream")
         _check_name(stream)
         if type(payload) is not bytes:
             payload = _bytes_of(payload)
@@ -105,4 +105,4 @@ def _check_name(stream: str) -> None:
 def _bytes_of(payload: object) -> bytes:
     if isinstance(payload, (bytes, bytearray, memoryview)):
         return bytes(payload)
-    raise refused("payload", payload, "it must be bytes")
+    raise invalid_argument("payload", payload, "it must be bytes")

@@ -16,7 +16,7 @@ from tenacity import RetryCallState, wait_exponential, wait_random
 
 from eventproc.groups import GroupStart, check_start, stream_names
 from eventproc.processors.context import AppTx
-from eventproc.store.model.arguments import instance_of, int_of, refused, text_of
+from eventproc.store.model.argument_checks import check_instance, check_int, check_str, invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.names import StreamName
 from eventproc.store.segments import Event
@@ -38,9 +38,9 @@ sooner, and repeats less after a crash."""
 def check_function(what: str, function: object) -> None:
     """Raise InvalidArgument unless it can be called and is no `async def`: nobody would await what that returns."""
     if not callable(function):
-        raise refused(what, function, "it must be a function")
+        raise invalid_argument(what, function, "it must be a function")
     if any(inspect.iscoroutinefunction(each) for each in (function, type(function).__call__)):
-        raise refused(
+        raise invalid_argument(
             what, function, "it must be a plain function: it runs in a transaction, or decides at once"
         )
 
@@ -62,7 +62,9 @@ class ProcessingOrder(enum.StrEnum):
             return cls.NONE
         if order in ("segment", "key"):
             return cls(order)
-        raise refused("order", order, "it must be 'segment' (serial), 'key' (keyed) or None (concurrent)")
+        raise invalid_argument(
+            "order", order, "it must be 'segment' (serial), 'key' (keyed) or None (concurrent)"
+        )
 
 
 class OnFailure(enum.StrEnum):
@@ -80,7 +82,7 @@ class OnFailure(enum.StrEnum):
         """Return what a caller names. Raises InvalidArgument."""
         if choice in ("dead_letter", "skip", "stop"):
             return cls(choice)
-        raise refused("on_failure", choice, "it must be 'dead_letter', 'skip' or 'stop'")
+        raise invalid_argument("on_failure", choice, "it must be 'dead_letter', 'skip' or 'stop'")
 
 
 class Directive(enum.Enum):
@@ -131,14 +133,14 @@ class RetryPolicy:
     permanent: tuple[type[Exception], ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        int_of("retry.attempts", self.attempts, least=1)
-        int_of("retry.wait_ms", self.wait_ms, least=0)
-        int_of("retry.wait_ms_max", self.wait_ms_max, least=self.wait_ms)
-        int_of("retry.jitter_ms", self.jitter_ms, least=0)
+        check_int("retry.attempts", self.attempts, least=1)
+        check_int("retry.wait_ms", self.wait_ms, least=0)
+        check_int("retry.wait_ms_max", self.wait_ms_max, least=self.wait_ms)
+        check_int("retry.jitter_ms", self.jitter_ms, least=0)
         reason = "it must be a tuple of exception classes"
-        for kind in instance_of(tuple, "retry.permanent", self.permanent, reason):
+        for kind in check_instance(tuple, "retry.permanent", self.permanent, reason):
             if not isinstance(kind, type) or not issubclass(kind, Exception):
-                raise refused("retry.permanent", self.permanent, reason)
+                raise invalid_argument("retry.permanent", self.permanent, reason)
 
     def pause_ms(self, attempt: int) -> int:
         """Return the pause after failed attempt number `attempt`, counted from 1."""
@@ -161,8 +163,8 @@ class Batching:
     linger_ms: int = 0
 
     def __attrs_post_init__(self) -> None:
-        int_of("batch size", self.size, least=1, most=BATCH_EVENTS_MAX)
-        int_of("linger_ms", self.linger_ms, least=0)
+        check_int("batch size", self.size, least=1, most=BATCH_EVENTS_MAX)
+        check_int("linger_ms", self.linger_ms, least=0)
 
 
 OnTruncated: TypeAlias = Literal["earliest", "latest", "error"]
@@ -213,28 +215,30 @@ class Options:
         return f"{self.name} ({where}, {order}, {self.concurrency} at a time, {once})"
 
     def __attrs_post_init__(self) -> None:
-        text_of("name", self.name)
+        check_str("name", self.name)
         if not self.publishes:  # the system's own have names that nobody else may take
             stream_names(self.streams)
         check_start(self.start, self.streams)
-        instance_of(bool, "exactly_once", self.exactly_once, "it must be True or False")
+        check_instance(bool, "exactly_once", self.exactly_once, "it must be True or False")
         if self.dead_letters is not None:
             StreamName.parse(self.dead_letters)
-        int_of("concurrency", self.concurrency, least=1, most=CONCURRENCY_MAX)
-        int_of("round_events", self.round_events, least=1, most=BATCH_EVENTS_MAX)
+        check_int("concurrency", self.concurrency, least=1, most=CONCURRENCY_MAX)
+        check_int("round_events", self.round_events, least=1, most=BATCH_EVENTS_MAX)
         if self.timeout_ms is not None:
-            int_of("timeout_ms", self.timeout_ms, least=1)
+            check_int("timeout_ms", self.timeout_ms, least=1)
         if self.on_truncated not in ("earliest", "latest", "error"):
-            raise refused("on_truncated", self.on_truncated, "it must be 'earliest', 'latest' or 'error'")
+            raise invalid_argument(
+                "on_truncated", self.on_truncated, "it must be 'earliest', 'latest' or 'error'"
+            )
         assert not self.publishes or (self.on_truncated == "error" and not self.exactly_once), (
             f"{self.name}: only its handler finishes events"
         )
-        instance_of(RetryPolicy, "retry", self.retry, "it must be an eventproc.RetryPolicy")
+        check_instance(RetryPolicy, "retry", self.retry, "it must be an eventproc.RetryPolicy")
         for what, function in (("supervise", self.supervise), ("on_commit", self.on_commit)):
             if function is not None:
                 check_function(what, function)
         if self.dead_letters is not None and self.on_failure is not OnFailure.DEAD_LETTER:
-            raise refused(
+            raise invalid_argument(
                 "dead_letters", self.dead_letters, f"with on_failure={self.on_failure!s} there are none"
             )
         if self.exactly_once and self.timeout_ms is None:

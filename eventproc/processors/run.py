@@ -47,7 +47,7 @@ from eventproc.processors.options import OnFailure, Options
 from eventproc.processors.retry import retry_transient
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.arguments import int_of
+from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.errors import EventprocError, NotFound
 from eventproc.store.model.group_errors import GroupStreamReplaced
 from eventproc.store.tasks import BackgroundTasks
@@ -282,7 +282,7 @@ class Running:
         made again. Cost while waiting: a look when progress was made durable, and one a second.
         """
         if timeout_ms is not None:
-            timeout_ms = int_of("timeout_ms", timeout_ms, least=0, unit="ms")
+            timeout_ms = check_int("timeout_ms", timeout_ms, least=0, unit="ms")
         with anyio.fail_after(None if timeout_ms is None else timeout_ms / 1000):
             async with self._until_failure():
                 for part in self._parts.values():
@@ -310,7 +310,7 @@ class Running:
 
         Raises InvalidArgument.
         """
-        grace_ms = int_of("grace_ms", grace_ms, least=0, unit="ms")
+        grace_ms = check_int("grace_ms", grace_ms, least=0, unit="ms")
         with anyio.move_on_after(grace_ms / 1000):
             async with anyio.create_task_group() as tasks:
                 for part in self._parts.values():

@@ -46,7 +46,7 @@ from eventproc.store.catalog import (
 from eventproc.store.clock import Clock
 from eventproc.store.database import Database, Durability, open_database, open_memory_database
 from eventproc.store.faults import NO_FAULTS, Faults
-from eventproc.store.model.arguments import instance_of, int_of, refused, text_of
+from eventproc.store.model.argument_checks import check_instance, check_int, check_str, invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_scaling
@@ -127,7 +127,7 @@ class Eventproc:
     async def streams(self, scope: str | None = None) -> list[StreamRecord]:
         """Return the streams of a scope, or of all, by name. Raises NotFound."""
         if scope is not None:
-            text_of("scope", scope)
+            check_str("scope", scope)
         return await self._db.read(lambda tx: list_streams(tx, scope))
 
     async def create_reader_group(
@@ -166,7 +166,7 @@ class Eventproc:
     async def reader_groups(self, scope: str | None = None) -> list[GroupInfo]:
         """Return the groups of a scope, or of all, those of processors included, by name. Raises NotFound."""
         if scope is not None:
-            text_of("scope", scope)
+            check_str("scope", scope)
         return await self._db.read(partial(list_group_infos, scope=scope))
 
     async def submit(
@@ -192,12 +192,12 @@ class Eventproc:
 
     async def request(self, request_id: str) -> Request:
         """Return a request and what became of it. Raises NotFound."""
-        text_of("request id", request_id)
+        check_str("request id", request_id)
         return await self._db.read(lambda tx: get_request(tx, request_id))
 
     async def requests(self, *, limit: int = 100) -> list[Request]:
         """Return the newest requests, newest first."""
-        limit = int_of("limit", limit, least=1)
+        limit = check_int("limit", limit, least=1)
         return await self._db.read(lambda tx: list_requests(tx, limit=limit))
 
     async def wait_request(self, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
@@ -221,8 +221,8 @@ class Eventproc:
         Raises what the app's `setup` raises, NotFound (a stream, or its scope), AlreadyExists (a group with other
         streams), GroupStreamReplaced, InvalidArgument; at the end of the block ProcessorFailed, if one failed.
         """
-        instance_of(App, "app", app, "it must be an eventproc.App")
-        return run_app(self._db, app, grace_ms=int_of("grace_ms", grace_ms, least=0))
+        check_instance(App, "app", app, "it must be an eventproc.App")
+        return run_app(self._db, app, grace_ms=check_int("grace_ms", grace_ms, least=0))
 
     async def processors(self) -> list[ProcessorDescription]:
         """Return the processors that ever ran here, by name of their groups: all processes, lag, members."""
@@ -230,7 +230,7 @@ class Eventproc:
 
     async def processor(self, group: str) -> ProcessorDescription:
         """Return the processor whose group is `group`, "scope/group". Raises NotFound, NotAProcessorGroup."""
-        text_of("group", group)
+        check_str("group", group)
         return await self._db.read(lambda tx: describe_processor(tx, self._db.path, group))
 
     async def pause_processor(self, group: str) -> None:
@@ -238,12 +238,12 @@ class Eventproc:
 
         group: its name, "scope/group". One that is paused is fine. Raises NotFound, NotAProcessorGroup.
         """
-        text_of("group", group)
+        check_str("group", group)
         await self._db.write(lambda tx: pause_processor(tx, group, paused=True))
 
     async def resume_processor(self, group: str) -> None:
         """Take back `pause_processor`. Raises NotFound, NotAProcessorGroup."""
-        text_of("group", group)
+        check_str("group", group)
         await self._db.write(lambda tx: pause_processor(tx, group, paused=False))
 
 
@@ -266,7 +266,7 @@ async def open(
     """
     _verify_given(clock, faults)
     if not isinstance(cast("object", path), (str, PathLike)):
-        raise refused("directory", path, "it must be a path, as str or pathlib.Path")
+        raise invalid_argument("directory", path, "it must be a path, as str or pathlib.Path")
     if str(path) in ("memory", ":memory:"):
         raise InvalidArgument(
             what="directory", value=str(path), reason="use eventproc.open_memory() for memory"
@@ -309,8 +309,10 @@ async def _running(db: Database, *, host: bool) -> AsyncIterator[Eventproc]:
 
 def _verify_given(clock: object, faults: object) -> None:
     if clock is not None and not isinstance(clock, Clock):
-        raise refused("clock", clock, "it must be an eventproc.store.clock.Clock, or None for the machine's")
-    instance_of(Faults, "faults", faults, "it must be an eventproc.store.faults.Faults")
+        raise invalid_argument(
+            "clock", clock, "it must be an eventproc.store.clock.Clock, or None for the machine's"
+        )
+    check_instance(Faults, "faults", faults, "it must be an eventproc.store.faults.Faults")
 
 
 def _durability(text: Durability | str) -> Durability:

@@ -29,7 +29,7 @@ from eventproc.spark.queries import QueryDescription, SparkQuery, describe_queri
 from eventproc.spark.query_publisher import Change, QueryListener, QueryPublisher
 from eventproc.spark.sessions import register
 from eventproc.store.database import Durability
-from eventproc.store.model.arguments import instance_of
+from eventproc.store.model.argument_checks import check_instance
 from eventproc.store.model.errors import Closed
 
 LOG: Final = logging.getLogger("eventproc.spark")
@@ -59,7 +59,9 @@ def attach(
         InvalidArgument: `spark` is not a session of this process.
         StoreMissing, StoreUnusable, NotSupported: As `eventproc.open`.
     """
-    instance_of(SparkSession, "session", spark, "it must be a session of this process, not of Spark Connect")
+    check_instance(
+        SparkSession, "session", spark, "it must be a session of this process, not of Spark Connect"
+    )
     register(spark)
     with ExitStack() as stack:
         loop = stack.enter_context(running_loop())

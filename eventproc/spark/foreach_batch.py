@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from eventproc.spark.sink import QUERY_ID
-from eventproc.store.model.arguments import refused
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import IllegalTransition
 
 _RUN: Final = "spark.jobGroup.id"
@@ -43,7 +43,7 @@ class BatchWriter:
             reason = (
                 f"batch {batch_id} was written to {stream} already; give each write of a batch its own part"
             )
-            raise refused("part", part, reason)
+            raise invalid_argument("part", part, reason)
         sink = f"{query}:{part}" if part else query
         options = {"path": str(self._path), "stream": stream, "sink": sink, "batch": str(batch_id)}
         chosen = {"key": key, "eventTime": event_time}

@@ -13,7 +13,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from eventproc.processors import Context
-from eventproc.store.model.arguments import refused
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import IllegalTransition
 
 _COUNT: Final = itertools.count(1)
@@ -39,7 +39,7 @@ def job(function: Callable[[SparkSession, Any], object]) -> Callable[[Any, Conte
         IllegalTransition: When the handler is called and no session is active.
     """
     if not callable(function):
-        raise refused("function", function, "it must be a function of a session and an event")
+        raise invalid_argument("function", function, "it must be a function of a session and an event")
     name = getattr(function, "__name__", type(function).__name__)
 
     @wraps(function)

@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.model.arguments import INT_MAX, refused
+from eventproc.store.model.argument_checks import INT_MAX, invalid_argument
 from eventproc.store.model.names import StreamName
 
 SINK_NAME_CHARS_MAX: Final = 200
@@ -40,20 +40,22 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool, overwrite
     """Return the options of a writer. Raises InvalidArgument, naming the option."""
     given = {name.lower(): value for name, value in options.items()}
     if unknown := sorted(given.keys() - (_STREAMING if streaming else _BATCH)):
-        raise refused("option", unknown[0], "the sink of the format eventproc has no such option")
+        raise invalid_argument("option", unknown[0], "the sink of the format eventproc has no such option")
     if overwrite:
-        raise refused("mode", "overwrite", "a stream can only be appended to; truncate it separately")
+        raise invalid_argument(
+            "mode", "overwrite", "a stream can only be appended to; truncate it separately"
+        )
     for name, what in (("path", "the directory of the streams"), ("stream", "the stream to write to")):
         if name not in given:
-            raise refused(f"option {name}", None, f"it must name {what}")
+            raise invalid_argument(f"option {name}", None, f"it must name {what}")
     StreamName.parse(given["stream"])
     sink, batch = given.get("sink"), given.get("batch")
     if sink is not None and not 0 < len(sink) <= SINK_NAME_CHARS_MAX:
-        raise refused("option sink", sink, f"it must have 1 to {SINK_NAME_CHARS_MAX} characters")
+        raise invalid_argument("option sink", sink, f"it must have 1 to {SINK_NAME_CHARS_MAX} characters")
     if not streaming and (sink is None) != (batch is None):
-        raise refused("option batch", batch, "give both sink and batch, or neither")
+        raise invalid_argument("option batch", batch, "give both sink and batch, or neither")
     if batch is not None and not (batch.isascii() and batch.isdigit() and int(batch) <= INT_MAX):
-        raise refused("option batch", batch, f"it must be a whole number, 0 to {INT_MAX}")
+        raise invalid_argument("option batch", batch, f"it must be a whole number, 0 to {INT_MAX}")
     return SinkOptions(
         path=Path(given["path"]).expanduser().absolute(),
         stream=given["stream"],

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 from eventproc.spark.sink_options import SinkOptions
 from eventproc.spark.source_options import COLUMNS
 from eventproc.store.chunks.chunk_file import SCHEMA, STAMP
-from eventproc.store.model.arguments import refused
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.model.routing import position
@@ -61,11 +61,11 @@ class EventColumns:
         """Return the columns that the options select from a schema. Raises InvalidArgument, naming the column."""
         names = schema.fieldNames()
         if twice := sorted({each for each in names if names.count(each) > 1}):
-            raise refused("column", twice[0], "the name occurs twice")
+            raise invalid_argument("column", twice[0], "the name occurs twice")
         as_events = "payload" in names
         if as_events and (strange := [each for each in names if each not in (*COLUMNS, *options.columns)]):
             reason = "with a payload column only key, event_time and headers are allowed; without one, rows become JSON"
-            raise refused("column", strange[0], reason)
+            raise invalid_argument("column", strange[0], reason)
         found = cls(
             "payload" if as_events else None,
             options.key or ("key" if as_events and "key" in names else None),
@@ -79,9 +79,11 @@ class EventColumns:
         for each in schema:
             shown = each.dataType.simpleString()
             if each.name == found.headers and not shown == "map<string,string>":
-                raise refused(f"column {each.name}", shown, "it must be a map of strings")
+                raise invalid_argument(f"column {each.name}", shown, "it must be a map of strings")
             if not as_events and _INTERVAL.search(shown):
-                raise refused(f"column {each.name}", shown, "JSON has no intervals; cast it to a string")
+                raise invalid_argument(
+                    f"column {each.name}", shown, "JSON has no intervals; cast it to a string"
+                )
         return found
 
     def events(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -92,7 +94,7 @@ class EventColumns:
         """
         payloads = _json(rows) if self.payload is None else rows.column(self.payload).cast(pa.binary())
         if payloads.null_count:
-            raise refused(
+            raise invalid_argument(
                 "column payload",
                 None,
                 "an event needs a payload; filter out rows without one, or make it empty",
@@ -114,11 +116,11 @@ def _check(
     if name is None:
         return
     if name not in schema.fieldNames():
-        raise refused(
+        raise invalid_argument(
             f"column of the {what}", name, f"the DataFrame has only {', '.join(schema.fieldNames())}"
         )
     if not isinstance(kind := schema[name].dataType, kinds):
-        raise refused(f"column {name}", kind.simpleString(), f"it must be {wanted}")
+        raise invalid_argument(f"column {name}", kind.simpleString(), f"it must be {wanted}")
 
 
 def _check_sizes(payloads: pa.Array) -> None:

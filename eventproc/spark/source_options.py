@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from eventproc.store.model.arguments import refused
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidArgument, InvalidCut
 from eventproc.store.model.names import StreamName
@@ -76,20 +76,20 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     """Return the options of a reader. Raises InvalidArgument, naming the option."""
     given = {name.lower(): value for name, value in options.items()}
     if unknown := sorted(given.keys() - _NAMES):
-        raise refused("option", unknown[0], "the format eventproc has no such option")
+        raise invalid_argument("option", unknown[0], "the format eventproc has no such option")
     if "path" not in given:
-        raise refused("option path", None, "it must name the directory of the streams")
+        raise invalid_argument("option path", None, "it must name the directory of the streams")
     streams = tuple(each.strip() for each in given.get("stream", "").split(",") if each.strip())
     for each in streams:
         StreamName.parse(each)
     pattern = given.get("streampattern")
     if bool(streams) == (pattern is not None):
-        raise refused("option stream", given.get("stream"), "give either stream or streamPattern")
+        raise invalid_argument("option stream", given.get("stream"), "give either stream or streamPattern")
     events_max = _int_of(given, "maxEventsPerTrigger")
     bytes_max = _int_of(given, "maxBytesPerTrigger")
     if events_max is not None and bytes_max is not None:
         reason = "give either maxEventsPerTrigger or maxBytesPerTrigger: Spark knows one limit"
-        raise refused("option maxBytesPerTrigger", str(bytes_max), reason)
+        raise invalid_argument("option maxBytesPerTrigger", str(bytes_max), reason)
     return SourceOptions(
         path=Path(given["path"]).expanduser().absolute(),
         streams=tuple(dict.fromkeys(streams)),
@@ -115,14 +115,14 @@ def _int_of(given: Mapping[str, str], name: str) -> int | None:
     except ValueError:
         number = 0
     if number < 1:
-        raise refused(f"option {name}", text, "it must be a whole number, at least 1")
+        raise invalid_argument(f"option {name}", text, "it must be a whole number, at least 1")
     return number
 
 
 def _one_of(given: Mapping[str, str], name: str, known: Sequence[str], default: str) -> str:
     text = given.get(name.lower(), default).lower()
     if text not in known:
-        raise refused(f"option {name}", text, f"it must be {' or '.join(known)}")
+        raise invalid_argument(f"option {name}", text, f"it must be {' or '.join(known)}")
     return text
 
 
@@ -130,7 +130,9 @@ def _pattern_of(text: str) -> str:
     try:
         re.compile(text)
     except re.error as why:
-        raise refused("option streamPattern", text, f"it must be a regular expression: {why}") from None
+        raise invalid_argument(
+            "option streamPattern", text, f"it must be a regular expression: {why}"
+        ) from None
     return text
 
 
@@ -142,7 +144,7 @@ def _columns_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
         return (*usual, "headers") if with_headers else None
     columns = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
     if unknown := [each for each in columns if each not in COLUMNS]:
-        raise refused("option columns", unknown[0], f"it must be some of {', '.join(COLUMNS)}")
+        raise invalid_argument("option columns", unknown[0], f"it must be some of {', '.join(COLUMNS)}")
     if with_headers and "headers" not in columns:
         columns = (*columns, "headers")
     return columns
@@ -153,7 +155,7 @@ def _positions_of(
 ) -> Positions | None:
     at, when = given.get(offsets.lower()), given.get(timestamp.lower())
     if at is not None and when is not None:
-        raise refused(f"option {timestamp}", when, f"give either {offsets} or {timestamp}")
+        raise invalid_argument(f"option {timestamp}", when, f"give either {offsets} or {timestamp}")
     if when is not None:
         return Positions(_time_of(timestamp, when))
     if at is None:
@@ -164,10 +166,12 @@ def _positions_of(
     try:
         found = dict(json.loads(at))
     except ValueError:
-        raise refused(f"option {offsets}", at, "it must be a JSON object of streams and positions") from None
+        raise invalid_argument(
+            f"option {offsets}", at, "it must be a JSON object of streams and positions"
+        ) from None
     for stream, place in found.items():
         if streams and stream not in streams:
-            raise refused(f"option {offsets}", stream, "the query does not read that stream")
+            raise invalid_argument(f"option {offsets}", stream, "the query does not read that stream")
         own[stream] = _place_of(offsets, str(place), stream)
     return Positions("earliest" if offsets == "startingOffsets" else "latest", own)
 
@@ -178,11 +182,13 @@ def _place_of(option: str, text: str, stream: str | None) -> PositionSpec:
         return text
     if _CUT.match(text):
         if stream is None:
-            raise refused(f"option {option}", text, 'for several streams give JSON: {"scope/stream": "cut"}')
+            raise invalid_argument(
+                f"option {option}", text, 'for several streams give JSON: {"scope/stream": "cut"}'
+            )
         try:
             StreamCut.parse(text, stream)
         except InvalidCut as why:
-            raise refused(f"option {option}", text, why.reason) from None
+            raise invalid_argument(f"option {option}", text, why.reason) from None
         return text
     return _time_of(option, text)
 

@@ -25,7 +25,7 @@ from eventproc.spark.json_payloads import parse_json
 from eventproc.spark.partitioning import ChunkPartition, FileSlice
 from eventproc.spark.source_options import COLUMNS, ON_REQUEST, SourceOptions
 from eventproc.store.chunks.chunk_file import ChunkReader, ChunkRows
-from eventproc.store.model.arguments import refused
+from eventproc.store.model.argument_checks import invalid_argument
 
 TYPES: Final[Mapping[str, DataType]] = {
     "payload": BinaryType(),
@@ -59,7 +59,9 @@ def schema_of(options: SourceOptions) -> StructType | str:
         try:
             return StructType([*StructType.fromJson(json.loads(options.schema)), *own])
         except (ValueError, KeyError, TypeError):
-            raise refused("option schema", options.schema, "it must be DDL or the JSON of a schema") from None
+            raise invalid_argument(
+                "option schema", options.schema, "it must be DDL or the JSON of a schema"
+            ) from None
     return ", ".join([options.schema, *(f"`{field.name}` {field.dataType.simpleString()}" for field in own)])
 
 
@@ -86,17 +88,17 @@ class RowLayout:
         if options.schema is not None:
             if twice := sorted({each for each in names if names.count(each) > 1}):
                 reason = "it is also a field of the schema; remove it from columns"
-                raise refused("option columns", twice[0], reason)
+                raise invalid_argument("option columns", twice[0], reason)
             fields = StructType(schema.fields[: len(names) - len(columns)])
             return cls(fields, columns, options.fail_fast)
         if schema == schema_of(options):
             return cls(StructType(), columns, options.fail_fast)
         if all(name in COLUMNS for name in names):
             reason = "select columns with the option columns; .schema(...) describes JSON payloads"
-            raise refused("schema", schema.simpleString(), reason)
+            raise invalid_argument("schema", schema.simpleString(), reason)
         if options.columns is not None:
             reason = "give the schema of JSON payloads as the option schema when columns are selected, too"
-            raise refused("schema", schema.simpleString(), reason)
+            raise invalid_argument("schema", schema.simpleString(), reason)
         return cls(schema, (), options.fail_fast)
 
     def schema(self) -> StructType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar, cast
 
-from eventproc.store.model.arguments import items_of, refused
+from eventproc.store.model.argument_checks import check_iterable, invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import (
     EVENT_BYTES_MAX,
@@ -25,7 +25,7 @@ _EVENTS: str = "it must be an iterable of NewEvents, or of pairs (payload, key)"
 
 def check_events(events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> None:
     """Raise InvalidArgument for what is no iterable of events; what it yields is not looked at."""
-    items_of("events", events, _EVENTS)
+    check_iterable("events", events, _EVENTS)
 
 
 def as_new_event(event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[P]:
@@ -34,7 +34,7 @@ def as_new_event(event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[P]:
         return event
     if isinstance(cast("object", event), tuple) and len(event) == 2:
         return NewEvent(*event)
-    raise refused("event", event, "it must be a NewEvent, or a pair (payload, key)")
+    raise invalid_argument("event", event, "it must be a NewEvent, or a pair (payload, key)")
 
 
 def check_sequence(writer: str | None, sequence: int) -> None:

@@ -25,7 +25,7 @@ from typing import (
 import attrs
 from typing_extensions import TypeVar
 
-from eventproc.store.model.arguments import refused
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import EventprocError, InvalidArgument
 
 if TYPE_CHECKING:
@@ -86,9 +86,11 @@ def register_codec(
     elif callable(given):
         applies = given
     else:
-        raise refused("payload", given, "it must be a type, or a function that is True for a type")
+        raise invalid_argument("payload", given, "it must be a type, or a function that is True for a type")
     if not _is_codec(codec) and not callable(codec):
-        raise refused("codec", codec, "it must have the methods encode and decode, or return such an object")
+        raise invalid_argument(
+            "codec", codec, "it must have the methods encode and decode, or return such an object"
+        )
     _registered.append((applies, codec))
     codec_of.cache_clear()
 
@@ -107,7 +109,7 @@ def codec_for(payload: type[Any] | None = None, codec: Codec[Any] | None = None)
     """
     if codec is not None:
         if not _is_codec(codec):
-            raise refused("codec", codec, "it must have the methods encode and decode")
+            raise invalid_argument("codec", codec, "it must have the methods encode and decode")
         return _guarded(codec, _name_of(payload) if payload is not None else type(codec).__name__)
     if payload is None or payload is bytes:
         return _BYTES
@@ -117,7 +119,7 @@ def codec_for(payload: type[Any] | None = None, codec: Codec[Any] | None = None)
     if payload is str:
         return _TEXT
     if not _is_type(payload):
-        raise refused("payload", payload, "it must be a type, such as bytes, str or a dataclass")
+        raise invalid_argument("payload", payload, "it must be a type, such as bytes, str or a dataclass")
     if isclass(payload) and hasattr(payload, "model_validate_json") and hasattr(payload, "model_dump_json"):
         return _pydantic_codec(payload)
     if isclass(payload) and hasattr(payload, "__struct_fields__") and "msgspec" in sys.modules:
@@ -227,7 +229,7 @@ def _cattrs_codec(kind: Any) -> PayloadCodec[Any]:
         converter.get_structure_hook(kind)
     except StructureHandlerNotFoundError as error:
         reason = f"{error} Pass codec=, or call eventproc.register_codec"
-        raise refused("payload", kind, reason) from error
+        raise invalid_argument("payload", kind, reason) from error
     except NameError:  # it names a class that is defined later
         pass
 

@@ -8,7 +8,7 @@ import attrs
 
 from eventproc.store.clock import new_id
 from eventproc.store.database import WRITE_WAIT_MS_MAX, Database
-from eventproc.store.model.arguments import int_of, refused, text_of
+from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.errors import StillPending
 from eventproc.store.records import from_json, to_json
 from eventproc.store.requests import REQUEST_OUTCOMES, Request, RequestStatus, get_request, watch_request
@@ -41,10 +41,10 @@ async def post(
     the lock of the writers, at least SUBMIT_MS_MIN; then LockHeld, and nothing was recorded. Raises what is
     refused at once.
     """
-    identifier = new_id(db.clock) if request_id is None else text_of("request id", request_id)
+    identifier = new_id(db.clock) if request_id is None else check_str("request id", request_id)
     if within_ms is not None:
-        within_ms = int_of("within_ms", within_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
-    patience_ms = int_of("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
+        within_ms = check_int("within_ms", within_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
+    patience_ms = check_int("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
     return await db.write(
         lambda tx: submit(tx, request, identifier, within_ms=within_ms),
         timeout_ms=min(max(patience_ms, SUBMIT_MS_MIN), WRITE_WAIT_MS_MAX),
@@ -62,10 +62,10 @@ def as_request(value: object) -> AnyRequest:
             try:
                 read_back = from_json(to_json(value), workflow.request)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise refused("request", value, reason) from error
+                raise invalid_argument("request", value, reason) from error
             if read_back == value:
                 return read_back
-    raise refused("request", value, reason)
+    raise invalid_argument("request", value, reason)
 
 
 async def wait(db: Database, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
@@ -73,7 +73,7 @@ async def wait(db: Database, request_id: str, *, timeout_ms: int = WAIT_MS) -> R
 
     Raises NotFound, and StillPending when `timeout_ms` passed first.
     """
-    return await _wait(db, text_of("request id", request_id), _Patience.of(db, timeout_ms))
+    return await _wait(db, check_str("request id", request_id), _Patience.of(db, timeout_ms))
 
 
 async def perform(db: Database, request: AnyRequest, *, timeout_ms: int = WAIT_MS) -> Request:
@@ -110,7 +110,7 @@ class _Patience:
 
     @staticmethod
     def of(db: Database, timeout_ms: int) -> _Patience:
-        timeout_ms = int_of("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
+        timeout_ms = check_int("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
         return _Patience(timeout_ms, db.clock.monotonic_ms() + timeout_ms)
 
     def remaining_ms(self, db: Database) -> int:

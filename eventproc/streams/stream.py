@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, TypeVar, overload
 
 from eventproc.store.catalog import StoredHistory, StreamRecord, current_epoch, get_stream
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.arguments import int_of, refused, text_of
+from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.epochs import Epoch, merge_ranges, split_ranges
 from eventproc.store.model.errors import EventprocError, InvalidCut
@@ -80,7 +80,7 @@ class Stream:
         one nothing is remembered.
         """
         if name is not None:
-            text_of("name of the writer", name)
+            check_str("name of the writer", name)
         if kind is None:
             return EventWriter(self._db, self.name, self.stream_id, codec_for(bytes), name=name)
         return EventWriter(self._db, self.name, self.stream_id, codec_for(kind), name=name)
@@ -157,7 +157,7 @@ class Stream:
 
         What its beginner did not stage is not in it. In a block this process becomes its owner.
         """
-        text_of("transaction id", txn_id)
+        check_str("transaction id", txn_id)
         if kind is None:
             return Transaction(
                 self._db, self.name, self.stream_id, codec_for(bytes), lease_ms=None, txn_id=txn_id
@@ -207,7 +207,7 @@ class Stream:
 
     async def cut_at(self, time_ms: int) -> StreamCut:
         """Return the cut before the events appended at or after `time_ms`; the head when that is later."""
-        at_ms = int_of("time", time_ms, unit="ms")
+        at_ms = check_int("time", time_ms, unit="ms")
         return await self._db.read(lambda tx: time_cut(tx, self._record(tx), at_ms))
 
     async def update(self, *, scaling: ScalingPolicy, timeout_ms: int = WAIT_MS) -> None:
@@ -235,7 +235,7 @@ class Stream:
         self, segment: SegmentName, into: int = 2, *, timeout_ms: int = WAIT_MS
     ) -> tuple[SegmentId, ...]:
         """Split an active segment into equal parts; return their ids. Raises NotFound, and as `scale`."""
-        chosen, parts = as_segment(segment), int_of("number of parts", into)
+        chosen, parts = as_segment(segment), check_int("number of parts", into)
         epoch = await self._current_epoch()
         seal, ranges = split_ranges(epoch, chosen, parts, stream=self.name)
         return await self._scale(seal, ranges, timeout_ms)
@@ -275,7 +275,7 @@ class Stream:
         Raises StreamReplaced, NotSupported (without it, or in memory), Truncated (the stream was deleted meanwhile),
         CorruptRecord, DiskFull, OSError. Cost: reading and writing them once, with short transactions in between.
         """
-        int_of("age", older_than_ms, least=0, unit="milliseconds")
+        check_int("age", older_than_ms, least=0, unit="milliseconds")
         return await offload(self._db, self.name, self.stream_id, older_than_ms)
 
     async def _current_epoch(self) -> Epoch:
@@ -322,7 +322,7 @@ def _as_start(start: Start, *, ends_only: bool) -> Start:
     if start in ("head", "tail"):
         return start
     if ends_only:
-        raise refused("start", start, "chosen segments start at 'head' or 'tail'")
+        raise invalid_argument("start", start, "chosen segments start at 'head' or 'tail'")
     if isinstance(start, int):
-        return int_of("start", start, unit="ms")
-    raise refused("start", start, "it must be 'head', 'tail', a stream cut, or an int of ms")
+        return check_int("start", start, unit="ms")
+    raise invalid_argument("start", start, "it must be 'head', 'tail', a stream cut, or an int of ms")

@@ -20,7 +20,7 @@ import anyio
 
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database
-from eventproc.store.model.arguments import int_of
+from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.errors import (
     Closed,
     EventprocError,
@@ -210,7 +210,7 @@ class Transaction(Generic[P]):
         wait for that; after it TransactionPending. Raises TransactionAborted, TransactionNotFound, StreamSealed, and
         DiskFull and LockHeld, which leave it open, to be tried again. It is a host that makes it visible: see `open`.
         """
-        timeout_ms = int_of("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
+        timeout_ms = check_int("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
         self._verify_begun()
         if not wait:
             await self._decide()
@@ -242,7 +242,7 @@ class Transaction(Generic[P]):
         lease_ms: a new lease, from now on; None: as long as before. Raises InvalidArgument, DiskFull, LockHeld.
         """
         if lease_ms is not None:  # too large is an answer
-            lease_ms = int_of("lease_ms", lease_ms, least=LEASE_MS_MIN, unit="ms")
+            lease_ms = check_int("lease_ms", lease_ms, least=LEASE_MS_MIN, unit="ms")
         self._verify_begun()
         await self._staging.begin()
         answer, txn = await self._fate.ping(lease_ms)

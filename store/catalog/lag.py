@@ -11,7 +11,7 @@ import attrs
 from eventproc.store.catalog.queries import StoredHistory
 from eventproc.store.catalog.stream_records import StreamRecord
 from eventproc.store.database import Tx
-from eventproc.store.model.cuts import StreamCut, divide
+from eventproc.store.model.cuts import StreamCut, divide_cut
 from eventproc.store.model.epochs import Segment
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.history import History, get_segment
@@ -91,8 +91,8 @@ def unfinished_segments(
     Raises InvalidCut and NotFound when the history of the stream no longer knows segments of the cut.
     """
     history = StoredHistory(tx, stream)
-    start = divide(cut, history)
-    end = divide(StreamCut(stream.name, stream.stream_id, ends), history) if ends else None
+    start = divide_cut(cut, history)
+    end = divide_cut(StreamCut(stream.name, stream.stream_id, ends), history) if ends else None
     found: dict[SegmentId, int | None] = {}
     for segment in known_segments(tx, stream.stream_id, history).values():
         if start.is_behind(segment):

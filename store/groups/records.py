@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 import attrs
 
 from eventproc.store.database import Tx
-from eventproc.store.model.arguments import int_of, refused
+from eventproc.store.model.argument_checks import check_int, invalid_argument
 from eventproc.store.records import RecordKind, keys
 from eventproc.store.replicated import LogId
 
@@ -24,17 +24,17 @@ CHECKPOINT_MS_MIN: Final = 100
 
 def _lease(instance: object, attribute: object, value: int | None) -> None:
     if value is not None:
-        int_of("lease", value, least=LEASE_MS_MIN, unit="ms")
+        check_int("lease", value, least=LEASE_MS_MIN, unit="ms")
 
 
 def _pause(instance: object, attribute: object, value: int | None) -> None:
     if value is not None:
-        int_of("pause between checkpoints", value, least=CHECKPOINT_MS_MIN, unit="ms")
+        check_int("pause between checkpoints", value, least=CHECKPOINT_MS_MIN, unit="ms")
 
 
 def _policy(instance: object, attribute: object, value: object) -> None:
     if value not in ("earliest", "latest", "error"):
-        raise refused("on_truncated", value, "it must be 'earliest', 'latest' or 'error'")
+        raise invalid_argument("on_truncated", value, "it must be 'earliest', 'latest' or 'error'")
 
 
 @attrs.frozen(kw_only=True)

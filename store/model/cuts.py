@@ -32,7 +32,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.model.arguments import INT_MAX, instance_of, int_of, mapping_of, text_of
+from eventproc.store.model.argument_checks import INT_MAX, check_instance, check_int, check_mapping, check_str
 from eventproc.store.model.epochs import Epoch, Segment
 from eventproc.store.model.errors import InvalidArgument, InvalidCut, NotFound
 from eventproc.store.model.history import History, get_segment, sealed_in, segments_during
@@ -48,9 +48,9 @@ _ENTRY: Final = re.compile(r"([0-9.]+)=(-1|[0-9]{1,19})", re.ASCII)
 
 
 def _sorted_offsets(offsets: Mapping[SegmentId, int]) -> Mapping[SegmentId, int]:
-    entries = mapping_of("offsets of a cut", offsets, _MEANT).items()
+    entries = check_mapping("offsets of a cut", offsets, _MEANT).items()
     if not all(type(each) is int for entry in entries for each in entry):
-        entries = {as_segment(segment): int_of("offset", offset) for segment, offset in entries}.items()
+        entries = {as_segment(segment): check_int("offset", offset) for segment, offset in entries}.items()
     return MappingProxyType(dict(sorted(entries)))
 
 
@@ -73,13 +73,13 @@ class StreamCut:
     offsets: Mapping[SegmentId, int] = attrs.field(converter=_sorted_offsets, eq=_pairs)
 
     def __attrs_post_init__(self) -> None:
-        text_of("stream of a cut", self.stream)
-        int_of("stream id of a cut", self.stream_id)
+        check_str("stream of a cut", self.stream)
+        check_int("stream id of a cut", self.stream_id)
 
     @classmethod
     def parse(cls, text: str, stream: str) -> StreamCut:
         """Return the cut of `stream` that `text` ("7:0.0=120,2.1=-1") spells. Raises InvalidCut."""
-        if not (match := _TEXT.fullmatch(text_of("cut", text))):
+        if not (match := _TEXT.fullmatch(check_str("cut", text))):
             raise InvalidCut(stream=stream, cut=text, reason="it must look like 7:0.0=120,2.1=-1")
         offsets: dict[SegmentId, int] = {}
         for part in match[2].split(","):
@@ -109,11 +109,11 @@ class StreamCut:
 def as_cut(value: object, what: str) -> StreamCut:
     """Return `value` if it is a cut. Raises InvalidArgument, which says where cuts come from."""
     reason = "it must be a stream cut, such as the stream's tail() or a reader's cut()"
-    return instance_of(StreamCut, what, value, reason)
+    return check_instance(StreamCut, what, value, reason)
 
 
 @attrs.frozen
-class Piece:
+class CutRange:
     """Part of the key space in which a cut has one segment as the next to be read."""
 
     range: KeyRange
@@ -122,26 +122,26 @@ class Piece:
 
 
 @attrs.frozen
-class Division:
-    """A cut as a function of the key space: its pieces, in order, tile [0, 1)."""
+class DividedCut:
+    """A cut as a function of the key space: its ranges, in order, tile [0, 1)."""
 
-    pieces: tuple[Piece, ...]
+    ranges: tuple[CutRange, ...]
 
     @cached_property
     def _lows(self) -> tuple[float, ...]:
-        return tuple(piece.range.low for piece in self.pieces)
+        return tuple(each.range.low for each in self.ranges)
 
-    def over(self, key_range: KeyRange) -> tuple[Piece, ...]:
-        """Return the pieces that share a point with `key_range`. O(log pieces + found)."""
+    def over(self, key_range: KeyRange) -> tuple[CutRange, ...]:
+        """Return the ranges that share a point with `key_range`. O(log ranges + found)."""
         first = bisect_right(self._lows, key_range.low) - 1
-        return self.pieces[first : bisect_left(self._lows, key_range.high)]
+        return self.ranges[first : bisect_left(self._lows, key_range.high)]
 
     def is_behind(self, segment: Segment) -> bool:
         """Return whether all of `segment` was read; of a valid cut, one point tells for all."""
         return self.over(segment.range)[0].id > segment.id
 
 
-def divide(cut: StreamCut, history: History) -> Division:
+def divide_cut(cut: StreamCut, history: History) -> DividedCut:
     """Return which segment is next at each point of the key space: rule 1 at the head of this module.
 
     Raises InvalidCut when a segment is unknown, two offsets share a point, or a point has no segment.
@@ -153,9 +153,9 @@ def divide(cut: StreamCut, history: History) -> Division:
         if after.range.low < before.range.high:
             raise _invalid(cut, history, f"segments {before} and {after} overlap")
     lows = [segment.range.low for segment in begun]
-    ranges = [segment.range for segment in (*begun, *waiting)]
-    borders = sorted({end for each in (KEY_SPACE, *ranges) for end in (each.low, each.high)})
-    pieces: list[Piece] = []
+    key_ranges = [segment.range for segment in (*begun, *waiting)]
+    borders = sorted({end for each in (KEY_SPACE, *key_ranges) for end in (each.low, each.high)})
+    ranges: list[CutRange] = []
     for low, high in pairwise(borders):
         owner: SegmentId | None
         candidate = bisect_right(lows, low) - 1
@@ -165,10 +165,10 @@ def divide(cut: StreamCut, history: History) -> Division:
             owner = next((each.id for each in waiting if each.range.contains(low)), None)
         if owner is None:
             raise _invalid(cut, history, f"no segment of it covers {KeyRange(low, high)}")
-        if pieces and pieces[-1].id == owner:
-            low = pieces.pop().range.low
-        pieces.append(Piece(range=KeyRange(low, high), id=owner, offset=cut.offsets[owner]))
-    return Division(tuple(pieces))
+        if ranges and ranges[-1].id == owner:
+            low = ranges.pop().range.low
+        ranges.append(CutRange(range=KeyRange(low, high), id=owner, offset=cut.offsets[owner]))
+    return DividedCut(tuple(ranges))
 
 
 def verify_cut(cut: StreamCut, history: History) -> None:
@@ -180,7 +180,7 @@ def verify_cut(cut: StreamCut, history: History) -> None:
     """
     if _is_one_epoch(cut, history):
         return
-    division = divide(cut, history)
+    division = divide_cut(cut, history)
     for segment in _perhaps_halved(cut, history):
         behind = {piece.id > segment.id for piece in division.over(segment.range)}
         if len(behind) > 1:
@@ -197,7 +197,7 @@ def verify_cut(cut: StreamCut, history: History) -> None:
             raise _invalid(cut, history, f"segment {segment} waits for nothing: its offset is 0, not -1")
 
 
-class Order(StrEnum):
+class CutOrder(StrEnum):
     """How one cut lies to another."""
 
     BEFORE = "before"
@@ -208,23 +208,23 @@ class Order(StrEnum):
     """Earlier in one part of the key space, later in another."""
 
 
-def compare_cuts(a: StreamCut, b: StreamCut, history: History) -> Order:
+def compare_cuts(a: StreamCut, b: StreamCut, history: History) -> CutOrder:
     """Return how `a` lies to `b`, both valid. The end of a segment lies before the start of its successor.
 
-    Raises InvalidCut as `divide` does.
+    Raises InvalidCut as `divide_cut` does.
     """
     earlier = later = False
-    for _, left, right in _refine(divide(a, history), divide(b, history)):
+    for _, left, right in _refine(divide_cut(a, history), divide_cut(b, history)):
         earlier |= (left.id, left.offset) < (right.id, right.offset)
         later |= (left.id, left.offset) > (right.id, right.offset)
     if not earlier:
-        return Order.EQUAL_OR_AFTER
-    return Order.OVERLAPS if later else Order.BEFORE
+        return CutOrder.EQUAL_OR_AFTER
+    return CutOrder.OVERLAPS if later else CutOrder.BEFORE
 
 
 def equal_or_after(a: StreamCut, b: StreamCut, history: History) -> bool:
     """Return whether `a` is nowhere earlier than `b`: then truncation may move on from b to a."""
-    return compare_cuts(a, b, history) is Order.EQUAL_OR_AFTER
+    return compare_cuts(a, b, history) is CutOrder.EQUAL_OR_AFTER
 
 
 def segments_between(
@@ -235,8 +235,8 @@ def segments_between(
     None stands for the beginning of the oldest epoch kept, and for the end of the active epoch.
     Raises InvalidArgument if `to_cut` is not equal to or after `from_cut`.
     """
-    start = _whole(history.epoch(history.first), 0) if from_cut is None else divide(from_cut, history)
-    end = _whole(history.epoch(history.current), _ENDLESS) if to_cut is None else divide(to_cut, history)
+    start = _whole(history.epoch(history.first), 0) if from_cut is None else divide_cut(from_cut, history)
+    end = _whole(history.epoch(history.current), _ENDLESS) if to_cut is None else divide_cut(to_cut, history)
     steps = list(_refine(start, end))
     if any((left.id, left.offset) > (right.id, right.offset) for _, left, right in steps):
         raise InvalidArgument(
@@ -319,13 +319,13 @@ def _is_one_epoch(cut: StreamCut, history: History) -> bool:
     return number <= history.current and history.epoch(number).by_id.keys() == cut.offsets.keys()
 
 
-def _whole(epoch: Epoch, offset: int) -> Division:
-    return Division(tuple(Piece(range=each.range, id=each.id, offset=offset) for each in epoch.segments))
+def _whole(epoch: Epoch, offset: int) -> DividedCut:
+    return DividedCut(tuple(CutRange(range=each.range, id=each.id, offset=offset) for each in epoch.segments))
 
 
-def _refine(a: Division, b: Division) -> Iterator[tuple[KeyRange, Piece, Piece]]:
+def _refine(a: DividedCut, b: DividedCut) -> Iterator[tuple[KeyRange, CutRange, CutRange]]:
     """Yield the ranges within which neither division changes, in order, with the piece of each."""
-    lefts, rights = iter(a.pieces), iter(b.pieces)
+    lefts, rights = iter(a.ranges), iter(b.ranges)
     left, right = next(lefts), next(rights)
     low = KEY_SPACE.low
     while True:

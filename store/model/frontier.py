@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eventproc.store.model.cuts import NOT_REACHED, StreamCut, divide
+from eventproc.store.model.cuts import NOT_REACHED, StreamCut, divide_cut
 from eventproc.store.model.history import History, get_segment, predecessors
 from eventproc.store.model.ids import SegmentId, format_segment
 
@@ -34,7 +34,7 @@ class Frontier:
         held = {identifier: offset for identifier, offset in cut.offsets.items() if offset >= 0}
         if len(held) == len(cut.offsets):
             return cls(held, {})
-        division = divide(cut, history)
+        division = divide_cut(cut, history)
         waiting = {
             identifier: {
                 before

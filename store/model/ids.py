@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, NewType, SupportsIndex
 
-from eventproc.store.model.arguments import int_of, items_of, refused
+from eventproc.store.model.argument_checks import check_int, check_iterable, invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import SEGMENT_PART_BITS
 
@@ -71,10 +71,10 @@ def as_segment(value: object) -> SegmentId:
     if isinstance(value, str):
         return parse_segment(value)
     if not isinstance(value, (int, SupportsIndex)):  # int alone first: asking the protocol takes microseconds
-        raise refused("segment", value, _MEANT)
-    return SegmentId(int_of("segment", value, least=0))
+        raise invalid_argument("segment", value, _MEANT)
+    return SegmentId(check_int("segment", value, least=0))
 
 
 def as_segments(value: object) -> tuple[SegmentId, ...]:
     """Return the ids that a caller means, in their order. Raises InvalidArgument."""
-    return tuple(map(as_segment, items_of("segments", value, f"a sequence is needed, each: {_MEANT}")))
+    return tuple(map(as_segment, check_iterable("segments", value, f"a sequence is needed, each: {_MEANT}")))

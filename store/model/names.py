@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.model.arguments import instance_of, text_of
+from eventproc.store.model.argument_checks import check_instance, check_str
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import SCOPE_NAME_CHARS_MAX, STREAM_NAME_CHARS_MAX
 
@@ -42,7 +42,7 @@ class StreamName:
     def parse(cls, text: str, *, internal: bool = False) -> StreamName:
         """Return the name that `text` ("scope/stream") spells. Raises InvalidArgument."""
         reason = "it must be str, and look like scope/stream"
-        scope, slash, stream = instance_of(str, "stream name", text, reason).partition("/")
+        scope, slash, stream = check_instance(str, "stream name", text, reason).partition("/")
         if not slash or "/" in stream:
             raise InvalidArgument(what="stream name", value=text, reason="it must look like scope/stream")
         return cls(
@@ -55,7 +55,7 @@ class StreamName:
 
 
 def _check_name(what: str, text: str, chars_max: int, *, internal: bool) -> str:
-    if not text_of(what, text):
+    if not check_str(what, text):
         reason = "it is empty"
     elif len(text) > chars_max:
         reason = f"it has {len(text)} characters, at most {chars_max} are possible"

@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 
 import attrs
 
-from eventproc.store.model.arguments import instance_of, int_of
+from eventproc.store.model.argument_checks import check_instance, check_int
 from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.limits import SEGMENTS_MAX
 
@@ -34,7 +34,7 @@ class ScalingPolicy:
         """Return the policy of `segments` segments that only a request changes. Raises InvalidArgument."""
         return cls(
             kind=ScalingKind.FIXED,
-            segments_min=int_of("number of segments", segments, least=1, most=SEGMENTS_MAX),
+            segments_min=check_int("number of segments", segments, least=1, most=SEGMENTS_MAX),
         )
 
     @classmethod
@@ -58,8 +58,8 @@ class ScalingPolicy:
 def as_scaling(value: object) -> ScalingPolicy:
     """Return `value` if it is a policy that `ScalingPolicy` makes. Raises InvalidArgument."""
     reason = "it must be a ScalingPolicy, such as ScalingPolicy.fixed(2)"
-    policy = instance_of(ScalingPolicy, "scaling", value, reason)
-    instance_of(ScalingKind, "scaling", policy.kind, reason)
+    policy = check_instance(ScalingPolicy, "scaling", value, reason)
+    check_instance(ScalingKind, "scaling", policy.kind, reason)
     return ScalingPolicy.fixed(policy.segments_min)
 
 

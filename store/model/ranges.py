@@ -15,7 +15,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.model.arguments import items_of, refused
+from eventproc.store.model.argument_checks import check_iterable, invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import KEY_RANGE_WIDTH_MIN, SEGMENTS_MAX
 
@@ -92,12 +92,14 @@ def as_key_range(value: object) -> KeyRange:
         case (int() | float() as low, int() | float() as high):
             return KeyRange(low, high)
         case _:
-            raise refused("key range", value, _MEANT)
+            raise invalid_argument("key range", value, _MEANT)
 
 
 def as_key_ranges(value: object) -> tuple[KeyRange, ...]:
     """Return the ranges that a caller means, in their order. Raises InvalidArgument."""
-    return tuple(map(as_key_range, items_of("key ranges", value, f"a sequence is needed, each: {_MEANT}")))
+    return tuple(
+        map(as_key_range, check_iterable("key ranges", value, f"a sequence is needed, each: {_MEANT}"))
+    )
 
 
 borders: Final[Callable[[KeyRange], tuple[float, float]]] = attrgetter("low", "high")

@@ -15,7 +15,7 @@ from math import sqrt
 from types import MappingProxyType
 from typing import Final
 
-from eventproc.store.model.arguments import int_of
+from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.errors import IllegalTransition
 from eventproc.store.model.limits import (
     EXECUTION_MS_MAX,
@@ -99,7 +99,7 @@ def check_lease(lease_ms: int | None) -> int | None:
     """Return a lease that a transaction may begin with; None lasts while its process lives. Raises InvalidArgument."""
     if lease_ms is None:
         return None
-    return int_of("lease_ms", lease_ms, least=LEASE_MS_MIN, most=LEASE_MS_MAX, unit="ms")
+    return check_int("lease_ms", lease_ms, least=LEASE_MS_MIN, most=LEASE_MS_MAX, unit="ms")
 
 
 def execution_ms(lease_ms: int) -> int:

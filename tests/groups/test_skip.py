@@ -12,7 +12,7 @@ from eventproc.store.model.cuts import StreamCut, verify_cut
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.history import ListHistory
-from tests.model.histories import Family, histories, lengths_of, standings
+from tests.model.support import Family, histories, lengths_of, standings
 
 
 @given(st.data())

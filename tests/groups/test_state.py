@@ -26,7 +26,7 @@ from eventproc.store.model.epochs import first_epoch, merge_ranges, split_ranges
 from eventproc.store.model.history import ListHistory, successors
 from eventproc.store.model.ids import SegmentId, number_of
 from eventproc.store.model.progress import Progress
-from tests.model.histories import scaled
+from tests.model.support import scaled
 
 STREAM = GroupStream("s/t", 1)
 

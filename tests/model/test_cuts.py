@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eventproc.store.model.cuts import (
     NOT_REACHED,
-    Order,
+    CutOrder,
     StreamCut,
     compare_cuts,
     equal_or_after,
@@ -23,7 +23,7 @@ from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.history import ListHistory
 from eventproc.store.model.ids import SegmentId, segment_id
-from tests.model.histories import (
+from tests.model.support import (
     STREAM,
     STREAM_ID,
     Family,
@@ -188,7 +188,7 @@ def test_exactly_the_positions_of_a_reader_are_valid(data: st.DataObject) -> Non
     assert is_valid(stream, candidate) == (frozenset(base.items()) in shapes)
 
 
-def naive_order(stream: ListHistory, a: Standing, b: Standing) -> Order:
+def naive_order(stream: ListHistory, a: Standing, b: Standing) -> CutOrder:
     """Compare at a point within each of the finest pieces, by the sequence of segments there."""
     ends = sorted(
         {end for each in all_segments(stream).values() for end in (each.range.low, each.range.high)}
@@ -202,8 +202,8 @@ def naive_order(stream: ListHistory, a: Standing, b: Standing) -> Order:
             places.append((step, standing.cut.offsets.get(chain[step], NOT_REACHED)))
         signs.add((places[0] > places[1]) - (places[0] < places[1]))
     if -1 not in signs:
-        return Order.EQUAL_OR_AFTER
-    return Order.OVERLAPS if 1 in signs else Order.BEFORE
+        return CutOrder.EQUAL_OR_AFTER
+    return CutOrder.OVERLAPS if 1 in signs else CutOrder.BEFORE
 
 
 @given(st.data())
@@ -213,8 +213,8 @@ def test_two_cuts_are_ordered_as_their_points_are(data: st.DataObject) -> None:
     a, b = data.draw(standings(stream, lengths)), data.draw(standings(stream, lengths))
     order = naive_order(stream, a, b)
     assert compare_cuts(a.cut, b.cut, stream) is order
-    assert equal_or_after(a.cut, b.cut, stream) == (order is Order.EQUAL_OR_AFTER)
-    assert compare_cuts(a.cut, a.cut, stream) is Order.EQUAL_OR_AFTER
+    assert equal_or_after(a.cut, b.cut, stream) == (order is CutOrder.EQUAL_OR_AFTER)
+    assert compare_cuts(a.cut, a.cut, stream) is CutOrder.EQUAL_OR_AFTER
 
 
 @pytest.mark.acceptance(
@@ -223,25 +223,25 @@ def test_two_cuts_are_ordered_as_their_points_are(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     "a, b, order",
     [
-        ({0: 1, 1: 1}, {0: 1, 1: 1}, Order.EQUAL_OR_AFTER),
-        ({0: 2, 1: 1}, {0: 1, 1: 1}, Order.EQUAL_OR_AFTER),
-        ({0: 1, 1: 1}, {0: 2, 1: 1}, Order.BEFORE),
-        ({0: 1, 1: 2}, {0: 2, 1: 1}, Order.OVERLAPS),
-        ({0: 1, 2: 0, 3: 0}, {0: 1, 1: 99}, Order.EQUAL_OR_AFTER),
-        ({0: 1, 1: 99}, {0: 1, 2: 0, 3: 0}, Order.BEFORE),
-        ({0: 1, 2: 0, 3: 0}, {0: 2, 1: 99}, Order.OVERLAPS),
-        ({0: 1, 2: 5, 4: 0, 5: 0}, {0: 1, 6: 0, 7: 0, 3: 5}, Order.OVERLAPS),
-        ({8: 0, 9: 0, 2: 1, 3: 1}, {0: 9, 2: 1, 3: 1}, Order.EQUAL_OR_AFTER),
+        ({0: 1, 1: 1}, {0: 1, 1: 1}, CutOrder.EQUAL_OR_AFTER),
+        ({0: 2, 1: 1}, {0: 1, 1: 1}, CutOrder.EQUAL_OR_AFTER),
+        ({0: 1, 1: 1}, {0: 2, 1: 1}, CutOrder.BEFORE),
+        ({0: 1, 1: 2}, {0: 2, 1: 1}, CutOrder.OVERLAPS),
+        ({0: 1, 2: 0, 3: 0}, {0: 1, 1: 99}, CutOrder.EQUAL_OR_AFTER),
+        ({0: 1, 1: 99}, {0: 1, 2: 0, 3: 0}, CutOrder.BEFORE),
+        ({0: 1, 2: 0, 3: 0}, {0: 2, 1: 99}, CutOrder.OVERLAPS),
+        ({0: 1, 2: 5, 4: 0, 5: 0}, {0: 1, 6: 0, 7: 0, 3: 5}, CutOrder.OVERLAPS),
+        ({8: 0, 9: 0, 2: 1, 3: 1}, {0: 9, 2: 1, 3: 1}, CutOrder.EQUAL_OR_AFTER),
     ],
 )
-def test_cuts_before_after_and_crossing(a: dict[int, int], b: dict[int, int], order: Order) -> None:
+def test_cuts_before_after_and_crossing(a: dict[int, int], b: dict[int, int], order: CutOrder) -> None:
     assert compare_cuts(cut(SPLITS, a), cut(SPLITS, b), SPLITS) is order
 
 
 def test_a_cut_further_on_in_a_segment_that_another_one_waits_with_is_after_it() -> None:
     later, earlier = cut(MERGE, {0: 5, 2: 50, 3: -1}), cut(MERGE, {0: 5, 2: 20, 3: -1})
-    assert compare_cuts(later, earlier, MERGE) is Order.EQUAL_OR_AFTER
-    assert compare_cuts(earlier, later, MERGE) is Order.BEFORE
+    assert compare_cuts(later, earlier, MERGE) is CutOrder.EQUAL_OR_AFTER
+    assert compare_cuts(earlier, later, MERGE) is CutOrder.BEFORE
 
 
 @pytest.mark.acceptance(

@@ -16,7 +16,7 @@ from eventproc.store.model.history import ListHistory
 from eventproc.store.model.ids import SegmentId, epoch_of, number_of, segment_id
 from eventproc.store.model.limits import SEGMENTS_MAX
 from eventproc.store.model.ranges import KeyRange
-from tests.model.histories import STREAM, histories, scaled, share_a_point
+from tests.model.support import STREAM, histories, scaled, share_a_point
 
 FIVE = first_epoch(5, created_ms=1000)
 """Segments 0 to 4 of a fifth each; 0.2 and so on are exactly their borders."""

@@ -10,7 +10,7 @@ from eventproc.store.model.cuts import StreamCut, equal_or_after, verify_cut
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.history import successors
 from eventproc.store.model.ids import SegmentId
-from tests.model.histories import (
+from tests.model.support import (
     STREAM,
     STREAM_ID,
     Family,

@@ -17,7 +17,7 @@ from eventproc.store.model.history import (
     successors,
 )
 from eventproc.store.model.ids import segment_id
-from tests.model.histories import STREAM, Family, all_segments, histories, history, ids_of
+from tests.model.support import STREAM, Family, all_segments, histories, history, ids_of
 
 FOUR_SCALES = history(
     5,

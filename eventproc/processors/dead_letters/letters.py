@@ -38,7 +38,7 @@ from eventproc.processors.dead_letters.store import (
 from eventproc.processors.dead_letters.store import verify_letter_stream as verify_letter_stream
 from eventproc.processors.emit import Emission, append_emissions
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.arguments import int_of, items_of, text_of
+from eventproc.store.model.argument_checks import check_int, check_iterable, check_str
 from eventproc.store.model.errors import NotFound
 from eventproc.store.progress import EventRef, finish_events
 from eventproc.store.records import get
@@ -107,7 +107,7 @@ def list_letters(tx: Tx, group: str, limit: int = LIST_MAX, after_id: str | None
     At most `limit`, and no more than about READ_BYTES_MAX of payloads, but one at least while there is one: an
     empty list is the end. Raises NotFound (no such group, and no letters of one), InvalidArgument.
     """
-    limit = int_of("limit", limit, least=1)
+    limit = check_int("limit", limit, least=1)
     spans = choose(tx, group, "all")
     if after_id is not None:
         spans = after(spans, LetterId.parse(after_id))
@@ -148,7 +148,7 @@ def choose(tx: Tx, group: str, ids: Ids) -> list[LetterSpan]:
     if isinstance(ids, str):
         return pending(tx, group) if ids == "all" else chosen(tx, group, [LetterId.parse(ids)])
     reason = "it must be the id of a letter, such as '0.0:17', several of them, or 'all'"
-    return chosen(tx, group, [LetterId.parse(each) for each in items_of("dead letters", ids, reason)])
+    return chosen(tx, group, [LetterId.parse(each) for each in check_iterable("dead letters", ids, reason)])
 
 
 def redrive(tx: Tx, group: str, ids: Ids) -> int:
@@ -230,7 +230,7 @@ class DeadLetters:
 
     async def get(self, letter: str) -> DeadLetter:
         """Return the pending letter of that id. Raises NotFound, also when it is not pending any more."""
-        text_of("dead letter", letter)
+        check_str("dead letter", letter)
         return await self._db.read(partial(get_letter, group=self._group, letter=letter))
 
     async def count(self, ids: Ids = "all") -> LetterCount:

@@ -17,7 +17,7 @@ import attrs
 
 from eventproc.store.catalog import StoredHistory, find_stream, get_stream, insert_stream
 from eventproc.store.database import Tx
-from eventproc.store.model.arguments import text_of
+from eventproc.store.model.argument_checks import check_str
 from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.history import successors
@@ -78,7 +78,7 @@ class LetterId:
     @classmethod
     def parse(cls, text: str) -> LetterId:
         """Return the id that `text` spells. Raises InvalidArgument."""
-        if not (match := _ID.fullmatch(text_of("dead letter", text))):
+        if not (match := _ID.fullmatch(check_str("dead letter", text))):
             reason = "it must look like 0.0:17, as `eventproc dead-letter list` prints it"
             raise InvalidArgument(what="dead letter", value=text, reason=reason)
         return cls(max(int(match[3] or 1), 1), parse_segment(match[1]), int(match[2]))

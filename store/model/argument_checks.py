@@ -21,7 +21,7 @@ SHOWN_CHARS_MAX: Final = 80
 """Characters of a refused value that its error shows."""
 
 
-def refused(what: str, value: object, reason: str) -> InvalidArgument:
+def invalid_argument(what: str, value: object, reason: str) -> InvalidArgument:
     """Return the error of a value that is not what was asked for: `what` it was given as, and the remedy."""
     # Escaped, so that the error itself can be printed and encoded.
     shown = value[:SHOWN_CHARS_MAX] if isinstance(value, str) else _repr(value)
@@ -31,19 +31,19 @@ def refused(what: str, value: object, reason: str) -> InvalidArgument:
     return InvalidArgument(what=what, value=shown, reason=reason)
 
 
-def instance_of(kind: type[T], what: str, value: object, reason: str) -> T:
+def check_instance(kind: type[T], what: str, value: object, reason: str) -> T:
     """Return `value` if it is a `kind`. Raises InvalidArgument with `reason`."""
     if isinstance(value, kind):
         return value
-    raise refused(what, value, reason)
+    raise invalid_argument(what, value, reason)
 
 
-def text_of(what: str, value: object) -> str:
+def check_str(what: str, value: object) -> str:
     """Return `value` if it is a str. Raises InvalidArgument."""
-    return instance_of(str, what, value, "it must be str")
+    return check_instance(str, what, value, "it must be str")
 
 
-def int_of(what: str, value: object, *, least: int = -INT_MAX, most: int = INT_MAX, unit: str = "") -> int:
+def check_int(what: str, value: object, *, least: int = -INT_MAX, most: int = INT_MAX, unit: str = "") -> int:
     """Return `value` if it is an int of [least, most], or of a type that stands for one exactly.
 
     A bool is none, nor a float. Raises InvalidArgument. unit: what it counts, for the error.
@@ -59,21 +59,21 @@ def int_of(what: str, value: object, *, least: int = -INT_MAX, most: int = INT_M
     elif least > -INT_MAX:
         reason += f", at least {least}"
     shown = _repr(value) if type(value) is int else value  # a number of the right type needs no name of it
-    raise refused(what, shown, reason)
+    raise invalid_argument(what, shown, reason)
 
 
-def items_of(what: str, value: object, reason: str) -> Iterable[Any]:
+def check_iterable(what: str, value: object, reason: str) -> Iterable[Any]:
     """Return `value` if it can be iterated over and is no text. Raises InvalidArgument with `reason`."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise refused(what, value, reason)
+        raise invalid_argument(what, value, reason)
     return value
 
 
-def mapping_of(what: str, value: object, reason: str) -> Mapping[Any, Any]:
+def check_mapping(what: str, value: object, reason: str) -> Mapping[Any, Any]:
     """Return `value` if it is a mapping, whatever it holds. Raises InvalidArgument with `reason`."""
     if isinstance(value, Mapping):
         return value
-    raise refused(what, value, reason)
+    raise invalid_argument(what, value, reason)
 
 
 def _repr(value: object) -> str:

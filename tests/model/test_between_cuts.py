@@ -10,7 +10,7 @@ from eventproc.store.model.cuts import equal_or_after, segments_between, size_be
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.history import ListHistory
 from eventproc.store.model.ids import SegmentId
-from tests.model.histories import (
+from tests.model.support import (
     Standing,
     all_segments,
     cut,
