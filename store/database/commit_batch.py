@@ -1,4 +1,4 @@
-"""CommitBatch commit: the functions of many callers in one transaction, none of them harmed by another.
+"""Group commit: the functions of many callers in one transaction, none of them harmed by another.
 
 Functions first run one after the other without savepoints, for most succeed. One that raises without having
 changed anything is just reported. One that raises after a change makes the group roll back and run again,

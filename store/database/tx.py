@@ -4,7 +4,7 @@ A `Tx` is a plain synchronous object: SQL runs at once, on the connection's thre
 what must happen only when the transaction is durable: topics to wake and effects in memory. They belong to
 the function that registered them and vanish with it when it raises. It also holds *pending writes*, which
 the functions of one commit batch share (many appends to one segment become one row) and which are written once, just
-before COMMIT. Source: architecture.md section 1, "CommitBatch commit".
+before COMMIT. Source: architecture.md section 1, "Group commit".
 """
 
 from __future__ import annotations
