@@ -1,16 +1,21 @@
-"""For tests of programs that embed eventproc, and for our own: deaths, seeds, virtual time, checkers.
+"""Tools for tests of programs that use eventproc.
 
-`Deaths` lets a process die before or after any commit; `KillAt` kills a real one. `run_seeded` runs an
-async function on trio so that the same seed gives the same schedule. `VirtualClock` follows trio's virtual
-time. `check` reads a whole database and raises when an invariant does not hold.
+| name | use |
+| --- | --- |
+| `check`, `violations` | check all invariants of a database |
+| `order_violations` | check that a reader got each event of a key once and in order |
+| `VirtualClock` | a clock that follows trio's virtual time and can be moved by hand |
+| `run_seeded`, `seeded_schedule` | run an async function so that the same seed gives the same schedule |
+| `Deaths`, `run_until_death` | simulate the death of the process before or after any commit |
+| `KillAt` | kill the real process at a named point |
+| `disk_full` | simulate a full disk |
 """
 
 from __future__ import annotations
 
-from eventproc.testing.checkers import check, violations
+from eventproc.testing.checkers import check, order_violations, violations
 from eventproc.testing.clock import VirtualClock
 from eventproc.testing.faults import Deaths, KillAt, disk_full, run_until_death
-from eventproc.testing.order import order_violations
 from eventproc.testing.seeds import run_seeded, seeded_schedule
 
 __all__ = [

@@ -1,130 +1,92 @@
-"""Invariant checkers: read a whole database and say what does not hold (architecture.md section 9).
-
-They look at the rows, not through the code that wrote them where that can be avoided. The cost is that of
-reading everything once, so they belong at the end of a test, or at a step of a small simulation.
-"""
+"""Checkers of what the system promises: the invariants of a database, and the order of events per key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from eventproc.store.catalog import EPOCH, REQUEST_STREAM, STREAM, SYSTEM_SCOPE, StoredHistory, StreamRecord
-from eventproc.store.catalog.stream_records import epoch_prefix
+from eventproc.groups import GROUP, GroupRecord, folded_state
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.cuts import StreamCut, verify_cut
+from eventproc.store.inspection import group_names_of_rows, group_rows, store_violations
 from eventproc.store.model.errors import EventprocError
-from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.states import StreamState
-from eventproc.store.records import get, keys
-from eventproc.store.replicated import list_logs
-from eventproc.store.segments import SegmentState, segment_state
-from eventproc.testing.bells import unfinished_events
-from eventproc.testing.extents import blob_violations, extent_violations
-from eventproc.testing.groups import group_violations
-from eventproc.testing.logs import log_violations
-from eventproc.testing.transactions import txn_violations
+from eventproc.store.records import find, get, keys
 
 
 async def check(db: Database) -> None:
-    """Assert that every invariant holds, in one snapshot."""
+    """Assert that all invariants of the database hold. Call it at the end of a test.
+
+    Args:
+        db: the database of an open directory, `ep.db`.
+
+    Raises:
+        AssertionError: with one line for each invariant that does not hold.
+
+    Cost:
+        Reads everything in the database once, in one snapshot.
+    """
     found = await db.read(violations)
     assert not found, "\n".join(found)
 
 
 def violations(tx: Tx) -> list[str]:
-    """Return a line for each invariant that does not hold; empty when all do."""
-    found: list[str] = []
-    known: set[int] = set()
-    for name in keys(tx, STREAM):
-        stream = get(tx, STREAM, name).value
-        known.add(stream.stream_id)
+    """Return one line for each invariant that does not hold; empty if all of them hold.
+
+    Args:
+        tx: a read transaction, as `ep.db.read(violations)` gives it.
+    """
+    return [*store_violations(tx), *_group_violations(tx)]
+
+
+def order_violations(seen: Iterable[tuple[str | None, int]], expected: Mapping[str | None, int]) -> list[str]:
+    """Return one line for each key whose events were not seen exactly once, in order.
+
+    seen: (key, count) of each event in the order of reading, where the writer counted each key's events
+    from 0. expected: how many events of each key there are. Empty: nothing lost, doubled or reordered.
+    """
+    found: dict[str | None, list[int]] = {}
+    for key, count in seen:
+        found.setdefault(key, []).append(count)
+    problems = []
+    for key in {**found, **expected}:
+        numbers, wanted = found.get(key, []), list(range(expected.get(key, 0)))
+        if numbers == wanted:
+            continue
+        lost, extra = sorted(set(wanted) - set(numbers)), len(numbers) - len(set(numbers))
+        what = "out of order" if sorted(numbers) == wanted else f"lost {lost[:5]}, {extra} doubled"
+        problems.append(f"key {key!r}: {what}; read {len(numbers)} of {len(wanted)}")
+    return problems
+
+
+def _group_violations(tx: Tx) -> Iterator[str]:
+    """Yield what is wrong with groups. A group keeps its rows of deleted streams until it removes them itself."""
+    for name in keys(tx, GROUP):
         try:
-            found.extend(f"{name}: {problem}" for problem in _of_stream(tx, stream))
-        except (AssertionError, EventprocError, ValueError) as error:
-            found.append(f"{name}: {error!r}")
-    for log in list_logs(tx):
-        known.add(log)
-        found.extend(log_violations(tx, log))
-    found.extend(_of_leftovers(tx, known))
-    found.extend(blob_violations(tx))
-    found.extend(_of_requests(tx))
-    found.extend(group_violations(tx))
-    found.extend(txn_violations(tx))
-    return found
+            yield from (f"group {name}: {problem}" for problem in _of_group(tx, get(tx, GROUP, name).value))
+        except (AssertionError, EventprocError) as error:
+            yield f"group {name}: {error!r}"
+    for table, names in group_names_of_rows(tx).items():
+        for name in names:
+            if not name.startswith("_") and find(tx, GROUP, name) is None:
+                yield f"{table}: rows of the deleted group {name}"
 
 
-def _of_stream(tx: Tx, stream: StreamRecord) -> Iterator[str]:
-    history = StoredHistory(tx, stream)
-    epochs = [history.epoch(number) for number in range(history.first, history.current + 1)]
-    for epoch in epochs:
-        epoch.check()
-    times = [epoch.created_ms for epoch in epochs]
-    if sorted(set(times)) != times:
-        yield f"the times of its epochs do not grow: {times}"
-    newest = keys(tx, EPOCH, prefix=epoch_prefix(stream.stream_id))[-1]
-    if int(newest.partition("/")[2]) != stream.epoch:
-        yield f"epoch {newest} is there, {stream.epoch} is current"
-    active = set(epochs[-1].ids)
-    ranges = {segment.id: segment.range for epoch in epochs for segment in epoch.segments}
-    states: dict[SegmentId, SegmentState] = {}
-    for (number,) in tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)):
-        segment = SegmentId(number)
-        found = segment_state(tx, stream.stream_id, segment)
-        assert found is not None, f"segment {segment} is there and is not"
-        states[segment] = found
-        sealed = segment not in active or stream.state is StreamState.SEALED
-        if found.sealed != sealed:
-            yield f"segment {segment} is {'' if found.sealed else 'not '}sealed in state {stream.state.value}"
-        if not 0 <= found.head <= found.tail or not 0 <= found.head_number <= found.tail_number:
-            yield f"segment {segment}: its head lies beyond its tail: {found}"
-        yield from extent_violations(tx, stream.stream_id, segment, found, ranges.get(segment))
-    if missing := set(ranges) - set(states):
-        yield f"segments {sorted(missing)} are in its history and have no row"
-    yield from _of_head(stream, history, states)
-
-
-def _of_head(
-    stream: StreamRecord, history: StoredHistory, states: dict[SegmentId, SegmentState]
-) -> Iterator[str]:
-    if stream.head is None:
-        return
-    if not stream.name.startswith(SYSTEM_SCOPE):
-        verify_cut(StreamCut(stream.name, stream.stream_id, stream.head), history)
-    for segment, offset in stream.head.items():
-        state = states.get(segment)
-        if state is None or state.head != max(offset, 0):
-            yield f"segment {segment} begins at {state and state.head}, the stream at {offset}"
-
-
-def _of_leftovers(tx: Tx, known: set[int]) -> Iterator[str]:
-    """Rows of streams that are gone: only the reaper may still know of them."""
-    reaped = dict(tx.execute("SELECT stream_id, deleted FROM reap").fetchall())
-    # Blobs of an aborting transaction do not need their stream.
-    reaped.update(tx.execute("SELECT DISTINCT stream_id, 1 FROM txn WHERE state = 'aborting'").fetchall())
-    for table in ("segment", "extent", "blob", "sink", "writer"):
-        for (stream_id,) in tx.execute(f"SELECT DISTINCT stream_id FROM {table}").fetchall():
-            if stream_id not in known and not reaped.get(stream_id):
-                yield f"{table}: rows of stream {stream_id}, which is gone and not being reaped"
-            if stream_id not in known and table == "segment":
-                yield f"segment: rows of the deleted stream {stream_id}"
-    for key in keys(tx, EPOCH):
-        stream_id = int(key.partition("/")[0])
-        if stream_id not in known and not reaped.get(stream_id):
-            yield f"epoch {key} of a stream that is gone and not being reaped"
-    highest = tx.execute("SELECT value FROM counter WHERE name = 'stream_id'").fetchone()[0]
-    if known and max(known) > highest:
-        yield f"stream id {max(known)} lies beyond the last one given, {highest}"
-
-
-def _of_requests(tx: Tx) -> Iterator[str]:
-    pending = tx.execute("SELECT id, target, kind FROM request WHERE status = 'pending'").fetchall()
-    intents = [(target, kind) for _, target, kind in pending]
-    if len(set(intents)) != len(intents):
-        yield f"more than one intent of a kind: {sorted(intents)}"
-    for row in tx.execute("SELECT id, finished_ms FROM request WHERE status != 'pending'").fetchall():
-        if row[1] is None:
-            yield f"request {row[0]} has an outcome and no time of it"
-    unfinished = set(unfinished_events(tx, REQUEST_STREAM))
-    for request_id, target, kind in pending:
-        if request_id not in unfinished:
-            yield f"{kind} of {target}: request {request_id} is pending and no event will run it"
+def _of_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
+    state = folded_state(tx, group).state
+    state.check()
+    if (group.generation, group.streams, group.paused) != (state.generation, state.streams, state.paused):
+        yield f"its record says {group}, its log {state}"
+    rows = group_rows(tx, group.name)
+    for key, (offset, is_owned) in rows.offsets.items():
+        assignment = state.open.get(key)
+        if assignment is None:
+            continue
+        if offset > assignment.progress.offset and not is_owned:
+            yield f"segment {key} has no owner, and moved from {assignment.progress} to {offset}"
+        if offset < assignment.progress.offset:
+            yield f"segment {key} moved back from {assignment.progress} to {offset}"
+    logged: dict[object, object] = {
+        each.key: (each.owner, each.owner_epoch, each.target) for each in state.assignments
+    }
+    if dict[object, object](rows.owners) != logged | dict(state.waits):
+        yield f"its rows say {rows.owners}, its log {logged | dict(state.waits)}"
+    if rows.members != {reader: (member.instance, member.epoch) for reader, member in state.members.items()}:
+        yield f"its rows say that {rows.members} are online, its log {state.members}"

@@ -14,6 +14,7 @@ from eventproc.cluster.internal_processors import run_internal_processors
 from eventproc.cluster.transaction_timeouts import PROCESS_DIED
 from eventproc.store.catalog import COMMIT_STREAM, get_stream
 from eventproc.store.database import Tx
+from eventproc.store.inspection.unfinished_events import unfinished_events
 from eventproc.store.model.errors import (
     TransactionAborted,
     TransactionDecided,
@@ -34,7 +35,6 @@ from eventproc.store.transactions import (
     record_commit_failure,
     watch_txn,
 )
-from eventproc.testing.bells import unfinished_events
 from eventproc.workflows import commit
 from eventproc.workflows.requests import CreateStream
 from tests.transactions.hosting import by_key, events_of, make_room, serve, split, write

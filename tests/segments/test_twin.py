@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from eventproc.store.catalog import SYSTEM_MIGRATION
 from eventproc.store.database import Database, Tx, open_memory_database
+from eventproc.store.inspection.extents import blob_violations, extent_violations
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import free_step, join_step, seal_segments, segment_state, truncate_segments
-from eventproc.testing.extents import blob_violations, extent_violations
 from tests.segments.events import (
     ONE,
     STREAM,

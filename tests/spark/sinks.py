@@ -16,7 +16,7 @@ from eventproc.spark.sink_rows import EventColumns
 from eventproc.spark.sink_task import TaskOutput, write_task
 from eventproc.store.chunks.ingest import SinkBatch
 from eventproc.store.segments import Event
-from eventproc.testing.checkers import violations
+from eventproc.testing import violations
 from tests.spark.streams import STREAM
 
 COLUMNS = EventColumns.of(

@@ -10,14 +10,14 @@ from eventproc.testing import check, order_violations, violations
 DAMAGE = {
     "UPDATE extent SET start = start + 1 WHERE stream_id = 4 AND start > 0": "does not follow",
     "UPDATE extent SET count = count + 1 WHERE stream_id = 4": "",
-    "DELETE FROM blob WHERE stream_id = 4": "is not there",
+    "DELETE FROM blob WHERE stream_id = 4": "no blob",
     "DELETE FROM extent WHERE stream_id = 4 AND place IS NOT NULL": "nothing refers to it",
     "DELETE FROM segment WHERE stream_id = 4": "have no row",
     "UPDATE segment SET head = 1000000 WHERE stream_id = 4": "beyond its tail",
     "UPDATE segment SET sealed_length = 1 WHERE stream_id = 4": "is sealed in state active",
     "UPDATE extent SET first_time = 1, last_time = 1 WHERE stream_id = 4 AND start > 0": "back in time",
     "UPDATE record SET body = CAST(replace(body, '\"high\":1.0', '\"high\":0.9') AS BLOB) WHERE kind = 'epoch'": "tile",
-    "DELETE FROM record WHERE kind = 'stream' AND key = 's/t'": "gone and not being reaped",
+    "DELETE FROM record WHERE kind = 'stream' AND key = 's/t'": "was deleted and is not being reaped",
     "INSERT INTO request VALUES ('x', 's/t', 'seal', '', 'pending', NULL, 1, NULL)": "no event will run it",
     "DELETE FROM record WHERE kind = 'epoch' AND key LIKE '%4/%'": "record is missing",
 }

@@ -79,7 +79,7 @@ def blob_violations(tx: Tx) -> Iterator[str]:
         if not column or column[-1] != size:
             yield f"blob {blob}: its events end elsewhere than its {size} bytes"
     for place in used:
-        yield f"blob {place} is not there, and extents refer to it"
+        yield f"no blob {place}, but extents refer to it"
 
 
 def _frames(where: str, blobs: BlobLoader, extent: Extent) -> Iterator[str]:

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 
 from eventproc.store.database import Tx
+from eventproc.store.inspection.extents import extent_violations
 from eventproc.store.replicated import LogId
 from eventproc.store.replicated.log import SEGMENT, get_log
 from eventproc.store.segments import SegmentState, read_extents, segment_state
 from eventproc.store.segments.read import BlobLoader, decode_extent
-from eventproc.testing.extents import extent_violations
 
 
 def log_violations(tx: Tx, log: LogId) -> Iterator[str]:

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, find_stream
 from eventproc.store.database import Tx
+from eventproc.store.inspection.unfinished_events import unfinished_events
 from eventproc.store.model.states import StreamState
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.transactions import TxnNotice, TxnRecord
 from eventproc.store.transactions.txn_record import TXN_COLUMNS, txn_from_row
-from eventproc.testing.bells import unfinished_events
 
 
 def txn_violations(tx: Tx) -> Iterator[str]:

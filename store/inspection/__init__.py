@@ -1,0 +1,34 @@
+"""Checks of the invariants of a database, read in one snapshot (architecture.md section 9).
+
+The checks look at the rows. They avoid the code that wrote the rows where that is possible. Each check yields one line
+of text for each invariant that does not hold. Cost: everything in the database is read once.
+"""
+
+from __future__ import annotations
+
+from eventproc.store.database import Tx
+from eventproc.store.inspection.extents import blob_violations, extent_violations
+from eventproc.store.inspection.groups import GroupRows, group_names_of_rows, group_rows
+from eventproc.store.inspection.streams import request_violations, stream_violations
+from eventproc.store.inspection.transactions import txn_violations
+from eventproc.store.inspection.unfinished_events import unfinished_events
+
+__all__ = [
+    "GroupRows",
+    "blob_violations",
+    "extent_violations",
+    "group_names_of_rows",
+    "group_rows",
+    "store_violations",
+    "unfinished_events",
+]
+
+
+def store_violations(tx: Tx) -> list[str]:
+    """Return a line for each invariant of the store that does not hold; empty if all of them hold."""
+    return [
+        *stream_violations(tx),
+        *blob_violations(tx),
+        *request_violations(tx),
+        *txn_violations(tx),
+    ]

@@ -1,0 +1,113 @@
+"""Checks of streams, requests and rows without an owner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eventproc.store.catalog import EPOCH, REQUEST_STREAM, STREAM, SYSTEM_SCOPE, StoredHistory, StreamRecord
+from eventproc.store.catalog.stream_records import epoch_prefix
+from eventproc.store.database import Tx
+from eventproc.store.inspection.extents import extent_violations
+from eventproc.store.inspection.logs import log_violations
+from eventproc.store.inspection.unfinished_events import unfinished_events
+from eventproc.store.model.cuts import StreamCut, verify_cut
+from eventproc.store.model.errors import EventprocError
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.states import StreamState
+from eventproc.store.records import get, keys
+from eventproc.store.replicated import list_logs
+from eventproc.store.segments import SegmentState, segment_state
+
+
+def stream_violations(tx: Tx) -> Iterator[str]:
+    """Yield a line for each invariant of streams, of replicated logs, and of their leftovers that does not hold."""
+    known: set[int] = set()
+    for name in keys(tx, STREAM):
+        stream = get(tx, STREAM, name).value
+        known.add(stream.stream_id)
+        try:
+            yield from (f"{name}: {problem}" for problem in _of_stream(tx, stream))
+        except (AssertionError, EventprocError, ValueError) as error:
+            yield f"{name}: {error!r}"
+    for log in list_logs(tx):
+        known.add(log)
+        yield from log_violations(tx, log)
+    yield from _of_leftovers(tx, known)
+
+
+def _of_stream(tx: Tx, stream: StreamRecord) -> Iterator[str]:
+    history = StoredHistory(tx, stream)
+    epochs = [history.epoch(number) for number in range(history.first, history.current + 1)]
+    for epoch in epochs:
+        epoch.check()
+    times = [epoch.created_ms for epoch in epochs]
+    if sorted(set(times)) != times:
+        yield f"the times of its epochs do not grow: {times}"
+    newest = keys(tx, EPOCH, prefix=epoch_prefix(stream.stream_id))[-1]
+    if int(newest.partition("/")[2]) != stream.epoch:
+        yield f"its newest epoch is {newest}, its record says {stream.epoch}"
+    active = set(epochs[-1].ids)
+    ranges = {segment.id: segment.range for epoch in epochs for segment in epoch.segments}
+    states: dict[SegmentId, SegmentState] = {}
+    for (number,) in tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)):
+        segment = SegmentId(number)
+        found = segment_state(tx, stream.stream_id, segment)
+        assert found is not None, f"segment {segment} has a row and no state"
+        states[segment] = found
+        sealed = segment not in active or stream.state is StreamState.SEALED
+        if found.sealed != sealed:
+            yield f"segment {segment} is {'' if found.sealed else 'not '}sealed in state {stream.state.value}"
+        if not 0 <= found.head <= found.tail or not 0 <= found.head_number <= found.tail_number:
+            yield f"segment {segment}: its head is beyond its tail: {found}"
+        yield from extent_violations(tx, stream.stream_id, segment, found, ranges.get(segment))
+    if missing := set(ranges) - set(states):
+        yield f"segments {sorted(missing)} are in its history and have no row"
+    yield from _of_head(stream, history, states)
+
+
+def _of_head(
+    stream: StreamRecord, history: StoredHistory, states: dict[SegmentId, SegmentState]
+) -> Iterator[str]:
+    if stream.head is None:
+        return
+    if not stream.name.startswith(SYSTEM_SCOPE):
+        verify_cut(StreamCut(stream.name, stream.stream_id, stream.head), history)
+    for segment, offset in stream.head.items():
+        state = states.get(segment)
+        if state is None or state.head != max(offset, 0):
+            yield f"segment {segment} begins at {state and state.head}, the stream at {offset}"
+
+
+def _of_leftovers(tx: Tx, known: set[int]) -> Iterator[str]:
+    """Yield rows of deleted streams that the reaper does not know."""
+    reaped = dict(tx.execute("SELECT stream_id, deleted FROM reap").fetchall())
+    # Blobs of an aborting transaction do not need their stream.
+    reaped.update(tx.execute("SELECT DISTINCT stream_id, 1 FROM txn WHERE state = 'aborting'").fetchall())
+    for table in ("segment", "extent", "blob", "sink", "writer"):
+        for (stream_id,) in tx.execute(f"SELECT DISTINCT stream_id FROM {table}").fetchall():
+            if stream_id not in known and not reaped.get(stream_id):
+                yield f"{table}: rows of stream {stream_id}, which was deleted and is not being reaped"
+            if stream_id not in known and table == "segment":
+                yield f"segment: rows of the deleted stream {stream_id}"
+    for key in keys(tx, EPOCH):
+        stream_id = int(key.partition("/")[0])
+        if stream_id not in known and not reaped.get(stream_id):
+            yield f"epoch {key} of a stream that was deleted and is not being reaped"
+    highest = tx.execute("SELECT value FROM counter WHERE name = 'stream_id'").fetchone()[0]
+    if known and max(known) > highest:
+        yield f"stream id {max(known)} is higher than the last one given, {highest}"
+
+
+def request_violations(tx: Tx) -> Iterator[str]:
+    """Yield a line for each pending request that no event will run, and each finished one without a time."""
+    pending = tx.execute("SELECT id, target, kind FROM request WHERE status = 'pending'").fetchall()
+    intents = [(target, kind) for _, target, kind in pending]
+    if len(set(intents)) != len(intents):
+        yield f"more than one pending request of a kind: {sorted(intents)}"
+    for row in tx.execute("SELECT id, finished_ms FROM request WHERE status != 'pending'").fetchall():
+        if row[1] is None:
+            yield f"request {row[0]} has an outcome and no finish time"
+    unfinished = set(unfinished_events(tx, REQUEST_STREAM))
+    for request_id, target, kind in pending:
+        if request_id not in unfinished:
+            yield f"{kind} of {target}: request {request_id} is pending and no event will run it"
