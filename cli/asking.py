@@ -40,7 +40,7 @@ def ask(settings: Settings, make: Ask, waiting: Waiting, done: str | Tell, outpu
     """
 
     async def act(ep: Eventproc) -> None:
-        request = await ep.submit(await make(ep), timeout_ms=waiting.timeout_ms)
+        request = await ep.requests.submit(await make(ep), timeout_ms=waiting.timeout_ms)
         if waiting.no_wait:
             show_pending(request.id, output)
             return
@@ -62,7 +62,7 @@ async def wait_for(settings: Settings, ep: Eventproc, request: Request, timeout_
     """Return the request when it is done. Raises what it was refused for, StillPending."""
     if request.status is RequestStatus.PENDING:
         try:
-            request = await ep.wait_request(request.id, timeout_ms=timeout_ms)
+            request = await ep.requests.wait(request.id, timeout_ms=timeout_ms)
         except anyio.get_cancelled_exc_class():
             note(settings, f"eventproc: request {request.id} goes on")
             raise

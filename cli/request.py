@@ -23,7 +23,7 @@ def request() -> None:
 @pass_settings
 def show(settings: Settings, request_id: str, output: str) -> None:
     """Show a request and what became of it."""
-    show_one(_row(session.run(settings, lambda ep: ep.request(request_id))), output)
+    show_one(_row(session.run(settings, lambda ep: ep.requests.get(request_id))), output)
 
 
 @request.command()
@@ -35,7 +35,7 @@ def wait(settings: Settings, request_id: str, timeout: float, output: str) -> No
     """Wait until a request is done; its refusal is this command's."""
 
     async def act(ep: Eventproc) -> Request:
-        return await wait_for(settings, ep, await ep.request(request_id), round(timeout * 1000))
+        return await wait_for(settings, ep, await ep.requests.get(request_id), round(timeout * 1000))
 
     show_one(_row(session.run(settings, act, host=True)), output)
 
@@ -46,7 +46,7 @@ def wait(settings: Settings, request_id: str, timeout: float, output: str) -> No
 @pass_settings
 def list_(settings: Settings, limit: int, output: str) -> None:
     """List the newest requests, newest first."""
-    rows = [_row(each) for each in session.run(settings, lambda ep: ep.requests(limit=limit))]
+    rows = [_row(each) for each in session.run(settings, lambda ep: ep.requests.list(limit=limit))]
     show_rows(rows, ["request_id", "kind", "target", "status", "created_ms", "error"], output)
 
 

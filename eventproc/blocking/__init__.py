@@ -8,11 +8,15 @@ than there: readers take a batch a hand-over, and `post` fills a buffer before i
 from __future__ import annotations
 
 from eventproc.blocking.group import BlockingGroupReader, BlockingReaderGroup
-from eventproc.blocking.letters import BlockingDeadLetters
 from eventproc.blocking.reader import BlockingReader
 from eventproc.blocking.running import BlockingRunning
 from eventproc.blocking.stream import BlockingStream
-from eventproc.blocking.system import BlockingEventproc, open_blocking
+from eventproc.blocking.system import (
+    BlockingDeadLetters,
+    BlockingEventproc,
+    BlockingRequests,
+    open_blocking,
+)
 from eventproc.blocking.transaction import BlockingTransaction
 from eventproc.blocking.writer import BlockingWriter
 
@@ -22,6 +26,7 @@ __all__ = [
     "BlockingGroupReader",
     "BlockingReader",
     "BlockingReaderGroup",
+    "BlockingRequests",
     "BlockingRunning",
     "BlockingStream",
     "BlockingTransaction",

@@ -1,31 +1,21 @@
-"""Reader groups without `await`: the methods of `ReaderGroup`, one hand-over each, and its readers."""
+"""Reader groups and their readers, without `await`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Generic, overload
+from typing import Any, Generic, overload
 
 from typing_extensions import TypeVar
 
-from eventproc.blocking.block import Block
-from eventproc.blocking.loop import Loop
-from eventproc.groups import (
-    GroupCheckpoint,
-    GroupDescription,
-    GroupInfo,
-    GroupReader,
-    GroupResetEnd,
-    GroupStart,
-    ReaderGroup,
-    SegmentOwnership,
-)
-from eventproc.groups.group import CHECKPOINT_WAIT_MS
+from eventproc.blocking._generated import ReaderGroupCalls
+from eventproc.blocking.loop import Block, Loop
+from eventproc.groups import GroupReader, ReaderGroup, SegmentOwnership
 from eventproc.groups.reader import ThreadIteration
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
-from eventproc.streams import Batch
+from eventproc.streams import Batch, Codec
 
 P = TypeVar("P", default=bytes)
 Q = TypeVar("Q")
@@ -97,12 +87,11 @@ class BlockingGroupReader(Block, Generic[P]):
             yield from batch.events(partial(self._loop.call, batch.keep_up))
 
 
-class BlockingReaderGroup:
+class BlockingReaderGroup(ReaderGroupCalls):
     """The handle of a reader group; made by `create_reader_group` and `reader_group`. See `ReaderGroup`."""
 
     def __init__(self, loop: Loop, group: ReaderGroup) -> None:
-        self._loop = loop
-        self._group = group
+        super().__init__(loop, group)
         self.name = group.name
 
     def __repr__(self) -> str:
@@ -111,54 +100,11 @@ class BlockingReaderGroup:
     @overload
     def reader(self, reader: str) -> BlockingGroupReader[bytes]: ...
     @overload
-    def reader(self, reader: str, *, kind: type[Q]) -> BlockingGroupReader[Q]: ...
     def reader(
-        self, reader: str, *, kind: type[Q] | None = None
-    ) -> BlockingGroupReader[Q] | BlockingGroupReader[bytes]:
+        self, reader: str, *, payload: type[Q] | None = None, codec: Codec[Q] | None = None
+    ) -> BlockingGroupReader[Q]: ...
+    def reader(
+        self, reader: str, *, payload: type[Any] | None = None, codec: Codec[Any] | None = None
+    ) -> BlockingGroupReader[Any]:
         """Return a reader of the group, to be used in `with`. See `ReaderGroup.reader`."""
-        if kind is None:
-            return BlockingGroupReader[bytes](self._loop, self._group.reader(reader))
-        return BlockingGroupReader[Q](self._loop, self._group.reader(reader, kind=kind))
-
-    def describe(self) -> GroupDescription:
-        """Return who reads what, how far, and what is left. Raises NotFound."""
-        return self._loop.call(self._group.describe)
-
-    def info(self) -> GroupInfo:
-        """Return the group's streams, options and generation. Raises NotFound."""
-        return self._loop.call(self._group.info)
-
-    def cuts(self) -> dict[str, StreamCut]:
-        """Return where the group stands durably in each stream. See `ReaderGroup.cuts`."""
-        return self._loop.call(self._group.cuts)
-
-    def checkpoint(self, name: str | None = None, *, timeout_ms: int = CHECKPOINT_WAIT_MS) -> GroupCheckpoint:
-        """Let every reader say where it stands, and return that once all have. See `ReaderGroup.checkpoint`."""
-        return self._loop.call(partial(self._group.checkpoint, name, timeout_ms=timeout_ms))
-
-    def checkpoints(self) -> list[GroupCheckpoint]:
-        """Return the complete checkpoints that are kept, oldest first, automatic ones included."""
-        return self._loop.call(self._group.checkpoints)
-
-    def reset(
-        self,
-        start: GroupStart = "head",
-        *,
-        checkpoint: str | None = None,
-        streams: Sequence[str] | None = None,
-        until: GroupResetEnd = "same",
-    ) -> None:
-        """Begin anew at `start`, or at a checkpoint by its name. See `ReaderGroup.reset`."""
-        self._loop.call(
-            partial(self._group.reset, start, checkpoint=checkpoint, streams=streams, until=until)
-        )
-
-    def reader_offline(
-        self, reader: str, position: Mapping[str, Mapping[SegmentId, int]] | None = None
-    ) -> None:
-        """Declare a reader dead; what it owned goes to others. See `ReaderGroup.reader_offline`."""
-        self._loop.call(self._group.reader_offline, reader, position)
-
-    def delete(self) -> None:
-        """Remove the group and its progress; its readers are fenced. Raises NotFound."""
-        self._loop.call(self._group.delete)
+        return BlockingGroupReader(self._loop, self._twin.reader(reader, payload=payload, codec=codec))

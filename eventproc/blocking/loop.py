@@ -8,7 +8,8 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from functools import partial
 from threading import Thread
-from typing import Final, Generic, TypeVar, TypeVarTuple
+from types import TracebackType
+from typing import Final, Generic, Self, TypeVar, TypeVarTuple
 
 import anyio
 from anyio.from_thread import BlockingPortal
@@ -105,6 +106,41 @@ class _Call(Generic[T]):
         self.cancelled = True
         if self._scope is not None:
             self._scope.cancel()
+
+
+class _GivenUp(Exception):
+    """Replaces what ended the block: an interrupt raised again on the loop's thread would end the loop."""
+
+
+class Block:
+    """A class whose `with` enters and leaves its twin's `async with` on the loop, both in one task."""
+
+    def __init__(self, loop: Loop, twin: AbstractAsyncContextManager[object]) -> None:
+        self._loop = loop
+        self._twin = twin
+        self._context: AbstractContextManager[object] | None = None
+
+    def __enter__(self) -> Self:
+        context = self._loop.entered(self._twin)
+        context.__enter__()
+        self._context = context
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        context, self._context = self._context, None
+        if context is not None and not self._loop.forked:  # a forked child ends nothing of its parent's
+            self._loop.check()
+            self._leave(context, why)
+
+    def _leave(self, context: AbstractContextManager[object], why: BaseException | None) -> None:
+        """Leave the twin's block, which is told that something ended it but not what."""
+        if why is None:
+            context.__exit__(None, None, None)
+        else:
+            with suppress(_GivenUp):
+                context.__exit__(_GivenUp, _GivenUp(), None)
 
 
 @contextmanager

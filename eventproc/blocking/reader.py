@@ -7,8 +7,7 @@ from typing import Generic
 
 from typing_extensions import TypeVar
 
-from eventproc.blocking.block import Block
-from eventproc.blocking.loop import Loop
+from eventproc.blocking.loop import Block, Loop
 from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event

@@ -5,61 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from functools import partial
 
 import anyio
 
+from eventproc.blocking._generated import RunningCalls
 from eventproc.blocking.loop import Loop
-from eventproc.processors import GRACE_MS, ProcessorFailed, ProcessorStatus, Running
+from eventproc.processors import ProcessorFailed, Running
 
 
-class BlockingRunning:
+class BlockingRunning(RunningCalls):
     """An app that runs; given by `BlockingEventproc.run`, whose block's end drains it. See `Running`."""
-
-    def __init__(self, loop: Loop, running: Running) -> None:
-        self._loop = loop
-        self._running = running
 
     @property
     def in_flight(self) -> int:
         """Calls of handlers that run now."""
-        return self._running.in_flight
-
-    def status(self) -> list[ProcessorStatus]:
-        """Return the status of each processor, in the order of their declaration."""
-        return self._loop.call(self._running.status)
-
-    def pause(self, name: str) -> None:
-        """Pause a processor durably, in all processes. See `Running.pause`."""
-        self._loop.call(self._running.pause, name)
-
-    def resume(self, name: str) -> None:
-        """Take back `pause`. Raises NotFound."""
-        self._loop.call(self._running.resume, name)
-
-    def wait(self) -> None:
-        """Return when all processors were stopped. Raises ProcessorFailed as soon as one failed."""
-        self._loop.call(self._running.wait)
-
-    def wait_idle(self, *, timeout_ms: int | None = None) -> None:
-        """Return when nothing is left to process, durably. See `Running.wait_idle`."""
-        self._loop.call(partial(self._running.wait_idle, timeout_ms=timeout_ms))
-
-    def stop(self, *, grace_ms: int = GRACE_MS) -> None:
-        """Drain every processor; what still runs after the grace period is left to the end of the block."""
-        self._loop.call(partial(self._running.stop, grace_ms=grace_ms))
+        return self._twin.in_flight
 
     def cut(self) -> None:
         """End the draining of the block's end, now or once it begins: what runs then is cancelled."""
 
         async def cut() -> None:
-            self._running.cut()
+            self._twin.cut()
 
         self._loop.call(cut)
 
     def raise_failure(self) -> None:
         """Raise ProcessorFailed if a processor failed."""
-        self._running.raise_failure()
+        self._twin.raise_failure()
 
 
 @contextmanager

@@ -10,9 +10,8 @@ from typing import Generic, TypeVar
 
 import anyio
 
-from eventproc.blocking.block import Block
 from eventproc.blocking.buffer import Buffer
-from eventproc.blocking.loop import Loop
+from eventproc.blocking.loop import Block, Loop
 from eventproc.store.segments import AppendResult
 from eventproc.store.transactions import PingResult
 from eventproc.streams import NewEvent, Transaction, TransactionDescription

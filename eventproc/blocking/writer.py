@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
-from eventproc.blocking.block import Block
 from eventproc.blocking.buffer import Buffer
-from eventproc.blocking.loop import Loop
+from eventproc.blocking.loop import Block, Loop
 from eventproc.store.model.errors import Closed, WriterFailed
 from eventproc.streams import EventWriter, NewEvent
 from eventproc.streams.check import check_events

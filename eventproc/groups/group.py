@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import anyio
 
@@ -29,7 +29,7 @@ from eventproc.store.model.argument_checks import check_int, check_str
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.group_errors import CheckpointPending
 from eventproc.store.model.ids import SegmentId
-from eventproc.streams.codec import codec_for
+from eventproc.streams.codec import Codec, codec_for, decode_of
 
 P = TypeVar("P")
 
@@ -50,17 +50,27 @@ class ReaderGroup:
     @overload
     def reader(self, reader: str) -> GroupReader[bytes]: ...
     @overload
-    def reader(self, reader: str, *, kind: type[P]) -> GroupReader[P]: ...
-    def reader(self, reader: str, *, kind: type[P] | None = None) -> GroupReader[P] | GroupReader[bytes]:
+    def reader(
+        self, reader: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
+    ) -> GroupReader[P]: ...
+    def reader(
+        self, reader: str, *, payload: type[Any] | None = None, codec: Codec[Any] | None = None
+    ) -> GroupReader[Any]:
         """Return a reader of the group, to be used in `async with`.
 
-        reader: its id, unique among those online; a dead one's is taken over. kind: type of the payloads, as for
-        `Stream.reader`. Entering raises ReaderOnline, NotFound, GroupStreamReplaced, and NotAReaderGroup when the group
-        belongs to a processor.
+        Args:
+            reader: its id, unique among the readers that are online. The id of a dead reader may be used again.
+            payload: type of the payloads, as for `Stream.reader`. None (default): bytes.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
+
+        Raises:
+            InvalidArgument: no codec serves the type.
+            ReaderOnline: entering; a live process reads under that id.
+            NotFound: entering; no such group.
+            NotAReaderGroup: entering; the group belongs to a processor.
+            GroupStreamReplaced: entering; a stream of the group was deleted.
         """
-        if kind is None:
-            return GroupReader[bytes](self._db, self.name, reader)
-        return GroupReader[P](self._db, self.name, reader, decode=codec_for(kind).decode)
+        return GroupReader[Any](self._db, self.name, reader, decode=decode_of(codec_for(payload, codec)))
 
     async def describe(self) -> GroupDescription:
         """Return who reads what, how far, and what is left, in events and bytes. Raises NotFound."""

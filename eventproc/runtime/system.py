@@ -1,4 +1,4 @@
-"""An open directory: scopes and streams by name, requests by id, and the host in the background."""
+"""An open directory: its scopes, streams, groups and processors by name, and the host in the background."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import cast
+from typing import Any, TypeVar, cast, overload
 
 from eventproc.cluster import run_host
 from eventproc.cluster.extent_joiner import join_tiny_extents
@@ -35,14 +35,8 @@ from eventproc.processors import (
     run_app,
 )
 from eventproc.processors.dead_letters.letters import DeadLetters
-from eventproc.store.catalog import (
-    SYSTEM_MIGRATION,
-    Scope,
-    StreamRecord,
-    get_stream,
-    list_scopes,
-    list_streams,
-)
+from eventproc.runtime.requests import Requests
+from eventproc.store.catalog import SYSTEM_MIGRATION, get_stream, list_scopes, list_streams
 from eventproc.store.clock import Clock
 from eventproc.store.database import Database, Durability, open_database, open_memory_database
 from eventproc.store.faults import NO_FAULTS, Faults
@@ -50,20 +44,26 @@ from eventproc.store.model.argument_checks import check_instance, check_int, che
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_scaling
-from eventproc.store.requests import Request, get_request, list_requests
 from eventproc.store.tasks import BackgroundTasks
-from eventproc.streams import perform
+from eventproc.streams import ScopeInfo, StreamInfo, perform
+from eventproc.streams.codec import Codec, codec_for
 from eventproc.streams.perform import WAIT_MS
 from eventproc.streams.stream import Stream
-from eventproc.workflows.requests import AnyRequest, CreateStream, DeleteScope
+from eventproc.workflows.requests import CreateStream, DeleteScope
 from eventproc.workflows.scopes import create_scope, delete_empty_scope
+
+P = TypeVar("P")
 
 
 class Eventproc:
-    """An open directory, or memory. Made by `open` and `open_memory`; usable until their block ends."""
+    """An open directory, or memory. Made by `open` and `open_memory`; usable until their block ends.
+
+    requests: submits requests, and finds them by id.
+    """
 
     def __init__(self, db: Database) -> None:
         self._db = db
+        self.requests = Requests(db)
 
     @property
     def path(self) -> Path | None:
@@ -77,21 +77,34 @@ class Eventproc:
 
     @property
     def db(self) -> Database:
-        """The database beneath, for extensions and tests."""
+        """The database beneath, for extensions and tests; not part of the public API."""
         return self._db
 
     async def create_scope(self, name: str) -> None:
-        """Make a scope; one that is there is fine.
+        """Create a scope; does nothing if it exists.
 
-        Raises InvalidArgument, and IllegalTransition while one of that name is being deleted.
+        Args:
+            name: the scope's name, unique in the directory.
+
+        Raises:
+            InvalidArgument: the name is not valid.
+            IllegalTransition: a scope of that name is being deleted.
         """
         await self._db.write(lambda tx: create_scope(tx, name))
 
     async def delete_scope(self, name: str, *, recursive: bool = False, timeout_ms: int = WAIT_MS) -> None:
-        """Remove a scope.
+        """Delete a scope.
 
-        Raises NotFound, and unless `recursive`, which deletes its groups and streams, ScopeNotEmpty, and
-        IllegalTransition while it is being deleted.
+        Args:
+            name: the scope's name.
+            recursive: delete its reader groups and streams first. Default: an empty scope only.
+            timeout_ms: how long to wait for the outcome of a recursive delete, in ms. Default: 120 s.
+
+        Raises:
+            NotFound: no such scope.
+            ScopeNotEmpty: the scope has streams or reader groups, and `recursive` is False.
+            IllegalTransition: the scope is being deleted.
+            StillPending: the wait ended first; the deletion goes on.
         """
         check_scope_name(name)
         if recursive:
@@ -99,36 +112,94 @@ class Eventproc:
         else:
             await self._db.write(lambda tx: delete_empty_scope(tx, name))
 
-    async def scopes(self) -> list[Scope]:
+    async def scopes(self) -> list[ScopeInfo]:
         """Return the scopes, by name."""
-        return await self._db.read(list_scopes)
+        return [ScopeInfo.of(scope) for scope in await self._db.read(list_scopes)]
 
+    @overload
     async def create_stream(
         self, name: str, *, scaling: ScalingPolicy | None = None, timeout_ms: int = WAIT_MS
-    ) -> Stream:
-        """Make a stream and return its handle; one that is there with an equal configuration is fine.
+    ) -> Stream: ...
+    @overload
+    async def create_stream(
+        self,
+        name: str,
+        *,
+        payload: type[P] | None = None,
+        codec: Codec[P] | None = None,
+        scaling: ScalingPolicy | None = None,
+        timeout_ms: int = WAIT_MS,
+    ) -> Stream[P]: ...
+    async def create_stream(
+        self,
+        name: str,
+        *,
+        payload: type[Any] | None = None,
+        codec: Codec[Any] | None = None,
+        scaling: ScalingPolicy | None = None,
+        timeout_ms: int = WAIT_MS,
+    ) -> Stream[Any]:
+        """Create a stream and return its handle; returns the existing one if its configuration is equal.
 
-        name: "scope/stream". scaling: one segment unless given. Raises NotFound (no such scope),
-        AlreadyExists (with a different configuration), InvalidArgument, StillPending.
+        Args:
+            name: "scope/stream".
+            payload: type of the payloads, which writers and readers of this handle take from it: `bytes` (default),
+                `str`, or a type that a codec serves. It is not stored.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
+            scaling: number of segments, and who changes it. None (default): one segment.
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            NotFound: no such scope.
+            AlreadyExists: the stream exists with another configuration.
+            InvalidArgument: the name or the policy is not valid, or no codec serves the type.
+            StillPending: the wait ended first; the creation goes on.
         """
         StreamName.parse(name)
+        chosen = codec_for(payload, codec)
         config = StreamConfig() if scaling is None else StreamConfig(as_scaling(scaling))
         request = await perform.perform(self._db, CreateStream(name, config), timeout_ms=timeout_ms)
         if isinstance(request.result, int):
-            return Stream(self._db, name, request.result)
-        return await self.stream(name)
+            return Stream(self._db, name, request.result, chosen)
+        return await self.stream(name, payload=payload, codec=codec)
 
-    async def stream(self, name: str) -> Stream:
-        """Return the handle of a stream. Raises NotFound naming what is missing, InvalidArgument."""
+    @overload
+    async def stream(self, name: str) -> Stream: ...
+    @overload
+    async def stream(
+        self, name: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
+    ) -> Stream[P]: ...
+    async def stream(
+        self, name: str, *, payload: type[Any] | None = None, codec: Codec[Any] | None = None
+    ) -> Stream[Any]:
+        """Return the handle of a stream.
+
+        Args:
+            name: "scope/stream".
+            payload: type of the payloads, as for `create_stream`.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
+
+        Raises:
+            NotFound: no such stream, or scope.
+            InvalidArgument: the name is not valid, or no codec serves the type.
+        """
         StreamName.parse(name)
+        chosen = codec_for(payload, codec)
         record = await self._db.read(lambda tx: get_stream(tx, name))
-        return Stream(self._db, name, record.value.stream_id)
+        return Stream(self._db, name, record.value.stream_id, chosen)
 
-    async def streams(self, scope: str | None = None) -> list[StreamRecord]:
-        """Return the streams of a scope, or of all, by name. Raises NotFound."""
+    async def streams(self, scope: str | None = None) -> list[StreamInfo]:
+        """Return the streams, by name.
+
+        Args:
+            scope: only those of this scope. None (default): of all scopes.
+
+        Raises:
+            NotFound: no such scope.
+        """
         if scope is not None:
             check_str("scope", scope)
-        return await self._db.read(lambda tx: list_streams(tx, scope))
+        return [StreamInfo.of(each) for each in await self._db.read(lambda tx: list_streams(tx, scope))]
 
     async def create_reader_group(
         self,
@@ -141,13 +212,26 @@ class Eventproc:
         checkpoint_ms: int | None = None,
         on_truncated: TruncatedPolicy = "earliest",
     ) -> ReaderGroup:
-        """Make a group of readers that share `streams`, and return its handle; one that is there and equal is fine.
+        """Create a group of readers that share `streams`, and return its handle; returns the existing one if equal.
 
-        name: "scope/group", or "group" in the scope of the first stream. start, until: where it begins and ends; only
-        looked at when it is made. lease_ms: longest silence of a reader before it counts as hung; None: only the dead
-        are given up. checkpoint_ms: pause between checkpoints that nobody asks for. on_truncated: where to go on when
-        what was not read is gone. Raises NotFound, AlreadyExists (with other streams or options),
-        GroupStreamReplaced, InvalidArgument, InvalidCut, Truncated.
+        Args:
+            name: "scope/group", or "group" in the scope of the first stream.
+            streams: names of the streams, "scope/stream".
+            start: where a new group begins: "head" (default), "tail", cuts, or a time in ms. An existing group keeps
+                its position.
+            until: where a new group ends: cuts. None (default): it does not end.
+            lease_ms: longest silence of a reader before it counts as hung, in ms. None (default): only dead readers
+                are removed.
+            checkpoint_ms: interval of automatic checkpoints, in ms. None (default): no automatic checkpoints.
+            on_truncated: where to continue when unread events were truncated. Default: the earliest readable event.
+
+        Raises:
+            NotFound: no such stream.
+            AlreadyExists: the group exists with other streams or options.
+            GroupStreamReplaced: the group reads a deleted stream of one of these names.
+            InvalidArgument: a name or an option is not valid.
+            InvalidCut: a cut is not one of the stream.
+            Truncated: a cut lies before the head of the stream.
         """
         options = GroupOptions(lease_ms=lease_ms, checkpoint_ms=checkpoint_ms, on_truncated=on_truncated)
         full = group_name(name, streams)
@@ -158,91 +242,110 @@ class Eventproc:
         return ReaderGroup(self._db, full)
 
     async def reader_group(self, name: str) -> ReaderGroup:
-        """Return the handle of a group, "scope/group". Raises NotFound, InvalidArgument."""
+        """Return the handle of a reader group.
+
+        Args:
+            name: "scope/group".
+
+        Raises:
+            NotFound: no such group.
+            InvalidArgument: the name is not valid.
+        """
         full = group_name(name)
         await self._db.read(partial(get_group, name=full))
         return ReaderGroup(self._db, full)
 
     async def reader_groups(self, scope: str | None = None) -> list[GroupInfo]:
-        """Return the groups of a scope, or of all, those of processors included, by name. Raises NotFound."""
+        """Return the groups by name, those of processors included.
+
+        Args:
+            scope: only those of this scope. None (default): of all scopes.
+
+        Raises:
+            NotFound: no such scope.
+        """
         if scope is not None:
             check_str("scope", scope)
         return await self._db.read(partial(list_group_infos, scope=scope))
 
-    async def submit(
-        self,
-        request: AnyRequest,
-        *,
-        request_id: str | None = None,
-        within_ms: int | None = None,
-        timeout_ms: int = WAIT_MS,
-    ) -> Request:
-        """Post a request without waiting for its outcome, and return it: its id finds it from any process, for a day.
-
-        An equal pending one is joined: it is that which is returned, under its id. request_id: a UUID version
-        7; repeating it returns what became of the first. within_ms: how long from now it may be begun; after
-        that its outcome is Expired. timeout_ms: how long to wait until it is recorded, while a process that is
-        stopped holds the lock of the writers; then LockHeld, and it is not. Raises what is refused at once,
-        InProgress, Expired (an id older than a day).
-        """
-        asked = perform.as_request(request)
-        return await perform.post(
-            self._db, asked, request_id=request_id, within_ms=within_ms, timeout_ms=timeout_ms
-        )
-
-    async def request(self, request_id: str) -> Request:
-        """Return a request and what became of it. Raises NotFound."""
-        check_str("request id", request_id)
-        return await self._db.read(lambda tx: get_request(tx, request_id))
-
-    async def requests(self, *, limit: int = 100) -> list[Request]:
-        """Return the newest requests, newest first."""
-        limit = check_int("limit", limit, least=1)
-        return await self._db.read(lambda tx: list_requests(tx, limit=limit))
-
-    async def wait_request(self, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
-        """Return a request once it is done or rejected, whoever runs it. Raises NotFound, StillPending."""
-        return await perform.wait(self._db, request_id, timeout_ms=timeout_ms)
-
     def dead_letters(self, group: str) -> DeadLetters:
-        """Return the dead letters of the processors' group `group`, "scope/group". Raises InvalidArgument."""
+        """Return the dead letters of a processor's group.
+
+        Args:
+            group: "scope/group".
+
+        Raises:
+            InvalidArgument: the name is not valid.
+        """
         return DeadLetters(self._db, group)
 
     def run(self, app: App, *, grace_ms: int = GRACE_MS) -> AbstractAsyncContextManager[Running]:
         """Run the app's processors while the block does: `async with ep.run(app) as running:`.
 
-        Leaving the block drains: no call of a handler begins any more, those that run get `grace_ms` to return,
-        what is finished is made durable, and the segments go to other processes. So does the first Ctrl-C, like
-        every cancellation of the block; a second one cancels the calls too, and their events are handled again.
+        Leaving the block drains: no further call of a handler begins, running calls may return, finished work is made
+        durable, and the segments go to other processes. The first Ctrl-C, or another cancellation of the block, drains
+        too; a second one cancels the calls, and their events are handled again.
 
-        A stream that was deleted and made again since the last run is read from its head. One that is made again
-        while the app runs fails its processor within seconds: the next run reads it.
+        A stream that was deleted and created again since the last run is read from its head. If that happens while the
+        app runs, its processor fails within seconds, and the next run reads the new stream.
 
-        Raises what the app's `setup` raises, NotFound (a stream, or its scope), AlreadyExists (a group with other
-        streams), GroupStreamReplaced, InvalidArgument; at the end of the block ProcessorFailed, if one failed.
+        Args:
+            app: the app.
+            grace_ms: how long running calls may take to return while draining, in ms.
+
+        Raises:
+            NotFound: entering; a stream, or its scope, does not exist.
+            AlreadyExists: entering; a group has other streams.
+            GroupStreamReplaced: entering; a stream of a group was deleted and created again.
+            InvalidArgument: `app` is not an App, or an option is not valid.
+            ProcessorFailed: leaving; a processor failed.
+            Exception: entering; whatever the app's `setup` raises.
         """
         check_instance(App, "app", app, "it must be an eventproc.App")
         return run_app(self._db, app, grace_ms=check_int("grace_ms", grace_ms, least=0))
 
     async def processors(self) -> list[ProcessorDescription]:
-        """Return the processors that ever ran here, by name of their groups: all processes, lag, members."""
+        """Return the processors that ever ran here, by name of their groups, with processes, lag and members."""
         return await self._db.read(lambda tx: describe_processors(tx, self._db.path))
 
     async def processor(self, group: str) -> ProcessorDescription:
-        """Return the processor whose group is `group`, "scope/group". Raises NotFound, NotAProcessorGroup."""
+        """Return the description of one processor.
+
+        Args:
+            group: its group, "scope/group".
+
+        Raises:
+            NotFound: no such group.
+            NotAProcessorGroup: the group belongs to readers.
+        """
         check_str("group", group)
         return await self._db.read(lambda tx: describe_processor(tx, self._db.path, group))
 
     async def pause_processor(self, group: str) -> None:
-        """Pause a processor durably, in all processes: calls that run end, no other begins.
+        """Pause a processor durably, in all processes: running calls end, no other begins.
 
-        group: its name, "scope/group". One that is paused is fine. Raises NotFound, NotAProcessorGroup.
+        Does nothing if the processor is paused.
+
+        Args:
+            group: its group, "scope/group".
+
+        Raises:
+            NotFound: no such group.
+            NotAProcessorGroup: the group belongs to readers.
         """
         check_str("group", group)
         await self._db.write(lambda tx: pause_processor(tx, group, paused=True))
 
     async def resume_processor(self, group: str) -> None:
-        """Take back `pause_processor`. Raises NotFound, NotAProcessorGroup."""
+        """Undo `pause_processor`.
+
+        Args:
+            group: its group, "scope/group".
+
+        Raises:
+            NotFound: no such group.
+            NotAProcessorGroup: the group belongs to readers.
+        """
         check_str("group", group)
         await self._db.write(lambda tx: pause_processor(tx, group, paused=False))
 
@@ -257,12 +360,22 @@ async def open(
     clock: Clock | None = None,
     faults: Faults = NO_FAULTS,
 ) -> AsyncIterator[Eventproc]:
-    """Open the directory `path`, shared with any number of processes of this machine; asyncio only.
+    """Open a directory, which any number of processes of this machine may share; asyncio only.
 
-    create: make it when it is missing or empty. durability: of a new directory, "fsync" (default:
-    acknowledged means synced) or "os" (survives kill -9); another than an existing one's is refused.
-    host: whether this instance may run the internal processors; one that may not waits for another that
-    does. Raises StoreMissing, StoreUnusable, NotSupported, InvalidArgument.
+    Args:
+        path: the directory.
+        durability: of a new directory: "fsync" (default; acknowledged means synced) or "os" (survives the death of
+            processes). An existing directory keeps its own.
+        create: make the directory if it is missing or empty. Default: True.
+        host: whether this instance may run the internal processors. One that may not waits for another that does.
+        clock: source of time, randomness and ids, for tests. None (default): the machine's.
+        faults: points at which a test lets the process die. Default: none.
+
+    Raises:
+        StoreMissing: the directory does not exist, and `create` is False.
+        StoreUnusable: the directory is not eventproc's, newer, read-only, or on a network file system.
+        NotSupported: this platform lacks something that eventproc needs.
+        InvalidArgument: an option is not valid, or `durability` differs from the directory's.
     """
     _verify_given(clock, faults)
     if not isinstance(cast("object", path), (str, PathLike)):
@@ -288,9 +401,15 @@ async def open(
 async def open_memory(
     *, host: bool = True, clock: Clock | None = None, faults: Faults = NO_FAULTS
 ) -> AsyncIterator[Eventproc]:
-    """Open an empty system in memory, gone at the end of the block: the same code, on asyncio and trio.
+    """Open an empty system in memory, discarded at the end of the block: the same code, on asyncio and trio.
 
-    Raises InvalidArgument.
+    Args:
+        host: whether this instance runs the internal processors. Default: True.
+        clock: source of time, randomness and ids, for tests. None (default): the machine's.
+        faults: points at which a test lets the process die. Default: none.
+
+    Raises:
+        InvalidArgument: an option is not valid.
     """
     _verify_given(clock, faults)
     opening = open_memory_database(migrations=[SYSTEM_MIGRATION], clock=clock, faults=faults)

@@ -160,7 +160,7 @@ class AttachedEventproc(BlockingEventproc):
 
     def queries(self) -> list[QueryDescription]:
         """Return the Spark queries that drivers published here within a week, with the lag of each."""
-        path, db = self._path, self._system.db
+        path, db = self._path, self._twin.db
         self._loop.call(self._publisher.write)  # the latest status of this driver's queries
         return self._loop.call(partial(db.read, lambda tx: describe_queries(tx, path)))
 

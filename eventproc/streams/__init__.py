@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventproc.streams.batch import Batch
 from eventproc.streams.codec import Codec, register_codec
-from eventproc.streams.description import SegmentDescription, StreamDescription
+from eventproc.streams.description import ScopeInfo, SegmentDescription, StreamDescription, StreamInfo
 from eventproc.streams.reader import StreamReader
 from eventproc.streams.send import NewEvent
 from eventproc.streams.stream import Stream
@@ -17,9 +17,11 @@ __all__ = [
     "Codec",
     "EventWriter",
     "NewEvent",
+    "ScopeInfo",
     "SegmentDescription",
     "Stream",
     "StreamDescription",
+    "StreamInfo",
     "StreamReader",
     "Transaction",
     "TransactionDescription",

@@ -68,7 +68,7 @@ _registered: list[tuple[Callable[[Any], bool], _Chosen]] = []
 def register_codec(
     payload: type[P] | Callable[[Any], bool], codec: Codec[P] | Callable[[type[P]], Codec[P]]
 ) -> None:
-    """Use `codec` for every payload of a type, wherever `payload=` names the type and no `codec=` is passed.
+    """Use `codec` for every payload of a type, wherever `payload=` names the type and `codec=` is not passed.
 
     Call it at import time. The last registration that applies wins, also over the built-in codecs.
 
@@ -125,6 +125,11 @@ def codec_for(payload: type[Any] | None = None, codec: Codec[Any] | None = None)
     if isclass(payload) and hasattr(payload, "__struct_fields__") and "msgspec" in sys.modules:
         return _msgspec_codec(payload)
     return _cattrs_codec(payload)
+
+
+def decode_of(codec: PayloadCodec[P]) -> Callable[[bytes], P] | None:
+    """Return how events decode their payloads; None if they are bytes, which need no call."""
+    return None if codec is _BYTES else codec.decode
 
 
 @lru_cache(CLASS_CODECS_MAX)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Literal, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Literal, TypeAlias, overload
+
+from typing_extensions import TypeVar
 
 from eventproc.store.catalog import StoredHistory, StreamRecord, current_epoch, get_stream
 from eventproc.store.database import Database, Tx
@@ -14,12 +16,12 @@ from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.epochs import Epoch, merge_ranges, split_ranges
 from eventproc.store.model.errors import EventprocError, InvalidCut
 from eventproc.store.model.frontier import Frontier
-from eventproc.store.model.ids import SegmentId, as_segment, as_segments
+from eventproc.store.model.ids import SegmentId, as_segment, as_segments, printable
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_scaling
 from eventproc.store.model.ranges import KeyRange, as_key_ranges
 from eventproc.store.model.transactions import check_lease
 from eventproc.store.transactions import list_finished, list_open
-from eventproc.streams.codec import codec_for
+from eventproc.streams.codec import Codec, PayloadCodec, codec_for, decode_of
 from eventproc.streams.description import SegmentDescription, StreamDescription, describe_stream
 from eventproc.streams.offload import OffloadResult, offload
 from eventproc.streams.perform import WAIT_MS, perform
@@ -38,6 +40,7 @@ from eventproc.streams.writer import EventWriter
 from eventproc.workflows.requests import DeleteStream, ScaleStream, SealStream, TruncateStream, UpdateStream
 
 P = TypeVar("P")
+T = TypeVar("T", default=bytes)
 
 Start: TypeAlias = StreamCut | Literal["head", "tail"] | int
 """Where a reader begins: an end of the stream, a cut, or a time in wall ms."""
@@ -49,125 +52,211 @@ RangeName: TypeAlias = KeyRange | tuple[float, float] | str
 """How callers name a key range: by [low, high) as a pair, or as text such as "0.25-0.5"."""
 
 
-class Stream:
-    """A stream, of one incarnation: after a delete the handle is refused, also when the name is used again.
+class Stream(Generic[T]):
+    """A stream: write to it, read it, scale it. Made by `ep.create_stream` and `ep.stream`.
 
-    Made by `create_stream` and `stream`. Every method that changes the stream submits a request, waits for
-    its outcome, and raises what it was refused for; `timeout_ms` bounds the wait only (StillPending, or
-    LockHeld when a stopped process kept it from being recorded).
+    The handle belongs to one incarnation: after a delete its methods raise NotFound or StreamReplaced, also when a
+    new stream has the name. Methods that change the stream submit a request and wait for its outcome; `timeout_ms`
+    bounds the wait only. T is the type of its payloads, bytes by default: its writers and readers take it from here.
     """
 
-    def __init__(self, db: Database, name: str, stream_id: int) -> None:
+    def __init__(self, db: Database, name: str, stream_id: int, codec: PayloadCodec[T]) -> None:
         self._db = db
         self.name = name
         self.stream_id = stream_id
+        self._codec = codec
 
     def __repr__(self) -> str:
         return f"<Stream {self.name}#{self.stream_id}>"
 
     @overload
-    def writer(self, *, name: str | None = None) -> EventWriter[bytes]: ...
+    def writer(self, *, name: str | None = None) -> EventWriter[T]: ...
     @overload
-    def writer(self, kind: type[P], *, name: str | None = None) -> EventWriter[P]: ...
     def writer(
-        self, kind: type[P] | None = None, *, name: str | None = None
-    ) -> EventWriter[P] | EventWriter[bytes]:
+        self, *, payload: type[P] | None = None, codec: Codec[P] | None = None, name: str | None = None
+    ) -> EventWriter[P]: ...
+    def writer(
+        self,
+        *,
+        payload: type[Any] | None = None,
+        codec: Codec[Any] | None = None,
+        name: str | None = None,
+    ) -> EventWriter[Any]:
         """Return a writer, to be used in `async with`.
 
-        kind: type of the payloads: bytes unless given, str, or what cattrs can turn into JSON. Of a payload the class
-        is checked, not whether fields and elements have the types declared: a reader of that kind finds out. name:
-        identity by which a repeated send is recognised across restarts, until it has sent nothing for 7 days; without
-        one nothing is remembered.
+        Args:
+            payload: type of the payloads, such as `str` or a dataclass. None (default): that of this handle. The
+                writer checks the class of a payload, not the types of its fields: a reader of the type does.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
+            name: identity by which a repeated send is recognised across restarts, until it has sent nothing for
+                7 days. None (default): nothing is remembered.
+
+        Raises:
+            InvalidArgument: no codec serves the type, or the name is not a str.
         """
         if name is not None:
             check_str("name of the writer", name)
-        if kind is None:
-            return EventWriter(self._db, self.name, self.stream_id, codec_for(bytes), name=name)
-        return EventWriter(self._db, self.name, self.stream_id, codec_for(kind), name=name)
+        return EventWriter(self._db, self.name, self.stream_id, self._codec_for(payload, codec), name=name)
 
     @overload
     def reader(
         self, start: Start = "head", *, segments: Sequence[SegmentName] | None = None
-    ) -> StreamReader[bytes]: ...
+    ) -> StreamReader[T]: ...
     @overload
     def reader(
-        self, start: Start = "head", *, kind: type[P], segments: Sequence[SegmentName] | None = None
+        self,
+        start: Start = "head",
+        *,
+        payload: type[P] | None = None,
+        codec: Codec[P] | None = None,
+        segments: Sequence[SegmentName] | None = None,
     ) -> StreamReader[P]: ...
     def reader(
         self,
         start: Start = "head",
         *,
-        kind: type[P] | None = None,
+        payload: type[Any] | None = None,
+        codec: Codec[Any] | None = None,
         segments: Sequence[SegmentName] | None = None,
-    ) -> StreamReader[P] | StreamReader[bytes]:
-        """Return a reader of the whole stream, or of chosen segments, to be used in `async with`.
+    ) -> StreamReader[Any]:
+        """Return a reader of the stream, or of chosen segments, to be used in `async with`.
 
-        start: "head", "tail", a cut, or a time in ms (see `cut_at`). kind: type of the payloads, as for
-        `writer`. segments: their successors are then not followed, and start is "head" or "tail".
-        Raises InvalidArgument; entering raises NotFound, StreamReplaced, InvalidCut, Truncated.
+        Args:
+            start: "head" (default), "tail", a cut, or a time in ms (see `cut_at`).
+            payload: type of the payloads, as for `writer`.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
+            segments: read these segments only, without their successors, from "head" or "tail". None (default):
+                the entire stream, across splits and merges.
+
+        Raises:
+            InvalidArgument: `start` or a segment is not valid, or no codec serves the type.
+            NotFound: entering; the stream or a segment does not exist.
+            StreamReplaced: entering; the handle or the cut belongs to a deleted stream of this name.
+            InvalidCut: entering; the cut is not one of this stream.
+            Truncated: entering; the cut lies before the head.
         """
         chosen = None if segments is None else as_segments(segments)
         where = partial(self._frontier, _as_start(start, ends_only=chosen is not None), chosen)
-        if kind is None:
-            return StreamReader[bytes](self._db, self.name, self.stream_id, where, chosen=chosen is not None)
-        decode = codec_for(kind).decode
-        return StreamReader[P](
+        decode = decode_of(self._codec_for(payload, codec))
+        return StreamReader[Any](
             self._db, self.name, self.stream_id, where, chosen=chosen is not None, decode=decode
         )
 
     @overload
-    def transaction(self, *, lease_ms: int | None = LEASE_MS) -> Transaction[bytes]: ...
+    def transaction(self, *, lease_ms: int | None = LEASE_MS) -> Transaction[T]: ...
     @overload
-    def transaction(self, kind: type[P], *, lease_ms: int | None = LEASE_MS) -> Transaction[P]: ...
     def transaction(
-        self, kind: type[P] | None = None, *, lease_ms: int | None = LEASE_MS
-    ) -> Transaction[P] | Transaction[bytes]:
+        self,
+        *,
+        payload: type[P] | None = None,
+        codec: Codec[P] | None = None,
+        lease_ms: int | None = LEASE_MS,
+    ) -> Transaction[P]: ...
+    def transaction(
+        self,
+        *,
+        payload: type[Any] | None = None,
+        codec: Codec[Any] | None = None,
+        lease_ms: int | None = LEASE_MS,
+    ) -> Transaction[Any]:
         """Return a new transaction, to be used in `async with`: leaving commits, an exception aborts.
 
-        kind: type of the payloads, as for `writer`. lease_ms: how long it outlives its last ping, LEASE_MS_MIN to
-        LEASE_MS_MAX; the block pings by itself. None: as long as this process lives. Raises InvalidArgument; entering
-        raises NotFound, StreamReplaced, StreamSealed.
+        Args:
+            payload: type of the payloads, as for `writer`.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
+            lease_ms: how long the transaction outlives its last ping, in ms, LEASE_MS_MIN to LEASE_MS_MAX; the block
+                pings by itself. Default: 30 s. None: as long as this process lives.
+
+        Raises:
+            InvalidArgument: the lease is out of range, or no codec serves the type.
+            NotFound: entering; the stream does not exist.
+            StreamReplaced: entering; the handle belongs to a deleted stream of this name.
+            StreamSealed: entering; the stream is sealed.
         """
         check_lease(lease_ms)
-        if kind is None:
-            return Transaction(self._db, self.name, self.stream_id, codec_for(bytes), lease_ms=lease_ms)
-        return Transaction(self._db, self.name, self.stream_id, codec_for(kind), lease_ms=lease_ms)
+        return Transaction(
+            self._db, self.name, self.stream_id, self._codec_for(payload, codec), lease_ms=lease_ms
+        )
 
     @overload
-    async def begin(self, *, lease_ms: int | None = LEASE_MS) -> Transaction[bytes]: ...
+    async def begin(self, *, lease_ms: int | None = LEASE_MS) -> Transaction[T]: ...
     @overload
-    async def begin(self, kind: type[P], *, lease_ms: int | None = LEASE_MS) -> Transaction[P]: ...
     async def begin(
-        self, kind: type[P] | None = None, *, lease_ms: int | None = LEASE_MS
-    ) -> Transaction[P] | Transaction[bytes]:
-        """Begin a transaction without a block: its owner pings within the lease, and commits or aborts.
+        self,
+        *,
+        payload: type[P] | None = None,
+        codec: Codec[P] | None = None,
+        lease_ms: int | None = LEASE_MS,
+    ) -> Transaction[P]: ...
+    async def begin(
+        self,
+        *,
+        payload: type[Any] | None = None,
+        codec: Codec[Any] | None = None,
+        lease_ms: int | None = LEASE_MS,
+    ) -> Transaction[Any]:
+        """Begin a transaction without a block: the caller pings within the lease, and commits or aborts.
 
-        It is durable when this returns: another process may go on with it by its id. See `transaction`.
+        The transaction is durable when this returns: another process may continue it by its id.
+
+        Args:
+            payload: type of the payloads, as for `writer`.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
+            lease_ms: as for `transaction`.
+
+        Raises:
+            InvalidArgument: the lease is out of range, or no codec serves the type.
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+            StreamSealed: the stream is sealed.
         """
-        if kind is None:
-            return await self.transaction(lease_ms=lease_ms).begin()
-        return await self.transaction(kind, lease_ms=lease_ms).begin()
+        return await self.transaction(payload=payload, codec=codec, lease_ms=lease_ms).begin()
 
     @overload
-    def transaction_of(self, txn_id: str) -> Transaction[bytes]: ...
+    def transaction_of(self, txn_id: str) -> Transaction[T]: ...
     @overload
-    def transaction_of(self, txn_id: str, kind: type[P]) -> Transaction[P]: ...
-    def transaction_of(self, txn_id: str, kind: type[P] | None = None) -> Transaction[P] | Transaction[bytes]:
-        """Return the transaction of that id, which this or another process began; its own methods raise NotFound.
+    def transaction_of(
+        self, txn_id: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
+    ) -> Transaction[P]: ...
+    def transaction_of(
+        self, txn_id: str, *, payload: type[Any] | None = None, codec: Codec[Any] | None = None
+    ) -> Transaction[Any]:
+        """Return the handle of a transaction that this or another process began.
 
-        What its beginner did not stage is not in it. In a block this process becomes its owner.
+        Events that the other process has not staged are not part of it. In `async with`, this process becomes the
+        transaction's owner. The methods of the handle raise TransactionNotFound for an unknown id.
+
+        Args:
+            txn_id: the transaction's id.
+            payload: type of the payloads, as for `writer`.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
+
+        Raises:
+            InvalidArgument: the id is not a str, or no codec serves the type.
         """
         check_str("transaction id", txn_id)
-        if kind is None:
-            return Transaction(
-                self._db, self.name, self.stream_id, codec_for(bytes), lease_ms=None, txn_id=txn_id
-            )
-        return Transaction(self._db, self.name, self.stream_id, codec_for(kind), lease_ms=None, txn_id=txn_id)
+        return Transaction(
+            self._db,
+            self.name,
+            self.stream_id,
+            self._codec_for(payload, codec),
+            lease_ms=None,
+            txn_id=txn_id,
+        )
+
+    def _codec_for(self, payload: type[Any] | None, codec: Codec[Any] | None) -> PayloadCodec[Any]:
+        """Return the codec that a caller named, or else the handle's."""
+        return self._codec if payload is None and codec is None else codec_for(payload, codec)
 
     async def transactions(self, *, finished: bool = False) -> list[TransactionDescription]:
-        """Return what is under way: open, being committed, being aborted; the oldest first, at most 500.
+        """Return the transactions under way: open, committing and aborting; the oldest first, at most 500.
 
-        finished: those that ended within a day instead, the newest first.
+        Args:
+            finished: return those that ended within a day instead, the newest first.
+
+        Raises:
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         for each in self._db.shared[UNSEEN].of(self.stream_id):
             with suppress(EventprocError):  # its own calls tell it
@@ -181,11 +270,21 @@ class Stream:
         return await self._db.read(read)
 
     async def describe(self) -> StreamDescription:
-        """Return the stream's state, segments, ends and sizes."""
+        """Return the stream's state, segments, ends and sizes, all of one moment.
+
+        Raises:
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
         return await self._db.read(lambda tx: describe_stream(tx, self._record(tx)))
 
     async def epochs(self) -> list[Epoch]:
-        """Return the epochs that are kept, the oldest first."""
+        """Return the epochs that are kept, the oldest first.
+
+        Raises:
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
 
         def read(tx: Tx) -> list[Epoch]:
             history = StoredHistory(tx, self._record(tx))
@@ -194,26 +293,57 @@ class Stream:
         return await self._db.read(read)
 
     async def segments(self) -> list[SegmentDescription]:
-        """Return the active segments, in the order of their key ranges."""
+        """Return the active segments, in the order of their key ranges.
+
+        Raises:
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
         return list((await self.describe()).segments)
 
     async def head(self) -> StreamCut:
-        """Return the earliest readable cut."""
+        """Return the earliest readable cut.
+
+        Raises:
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
         return await self._db.read(lambda tx: head_cut(tx, self._record(tx)))
 
     async def tail(self) -> StreamCut:
-        """Return the cut after the last event, of one moment."""
+        """Return the cut after the last event; all segments of one moment.
+
+        Raises:
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
         return await self._db.read(lambda tx: tail_cut(tx, self._record(tx)))
 
     async def cut_at(self, time_ms: int) -> StreamCut:
-        """Return the cut before the events appended at or after `time_ms`; the head when that is later."""
+        """Return the cut before the events that were appended at or after a time; the head if that is later.
+
+        Args:
+            time_ms: wall time, in ms since 1970.
+
+        Raises:
+            InvalidArgument: the time is not an int.
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
         at_ms = check_int("time", time_ms, unit="ms")
         return await self._db.read(lambda tx: time_cut(tx, self._record(tx), at_ms))
 
     async def update(self, *, scaling: ScalingPolicy, timeout_ms: int = WAIT_MS) -> None:
-        """Replace the configuration; with a fixed policy the number of segments follows at once.
+        """Replace the stream's configuration, and scale to the number of segments that it asks for.
 
-        Raises StreamSealed, InProgress.
+        Args:
+            scaling: the new scaling policy.
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            StreamSealed: the stream is sealed.
+            InProgress: another update is running.
+            StillPending: the wait ended first; the update goes on.
         """
         await perform(
             self._db,
@@ -226,22 +356,56 @@ class Stream:
     ) -> tuple[SegmentId, ...]:
         """Seal active segments and open new ones over exactly their key space; return the new ids.
 
-        seal: segments. ranges: of the new ones. Raises ScaleRefused, InvalidArgument, StreamSealed,
-        InProgress.
+        Args:
+            seal: the segments to seal, by id or text such as "2.1".
+            ranges: key ranges of the new segments, as pairs or text such as "0.25-0.5".
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            ScaleRefused: a segment is not active, or too few would remain.
+            InvalidArgument: the ranges do not cover the sealed segments' key space exactly.
+            StreamSealed: the stream is sealed.
+            InProgress: another scale is running.
+            StillPending: the wait ended first; the scale goes on.
         """
         return await self._scale(as_segments(seal), as_key_ranges(ranges), timeout_ms)
 
     async def split(
         self, segment: SegmentName, into: int = 2, *, timeout_ms: int = WAIT_MS
     ) -> tuple[SegmentId, ...]:
-        """Split an active segment into equal parts; return their ids. Raises NotFound, and as `scale`."""
+        """Split an active segment into equal parts; return their ids.
+
+        Args:
+            segment: its id, or text such as "2.1".
+            into: number of parts. Default: 2.
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            NotFound: the stream has no such segment.
+            ScaleRefused: the segment is not active.
+            StreamSealed: the stream is sealed.
+            InProgress: another scale is running.
+            StillPending: the wait ended first; the split goes on.
+        """
         chosen, parts = as_segment(segment), check_int("number of parts", into)
         epoch = await self._current_epoch()
         seal, ranges = split_ranges(epoch, chosen, parts, stream=self.name)
         return await self._scale(seal, ranges, timeout_ms)
 
     async def merge(self, *segments: SegmentName, timeout_ms: int = WAIT_MS) -> SegmentId:
-        """Merge neighbouring active segments; return the new id. Raises NotFound, and as `scale`."""
+        """Merge neighbouring active segments; return the new id.
+
+        Args:
+            segments: two or more, by id or text such as "2.1".
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            NotFound: the stream has no such segment.
+            ScaleRefused: a segment is not active, they are not neighbours, or too few would remain.
+            StreamSealed: the stream is sealed.
+            InProgress: another scale is running.
+            StillPending: the wait ended first; the merge goes on.
+        """
         chosen = as_segments(segments)
         epoch = await self._current_epoch()
         seal, ranges = merge_ranges(epoch, chosen, stream=self.name)
@@ -249,10 +413,18 @@ class Stream:
         return merged
 
     async def truncate(self, cut: StreamCut, *, timeout_ms: int = WAIT_MS) -> None:
-        """Move the head to `cut`; what lies before it is gone.
+        """Move the head to `cut`: the events before it are gone.
 
-        Raises InvalidCut (not of this stream, behind the head, beyond the tail, inside an event),
-        StreamReplaced, StreamSealed, InProgress.
+        Args:
+            cut: a cut of this stream, at or after the head.
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            InvalidCut: the cut is one of another stream, behind the head, beyond the tail, or inside an event.
+            StreamReplaced: the cut belongs to a deleted stream of this name.
+            StreamSealed: the stream is sealed.
+            InProgress: another truncation is running.
+            StillPending: the wait ended first; the truncation goes on.
         """
         as_cut(cut, "new head")
         if cut.stream != self.name:
@@ -261,19 +433,50 @@ class Stream:
         await perform(self._db, request, timeout_ms=timeout_ms)
 
     async def seal(self, *, timeout_ms: int = WAIT_MS) -> None:
-        """End the stream: no more appends, for ever. Sealing a sealed stream is fine."""
+        """End the stream permanently: no more appends; reading goes on. Does nothing if the stream is sealed.
+
+        Args:
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+            StillPending: the wait ended first; the seal goes on.
+        """
         await perform(self._db, SealStream(self.name, self.stream_id), timeout_ms=timeout_ms)
 
     async def delete(self, *, timeout_ms: int = WAIT_MS) -> None:
-        """Delete the sealed stream. Raises StreamNotSealed."""
+        """Delete the sealed stream.
+
+        Args:
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            StreamNotSealed: seal it first.
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+            StillPending: the wait ended first; the deletion goes on.
+        """
         await perform(self._db, DeleteStream(self.name, self.stream_id), timeout_ms=timeout_ms)
 
     async def offload(self, *, older_than_ms: int = 0) -> OffloadResult:
-        """Move events that were appended longer ago than that out of the database, into files; return how many.
+        """Move old events out of the database into files, and return how many. They are read as before.
 
-        They are read as before. Runs of less than 256 KiB stay where they are. Needs pyarrow, of the extra `spark`.
-        Raises StreamReplaced, NotSupported (without it, or in memory), Truncated (the stream was deleted meanwhile),
-        CorruptRecord, DiskFull, OSError. Cost: reading and writing them once, with short transactions in between.
+        Runs of less than 256 KiB stay in the database. Needs pyarrow: `pip install 'eventproc[spark]'`.
+
+        Args:
+            older_than_ms: age of the events to move, in ms. Default: all.
+
+        Raises:
+            NotSupported: pyarrow is not installed, or the system is in memory.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+            Truncated: the stream was deleted meanwhile.
+            CorruptRecord: a stored event is damaged.
+            DiskFull: no space for a file.
+            OSError: a file cannot be written.
+
+        Cost:
+            Reads and writes the events once, with short transactions in between.
         """
         check_int("age", older_than_ms, least=0, unit="milliseconds")
         return await offload(self._db, self.name, self.stream_id, older_than_ms)
@@ -288,13 +491,13 @@ class Stream:
             self._db, ScaleStream(self.name, self.stream_id, seal, ranges), timeout_ms=timeout_ms
         )
         if isinstance(request.result, Epoch):
-            return tuple(segment.id for segment in request.result.opened)
+            return tuple(printable(segment.id) for segment in request.result.opened)
 
         def opened(tx: Tx) -> tuple[SegmentId, ...]:
             history = StoredHistory(tx, self._record(tx))
             for number in range(history.current, history.first - 1, -1):
                 if (epoch := history.epoch(number)).request_id == request.id:
-                    return tuple(segment.id for segment in epoch.opened)
+                    return tuple(printable(segment.id) for segment in epoch.opened)
             return ()
 
         return await self._db.read(opened)

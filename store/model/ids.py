@@ -46,6 +46,25 @@ def format_segment(identifier: SegmentId) -> str:
     return f"{identifier & _NUMBER_MASK}.{identifier >> 32}"
 
 
+class PrintableSegmentId(int):
+    """A segment id that prints as people read it, `2.1`; equal to, and usable as, the plain int."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return format_segment(SegmentId(self))
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+
+def printable(identifier: SegmentId) -> SegmentId:
+    """Return the id as callers get it. Plain ints are 20 times faster to make, so the hot paths keep those."""
+    return SegmentId(PrintableSegmentId(identifier))
+
+
 def parse_segment(text: str) -> SegmentId:
     """Return the id that `text` spells: "2.1" (number 2 of epoch 1), or the plain integer "4294967298".
 

@@ -1,17 +1,13 @@
-"""What people choose about a stream: how many segments it has, and who changes that.
-
-Only what is enforced can be chosen; the rest is refused by name rather than accepted and ignored.
-"""
+"""The configuration of a stream: how many segments it has, and what changes that. Only what is enforced exists."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, NoReturn
+from typing import Final
 
 import attrs
 
 from eventproc.store.model.argument_checks import check_instance, check_int
-from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.limits import SEGMENTS_MAX
 
 
@@ -37,23 +33,6 @@ class ScalingPolicy:
             segments_min=check_int("number of segments", segments, least=1, most=SEGMENTS_MAX),
         )
 
-    @classmethod
-    def by_event_rate(cls, target_per_s: int, *, scale_factor: int = 2, segments_min: int = 1) -> NoReturn:
-        """Refuse: nothing measures rates yet. Raises NotSupported."""
-        raise NotSupported(
-            what=f"scaling by event rate ({target_per_s}/s, factor {scale_factor}, at least {segments_min})",
-            remedy=_REMEDY,
-        )
-
-    @classmethod
-    def by_byte_rate(cls, target_kb_per_s: int, *, scale_factor: int = 2, segments_min: int = 1) -> NoReturn:
-        """Refuse: nothing measures rates yet. Raises NotSupported."""
-        raise NotSupported(
-            what=f"scaling by byte rate ({target_kb_per_s} kB/s, factor {scale_factor}, "
-            f"at least {segments_min})",
-            remedy=_REMEDY,
-        )
-
 
 def as_scaling(value: object) -> ScalingPolicy:
     """Return `value` if it is a policy that `ScalingPolicy` makes. Raises InvalidArgument."""
@@ -61,9 +40,6 @@ def as_scaling(value: object) -> ScalingPolicy:
     policy = check_instance(ScalingPolicy, "scaling", value, reason)
     check_instance(ScalingKind, "scaling", policy.kind, reason)
     return ScalingPolicy.fixed(policy.segments_min)
-
-
-_REMEDY = "use ScalingPolicy.fixed(n) and scale the stream by request"
 
 
 _ONE_SEGMENT: Final = ScalingPolicy.fixed(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import signal
 import sys
@@ -17,18 +16,10 @@ import pytest
 
 import eventproc
 from eventproc.blocking import (
-    BlockingDeadLetters,
     BlockingEventproc,
-    BlockingGroupReader,
     BlockingReader,
-    BlockingReaderGroup,
-    BlockingRunning,
     BlockingStream,
-    BlockingTransaction,
-    BlockingWriter,
 )
-from eventproc.groups import GroupReader, ReaderGroup
-from eventproc.processors.dead_letters.letters import DeadLetters
 from eventproc.store.model.errors import (
     Closed,
     ForkedError,
@@ -39,48 +30,8 @@ from eventproc.store.model.errors import (
     StreamSealed,
     WriterFailed,
 )
-from eventproc.streams import EventWriter, NewEvent, Stream, StreamReader, Transaction
+from eventproc.streams import NewEvent
 from eventproc.workflows.requests import SealStream
-
-
-@pytest.mark.parametrize(
-    "blocking, awaited",
-    [
-        (BlockingEventproc, eventproc.Eventproc),
-        (BlockingStream, Stream),
-        (BlockingWriter, EventWriter),
-        (BlockingTransaction, Transaction),
-        (BlockingReader, StreamReader),
-        (BlockingReaderGroup, ReaderGroup),
-        (BlockingGroupReader, GroupReader),
-        (BlockingDeadLetters, DeadLetters),
-        (BlockingRunning, eventproc.Running),
-    ],
-)
-def test_the_names_and_their_parameters_are_those_of_the_awaited_form(
-    blocking: type[object], awaited: type[object]
-) -> None:
-    assert _public(blocking) == _public(awaited)
-
-
-def test_opening_takes_what_the_awaited_form_takes() -> None:
-    assert _parameters(eventproc.open_blocking) == _parameters(eventproc.open)
-
-
-def _public(kind: type[object]) -> dict[str, object]:
-    left_out = {"db", "events_written"}  # what the one is for is awaited; the other is there an attribute
-    return {
-        name: _parameters(getattr(kind, name))
-        for name in dir(kind)
-        if name[0] != "_" and name not in left_out
-    }
-
-
-def _parameters(member: object) -> object:
-    if not callable(member):
-        return None
-    found = inspect.signature(member).parameters.values()
-    return [(each.name, each.kind, each.default) for each in found]
 
 
 def test_a_stream_lives_its_whole_life_without_await(ep: BlockingEventproc, stream: BlockingStream) -> None:
@@ -182,9 +133,9 @@ class Order:
 
 
 def test_payloads_may_have_a_type(stream: BlockingStream) -> None:
-    with stream.writer(Order) as writer:
+    with stream.writer(payload=Order) as writer:
         writer.post(Order(1, "é"), key="a")
-    with stream.reader(kind=Order) as reader:
+    with stream.reader(payload=Order) as reader:
         assert [event.payload for event in reader.until(stream.tail())] == [Order(1, "é")]
 
 
@@ -247,10 +198,10 @@ def test_what_the_block_raises_is_raised_as_it_is(why: BaseException, tmp_path: 
 
 
 def test_requests_are_posted_found_and_waited_for(ep: BlockingEventproc, stream: BlockingStream) -> None:
-    posted = ep.submit(SealStream(stream.name, stream.stream_id))
-    assert ep.wait_request(posted.id).id == posted.id
-    assert ep.request(posted.id).error is None
-    assert [request.id for request in ep.requests(limit=1)] == [posted.id]
+    posted = ep.requests.submit(SealStream(stream.name, stream.stream_id))
+    assert ep.requests.wait(posted.id).id == posted.id
+    assert ep.requests.get(posted.id).error is None
+    assert [request.id for request in ep.requests.list(limit=1)] == [posted.id]
 
 
 def _threads() -> list[threading.Thread]:

@@ -212,10 +212,10 @@ class Order:
 
 
 def test_payloads_may_have_a_type(ep: BlockingEventproc, stream: BlockingStream) -> None:
-    with stream.writer(Order) as writer:
+    with stream.writer(payload=Order) as writer:
         writer.write_many((Order(number), "k") for number in range(3))
     group = ep.create_reader_group("typed", ["shop/orders"])
-    with group.reader("r1", kind=Order) as reader:
+    with group.reader("r1", payload=Order) as reader:
         assert [event.payload for event in reader.until(stream.tail())] == [Order(0), Order(1), Order(2)]
     assert group.describe().events == 0
 

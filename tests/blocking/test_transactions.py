@@ -55,7 +55,7 @@ def test_an_exception_and_an_interrupt_abort(stream: BlockingStream) -> None:
     with pytest.raises(KeyboardInterrupt):
         be_interrupted()
     assert payloads(stream) == []
-    with stream.transaction(str) as txn:
+    with stream.transaction(payload=str) as txn:
         txn.write("the loop goes on")
     assert payloads(stream) == [b"the loop goes on"]
 
@@ -107,7 +107,7 @@ def test_a_refusal_at_the_last_hand_over_is_raised(stream: BlockingStream) -> No
 def test_a_wrong_payload_is_refused_where_it_is_given_and_aborts_nothing_by_itself(
     stream: BlockingStream,
 ) -> None:
-    with stream.transaction(str) as txn:
+    with stream.transaction(payload=str) as txn:
         with pytest.raises(InvalidArgument):
             txn.write(b"bytes")  # type: ignore[arg-type]
         txn.write("text")
@@ -119,7 +119,7 @@ def test_begun_without_a_block_it_is_pinged_committed_and_decided_once(stream: B
     assert txn.ping(lease_ms=10**7) is PingResult.LEASE_TOO_LARGE
     assert txn.ping(lease_ms=6_000) is PingResult.OK
     txn.write(b"1", key="k")
-    same = stream.transaction_of(txn.id, str)
+    same = stream.transaction_of(txn.id, payload=str)
     txn.flush()
     same.write("2", key="k")
     same.commit()

@@ -89,12 +89,12 @@ class Order:
 
 
 def test_a_payload_of_another_type_than_the_writers_is_refused(stream: BlockingStream) -> None:
-    with stream.writer(Order) as writer:
+    with stream.writer(payload=Order) as writer:
         post: Callable[..., None] = writer.post
         for bad in (b"1", 1, {"number": 1}):
             with pytest.raises(InvalidArgument, match="this writer takes Order"):
                 post(bad)
-    with stream.writer(str) as texts, pytest.raises(InvalidArgument, match="surrogate"):
+    with stream.writer(payload=str) as texts, pytest.raises(InvalidArgument, match="surrogate"):
         texts.post("\ud800")
     assert stream.describe().events == 0
 

@@ -39,8 +39,8 @@ async def test_retried_step_logs_its_request_and_the_reason(
         stream = await ep.create_stream("s/t")
         monkeypatch.setattr(request_handler, "step", step_on_a_full_disk)
         with caplog.at_level(logging.WARNING, "eventproc.host"):
-            asked = await ep.submit(SealStream("s/t", stream.stream_id))
-            assert (await ep.wait_request(asked.id)).error is None
+            asked = await ep.requests.submit(SealStream("s/t", stream.stream_id))
+            assert (await ep.requests.wait(asked.id)).error is None
     logged = [record.getMessage() for record in caplog.records]
     assert len(logged) == 2  # the first retry is immediate
     for line in logged:

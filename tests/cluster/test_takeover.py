@@ -66,10 +66,10 @@ async def test_requests_posted_without_a_host_are_run_by_the_next_host(tmp_path:
     async with eventproc.open(tmp_path, durability="os", host=False) as ep:
         await ep.create_scope("s")
         config = StreamConfig(scaling=ScalingPolicy.fixed(1))
-        posted = [await ep.submit(CreateStream(f"s/{number}", config)) for number in range(20)]
+        posted = [await ep.requests.submit(CreateStream(f"s/{number}", config)) for number in range(20)]
     async with eventproc.open(tmp_path) as ep:
         for request in posted:
-            assert (await ep.wait_request(request.id, timeout_ms=10_000)).status is RequestStatus.DONE
+            assert (await ep.requests.wait(request.id, timeout_ms=10_000)).status is RequestStatus.DONE
         await check(ep.db)
 
 
@@ -140,8 +140,8 @@ async def test_reopened_directory_continues_after_a_death_at_any_commit(
     await run_until_death(live)
     async with eventproc.open(tmp_path) as ep:
         stream = await ep.stream("s/a")
-        for request in await ep.requests():
-            await ep.wait_request(request.id, timeout_ms=10_000)
+        for request in await ep.requests.list():
+            await ep.requests.wait(request.id, timeout_ms=10_000)
         info = await stream.describe()
         assert info.epoch >= acknowledged.count("split")
         assert info.events in ((0,) if "truncate" in acknowledged else (0, 1))

@@ -208,10 +208,10 @@ class Order:
 
 async def test_payloads_may_have_a_type(ep: Eventproc) -> None:
     stream = await ep.create_stream("s/t")
-    async with stream.writer(Order) as writer:
+    async with stream.writer(payload=Order) as writer:
         await writer.write(Order(7))
     group = await ep.create_reader_group("g", ["s/t"])
-    async with group.reader("a", kind=Order) as reader:
+    async with group.reader("a", payload=Order) as reader:
         assert [event.payload async for event in reader.until(await stream.tail())] == [Order(7)]
 
 

@@ -1,10 +1,10 @@
-"""What can be chosen about a stream, and what is refused by name."""
+"""The configuration of a stream."""
 
 from __future__ import annotations
 
 import pytest
 
-from eventproc.store.model.errors import InvalidArgument, NotSupported
+from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import SEGMENTS_MAX
 from eventproc.store.model.policies import ScalingKind, ScalingPolicy, StreamConfig, differing
 
@@ -17,12 +17,6 @@ def test_a_stream_has_one_segment_unless_more_are_wanted() -> None:
 def test_an_impossible_number_of_segments_is_refused(segments: int) -> None:
     with pytest.raises(InvalidArgument, match=f"1 to {SEGMENTS_MAX}"):
         ScalingPolicy.fixed(segments)
-
-
-def test_scaling_that_nothing_would_do_is_refused_with_what_works() -> None:
-    for policy in (ScalingPolicy.by_event_rate, ScalingPolicy.by_byte_rate):
-        with pytest.raises(NotSupported, match=r"ScalingPolicy\.fixed"):
-            policy(100, scale_factor=2, segments_min=1)
 
 
 def test_configurations_differ_in_named_choices() -> None:

@@ -85,8 +85,8 @@ class Simulation:
         async with anyio.create_task_group() as background:
             background.start_soon(run_host, ep.db)
             await ep.create_scope("s")
-            for request in await ep.requests():
-                await ep.wait_request(request.id)
+            for request in await ep.requests.list():
+                await ep.requests.wait(request.id)
             for name in (STREAM, OUT):
                 try:
                     await ep.stream(name)

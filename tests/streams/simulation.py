@@ -62,8 +62,10 @@ class Simulation:
             background.start_soon(run_host, ep.db)
             await ep.create_scope("s")
             stream = await self._stream(ep)
-            for request in await ep.requests():  # of the life before; a seal among them would end the writers
-                await ep.wait_request(request.id)
+            for (
+                request
+            ) in await ep.requests.list():  # of the life before; a seal among them would end the writers
+                await ep.requests.wait(request.id)
             info = await stream.describe()
             await self._catch_up(stream)
             if info.state is StreamState.ACTIVE:

@@ -11,6 +11,7 @@ import pytest
 
 import eventproc
 from eventproc.runtime import Eventproc
+from eventproc.runtime.requests import Requests
 from eventproc.store.model.errors import InvalidArgument, InvalidCut
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.ranges import KeyRange
@@ -43,9 +44,9 @@ async def world() -> AsyncIterator[World]:
         stream = await ep.create_stream("s/t")
         async with stream.writer(name="n") as writer, stream.reader() as reader:
             txn = await stream.begin(lease_ms=None)
-            asked = await ep.requests()
+            asked = await ep.requests.list()
             yield World(ep, stream, writer, reader, txn)
-            assert await ep.requests() == asked
+            assert await ep.requests.list() == asked
             assert [each.id for each in await stream.transactions()] == [txn.id]
             assert (await txn.status()).events == 0
             assert writer.events_written == 0
@@ -94,44 +95,72 @@ DOORS: dict[str, tuple[Callable[[World, Any], Any], list[Any]]] = {
         [2, 0, "fixed", None],
     ),
     "create_stream, timeout": (lambda w, x: w.ep.create_stream("s/u", timeout_ms=x), NO_WAIT),
+    "create_stream, payload": (lambda w, x: w.ep.create_stream("s/u", payload=x), [5, "str", [], b"", THING]),
     "stream": (lambda w, x: w.ep.stream(x), NO_TEXT),
+    "stream, payload": (lambda w, x: w.ep.stream("s/t", payload=x), [5, "str", [], b"", THING]),
+    "stream, codec": (lambda w, x: w.ep.stream("s/t", codec=x), [5, str, [], THING]),
     "streams": (lambda w, x: w.ep.streams(x), [5, b"s", ["s"], THING]),
-    "submit": (lambda w, x: w.ep.submit(x), ["seal", None, 5, {}, THING, SealStream]),
-    "submit, id": (lambda w, x: w.ep.submit(SealStream("s/t", 1), request_id=x), [5, b"", [], THING, ""]),
-    "submit, within": (
-        lambda w, x: w.ep.submit(SealStream("s/t", 1), within_ms=x),
+    "requests.submit": (lambda w, x: w.ep.requests.submit(x), ["seal", None, 5, {}, THING, SealStream]),
+    "requests.submit, id": (
+        lambda w, x: w.ep.requests.submit(SealStream("s/t", 1), request_id=x),
+        [5, b"", [], THING, ""],
+    ),
+    "requests.submit, within": (
+        lambda w, x: w.ep.requests.submit(SealStream("s/t", 1), within_ms=x),
         [each for each in NO_WAIT if each is not None],
     ),
-    "submit, timeout": (lambda w, x: w.ep.submit(SealStream("s/t", 1), timeout_ms=x), NO_WAIT),
-    "submit, of a stream": (lambda w, x: w.ep.submit(untyped.Seal(x, 1)), NO_TEXT),
-    "submit, of an id": (lambda w, x: w.ep.submit(untyped.Seal("s/t", x)), ["x", None, 1.5, [1], THING]),
-    "submit, config": (lambda w, x: w.ep.submit(untyped.Update("s/t", 1, x)), [5, None, "x", THING]),
-    "submit, scaling": (lambda w, x: w.ep.submit(untyped.Create("s/u", StreamConfig(x))), [5, None, THING]),
-    "submit, of a scope": (lambda w, x: w.ep.submit(untyped.DeleteScope(x)), NO_TEXT),
-    "submit, seals": (lambda w, x: w.ep.submit(untyped.Scale("s/t", 1, x, ())), [5, None, "x", [1.5], THING]),
-    "submit, ranges": (lambda w, x: w.ep.submit(untyped.Scale("s/t", 1, (), x)), [5, None, "x", [5], THING]),
-    "submit, offsets": (
-        lambda w, x: w.ep.submit(untyped.Truncate("s/t", 1, x)),
+    "requests.submit, timeout": (
+        lambda w, x: w.ep.requests.submit(SealStream("s/t", 1), timeout_ms=x),
+        NO_WAIT,
+    ),
+    "requests.submit, of a stream": (lambda w, x: w.ep.requests.submit(untyped.Seal(x, 1)), NO_TEXT),
+    "requests.submit, of an id": (
+        lambda w, x: w.ep.requests.submit(untyped.Seal("s/t", x)),
+        ["x", None, 1.5, [1], THING],
+    ),
+    "requests.submit, config": (
+        lambda w, x: w.ep.requests.submit(untyped.Update("s/t", 1, x)),
+        [5, None, "x", THING],
+    ),
+    "requests.submit, scaling": (
+        lambda w, x: w.ep.requests.submit(untyped.Create("s/u", StreamConfig(x))),
+        [5, None, THING],
+    ),
+    "requests.submit, of a scope": (lambda w, x: w.ep.requests.submit(untyped.DeleteScope(x)), NO_TEXT),
+    "requests.submit, seals": (
+        lambda w, x: w.ep.requests.submit(untyped.Scale("s/t", 1, x, ())),
+        [5, None, "x", [1.5], THING],
+    ),
+    "requests.submit, ranges": (
+        lambda w, x: w.ep.requests.submit(untyped.Scale("s/t", 1, (), x)),
+        [5, None, "x", [5], THING],
+    ),
+    "requests.submit, offsets": (
+        lambda w, x: w.ep.requests.submit(untyped.Truncate("s/t", 1, x)),
         [5, None, [0], {0: "x"}, THING],
     ),
-    "request": (lambda w, x: w.ep.request(x), NO_TEXT),
-    "requests": (lambda w, x: w.ep.requests(limit=x), [*NO_INT, 0, -1]),
-    "wait_request": (lambda w, x: w.ep.wait_request(x), NO_TEXT),
-    "wait_request, timeout": (lambda w, x: w.ep.wait_request("x", timeout_ms=x), NO_WAIT),
+    "requests.get": (lambda w, x: w.ep.requests.get(x), NO_TEXT),
+    "requests.list": (lambda w, x: w.ep.requests.list(limit=x), [*NO_INT, 0, -1]),
+    "requests.wait": (lambda w, x: w.ep.requests.wait(x), NO_TEXT),
+    "requests.wait, timeout": (lambda w, x: w.ep.requests.wait("x", timeout_ms=x), NO_WAIT),
     "fixed": (lambda _, x: untyped.Policy.fixed(x), [*NO_INT, 0]),
-    "writer": (lambda w, x: w.stream.writer(x), [5, "str", [], b"", THING]),
+    "writer": (lambda w, x: w.stream.writer(payload=x), [5, "str", [], b"", THING]),
+    "writer, codec": (lambda w, x: w.stream.writer(codec=x), [5, int, [], THING]),
     "writer, name": (lambda w, x: w.stream.writer(name=x), [5, b"n", [], THING]),
     "reader": (lambda w, x: w.stream.reader(x), [None, 1.5, "end", b"tail", True, [], {}, 2**70, THING]),
-    "reader, kind": (lambda w, x: w.stream.reader(kind=x), [5, "str", [], b"", THING]),
+    "reader, payload": (lambda w, x: w.stream.reader(payload=x), [5, "str", [], b"", THING]),
     "reader, segments": (lambda w, x: w.stream.reader(segments=x), [5, "0.0", THING, ["x"], [1.5], [None]]),
-    "transaction": (lambda w, x: w.stream.transaction(x), [5, "str", [], b"", THING]),
+    "transaction": (lambda w, x: w.stream.transaction(payload=x), [5, "str", [], b"", THING]),
     "transaction, lease": (
         lambda w, x: w.stream.transaction(lease_ms=x),
         [*[x for x in NO_INT if x is not None], 0],
     ),
-    "begin": (lambda w, x: w.stream.begin(x), [5, "str", [], b"", THING]),
+    "begin": (lambda w, x: w.stream.begin(payload=x), [5, "str", [], b"", THING]),
     "transaction_of": (lambda w, x: w.stream.transaction_of(x), NO_TEXT),
-    "transaction_of, kind": (lambda w, x: w.stream.transaction_of("x", x), [5, "str", [], b"", THING]),
+    "transaction_of, payload": (
+        lambda w, x: w.stream.transaction_of("x", payload=x),
+        [5, "str", [], b"", THING],
+    ),
     "commit": (lambda w, x: w.txn.commit(timeout_ms=x), NO_WAIT),
     "ping": (lambda w, x: w.txn.ping(lease_ms=x), ["x", 1.5, True, float("nan"), [1], 0, THING]),
     "write, to a transaction": (lambda w, x: w.txn.write(x), [5, None, "text", [b""], THING]),
@@ -236,9 +265,9 @@ async def test_a_wrong_type_is_refused_by_name_and_changes_nothing(door: str, wo
 @pytest.mark.parametrize(
     "call, bounds",
     [
-        (lambda ep: ep.requests(limit=2**63), f"1 to {2**63 - 1}"),
-        (lambda ep: ep.wait_request("x", timeout_ms=2**63), f"0 to {perform.PATIENCE_MS_MAX}"),
-        (lambda ep: ep.wait_request("x", timeout_ms=-1), f"0 to {perform.PATIENCE_MS_MAX}"),
+        (lambda ep: ep.requests.list(limit=2**63), f"1 to {2**63 - 1}"),
+        (lambda ep: ep.requests.wait("x", timeout_ms=2**63), f"0 to {perform.PATIENCE_MS_MAX}"),
+        (lambda ep: ep.requests.wait("x", timeout_ms=-1), f"0 to {perform.PATIENCE_MS_MAX}"),
     ],
 )
 async def test_a_number_beyond_a_bound_is_told_both(
@@ -288,6 +317,13 @@ def test_every_door_of_the_table_is_one_that_people_have() -> None:
         "status",
         "transactions",
     }
-    for kind in (Eventproc, Stream, EventWriter, StreamReader, Transaction):
-        methods = {name for name in vars(kind) if name[0] != "_" and callable(getattr(kind, name))}
+    for kind, prefix in (
+        (Eventproc, ""),
+        (Requests, "requests."),
+        (Stream, ""),
+        (EventWriter, ""),
+        (StreamReader, ""),
+        (Transaction, ""),
+    ):
+        methods = {prefix + name for name in vars(kind) if name[0] != "_" and callable(getattr(kind, name))}
         assert methods - named - {"tail", *without_arguments} == set()

@@ -25,17 +25,17 @@ async def test_a_request_that_cannot_be_recorded_in_time_is_refused_and_never_ru
     async with eventproc.open(tmp_path, durability="os") as ep:
         await ep.create_scope("s")
         stream = await ep.create_stream("s/t")
-        before = await ep.requests()
+        before = await ep.requests.list()
         other = WriteLock(tmp_path / "write.lock", SystemClock())
         other.acquire()
         with monkeypatch.context() as patched:
             patched.setattr(perform, "SUBMIT_MS_MIN", 1)
             with pytest.raises(LockHeld):
-                await ep.submit(SealStream("s/t", stream.stream_id), timeout_ms=20)
+                await ep.requests.submit(SealStream("s/t", stream.stream_id), timeout_ms=20)
             with pytest.raises(LockHeld):
                 await stream.seal(timeout_ms=20)
         other.close()
-        assert await ep.requests() == before
+        assert await ep.requests.list() == before
         # Who asks not to wait for the outcome is recorded nevertheless.
-        asked = await ep.submit(SealStream("s/t", stream.stream_id), timeout_ms=0)
-        assert (await ep.wait_request(asked.id)).error is None
+        asked = await ep.requests.submit(SealStream("s/t", stream.stream_id), timeout_ms=0)
+        assert (await ep.requests.wait(asked.id)).error is None

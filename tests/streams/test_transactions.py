@@ -52,16 +52,16 @@ async def test_a_transaction_takes_values_of_a_type(stream: Stream) -> None:
     class Order:
         item: str
 
-    async with stream.transaction(Order) as txn:
+    async with stream.transaction(payload=Order) as txn:
         await txn.write(Order("pear"), key="k")
-    begun = await stream.begin(Order)
+    begun = await stream.begin(payload=Order)
     await begun.write(Order("plum"), key="k")
     await begun.flush()
-    async with stream.transaction_of(begun.id, Order) as same:
+    async with stream.transaction_of(begun.id, payload=Order) as same:
         await same.write(Order("fig"), key="k")
         with pytest.raises(InvalidArgument, match="takes Order"):
             await same.write(b"bytes")  # type: ignore[arg-type]
-    async with stream.reader(kind=Order) as reader:
+    async with stream.reader(payload=Order) as reader:
         found = [event.payload.item async for event in reader.until(await stream.tail())]
     assert found == ["pear", "plum", "fig"]
 

@@ -233,7 +233,7 @@ ENDLESS["self"] = ENDLESS
 async def test_what_is_no_payload_of_the_writers_type_is_refused_and_the_writer_goes_on(
     stream: Stream, kind: type[object], bad: object
 ) -> None:
-    async with stream.writer(kind) as writer:
+    async with stream.writer(payload=kind) as writer:
         for write in (writer.write, writer.post, lambda payload: writer.write_many([(payload, None)])):
             with pytest.raises(InvalidArgument) as caught:
                 await write(bad)
@@ -259,9 +259,9 @@ async def test_what_is_no_payload_of_the_writers_type_is_refused_and_the_writer_
 async def test_a_payload_of_any_type_comes_back_as_it_was_written(
     stream: Stream, kind: type[object], value: object
 ) -> None:
-    async with stream.writer(kind) as writer:
+    async with stream.writer(payload=kind) as writer:
         await writer.write(value)
-    async with stream.reader(kind=kind) as reader, aclosing(reader.until(await stream.tail())) as events:
+    async with stream.reader(payload=kind) as reader, aclosing(reader.until(await stream.tail())) as events:
         assert [event.payload async for event in events] == [value]
 
 

@@ -40,9 +40,9 @@ async def _do(ep: eventproc.Eventproc, words: list[str]) -> str:
                 await ep.create_stream(f"{scope}/{number}")
             return "made"
         case ["delete", scope]:
-            return (await ep.submit(DeleteScope(scope))).id
+            return (await ep.requests.submit(DeleteScope(scope))).id
         case ["wait", request_id, timeout_ms]:
-            request = await ep.wait_request(request_id, timeout_ms=int(timeout_ms))
+            request = await ep.requests.wait(request_id, timeout_ms=int(timeout_ms))
             return f"{request.status} {request.finished_ms}"
         case ["write", name, payload]:
             async with (await ep.stream(name)).writer() as writer:

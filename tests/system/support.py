@@ -104,9 +104,9 @@ async def read_all(ep: eventproc.Eventproc, name: str) -> list[tuple[str | None,
 
 async def settle(ep: eventproc.Eventproc) -> None:
     """Return when every request has its outcome, whoever runs them."""
-    for request in await ep.requests(limit=10_000):
+    for request in await ep.requests.list(limit=10_000):
         try:
-            await ep.wait_request(request.id, timeout_ms=PATIENCE_S * 1000)
+            await ep.requests.wait(request.id, timeout_ms=PATIENCE_S * 1000)
         except StillPending as pending:
             raise AssertionError(f"{request} is never finished") from pending
 

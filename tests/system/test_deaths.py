@@ -36,7 +36,7 @@ async def check_lives(ep: eventproc.Eventproc, lived: Lived) -> None:
         assert set(read) == {name}, f"{name} has rows of others"
         if name in lived.sealed:
             assert there[name].state is StreamState.SEALED
-    for request in await ep.requests(limit=10_000):
+    for request in await ep.requests.list(limit=10_000):
         assert request.error is None, f"{request.kind} of {request.target} was refused: {request.error}"
 
 

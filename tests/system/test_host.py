@@ -74,16 +74,16 @@ def test_another_process_finishes_fifty_requests_of_a_killed_host_each_once(
     asked = arena.call(requests_for_fifty)
 
     async def submit(ep: eventproc.Eventproc) -> list[str]:
-        return [(await ep.submit(request)).id for request in asked]
+        return [(await ep.requests.submit(request)).id for request in asked]
 
     async def pending(ep: eventproc.Eventproc) -> int:
-        found = [await ep.request(identifier) for identifier in ids]
+        found = [await ep.requests.get(identifier) for identifier in ids]
         return sum(request.status is RequestStatus.PENDING for request in found)
 
     async def finished(ep: eventproc.Eventproc) -> list[int | None]:
         await settle(ep)
         await check(ep.db)
-        found = [await ep.request(identifier) for identifier in ids]
+        found = [await ep.requests.get(identifier) for identifier in ids]
         assert all(request.status is RequestStatus.DONE for request in found), found
         for number in range(STREAMS):
             # One epoch for the scale, one for the update that followed it: each opened once.

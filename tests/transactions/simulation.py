@@ -90,8 +90,8 @@ class Simulation:
             await ep.create_scope("s")
             stream = await self._stream(ep)
             room = Room(ep.db, await ep.db.read(lambda tx: get_stream(tx, NAME).value))
-            for request in await ep.requests():  # of the life before
-                await ep.wait_request(request.id)
+            for request in await ep.requests.list():  # of the life before
+                await ep.requests.wait(request.id)
             if (await stream.describe()).state is StreamState.ACTIVE:
                 background.start_soon(self._look, room)
                 async with anyio.create_task_group() as actors:

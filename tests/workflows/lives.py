@@ -52,16 +52,16 @@ class Life:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run_internal_processors, self.db, owner, FEW_WORKERS)
             for (request_id,) in await self.db.read(_pending):
-                await self.ep.wait_request(request_id)
+                await self.ep.requests.wait(request_id)
             tasks.cancel_scope.cancel()
         while await self.db.write(partial(reap, owner=owner)):
             pass
 
     async def perform(self, request: AnyRequest, *, request_id: str | None = None) -> Request:
         """Submit, run, and return what became of it; a refusal at the door is raised."""
-        submitted = await self.ep.submit(request, request_id=request_id)
+        submitted = await self.ep.requests.submit(request, request_id=request_id)
         await self.run()
-        return await self.ep.request(submitted.id)
+        return await self.ep.requests.get(submitted.id)
 
     async def done(self, request: AnyRequest) -> Request:
         """Submit and run; raise what it was refused for."""

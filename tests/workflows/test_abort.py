@@ -58,11 +58,11 @@ async def test_a_seal_aborts_what_is_open_and_waits_for_what_is_decided(life: Li
     await split(life, ONE, 0.75)
     for number in (3, 1):
         await room.commit(ids[number])
-    submitted = await life.ep.submit(SealStream(NAME, room.stream.stream_id))
+    submitted = await life.ep.requests.submit(SealStream(NAME, room.stream.stream_id))
     done = await serve(life, room, ids)
     ended = await life.perform(SealStream(NAME, room.stream.stream_id))
     assert ended.status is RequestStatus.DONE
-    assert (await life.ep.request(submitted.id)).status is RequestStatus.DONE
+    assert (await life.ep.requests.get(submitted.id)).status is RequestStatus.DONE
     assert [txn.state.value for txn in done] == [
         *("aborted", "committed", "aborted", "committed", "aborted", "aborted")
     ]
@@ -177,8 +177,8 @@ async def test_a_stream_with_a_steady_flow_of_commits_is_scaled_at_once(life: Li
                 await anyio.lowlevel.checkpoint()
             at = len(committed)
             request = ScaleStream(NAME, 4, (SegmentId(0),), (KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)))
-            submitted = await life.ep.submit(request)
-            await life.ep.wait_request(submitted.id)
+            submitted = await life.ep.requests.submit(request)
+            await life.ep.requests.wait(submitted.id)
             assert len(committed) - at < 40
             scaled.set()
         tasks.cancel_scope.cancel()

@@ -47,10 +47,10 @@ def _scale(stream: Stream, seal: list[int], ranges: list[tuple[float, float]]) -
 
 async def _refused(life: Life, request: AnyRequest, error: type[Exception], match: str | None = None) -> None:
     """Assert that a request is refused at the door, and that nothing is different after that."""
-    before, requests = await life.record("s/t"), await life.ep.requests()
+    before, requests = await life.record("s/t"), await life.ep.requests.list()
     with pytest.raises(error, match=match):
-        await life.ep.submit(request)
-    assert (await life.record("s/t"), await life.ep.requests()) == (before, requests)
+        await life.ep.requests.submit(request)
+    assert (await life.record("s/t"), await life.ep.requests.list()) == (before, requests)
     await life.check()
 
 
@@ -59,11 +59,11 @@ async def test_a_sealed_stream_refuses_update_truncate_and_scale_and_nothing_hal
     life: Life,
 ) -> None:
     stream = await _stream(life)
-    early = await life.ep.submit(UpdateStream("s/t", stream.stream_id, _config(3)))
-    sealing = await life.ep.submit(SealStream("s/t", stream.stream_id))
+    early = await life.ep.requests.submit(UpdateStream("s/t", stream.stream_id, _config(3)))
+    sealing = await life.ep.requests.submit(SealStream("s/t", stream.stream_id))
     await life.run()
-    assert (await life.ep.request(sealing.id)).status is RequestStatus.DONE
-    updated = await life.ep.request(early.id)
+    assert (await life.ep.requests.get(sealing.id)).status is RequestStatus.DONE
+    updated = await life.ep.requests.get(early.id)
     assert updated.error is None or isinstance(updated.error, StreamSealed)
     for request in (
         UpdateStream("s/t", stream.stream_id, _config(5)),
@@ -78,7 +78,7 @@ async def test_sealed_while_it_waited_a_request_is_refused_when_it_runs(life: Li
     """Both are pending; whatever order they run in, the loser is refused durably and changes nothing."""
     stream = await _stream(life)
     submitted = [
-        await life.ep.submit(request)
+        await life.ep.requests.submit(request)
         for request in (
             SealStream("s/t", stream.stream_id),
             UpdateStream("s/t", stream.stream_id, _config(4)),
@@ -86,7 +86,7 @@ async def test_sealed_while_it_waited_a_request_is_refused_when_it_runs(life: Li
         )
     ]
     await life.run()
-    sealed, update, scale = [await life.ep.request(request.id) for request in submitted]
+    sealed, update, scale = [await life.ep.requests.get(request.id) for request in submitted]
     assert sealed.error is None
     assert isinstance(update.error, StreamSealed), (
         "requests of one stream run in the order of their submission"
@@ -104,7 +104,7 @@ async def test_an_update_changes_the_number_of_segments_at_once_and_the_same_one
         segment_id(2 + each, 1) for each in range(4)
     ]
     before = await life.record("s/t")
-    ended = await life.ep.submit(UpdateStream("s/t", stream.stream_id, _config(4)))
+    ended = await life.ep.requests.submit(UpdateStream("s/t", stream.stream_id, _config(4)))
     assert ended.status is RequestStatus.DONE
     assert await life.record("s/t") == before
     await life.done(UpdateStream("s/t", stream.stream_id, _config(1)))
@@ -125,7 +125,7 @@ async def test_a_split_keeps_the_ends_of_its_parent_exactly(life: Life) -> None:
     stream = await _stream(life, 1)
     await life.done(_scale(stream, [0], [(0.0, low), (low, high), (high, 1.0)]))
     _, middle, _ = await stream.segments()
-    await life.ep.submit(
+    await life.ep.requests.submit(
         ScaleStream("s/t", stream.stream_id, (middle.id,), KeyRange(middle.low, middle.high).split(2))
     )
     await life.run()
@@ -163,10 +163,10 @@ async def test_a_scale_that_cannot_be_is_refused(
 
 async def test_a_scale_overtaken_by_another_is_refused_when_it_runs(life: Life) -> None:
     stream = await _stream(life, 2)
-    await life.ep.submit(UpdateStream("s/t", stream.stream_id, _config(3)))
-    late = await life.ep.submit(_scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)]))
+    await life.ep.requests.submit(UpdateStream("s/t", stream.stream_id, _config(3)))
+    late = await life.ep.requests.submit(_scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)]))
     await life.run()
-    assert isinstance((await life.ep.request(late.id)).error, ScaleRefused)
+    assert isinstance((await life.ep.requests.get(late.id)).error, ScaleRefused)
     assert (await life.record("s/t")).value.epoch == 1
     await life.check()
 
@@ -237,7 +237,7 @@ async def test_only_a_sealed_stream_is_deleted_and_sealing_twice_is_fine(life: L
     await _refused(life, DeleteStream("s/t", stream.stream_id), StreamNotSealed)
     await life.done(SealStream("s/t", stream.stream_id))
     before = await life.record("s/t")
-    assert (await life.ep.submit(SealStream("s/t", stream.stream_id))).status is RequestStatus.DONE
+    assert (await life.ep.requests.submit(SealStream("s/t", stream.stream_id))).status is RequestStatus.DONE
     assert await life.record("s/t") == before
     await life.done(DeleteStream("s/t", stream.stream_id))
     with pytest.raises(NotFound):

@@ -36,7 +36,7 @@ async def test_a_creation_repeated_is_one_and_a_different_one_is_refused_and_a_c
         await create(life)
         assert await life.record("s/t") == first
         with pytest.raises(AlreadyExists) as caught:
-            await life.ep.submit(CreateStream("s/t", THREE))
+            await life.ep.requests.submit(CreateStream("s/t", THREE))
         assert caught.value.differing == ("scaling.segments_min",)
         assert "there it is 2:" in str(caught.value)
         assert "`eventproc stream update s/t --segments 3`" in str(caught.value)
@@ -76,8 +76,8 @@ async def test_the_stream_has_its_segments_from_the_moment_it_is_there(life: Lif
 @pytest.mark.parametrize("name", ["t", "s/", "/t", "s/a b", "s/..", "s/t/u", "s/_t", "s/" + "x" * 251, ""])
 async def test_a_bad_name_is_refused_at_the_door(life: Life, name: str) -> None:
     with pytest.raises(InvalidArgument):
-        await life.ep.submit(CreateStream(name, TWO))
-    assert await life.ep.requests() == []
+        await life.ep.requests.submit(CreateStream(name, TWO))
+    assert await life.ep.requests.list() == []
 
 
 @pytest.mark.parametrize("name", ["_system/mine", "_system/request"])
@@ -89,22 +89,22 @@ async def test_the_system_s_own_streams_cannot_be_asked_for(life: Life, name: st
         DeleteStream(name, 1),
     ):
         with pytest.raises(InvalidArgument):
-            await life.ep.submit(request)
+            await life.ep.requests.submit(request)
     with pytest.raises(InvalidArgument):
-        await life.ep.submit(DeleteScope("_system"))
+        await life.ep.requests.submit(DeleteScope("_system"))
 
 
 async def test_a_missing_scope_is_named(life: Life) -> None:
     with pytest.raises(NotFound, match="scope 'nowhere'"):
-        await life.ep.submit(CreateStream("nowhere/t", TWO))
+        await life.ep.requests.submit(CreateStream("nowhere/t", TWO))
 
 
 async def test_what_changed_between_submit_and_run_decides(life: Life) -> None:
     """A create, and the recursive delete of its scope, both pending: whichever runs first, the end is consistent."""
-    create = await life.ep.submit(CreateStream("s/t", TWO))
-    delete = await life.ep.submit(DeleteScope("s"))
+    create = await life.ep.requests.submit(CreateStream("s/t", TWO))
+    delete = await life.ep.requests.submit(DeleteScope("s"))
     await life.run()
-    created, deleted = await life.ep.request(create.id), await life.ep.request(delete.id)
+    created, deleted = await life.ep.requests.get(create.id), await life.ep.requests.get(delete.id)
     assert deleted.status is RequestStatus.DONE
     assert created.error is None or isinstance(created.error, (NotFound, IllegalTransition))
     assert await life.ep.scopes() == []
@@ -122,7 +122,7 @@ async def test_a_stream_made_again_shares_nothing_with_its_predecessor(life: Lif
             await writer.write(b"x" * 3000, key="a")
         await life.done(SealStream("s/t", stream.stream_id))
         with pytest.raises(StreamSealed):
-            await life.ep.submit(UpdateStream("s/t", stream.stream_id, THREE))
+            await life.ep.requests.submit(UpdateStream("s/t", stream.stream_id, THREE))
         await life.done(DeleteStream("s/t", stream.stream_id))
     await life.done(CreateStream("s/t", TWO))
     assert (await (await life.ep.stream("s/t")).describe()).events == 0

@@ -67,7 +67,7 @@ def _asking(request: AnyRequest) -> Act:
         request_id = ids.setdefault(id(life.db), life.new_id())
         ended = await life.perform(request, request_id=request_id)
         assert ended.status is RequestStatus.DONE, ended.error
-        assert await life.ep.request(ended.id) == ended
+        assert await life.ep.requests.get(ended.id) == ended
 
     return main
 

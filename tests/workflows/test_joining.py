@@ -20,30 +20,30 @@ async def test_a_joined_id_finds_the_request_and_never_runs_again(life: Life) ->
     await life.done(CREATE)
     asked = ScaleStream("s/t", 4, (SegmentId(0),), KeyRange(0, 1).split(2))
     first_id, second_id = life.new_id(), life.new_id()
-    first = await life.ep.submit(asked, request_id=first_id)
-    assert await life.ep.submit(asked, request_id=second_id) == first
-    assert await life.ep.submit(asked, request_id=second_id) == first
-    assert await life.ep.request(second_id) == first
+    first = await life.ep.requests.submit(asked, request_id=first_id)
+    assert await life.ep.requests.submit(asked, request_id=second_id) == first
+    assert await life.ep.requests.submit(asked, request_id=second_id) == first
+    assert await life.ep.requests.get(second_id) == first
     await life.run()
-    ended = await life.ep.request(first_id)
+    ended = await life.ep.requests.get(first_id)
     assert ended.status is RequestStatus.DONE
-    assert await life.ep.request(second_id) == ended
-    assert await life.ep.submit(asked, request_id=second_id) == ended
-    assert await life.ep.wait_request(second_id, timeout_ms=0) == ended
+    assert await life.ep.requests.get(second_id) == ended
+    assert await life.ep.requests.submit(asked, request_id=second_id) == ended
+    assert await life.ep.requests.wait(second_id, timeout_ms=0) == ended
     with pytest.raises(InvalidArgument, match="belongs to a different request"):
-        await life.ep.submit(CREATE, request_id=second_id)
+        await life.ep.requests.submit(CREATE, request_id=second_id)
     assert (await life.record("s/t")).value.epoch == 1
     await life.check()
 
 
 async def test_who_waits_by_a_joined_id_learns_of_the_outcome(life: Life) -> None:
     second_id = life.new_id()
-    await life.ep.submit(CREATE)
-    await life.ep.submit(CREATE, request_id=second_id)
+    await life.ep.requests.submit(CREATE)
+    await life.ep.requests.submit(CREATE, request_id=second_id)
     outcomes: list[RequestStatus] = []
 
     async def wait() -> None:
-        outcomes.append((await life.ep.wait_request(second_id)).status)
+        outcomes.append((await life.ep.requests.wait(second_id)).status)
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
@@ -55,15 +55,15 @@ async def test_who_waits_by_a_joined_id_learns_of_the_outcome(life: Life) -> Non
 
 async def test_a_joined_id_is_forgotten_with_its_request(life: Life) -> None:
     second_id = life.new_id()
-    await life.ep.submit(CREATE)
-    await life.ep.submit(CREATE, request_id=second_id)
+    await life.ep.requests.submit(CREATE)
+    await life.ep.requests.submit(CREATE, request_id=second_id)
     await life.run()
     life.clock.advance(OUTCOME_MEMORY_MS + 1)
     await life.db.write(forget_outcomes)
     with pytest.raises(NotFound):
-        await life.ep.request(second_id)
+        await life.ep.requests.get(second_id)
     with pytest.raises(Expired):
-        await life.ep.submit(CREATE, request_id=second_id)
+        await life.ep.requests.submit(CREATE, request_id=second_id)
     left = await life.db.read(lambda tx: tx.execute("SELECT count(*) FROM joined").fetchone()[0])
     assert left == 0
 
@@ -76,13 +76,13 @@ async def test_a_joined_request_may_be_begun_for_as_long_as_anyone_allows(
     life: Life, first: int | None, second: int | None, expired_after_50: bool
 ) -> None:
     # In minutes, which only pass by hand: on asyncio the clock runs with the machine's, however slow that is.
-    asked = await life.ep.submit(CREATE, within_ms=_minutes(first))
-    joined = await life.ep.submit(CREATE, within_ms=_minutes(second))
+    asked = await life.ep.requests.submit(CREATE, within_ms=_minutes(first))
+    joined = await life.ep.requests.submit(CREATE, within_ms=_minutes(second))
     assert joined.id == asked.id
-    assert joined == await life.ep.request(asked.id)
+    assert joined == await life.ep.requests.get(asked.id)
     life.clock.advance(50 * 60_000)
     await life.run()
-    ended = await life.ep.request(asked.id)
+    ended = await life.ep.requests.get(asked.id)
     assert ended.status is (RequestStatus.REJECTED if expired_after_50 else RequestStatus.DONE)
     assert isinstance(ended.error, Expired) is expired_after_50
 

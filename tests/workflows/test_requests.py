@@ -60,31 +60,31 @@ def _event_of(request_id: str, tx: Tx) -> EventRef:
 async def test_an_equal_request_joins_a_pending_one_and_a_different_one_is_refused_with_its_id(
     life: Life,
 ) -> None:
-    first = await life.ep.submit(CreateStream("s/t", _config(2)))
-    joined = await life.ep.submit(CreateStream("s/t", _config(2)))
+    first = await life.ep.requests.submit(CreateStream("s/t", _config(2)))
+    joined = await life.ep.requests.submit(CreateStream("s/t", _config(2)))
     assert joined == first
     with pytest.raises(InProgress) as caught:
-        await life.ep.submit(CreateStream("s/t", _config(3)))
+        await life.ep.requests.submit(CreateStream("s/t", _config(3)))
     assert caught.value.request_id == first.id
-    assert len(await life.ep.requests()) == 1
+    assert len(await life.ep.requests.list()) == 1
     await life.run()
-    assert (await life.ep.request(first.id)).status is RequestStatus.DONE
+    assert (await life.ep.requests.get(first.id)).status is RequestStatus.DONE
     with pytest.raises(AlreadyExists):
-        await life.ep.submit(CreateStream("s/t", _config(3)))
+        await life.ep.requests.submit(CreateStream("s/t", _config(3)))
 
 
 async def test_the_order_of_segments_to_seal_makes_no_other_request(life: Life) -> None:
     await life.done(CreateStream("s/t", StreamConfig(scaling=ScalingPolicy.fixed(2))))
     ranges = (KeyRange(0.0, 0.25), KeyRange(0.25, 1.0))
-    first = await life.ep.submit(ScaleStream("s/t", 4, (SegmentId(0), SegmentId(1)), ranges))
-    assert await life.ep.submit(ScaleStream("s/t", 4, (SegmentId(1), SegmentId(0)), ranges)) == first
+    first = await life.ep.requests.submit(ScaleStream("s/t", 4, (SegmentId(0), SegmentId(1)), ranges))
+    assert await life.ep.requests.submit(ScaleStream("s/t", 4, (SegmentId(1), SegmentId(0)), ranges)) == first
 
 
 async def test_requests_of_other_kinds_and_streams_do_not_stand_in_the_way(life: Life) -> None:
     for name in ("s/t", "s/u"):
         await life.done(CreateStream(name, _config(1)))
     submitted = [
-        await life.ep.submit(request)
+        await life.ep.requests.submit(request)
         for request in (
             UpdateStream("s/t", 4, _config(2)),
             UpdateStream("s/u", 5, _config(2)),
@@ -94,7 +94,7 @@ async def test_requests_of_other_kinds_and_streams_do_not_stand_in_the_way(life:
     ]
     assert len({request.id for request in submitted}) == 4
     await life.run()
-    assert {(await life.ep.request(each.id)).status for each in submitted} == {RequestStatus.DONE}
+    assert {(await life.ep.requests.get(each.id)).status for each in submitted} == {RequestStatus.DONE}
     assert (await life.record("s/t")).value.epoch == 1
 
 
@@ -109,13 +109,13 @@ async def test_a_repeated_id_returns_what_became_of_the_first_and_runs_nothing(l
     assert await life.perform(CreateStream("s/t", _config(2)), request_id=request_id) == first
     assert await life.ep.streams() == [], "a late retry never runs twice"
     with pytest.raises(InvalidArgument, match="belongs to a different request"):
-        await life.ep.submit(CreateStream("s/u", _config(2)), request_id=request_id)
+        await life.ep.requests.submit(CreateStream("s/u", _config(2)), request_id=request_id)
 
 
 @pytest.mark.parametrize("request_id", ["x", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"])
 async def test_an_id_must_be_a_uuid_of_version_seven(life: Life, request_id: str) -> None:
     with pytest.raises(InvalidArgument, match="version 7"):
-        await life.ep.submit(CreateStream("s/t", _config(1)), request_id=request_id)
+        await life.ep.requests.submit(CreateStream("s/t", _config(1)), request_id=request_id)
 
 
 async def test_outcomes_are_kept_a_day_and_an_older_id_is_refused(life: Life) -> None:
@@ -123,22 +123,24 @@ async def test_outcomes_are_kept_a_day_and_an_older_id_is_refused(life: Life) ->
     await life.perform(CreateStream("s/t", _config(1)), request_id=request_id)
     life.clock.advance(OUTCOME_MEMORY_MS - 60_000)
     await life.db.write(forget_outcomes)
-    assert (await life.ep.request(request_id)).status is RequestStatus.DONE
+    assert (await life.ep.requests.get(request_id)).status is RequestStatus.DONE
     life.clock.advance(60_001)
     await life.db.write(forget_outcomes)
     with pytest.raises(NotFound):
-        await life.ep.request(request_id)
+        await life.ep.requests.get(request_id)
     with pytest.raises(Expired):
-        await life.ep.submit(CreateStream("s/u", _config(1)), request_id=request_id)
+        await life.ep.requests.submit(CreateStream("s/u", _config(1)), request_id=request_id)
 
 
 async def test_what_is_pending_is_never_forgotten(life: Life) -> None:
-    submitted = await life.ep.submit(CreateStream("s/t", _config(1)))
+    submitted = await life.ep.requests.submit(CreateStream("s/t", _config(1)))
     life.clock.advance(3 * OUTCOME_MEMORY_MS)
     await life.db.write(forget_outcomes)
-    assert (await life.ep.submit(CreateStream("s/t", _config(1)), request_id=submitted.id)) == submitted
+    assert (
+        await life.ep.requests.submit(CreateStream("s/t", _config(1)), request_id=submitted.id)
+    ) == submitted
     await life.run()
-    assert (await life.ep.request(submitted.id)).status is RequestStatus.DONE
+    assert (await life.ep.requests.get(submitted.id)).status is RequestStatus.DONE
 
 
 @pytest.mark.acceptance(
@@ -157,7 +159,7 @@ async def test_a_slow_run_overtaken_by_a_second_one_changes_nothing_more(
     if kind == "truncate":
         asked = TruncateStream("s/t", 4, dict((await stream.tail()).offsets))
     slow = await life.claim()
-    submitted = await life.ep.submit(asked)
+    submitted = await life.ep.requests.submit(asked)
     event = await life.db.read(partial(_event_of, submitted.id))
     await life.run() if fenced else await life.db.write(
         partial(step, request_id=submitted.id, event=event, owner=slow)
@@ -176,7 +178,7 @@ async def test_a_slow_run_overtaken_by_a_second_one_changes_nothing_more(
 
 async def test_a_fenced_owner_changes_nothing_at_all(life: Life) -> None:
     old = await life.claim()
-    submitted = await life.ep.submit(CreateStream("s/t", _config(1)))
+    submitted = await life.ep.requests.submit(CreateStream("s/t", _config(1)))
     event = await life.db.read(partial(_event_of, submitted.id))
     await life.claim()
     before = await life.db.read(summary)
@@ -214,7 +216,7 @@ async def test_an_event_of_an_old_incarnation_does_not_touch_the_new_one(life: L
     )
     for late in requests:
         with pytest.raises(StreamReplaced):
-            await life.ep.submit(late)
+            await life.ep.requests.submit(late)
     assert await life.db.read(summary) == before
     await life.check()
 
@@ -222,12 +224,12 @@ async def test_an_event_of_an_old_incarnation_does_not_touch_the_new_one(life: L
 async def test_what_was_pending_for_an_old_incarnation_is_refused_when_it_runs(life: Life) -> None:
     await life.done(CreateStream("s/t", _config(1)))
     await life.done(SealStream("s/t", 4))
-    await life.ep.submit(DeleteStream("s/t", 4))
-    scope = await life.ep.submit(DeleteScope("s"))
-    again = await life.ep.submit(SealStream("s/t", 4))
+    await life.ep.requests.submit(DeleteStream("s/t", 4))
+    scope = await life.ep.requests.submit(DeleteScope("s"))
+    again = await life.ep.requests.submit(SealStream("s/t", 4))
     assert again.status is RequestStatus.DONE
     await life.run()
-    assert (await life.ep.request(scope.id)).status is RequestStatus.DONE
+    assert (await life.ep.requests.get(scope.id)).status is RequestStatus.DONE
     assert await life.ep.scopes() == []
     await life.check()
 
@@ -236,21 +238,21 @@ async def test_what_was_pending_for_an_old_incarnation_is_refused_when_it_runs(l
 async def test_a_wait_that_runs_out_says_so_and_the_work_completes_later(life: Life) -> None:
     with pytest.raises(StillPending) as caught:
         await life.ep.create_stream("s/t", timeout_ms=20)
-    pending = await life.ep.request(caught.value.request_id)
+    pending = await life.ep.requests.get(caught.value.request_id)
     assert (pending.status, pending.target) == (RequestStatus.PENDING, "s/t")
     with pytest.raises(StillPending):
-        await life.ep.wait_request(pending.id, timeout_ms=0)
+        await life.ep.requests.wait(pending.id, timeout_ms=0)
     await life.run()
-    assert (await life.ep.wait_request(pending.id, timeout_ms=0)).status is RequestStatus.DONE
+    assert (await life.ep.requests.wait(pending.id, timeout_ms=0)).status is RequestStatus.DONE
     assert (await life.record("s/t")).value.state is StreamState.ACTIVE
 
 
 async def test_who_waits_learns_of_the_outcome_from_whoever_runs_it(life: Life) -> None:
-    submitted = await life.ep.submit(CreateStream("s/t", _config(1)))
+    submitted = await life.ep.requests.submit(CreateStream("s/t", _config(1)))
     outcomes: list[RequestStatus] = []
 
     async def wait() -> None:
-        outcomes.append((await life.ep.wait_request(submitted.id)).status)
+        outcomes.append((await life.ep.requests.wait(submitted.id)).status)
 
     async with anyio.create_task_group() as tasks:
         for _ in range(3):
@@ -262,14 +264,14 @@ async def test_who_waits_learns_of_the_outcome_from_whoever_runs_it(life: Life) 
 
 async def test_a_request_that_cannot_be_run_is_given_up_and_those_behind_it_go_on(life: Life) -> None:
     await life.done(CreateStream("s/t", _config(1)))
-    poison = await life.ep.submit(UpdateStream("s/t", 4, _config(2)))
-    behind = await life.ep.submit(SealStream("s/t", 4))
+    poison = await life.ep.requests.submit(UpdateStream("s/t", 4, _config(2)))
+    behind = await life.ep.requests.submit(SealStream("s/t", 4))
     await life.db.write(
         lambda tx: tx.execute("UPDATE request SET body = ? WHERE id = ?", (b"{nonsense", poison.id)).rowcount
     )
     await life.run()
-    assert isinstance((await life.ep.request(poison.id)).error, WorkflowFailed)
-    assert (await life.ep.request(behind.id)).status is RequestStatus.DONE
+    assert isinstance((await life.ep.requests.get(poison.id)).error, WorkflowFailed)
+    assert (await life.ep.requests.get(behind.id)).status is RequestStatus.DONE
     assert (await life.record("s/t")).value.epoch == 0
     await life.check()
 
@@ -277,5 +279,5 @@ async def test_a_request_that_cannot_be_run_is_given_up_and_those_behind_it_go_o
 async def test_ids_sort_by_time_so_that_the_newest_requests_come_first(life: Life) -> None:
     for number in range(3):
         life.clock.advance(5)
-        await life.ep.submit(CreateStream(f"s/{number}", _config(1)), request_id=new_id(life.clock))
-    assert [request.target for request in await life.ep.requests(limit=2)] == ["s/2", "s/1"]
+        await life.ep.requests.submit(CreateStream(f"s/{number}", _config(1)), request_id=new_id(life.clock))
+    assert [request.target for request in await life.ep.requests.list(limit=2)] == ["s/2", "s/1"]

@@ -1,0 +1,571 @@
+"""Methods of the blocking twin that only hand a call to the loop. Written by `python -m tools.blocking`."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from eventproc.blocking.loop import Loop
+from eventproc.groups import GroupInfo
+from eventproc.groups.describe import GroupDescription
+from eventproc.groups.group import CHECKPOINT_WAIT_MS, ReaderGroup
+from eventproc.groups.operations import GroupCheckpoint
+from eventproc.groups.start_positions import GroupResetEnd, GroupStart
+from eventproc.processors import ProcessorDescription
+from eventproc.processors.dead_letters.letter import DeadLetter
+from eventproc.processors.dead_letters.letters import LIST_MAX, DeadLetters, Ids, LetterCount
+from eventproc.processors.observe.status import ProcessorStatus
+from eventproc.processors.run import GRACE_MS, Running
+from eventproc.runtime.requests import Requests
+from eventproc.runtime.system import Eventproc
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.epochs import Epoch
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.policies import ScalingPolicy
+from eventproc.store.requests import Request
+from eventproc.streams import ScopeInfo, StreamInfo
+from eventproc.streams.description import SegmentDescription, StreamDescription
+from eventproc.streams.offload import OffloadResult
+from eventproc.streams.perform import WAIT_MS
+from eventproc.streams.stream import RangeName, SegmentName, Stream
+from eventproc.streams.txn_description import TransactionDescription
+from eventproc.workflows.requests import AnyRequest
+
+
+class EventprocCalls:
+    """The coroutine methods of `Eventproc`, without `await`."""
+
+    def __init__(self, loop: Loop, twin: Eventproc) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def create_scope(self, name: str) -> None:
+        """Create a scope; does nothing if it exists.
+
+        Args:
+            name: the scope's name, unique in the directory.
+
+        Raises:
+            InvalidArgument: the name is not valid.
+            IllegalTransition: a scope of that name is being deleted.
+        """
+        self._loop.call(self._twin.create_scope, name)
+
+    def delete_scope(self, name: str, *, recursive: bool = False, timeout_ms: int = WAIT_MS) -> None:
+        """Delete a scope.
+
+        Args:
+            name: the scope's name.
+            recursive: delete its reader groups and streams first. Default: an empty scope only.
+            timeout_ms: how long to wait for the outcome of a recursive delete, in ms. Default: 120 s.
+
+        Raises:
+            NotFound: no such scope.
+            ScopeNotEmpty: the scope has streams or reader groups, and `recursive` is False.
+            IllegalTransition: the scope is being deleted.
+            StillPending: the wait ended first; the deletion goes on.
+        """
+        self._loop.call(partial(self._twin.delete_scope, name, recursive=recursive, timeout_ms=timeout_ms))
+
+    def scopes(self) -> list[ScopeInfo]:
+        """Return the scopes, by name."""
+        return self._loop.call(self._twin.scopes)
+
+    def streams(self, scope: str | None = None) -> list[StreamInfo]:
+        """Return the streams, by name.
+
+        Args:
+            scope: only those of this scope. None (default): of all scopes.
+
+        Raises:
+            NotFound: no such scope.
+        """
+        return self._loop.call(self._twin.streams, scope)
+
+    def reader_groups(self, scope: str | None = None) -> list[GroupInfo]:
+        """Return the groups by name, those of processors included.
+
+        Args:
+            scope: only those of this scope. None (default): of all scopes.
+
+        Raises:
+            NotFound: no such scope.
+        """
+        return self._loop.call(self._twin.reader_groups, scope)
+
+    def processors(self) -> list[ProcessorDescription]:
+        """Return the processors that ever ran here, by name of their groups, with processes, lag and members."""
+        return self._loop.call(self._twin.processors)
+
+    def processor(self, group: str) -> ProcessorDescription:
+        """Return the description of one processor.
+
+        Args:
+            group: its group, "scope/group".
+
+        Raises:
+            NotFound: no such group.
+            NotAProcessorGroup: the group belongs to readers.
+        """
+        return self._loop.call(self._twin.processor, group)
+
+    def pause_processor(self, group: str) -> None:
+        """Pause a processor durably, in all processes: running calls end, no other begins.
+
+        Does nothing if the processor is paused.
+
+        Args:
+            group: its group, "scope/group".
+
+        Raises:
+            NotFound: no such group.
+            NotAProcessorGroup: the group belongs to readers.
+        """
+        self._loop.call(self._twin.pause_processor, group)
+
+    def resume_processor(self, group: str) -> None:
+        """Undo `pause_processor`.
+
+        Args:
+            group: its group, "scope/group".
+
+        Raises:
+            NotFound: no such group.
+            NotAProcessorGroup: the group belongs to readers.
+        """
+        self._loop.call(self._twin.resume_processor, group)
+
+
+class RequestsCalls:
+    """The coroutine methods of `Requests`, without `await`."""
+
+    def __init__(self, loop: Loop, twin: Requests) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def submit(
+        self,
+        request: AnyRequest,
+        *,
+        request_id: str | None = None,
+        within_ms: int | None = None,
+        timeout_ms: int = WAIT_MS,
+    ) -> Request:
+        """Record a request without waiting for its outcome, and return it.
+
+        If an equal request is pending, this call joins it and returns that one, under its id.
+
+        Args:
+            request: one of `eventproc.workflows.requests`, such as `SealStream`.
+            request_id: a UUID version 7. Repeating a call with the same id returns what became of the first call.
+                None (default): a new id.
+            within_ms: how long from now the request may begin, in ms; after that its outcome is Expired. None
+                (default): no limit.
+            timeout_ms: how long to wait until it is recorded, in ms, while another process holds the write lock.
+                Default: 120 s.
+
+        Raises:
+            InvalidArgument: the request or an option is not valid.
+            LockHeld: the wait for the write lock ended; nothing was recorded.
+            InProgress: another request of this kind is running on the object.
+            Expired: the id is older than a day.
+            Rejected: a subclass says why the request is refused immediately.
+        """
+        return self._loop.call(
+            partial(
+                self._twin.submit, request, request_id=request_id, within_ms=within_ms, timeout_ms=timeout_ms
+            )
+        )
+
+    def get(self, request_id: str) -> Request:
+        """Return a request and what became of it.
+
+        Args:
+            request_id: its id, or the id of a request that joined it.
+
+        Raises:
+            NotFound: no request has that id, or it ended more than a day ago.
+        """
+        return self._loop.call(self._twin.get, request_id)
+
+    def list(self, *, limit: int = 100) -> builtins.list[Request]:
+        """Return the newest requests, newest first.
+
+        Args:
+            limit: how many at most. Default: 100.
+
+        Raises:
+            InvalidArgument: `limit` is less than 1.
+        """
+        return self._loop.call(partial(self._twin.list, limit=limit))
+
+    def wait(self, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
+        """Return a request once it is done or rejected, in whichever process it runs.
+
+        Args:
+            request_id: its id.
+            timeout_ms: how long to wait, in ms. Default: 120 s.
+
+        Raises:
+            NotFound: no request has that id.
+            StillPending: the wait ended first; the request goes on.
+        """
+        return self._loop.call(partial(self._twin.wait, request_id, timeout_ms=timeout_ms))
+
+
+class StreamCalls:
+    """The coroutine methods of `Stream`, without `await`."""
+
+    def __init__(self, loop: Loop, twin: Stream[Any]) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def transactions(self, *, finished: bool = False) -> list[TransactionDescription]:
+        """Return the transactions under way: open, committing and aborting; the oldest first, at most 500.
+
+        Args:
+            finished: return those that ended within a day instead, the newest first.
+
+        Raises:
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(partial(self._twin.transactions, finished=finished))
+
+    def describe(self) -> StreamDescription:
+        """Return the stream's state, segments, ends and sizes, all of one moment.
+
+        Raises:
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.describe)
+
+    def epochs(self) -> list[Epoch]:
+        """Return the epochs that are kept, the oldest first.
+
+        Raises:
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.epochs)
+
+    def segments(self) -> list[SegmentDescription]:
+        """Return the active segments, in the order of their key ranges.
+
+        Raises:
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.segments)
+
+    def head(self) -> StreamCut:
+        """Return the earliest readable cut.
+
+        Raises:
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.head)
+
+    def tail(self) -> StreamCut:
+        """Return the cut after the last event; all segments of one moment.
+
+        Raises:
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.tail)
+
+    def cut_at(self, time_ms: int) -> StreamCut:
+        """Return the cut before the events that were appended at or after a time; the head if that is later.
+
+        Args:
+            time_ms: wall time, in ms since 1970.
+
+        Raises:
+            InvalidArgument: the time is not an int.
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.cut_at, time_ms)
+
+    def update(self, *, scaling: ScalingPolicy, timeout_ms: int = WAIT_MS) -> None:
+        """Replace the stream's configuration, and scale to the number of segments that it asks for.
+
+        Args:
+            scaling: the new scaling policy.
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            StreamSealed: the stream is sealed.
+            InProgress: another update is running.
+            StillPending: the wait ended first; the update goes on.
+        """
+        self._loop.call(partial(self._twin.update, scaling=scaling, timeout_ms=timeout_ms))
+
+    def scale(
+        self, *, seal: Sequence[SegmentName], ranges: Sequence[RangeName], timeout_ms: int = WAIT_MS
+    ) -> tuple[SegmentId, ...]:
+        """Seal active segments and open new ones over exactly their key space; return the new ids.
+
+        Args:
+            seal: the segments to seal, by id or text such as "2.1".
+            ranges: key ranges of the new segments, as pairs or text such as "0.25-0.5".
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            ScaleRefused: a segment is not active, or too few would remain.
+            InvalidArgument: the ranges do not cover the sealed segments' key space exactly.
+            StreamSealed: the stream is sealed.
+            InProgress: another scale is running.
+            StillPending: the wait ended first; the scale goes on.
+        """
+        return self._loop.call(partial(self._twin.scale, seal=seal, ranges=ranges, timeout_ms=timeout_ms))
+
+    def split(
+        self, segment: SegmentName, into: int = 2, *, timeout_ms: int = WAIT_MS
+    ) -> tuple[SegmentId, ...]:
+        """Split an active segment into equal parts; return their ids.
+
+        Args:
+            segment: its id, or text such as "2.1".
+            into: number of parts. Default: 2.
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            NotFound: the stream has no such segment.
+            ScaleRefused: the segment is not active.
+            StreamSealed: the stream is sealed.
+            InProgress: another scale is running.
+            StillPending: the wait ended first; the split goes on.
+        """
+        return self._loop.call(partial(self._twin.split, segment, into, timeout_ms=timeout_ms))
+
+    def merge(self, *segments: SegmentName, timeout_ms: int = WAIT_MS) -> SegmentId:
+        """Merge neighbouring active segments; return the new id.
+
+        Args:
+            segments: two or more, by id or text such as "2.1".
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            NotFound: the stream has no such segment.
+            ScaleRefused: a segment is not active, they are not neighbours, or too few would remain.
+            StreamSealed: the stream is sealed.
+            InProgress: another scale is running.
+            StillPending: the wait ended first; the merge goes on.
+        """
+        return self._loop.call(partial(self._twin.merge, *segments, timeout_ms=timeout_ms))
+
+    def truncate(self, cut: StreamCut, *, timeout_ms: int = WAIT_MS) -> None:
+        """Move the head to `cut`: the events before it are gone.
+
+        Args:
+            cut: a cut of this stream, at or after the head.
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            InvalidCut: the cut is one of another stream, behind the head, beyond the tail, or inside an event.
+            StreamReplaced: the cut belongs to a deleted stream of this name.
+            StreamSealed: the stream is sealed.
+            InProgress: another truncation is running.
+            StillPending: the wait ended first; the truncation goes on.
+        """
+        self._loop.call(partial(self._twin.truncate, cut, timeout_ms=timeout_ms))
+
+    def seal(self, *, timeout_ms: int = WAIT_MS) -> None:
+        """End the stream permanently: no more appends; reading goes on. Does nothing if the stream is sealed.
+
+        Args:
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+            StillPending: the wait ended first; the seal goes on.
+        """
+        self._loop.call(partial(self._twin.seal, timeout_ms=timeout_ms))
+
+    def delete(self, *, timeout_ms: int = WAIT_MS) -> None:
+        """Delete the sealed stream.
+
+        Args:
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            StreamNotSealed: seal it first.
+            NotFound: the stream does not exist.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+            StillPending: the wait ended first; the deletion goes on.
+        """
+        self._loop.call(partial(self._twin.delete, timeout_ms=timeout_ms))
+
+    def offload(self, *, older_than_ms: int = 0) -> OffloadResult:
+        """Move old events out of the database into files, and return how many. They are read as before.
+
+        Runs of less than 256 KiB stay in the database. Needs pyarrow: `pip install 'eventproc[spark]'`.
+
+        Args:
+            older_than_ms: age of the events to move, in ms. Default: all.
+
+        Raises:
+            NotSupported: pyarrow is not installed, or the system is in memory.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+            Truncated: the stream was deleted meanwhile.
+            CorruptRecord: a stored event is damaged.
+            DiskFull: no space for a file.
+            OSError: a file cannot be written.
+
+        Cost:
+            Reads and writes the events once, with short transactions in between.
+        """
+        return self._loop.call(partial(self._twin.offload, older_than_ms=older_than_ms))
+
+
+class ReaderGroupCalls:
+    """The coroutine methods of `ReaderGroup`, without `await`."""
+
+    def __init__(self, loop: Loop, twin: ReaderGroup) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def describe(self) -> GroupDescription:
+        """Return who reads what, how far, and what is left, in events and bytes. Raises NotFound."""
+        return self._loop.call(self._twin.describe)
+
+    def info(self) -> GroupInfo:
+        """Return the group's streams, options and generation. Raises NotFound."""
+        return self._loop.call(self._twin.info)
+
+    def cuts(self) -> dict[str, StreamCut]:
+        """Return where the group stands durably in each stream: it may be truncated there, whoever dies.
+
+        Raises NotFound, StreamReplaced.
+        """
+        return self._loop.call(self._twin.cuts)
+
+    def checkpoint(self, name: str | None = None, *, timeout_ms: int = CHECKPOINT_WAIT_MS) -> GroupCheckpoint:
+        """Let every reader say where it stands, and return that once all have. Without readers: at once.
+
+        A reader says it between two events. One that leaves, dies, or hangs for longer than the group's lease is not
+        waited for. name: a new one unless given; one by that name, under way or kept, is that one. timeout_ms: how long
+        to wait. Raises TooManyCheckpoints, NotFound (also when a reset dropped it), CheckpointPending (it goes on),
+        InvalidArgument. Cost while waiting: a read each 200 ms, as of every reader.
+        """
+        return self._loop.call(partial(self._twin.checkpoint, name, timeout_ms=timeout_ms))
+
+    def checkpoints(self) -> list[GroupCheckpoint]:
+        """Return the complete checkpoints that are kept, oldest first, automatic ones included."""
+        return self._loop.call(self._twin.checkpoints)
+
+    def reset(
+        self,
+        start: GroupStart = "head",
+        *,
+        checkpoint: str | None = None,
+        streams: Sequence[str] | None = None,
+        until: GroupResetEnd = "same",
+    ) -> None:
+        """Begin anew at `start`, or at a checkpoint by its name; readers that are online go on there.
+
+        Streams are found by name, also when they were deleted and made again; streams: others from now on. until:
+        where the group ends, None: nowhere; with other ends than before its checkpoints are forgotten. Raises
+        NotFound, InvalidArgument, InvalidCut (also when it would end before it begins), Truncated.
+        """
+        self._loop.call(partial(self._twin.reset, start, checkpoint=checkpoint, streams=streams, until=until))
+
+    def reader_offline(
+        self, reader: str, position: Mapping[str, Mapping[SegmentId, int]] | None = None
+    ) -> None:
+        """Declare a reader dead; what it owned goes to others at `position`, or at its last durable progress.
+
+        position: as `GroupReader.position` gives it. A reader that is not online is fine: nothing changes. Raises
+        NotFound (the group), InvalidArgument, InvalidCut.
+        """
+        self._loop.call(self._twin.reader_offline, reader, position)
+
+    def delete(self) -> None:
+        """Remove the group and its progress; its readers are fenced. Raises NotFound."""
+        self._loop.call(self._twin.delete)
+
+
+class DeadLettersCalls:
+    """The coroutine methods of `DeadLetters`, without `await`."""
+
+    def __init__(self, loop: Loop, twin: DeadLetters) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def list(self, *, limit: int = LIST_MAX, after: str | None = None) -> list[DeadLetter]:
+        """Return a page of pending letters, those after the letter of that id; an empty one is the end.
+
+        At most `limit`, and about 4 MiB of payloads. Raises NotFound (no such group), InvalidArgument.
+        """
+        return self._loop.call(partial(self._twin.list, limit=limit, after=after))
+
+    def get(self, letter: str) -> DeadLetter:
+        """Return the pending letter of that id. Raises NotFound, also when it is not pending any more."""
+        return self._loop.call(self._twin.get, letter)
+
+    def count(self, ids: Ids = "all") -> LetterCount:
+        """Return how many of the letters are pending, and their size. Raises NotFound, InvalidArgument."""
+        return self._loop.call(self._twin.count, ids)
+
+    def redrive(self, ids: Ids) -> int:
+        """Give the originals back to the group, which handles them again; return how many were pending.
+
+        They come behind what the group reads of their streams: where the order of a key must hold, drop the letter
+        and mend what it meant by hand. Repeating a call that was interrupted is fine: each letter goes once, and
+        one that fails anew is a new letter, not among those asked for. Raises NotFound, GroupStreamReplaced,
+        StreamSealed, InvalidArgument. One transaction per 1000 letters, or 4 MiB.
+        """
+        return self._loop.call(self._twin.redrive, ids)
+
+    def drop(self, ids: Ids) -> int:
+        """Let go of letters, for ever; return how many were pending. Repeating it is fine.
+
+        Raises NotFound, InvalidArgument.
+        """
+        return self._loop.call(self._twin.drop, ids)
+
+
+class RunningCalls:
+    """The coroutine methods of `Running`, without `await`."""
+
+    def __init__(self, loop: Loop, twin: Running) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def status(self) -> list[ProcessorStatus]:
+        """Return the status of each processor, in the order of their declaration."""
+        return self._loop.call(self._twin.status)
+
+    def pause(self, name: str) -> None:
+        """Pause a processor durably, in all processes: calls that run end, no other begins. Raises NotFound."""
+        self._loop.call(self._twin.pause, name)
+
+    def resume(self, name: str) -> None:
+        """Take back `pause`. Raises NotFound."""
+        self._loop.call(self._twin.resume, name)
+
+    def wait(self) -> None:
+        """Return when all processors were stopped. Raises ProcessorFailed as soon as one failed."""
+        self._loop.call(self._twin.wait)
+
+    def wait_idle(self, *, timeout_ms: int | None = None) -> None:
+        """Return when nothing is left to process in the groups of the app, durably: lag 0 at one moment of each.
+
+        Raises TimeoutError, InvalidArgument, and ProcessorFailed when a processor failed, also of a stream that was
+        made again. Cost while waiting: a look when progress was made durable, and one a second.
+        """
+        self._loop.call(partial(self._twin.wait_idle, timeout_ms=timeout_ms))
+
+    def stop(self, *, grace_ms: int = GRACE_MS) -> None:
+        """Drain every processor; what still runs after the grace period is left to the end of the block.
+
+        Raises InvalidArgument.
+        """
+        self._loop.call(partial(self._twin.stop, grace_ms=grace_ms))

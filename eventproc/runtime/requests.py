@@ -1,0 +1,89 @@
+"""Requests by id: submit one without waiting, look at it, wait for its outcome."""
+
+from __future__ import annotations
+
+import builtins
+
+from eventproc.store.database import Database
+from eventproc.store.model.argument_checks import check_int, check_str
+from eventproc.store.requests import Request, get_request, list_requests
+from eventproc.streams import perform
+from eventproc.streams.perform import WAIT_MS
+from eventproc.workflows.requests import AnyRequest
+
+
+class Requests:
+    """The requests of a directory; `ep.requests`. Any process finds a request by its id, for a day after its end."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def submit(
+        self,
+        request: AnyRequest,
+        *,
+        request_id: str | None = None,
+        within_ms: int | None = None,
+        timeout_ms: int = WAIT_MS,
+    ) -> Request:
+        """Record a request without waiting for its outcome, and return it.
+
+        If an equal request is pending, this call joins it and returns that one, under its id.
+
+        Args:
+            request: one of `eventproc.workflows.requests`, such as `SealStream`.
+            request_id: a UUID version 7. Repeating a call with the same id returns what became of the first call.
+                None (default): a new id.
+            within_ms: how long from now the request may begin, in ms; after that its outcome is Expired. None
+                (default): no limit.
+            timeout_ms: how long to wait until it is recorded, in ms, while another process holds the write lock.
+                Default: 120 s.
+
+        Raises:
+            InvalidArgument: the request or an option is not valid.
+            LockHeld: the wait for the write lock ended; nothing was recorded.
+            InProgress: another request of this kind is running on the object.
+            Expired: the id is older than a day.
+            Rejected: a subclass says why the request is refused immediately.
+        """
+        asked = perform.as_request(request)
+        return await perform.post(
+            self._db, asked, request_id=request_id, within_ms=within_ms, timeout_ms=timeout_ms
+        )
+
+    async def get(self, request_id: str) -> Request:
+        """Return a request and what became of it.
+
+        Args:
+            request_id: its id, or the id of a request that joined it.
+
+        Raises:
+            NotFound: no request has that id, or it ended more than a day ago.
+        """
+        check_str("request id", request_id)
+        return await self._db.read(lambda tx: get_request(tx, request_id))
+
+    async def list(self, *, limit: int = 100) -> builtins.list[Request]:
+        """Return the newest requests, newest first.
+
+        Args:
+            limit: how many at most. Default: 100.
+
+        Raises:
+            InvalidArgument: `limit` is less than 1.
+        """
+        limit = check_int("limit", limit, least=1)
+        return await self._db.read(lambda tx: list_requests(tx, limit=limit))
+
+    async def wait(self, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
+        """Return a request once it is done or rejected, in whichever process it runs.
+
+        Args:
+            request_id: its id.
+            timeout_ms: how long to wait, in ms. Default: 120 s.
+
+        Raises:
+            NotFound: no request has that id.
+            StillPending: the wait ended first; the request goes on.
+        """
+        return await perform.wait(self._db, request_id, timeout_ms=timeout_ms)

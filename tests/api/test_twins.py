@@ -1,0 +1,58 @@
+"""The blocking twin is current, and has the names and signatures of the async classes."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import eventproc
+from eventproc import blocking
+from eventproc.processors import Running
+from eventproc.runtime.requests import Requests
+from tools.blocking import PATH, render
+
+TWINS = [
+    (blocking.BlockingEventproc, eventproc.Eventproc),
+    (blocking.BlockingRequests, Requests),
+    (blocking.BlockingStream, eventproc.Stream),
+    (blocking.BlockingWriter, eventproc.EventWriter),
+    (blocking.BlockingReader, eventproc.StreamReader),
+    (blocking.BlockingTransaction, eventproc.Transaction),
+    (blocking.BlockingReaderGroup, eventproc.ReaderGroup),
+    (blocking.BlockingGroupReader, eventproc.GroupReader),
+    (blocking.BlockingDeadLetters, eventproc.DeadLetters),
+    (blocking.BlockingRunning, Running),
+]
+AWAITED_ONLY = {"db", "events_written"}
+"""What only extensions and the twin itself use; `events_written` is an attribute of the async writer."""
+
+
+def test_the_generated_module_is_current() -> None:
+    assert PATH.read_text(encoding="utf-8") == render(), "run `python -m tools.blocking`"
+
+
+@pytest.mark.parametrize("twin, awaited", TWINS)
+def test_a_twin_has_the_names_and_parameters_of_the_async_class(
+    twin: type[object], awaited: type[object]
+) -> None:
+    assert _public(twin) == _public(awaited)
+
+
+def test_opening_takes_the_same_parameters() -> None:
+    assert _parameters(eventproc.open_blocking) == _parameters(eventproc.open)
+
+
+def _public(kind: type[object]) -> dict[str, object]:
+    return {
+        name: _parameters(getattr(kind, name))
+        for name in dir(kind)
+        if name[0] != "_" and name not in AWAITED_ONLY
+    }
+
+
+def _parameters(member: object) -> object:
+    if not callable(member):
+        return None
+    found = inspect.signature(member).parameters.values()
+    return [(each.name, each.kind, each.default) for each in found]
