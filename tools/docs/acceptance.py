@@ -1,4 +1,4 @@
-"""docs/acceptance.md: which test shows which case of the reference, from the `acceptance` marks on the tests.
+"""docs/acceptance.md: which tests show which case of Pravega, from the `acceptance` marks of the tests.
 
 The marks are read from the source, so nothing has to be imported or collected:
 
@@ -10,172 +10,223 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-# The reference's name of each case, and what it asserts. The gate fails while one of them has no test.
+# Each case: the names of the original tests, and what they assert. The gate fails while a case has no test.
 REQUIRED: Final = {
     "A1": (
         "scaleInputValidityTest",
-        "every malformed scale is refused with its own reason; unsorted input and disjoint merges pass",
+        "Every malformed scale is refused with its own reason; unsorted input and separate merges are accepted.",
     ),
     "A2": (
         "predecessorAndSuccessorTest",
-        "successors with their exact predecessors over four scales; none for a segment never sealed",
+        "Successors have their exact predecessors over four scales; a segment that was never sealed has no successors.",
     ),
     "A5": (
         "truncationTest",
-        "the head is the last cut, also across epochs; a cut behind it is refused; a segment of the cut stays",
+        "The head is the last cut, also across epochs. A cut behind it is refused. The segments of the cut are kept.",
     ),
     "A6": (
         "streamCutTest",
-        "any covering choice of segments from different epochs is a cut; one segment alone is none",
+        "Any choice of segments from different epochs that covers the key space is a cut; a single segment is not.",
     ),
-    "A7": ("testStreamCutSegmentsBetween", "the exact segments between two cuts, future offsets included"),
+    "A7": (
+        "testStreamCutSegmentsBetween",
+        "The exact segments between two cuts, including segments with future offsets.",
+    ),
     "A8": (
         "sizeTest",
-        "the size up to a cut is the sum over the segments before it, whichever cut it is measured from",
+        "The size up to a cut is the sum over the segments before it, from whichever cut it is measured.",
     ),
-    "A9": ("strictlyGreaterThanTest", "two cuts are before, equal or after, or overlap"),
+    "A9": (
+        "strictlyGreaterThanTest",
+        "Of two cuts one is before the other, equal to or after it, or they overlap.",
+    ),
     "B1": (
         "concurrentCreateStreamTest",
-        "a creation repeated is one creation; another one of that name is refused; a crash half way heals",
+        "Repeating a create changes nothing; a different create of that name is refused; a create that crashed is completed by the next.",
     ),
-    "B2": ("deletePartiallyCreatedStreamTest", "deletion works at every stage of a half-created stream"),
+    "B2": (
+        "deletePartiallyCreatedStreamTest",
+        "A stream can be deleted at every stage of its creation.",
+    ),
     "B3": (
         "updateSealedStream, truncateSealedStream",
-        "a sealed stream refuses both, and no half-begun change stays",
+        "A sealed stream refuses both, and no unfinished change remains.",
     ),
     "B4": (
         "idempotentUpdatePartialScaleCompleted",
-        "a crash inside the scale of an update, run again, makes exactly one more epoch",
+        "An update that crashed inside its scale opens exactly one more epoch when it runs again.",
     ),
     "B5": (
         "concurrentUpdateStream, concurrentTruncateStream",
-        "a slow run overtaken by a second one changes nothing more",
+        "A slow run that a second run has overtaken changes nothing.",
     ),
     "B10": (
         "testScaleRange",
-        "a range split in two: the ends are exactly the parent's, the middle is shared",
+        "A split range ends exactly where its parent ends, and both parts share the middle.",
     ),
     "B12": (
         "sealStreamTest, sealStreamFailing, sealStreamWithTxnTest",
-        "open transactions are aborted, decided ones committed while the stream is being sealed; then it is sealed",
+        "A seal aborts open transactions, waits until decided ones are committed, and then seals.",
     ),
     "B13": (
         "deleteStreamTest, testDeleteStreamReplay",
-        "a request meant for an old incarnation does not touch the stream made anew",
+        "A request for an older incarnation does not touch the new stream of the same name.",
     ),
-    "B14": ("testDeleteAssociatedStream", "what belongs to a deleted stream goes with it"),
-    "B19": ("testWorkflowCompletionTimeout", "a wait that runs out says so; the work completes later"),
-    "C1": ("txnOrderTest", "commits are taken in their order; open ones are passed over"),
-    "C2": ("txnCommitBatchLimitTest", "a hundred a round, in order"),
+    "B14": (
+        "testDeleteAssociatedStream",
+        "Everything that belongs to a deleted stream is deleted with it.",
+    ),
+    "B19": (
+        "testWorkflowCompletionTimeout",
+        "A wait that times out reports it, and the work completes later.",
+    ),
+    "C1": (
+        "txnOrderTest",
+        "Commits are taken in their order; open transactions are skipped.",
+    ),
+    "C2": (
+        "txnCommitBatchLimitTest",
+        "One round commits at most a hundred transactions, in order.",
+    ),
     "C5": (
         "testTransactionOutstandingCommit",
-        "a commit that was begun is finished first, the next event takes the rest",
+        "A commit that has begun is finished first; the next event takes the rest.",
     ),
     "C6": (
         "commitAbortTests, idempotentOperationsTests",
-        "a decision repeated is fine, the opposite one is refused",
+        "Repeating a decision succeeds; the opposite decision is refused.",
     ),
-    "C7": ("failOverTests", "open, committing and aborting transactions of a dead host come to their end"),
-    "C8": ("partialTxnCreationTest", "a beginning that died half way leaves nothing that stays"),
-    "C9": ("testPingOwnershipTransfer", "a timer set before another's ping does nothing"),
+    "C7": (
+        "failOverTests",
+        "Open, committing and aborting transactions of a dead host reach their end.",
+    ),
+    "C8": (
+        "partialTxnCreationTest",
+        "A transaction whose beginning crashed leaves nothing behind.",
+    ),
+    "C9": (
+        "testPingOwnershipTransfer",
+        "A timer that was set before another process pinged does nothing.",
+    ),
     "C10": (
         "testTimeout, testPingLeaseTooLarge, testPingMaxExecutionTimeExceeded, testUnknownTxnPingSuccess and others",
-        "a lease ends in an abort, a stale timer in nothing; every answer of a ping",
+        "An expired lease aborts the transaction; a stale timer does nothing; every answer of a ping.",
     ),
     "C11": (
         "testCommitEventForSealingStream, testCommitFailureOnNoSuchSegment",
-        "commits go on while the stream is being sealed",
+        "Commits continue while the stream is being sealed.",
     ),
     "C12": (
         "testListCompletedTransactions, testGarbageCollection",
-        "what ended is known for a while, and then forgotten",
+        "Finished transactions are listed for a while, and then forgotten.",
     ),
     "D1": (
         "testConcurrentEventProcessor",
-        "of five events the third is stuck: progress stops before it, and jumps to the end when it is done",
+        "Of five events the third is stuck: progress stops before it, and moves to the end when it is done.",
     ),
     "D2": (
         "testFailedProcessingRetryable, testFailedProcessingNonRetryable, testFailedProcessingWriteBackFailed",
-        "an event that fails for a while is tried again, one that always fails is given up; progress goes on",
+        "A temporary failure is retried, a permanent one is given up, and progress continues.",
     ),
-    "D3": ("testShutdown", "stopping waits for what runs; what was cancelled is not in the progress"),
+    "D3": (
+        "testShutdown",
+        "A stop waits for running calls; cancelled calls are not part of the progress.",
+    ),
     "D4": (
         "testEventProcessorCell",
-        "resume keeps the handler's state, restart begins with none, stop and a failing start end the processor",
+        "`RESUME` keeps the handler's state, `RESTART` begins with a new handler, and `STOP` or a failing start ends the processor.",
     ),
     "D5": (
         "testNotifyProcessFailureSuccess, testNotifyProcessFailureError, testFailingSealReaderGroupInShutdown",
-        "what a failed process had goes on elsewhere, from its durable progress; failing at that harms nothing",
+        "Another process continues the work of a failed one from its durable progress; a failure during the takeover causes no loss.",
     ),
     "D6": (
         "testEventProcessorGroupRebalance",
-        "even shares stay; where somebody has none, who has most gives up, and the others keep what they have",
+        "Even shares do not move. If a process has no segment, the one with the most gives one up, and the others keep theirs.",
     ),
     "D7": (
         "testPostponeEvent, testPostponeEventLimits",
-        "work that is put off lets other work pass, and is put off a bounded number of times",
+        "Work that is put off lets other work pass, and is put off a limited number of times.",
     ),
-    "D8": ("testProcessEvent", "events of one key one after the other, keys side by side"),
+    "D8": (
+        "testProcessEvent",
+        "Events of one key are processed one after the other, and keys in parallel.",
+    ),
     "D9": (
         "folderOperationTests, readerRemovalTest, initialPositionTest",
-        "what is registered, and what is refused: a reader twice, a reader of a group that is being removed",
+        "What is registered, and what is refused: the same reader twice, a reader of a group that is being removed.",
     ),
-    "D10": ("testCancellation", "a call that is cancelled ends, and its event is not finished"),
+    "D10": (
+        "testCancellation",
+        "A cancelled call ends, and its event is not finished.",
+    ),
     "E1": (
         "testSegmentMerge, testSegmentSplit",
-        "a successor is read only after all its predecessors; the parts of a split at once",
+        "A successor is read only after all its predecessors; the parts of a split are available together.",
     ),
     "E2": (
         "testReleaseWhenReadersAdded",
-        "six segments: 6, then 3 and 3, then 2, 2 and 2; after that nothing moves",
+        "Six segments are shared as 6, then 3 and 3, then 2, 2 and 2; after that nothing moves.",
     ),
-    "E3": ("testReleaseAndAcquireTimes", "when a segment that is due to another is given and taken"),
-    "E4": ("testAcquireRace", "of two readers that want one segment exactly one gets it"),
+    "E3": (
+        "testReleaseAndAcquireTimes",
+        "When a segment that is assigned to another reader is released and acquired.",
+    ),
+    "E4": (
+        "testAcquireRace",
+        "If two readers want one segment, exactly one gets it.",
+    ),
     "E5": (
         "testCheckpointContainsAllShards and two of checkpoints and assignment",
-        "a checkpoint holds a position for every segment; nothing changes hands past one that a reader owes",
+        "A checkpoint has a position for every segment; no segment changes hands before its reader has answered the checkpoint.",
     ),
     "E6": (
         "testRemoveReaderWithNullPosition",
-        "a reader taken offline without a position goes back to its last checkpoint",
+        "A reader that goes offline without a position goes back to its last checkpoint.",
     ),
     "E7": (
         "testCheckpointNoReaders, testOutstandingCheckpoint",
-        "without readers a checkpoint completes at once; so many may be under way and no more",
+        "Without readers a checkpoint completes immediately; the number of open checkpoints is limited.",
     ),
     "E8": (
         "five of EventStreamReaderTest",
-        "positions taken silently and checkpoints, in any order, do not disturb each other",
+        "Silently taken positions and checkpoints do not disturb each other, in any order.",
     ),
     "E9": (
         "laggingResetReaderGroup, resetRGToLastCheckpoint",
-        "readers that lag learn of a reset; a group goes back to its last checkpoint",
+        "Readers that lag learn of a reset; a group goes back to its last checkpoint.",
     ),
     "E10": (
         "testCompaction, testCompactWithTruncation, testReturnValue and two of fetching while it is truncated",
-        "a snapshot stands for what was before it; truncated members go on; the generator's last result counts",
+        "A snapshot replaces the updates before it; members whose updates were truncated continue; the generator's last result counts.",
     ),
     "E11": (
         "testPositionsContainSealedSegments, testEndOfStream, testReachEnd",
-        "positions hold sealed segments too; a sealed stream, or an end cut, ends the reading",
+        "Positions include sealed segments; a sealed stream, or an end cut, ends the reading.",
     ),
     "E12": (
         "readerGroupSegmentDistribution, getUnreadBytes",
-        "how many segments each reader has, and how much is not read yet",
+        "How many segments each reader has, and how much is unread.",
     ),
+}
+
+AREAS: Final = {
+    "A": "Segments, epochs and cuts",
+    "B": "Workflows",
+    "C": "Transactions",
+    "D": "Event processors",
+    "E": "Reader groups",
 }
 
 HEAD = """\
 # Acceptance
 
-The cases of Pravega's controller that hold here, and the test that shows each. Made from the `acceptance` marks on the
-tests by `make docs`; edit those. An empty last column: nothing differs.
-
-| case | in the reference | asserts | test | what differs, and why |
-| --- | --- | --- | --- | --- |
+The cases of Pravega's own tests that hold here, and the tests that show each. `make docs` writes this page from the
+`acceptance` marks of the tests; edit those. A test without a remark asserts the case as in the original.
 """
 
 
@@ -191,7 +242,7 @@ class Mark:
 def render(root: Path) -> str:
     """Return the whole document."""
     marks = sorted(collect(root / "tests"), key=lambda mark: (mark.case[0], int(mark.case[1:]), mark.test))
-    return HEAD + "".join(_row(mark) for mark in marks)
+    return HEAD + "".join(_sections(marks))
 
 
 def problems(root: Path) -> list[str]:
@@ -220,9 +271,22 @@ def _marks_of(path: Path, root: Path) -> Iterator[Mark]:
                     yield Mark(ast.literal_eval(case), test, words.get("differs", ""))
 
 
-def _row(mark: Mark) -> str:
-    name, asserts = REQUIRED.get(mark.case, ("", ""))
+def _sections(marks: list[Mark]) -> Iterator[str]:
+    for area, of_area in groupby(marks, key=lambda mark: mark.case[0]):
+        yield f"\n## {area}. {AREAS.get(area, area)}\n"
+        for case, of_case in groupby(of_area, key=lambda mark: mark.case):
+            names, asserts = REQUIRED.get(case, ("", ""))
+            yield f"\n**{case}.** {asserts} (`{names}`)\n\n"
+            yield from _tests(list(of_case))
+
+
+def _tests(marks: list[Mark]) -> Iterator[str]:
+    """Yield a line per test, or one line for tests that differ from the original in the same way."""
+    for differs in dict.fromkeys(mark.differs for mark in marks):
+        links = ", ".join(_link(mark) for mark in marks if mark.differs == differs)
+        yield f"- {links}\n" if not differs else f"- {links}. Differs: {differs}\n"
+
+
+def _link(mark: Mark) -> str:
     file, function = mark.test.split("::")
-    sentence = function.removeprefix("test_").replace("_", " ")
-    cells = (mark.case, f"`{name}`", asserts, f"[{sentence}](../{file})", mark.differs)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+    return f"[{function.removeprefix('test_').replace('_', ' ')}](../{file})"

@@ -14,9 +14,9 @@ E = TypeVar("E", bound=Enum)
 HEAD = """\
 # States
 
-Made from the tables in `store/model/states.py` and `transactions.py` by `make docs`; edit those. What has no arrow is
-refused and changes nothing. An arrow from a state to itself is a second run: of a workflow that died, or of a client
-that does not know whether it was heard.
+`make docs` writes this page from the tables in `store/model/states.py` and `transactions.py`; edit those. A transition
+without an arrow is refused and changes nothing. An arrow from a state to itself is a repeated run: a workflow that
+continues after a crash, or a client that repeats a call whose answer it did not receive.
 """
 
 
