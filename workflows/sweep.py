@@ -26,7 +26,7 @@ from eventproc.store.ownership import Owner
 from eventproc.store.progress import get_progress
 from eventproc.store.records import delete_all, keys, replace
 from eventproc.store.requests import forget_outcomes
-from eventproc.store.segments import forget_writers, free_step, truncate_segments
+from eventproc.store.segments import forget_passed_segments, forget_writers, free_step, truncate_segments
 from eventproc.store.transactions import forget_txns
 
 EPOCHS_A_STEP: Final = 256
@@ -87,9 +87,6 @@ def _forget_history(tx: Tx, stream_id: int, stream: StreamRecord | None) -> bool
     if stream is not None:
         kept = epoch_key(stream_id, stream.first_epoch)
         old = [key for key in old if first <= key < kept]
-        tx.execute(
-            "DELETE FROM segment WHERE stream_id = ? AND sealed_epoch <= ? AND head = sealed_length",
-            (stream_id, stream.first_epoch),
-        )
+        forget_passed_segments(tx, stream_id, first_epoch=stream.first_epoch)
     delete_all(tx, EPOCH, old)
     return len(old) < EPOCHS_A_STEP

@@ -19,8 +19,8 @@ from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.history import predecessors, successors
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import SegmentState, segment_state
-from eventproc.store.segments.borders import boundary_before, number_at, offset_after
 from eventproc.store.segments.holds import HeldRange
+from eventproc.store.segments.offsets import boundary_before, number_at, offset_after
 
 GLUED_BYTES_MAX: Final = 16 * 2**20
 """Bytes before and behind a scale that one task reads in sequence instead of in two batches. A higher value reduces

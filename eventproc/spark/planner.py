@@ -16,13 +16,7 @@ from eventproc.spark.planner_directory import HoldKey, PlannerDirectory
 from eventproc.spark.source_options import Positions, PositionSpec, SourceOptions
 from eventproc.store.catalog import StreamRecord, find_stream, get_stream, list_streams
 from eventproc.store.chunks.export import ChunkExporter
-from eventproc.store.chunks.index import (
-    ChunkFile,
-    LocatedRange,
-    drop_missing,
-    locate_range,
-    register_chunks,
-)
+from eventproc.store.chunks.index import ChunkFile, LocatedRange, drop_missing, locate_range, register_chunks
 from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut

@@ -33,7 +33,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments import EventBlock, Headers, SegmentEvents, append
 from eventproc.store.segments.append import flush_appends
-from eventproc.store.segments.reaper import join_tail
+from eventproc.store.segments.inline_extents import join_tail
 from eventproc.streams.routes import find_route
 
 

@@ -17,7 +17,7 @@ from eventproc.store.model.cuts import StreamCut, verify_cut
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.history import find_segment, successors
 from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
-from eventproc.store.segments import EventRun, read, segment_state, verify_offset
+from eventproc.store.segments import EventRun, read, segment_states, verify_offset
 from eventproc.streams.positions import truncated
 
 Limit: TypeAlias = tuple[int, int | None]
@@ -97,11 +97,8 @@ def watch_stream(stream_id: int) -> Watch:
 
     def probe(tx: Tx) -> tuple[object, ...]:
         # The active segments of a stream are few; each costs the look-up of its last extent.
-        rows = tx.execute(
-            "SELECT segment FROM segment WHERE stream_id = ? AND sealed_length IS NULL", (stream_id,)
-        ).fetchall()
-        states = ((segment, segment_state(tx, stream_id, segment)) for (segment,) in rows)
-        return tuple((segment, state.tail) for segment, state in states if state is not None)
+        states = segment_states(tx, stream_id, active_only=True)
+        return tuple((segment, state.tail) for segment, state in states)
 
     return Watch(("stream", stream_id), probe)
 

@@ -18,6 +18,7 @@ from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments import segment_ids
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold, release_holds
 from eventproc.store.segments.reaper import vacuum_step
@@ -74,8 +75,7 @@ async def offload(db: Database, stream: str, stream_id: int, older_than_ms: int)
 
 def _segments(stream: str, stream_id: int, tx: Tx) -> list[SegmentId]:
     get_stream(tx, stream, stream_id=stream_id)
-    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ? ORDER BY segment", (stream_id,))
-    return [SegmentId(segment) for (segment,) in rows]
+    return segment_ids(tx, stream_id)
 
 
 async def _offload_run(

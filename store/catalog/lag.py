@@ -17,7 +17,7 @@ from eventproc.store.model.errors import NotFound
 from eventproc.store.model.history import History, get_segment
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
-from eventproc.store.segments import number_at, segment_state
+from eventproc.store.segments import number_at, segment_ids, segment_state
 
 NO_ENDS: Final[Mapping[Any, Any]] = MappingProxyType({})
 
@@ -106,11 +106,10 @@ def unfinished_segments(
 
 def known_segments(tx: Tx, stream_id: int, history: History) -> dict[SegmentId, Segment]:
     """Return the segments that have a row and lie in an epoch that is kept, sorted by id. One query."""
-    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ? ORDER BY segment", (stream_id,))
     found: dict[SegmentId, Segment] = {}
-    for (number,) in rows.fetchall():
+    for segment in segment_ids(tx, stream_id):
         try:
-            found[SegmentId(number)] = get_segment(history, SegmentId(number))
+            found[segment] = get_segment(history, segment)
         except NotFound:  # it lies before the oldest epoch kept; the reaper has not removed its row yet
             continue
     return found

@@ -22,7 +22,7 @@ from eventproc.store.chunks.index import ChunkFile
 from eventproc.store.chunks.offload import ChunkBatch
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.segments.block import NO_TIME, Columns
+from eventproc.store.segments.columns import NO_TIME, Columns
 from eventproc.store.segments.file_blobs import NO_BUFFER, BufferRef, BufferRefs
 
 STAMP: Final = pa.timestamp("ms", tz="UTC")

@@ -19,8 +19,8 @@ from eventproc.store.chunks.index import PART_SUFFIX, ChunkFile, chunk_path
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import Truncated
 from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.segments.extents import BlobLoader, Extent, concatenate_inline, read_extents
 from eventproc.store.segments.holds import HeldRange
-from eventproc.store.segments.read import BlobLoader, Extent, concatenate_inline, read_extents
 
 T = TypeVar("T")
 

@@ -14,8 +14,10 @@ import attrs
 from eventproc.store.database import SqlValue, Tx
 from eventproc.store.model.errors import CorruptRecord, WriterFenced
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.append import INSERT_EXTENT, find_tail, flush_appends
+from eventproc.store.segments.append import flush_appends
+from eventproc.store.segments.extents import INSERT_EXTENT
 from eventproc.store.segments.file_blobs import insert_file_blob
+from eventproc.store.segments.state import SegmentTail, find_tail
 
 
 @attrs.frozen
@@ -102,13 +104,6 @@ def find_sink_batch(tx: Tx, stream_id: int, name: str) -> SinkBatch | None:
     return None if row is None else SinkBatch(*row)
 
 
-@attrs.define
-class _Tail:
-    offset: int
-    number: int
-    time: int
-
-
 def append_files(tx: Tx, folder: Path, stream: str, stream_id: int, files: Sequence[SinkFile]) -> None:
     """Make the events of the files readable, in order, at the tails of their segments.
 
@@ -116,7 +111,7 @@ def append_files(tx: Tx, folder: Path, stream: str, stream_id: int, files: Seque
     changed. Cost: a look-up a segment; a row a file, a record batch and a stretch, about 10 us each.
     """
     flush_appends(tx, stream_id)
-    tails: dict[SegmentId, _Tail] = {}
+    tails: dict[SegmentId, SegmentTail] = {}
     extents: list[tuple[SqlValue, ...]] = []
     for file in files:
         verify_file(folder / file.path, file.bytes)
@@ -130,8 +125,8 @@ def append_files(tx: Tx, folder: Path, stream: str, stream_id: int, files: Seque
             blob = insert_file_blob(tx, stream_id, chunk, batch.places)
             for each in batch.stretches:
                 if (tail := tails.get(each.segment)) is None:
-                    found = find_tail(tx, stream, stream_id, each.segment)
-                    tail = tails[each.segment] = _Tail(found.offset, found.number, max(tx.now_ms, found.time))
+                    tail = tails[each.segment] = find_tail(tx, stream, stream_id, each.segment)
+                    tail.time = max(tx.now_ms, tail.time)
                 where = (stream_id, each.segment, tail.offset, each.length, tail.number, each.count)
                 extents.append((*where, tail.time, tail.time, blob, each.at, None))
                 tail.offset += each.length

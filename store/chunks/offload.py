@@ -12,7 +12,7 @@ import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.append import INSERT_EXTENT
+from eventproc.store.segments.extents import INSERT_EXTENT
 from eventproc.store.segments.file_blobs import FILE_BLOB_FORMAT, insert_file_blob
 from eventproc.store.segments.holds import HeldRange
 from eventproc.store.segments.reaper import free_unreferenced_blobs, vacuum_step

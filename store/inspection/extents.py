@@ -11,7 +11,7 @@ from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.routing import position
 from eventproc.store.segments import SegmentState, read_extents
-from eventproc.store.segments.read import BlobLoader, Extent, decode_extent, ends_of, load_blob
+from eventproc.store.segments.extents import BlobLoader, Extent, decode_extent, ends_of, load_blob
 
 
 def extent_violations(

@@ -11,34 +11,32 @@ from eventproc.store.segments.append import (
     last_sequence,
     tail_offset,
 )
-from eventproc.store.segments.block import EncodedBlock, EventBlock, Headers
-from eventproc.store.segments.borders import number_at
+from eventproc.store.segments.columns import EncodedBlock, EventBlock, Headers
 from eventproc.store.segments.event import NO_HEADERS, Event, EventRun
+from eventproc.store.segments.extents import INLINE_EXTENT_COUNTER, InlineExtentCounter, read_extents
+from eventproc.store.segments.inline_extents import join_step
 from eventproc.store.segments.lifecycle import (
     create_segments,
     delete_segments,
-    readable_sealed,
+    forget_passed_segments,
     request_reaping,
     seal_segments,
-    sealed_epoch,
-    sealed_lengths,
     truncate_segments,
 )
-from eventproc.store.segments.read import (
-    READ_BYTES_MAX,
-    ReadResult,
-    SegmentState,
-    is_event_boundary,
-    offset_at_time,
-    read,
-    read_extents,
-    readable_size,
-    segment_state,
-    verify_offset,
-)
-from eventproc.store.segments.reaper import forget_writers, free_step, join_step
+from eventproc.store.segments.offsets import is_event_boundary, number_at, offset_at_time, verify_offset
+from eventproc.store.segments.read import READ_BYTES_MAX, ReadResult, read
+from eventproc.store.segments.reaper import forget_writers, free_step
 from eventproc.store.segments.recent import RECENT_EVENTS, RecentEvents
-from eventproc.store.segments.tiny import INLINE_EXTENT_COUNTER, InlineExtentCounter
+from eventproc.store.segments.state import (
+    SegmentState,
+    readable_sealed,
+    readable_size,
+    sealed_epoch,
+    sealed_lengths,
+    segment_ids,
+    segment_state,
+    segment_states,
+)
 
 __all__ = [
     "INLINE_EXTENT_COUNTER",
@@ -61,6 +59,7 @@ __all__ = [
     "create_segments",
     "delete_segments",
     "flush_appends",
+    "forget_passed_segments",
     "forget_writers",
     "free_step",
     "is_event_boundary",
@@ -76,7 +75,9 @@ __all__ = [
     "seal_segments",
     "sealed_epoch",
     "sealed_lengths",
+    "segment_ids",
     "segment_state",
+    "segment_states",
     "tail_offset",
     "truncate_segments",
     "verify_offset",

@@ -10,7 +10,6 @@ columns inside the extent row, which is then the only b-tree they touch.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar
@@ -18,28 +17,26 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 import attrs
 
 from eventproc.store.database import PendingSlot, Tx
-from eventproc.store.model.errors import NotFound, OffsetConflict, SegmentSealed
+from eventproc.store.model.errors import OffsetConflict
 from eventproc.store.model.ids import SegmentId, format_segment
-from eventproc.store.segments.block import Columns, EncodedBlock, EventBlock, join_blocks
+from eventproc.store.segments.columns import EncodedBlock, EventBlock, join_blocks
 from eventproc.store.segments.event import EventRun
+from eventproc.store.segments.extents import (
+    INLINE_BYTES_MAX,
+    INLINE_EXTENT_COUNTER,
+    INSERT_EXTENT,
+    insert_blob,
+    pack_inline,
+)
 from eventproc.store.segments.recent import RecentEvents
-from eventproc.store.segments.tiny import INLINE_EXTENT_COUNTER
+from eventproc.store.segments.state import SegmentTail, find_tail
 
 T = TypeVar("T")
 
-INLINE_BYTES_MAX: Final = 2048
-"""Bytes of data up to which an extent's columns lie in its row. A page holds a few such rows; beyond a
-quarter of a page SQLite moves them to overflow pages and the saving is gone."""
 
 RUN_BYTES_MAX: Final = 64 * 1024
 """Bytes up to which appends of one commit reach readers of this process as one run, which costs some objects. More
 saves nothing, and a run is taken whole."""
-
-BLOB_FORMAT: Final = 1
-"""Format number of the columns in a blob."""
-
-INLINE_HEAD: Final = struct.Struct("<7i")
-"""Lengths of the seven columns of an inline extent, -1 for one that is absent; the columns follow."""
 
 
 class SegmentEvents(NamedTuple):
@@ -65,15 +62,6 @@ class AppendResult:
     offset: int
     number: int
     count: int
-
-
-@attrs.define
-class SegmentTail:
-    """Where the next append to a segment goes. time: append time of the last event, in ms; times never decrease."""
-
-    offset: int
-    number: int
-    time: int
 
 
 _PendingAppend: TypeAlias = tuple[AppendResult, int, EncodedBlock]
@@ -224,33 +212,6 @@ def _by_segment(pending: list[_PendingAppend]) -> list[list[_PendingAppend]]:
     return [by_segment[segment] for segment in sorted(by_segment)]
 
 
-def find_tail(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> SegmentTail:
-    """Return the tail of an active segment, from its last extent or its base."""
-    row = tx.execute(
-        """
-        SELECT s.sealed_length, coalesce(e.start + e.length, s.base_offset),
-               coalesce(e.first_number + e.count, s.base_number), coalesce(e.last_time, s.base_time)
-        FROM segment s LEFT JOIN extent e ON e.stream_id = s.stream_id AND e.segment = s.segment
-        WHERE s.stream_id = ? AND s.segment = ?
-        ORDER BY e.start DESC LIMIT 1
-        """,
-        (stream_id, segment),
-    ).fetchone()
-    if row is None:
-        raise NotFound(kind="segment", name=f"{stream} {format_segment(segment)}")
-    if row[0] is not None:
-        raise SegmentSealed(stream=stream, segment=format_segment(segment))
-    return SegmentTail(offset=row[1], number=row[2], time=row[3])
-
-
-INSERT_EXTENT: Final = """
-    INSERT INTO extent (stream_id, segment, start, length, first_number, count, first_time, last_time,
-                        place, place_offset, inline)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-"""Inserts a row of `extent`, in the order of its columns."""
-
-
 def _insert_inline(tx: Tx, stream_id: int, appends: list[_PendingAppend]) -> None:
     columns = join_blocks([events for _, _, events in appends])
     tx.execute(INSERT_EXTENT, (*_extent(stream_id, appends), None, 0, pack_inline(columns)))
@@ -279,36 +240,6 @@ def _extent(
         length += len(more.data)
         count += where.count
     return stream_id, first.segment, first.offset, length, first.number, count, time, time
-
-
-def insert_blob(tx: Tx, stream_id: int, columns: Columns) -> int:
-    """Store the columns as a blob of the stream and return its id."""
-    done = tx.execute(
-        "INSERT INTO blob (stream_id, format, ends, keys, positions, times, event_times, headers, data)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (stream_id, BLOB_FORMAT, *columns),
-    )
-    assert done.lastrowid is not None
-    return done.lastrowid
-
-
-def pack_inline(columns: Columns) -> bytes:
-    """Return the columns as one value: seven lengths, -1 for an absent column, then the columns."""
-    head = INLINE_HEAD.pack(*[-1 if column is None else len(column) for column in columns])
-    return b"".join([head, *filter(None, columns)])
-
-
-def unpack_inline(packed: bytes) -> Columns:
-    """Return what `pack_inline` packed."""
-    at = INLINE_HEAD.size
-    values: list[bytes | None] = []
-    for length in INLINE_HEAD.unpack_from(packed):
-        if length < 0:
-            values.append(None)
-        else:
-            values.append(packed[at : at + length])
-            at += length
-    return Columns._make(values)
 
 
 def _store_sequence(tx: Tx, stream_id: int, identity: WriterSequence) -> None:

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.segments.block import Headers
+from eventproc.store.segments.columns import Headers
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 

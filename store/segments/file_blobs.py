@@ -20,7 +20,7 @@ import attrs
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.segments.block import Columns, EventBlock, Headers, join_blocks
+from eventproc.store.segments.columns import Columns, EventBlock, Headers, join_blocks
 
 V = TypeVar("V")
 

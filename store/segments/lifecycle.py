@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.append import find_tail, flush_appends
-from eventproc.store.segments.borders import number_at
-from eventproc.store.segments.read import segment_state
+from eventproc.store.segments.append import flush_appends
+from eventproc.store.segments.offsets import number_at
 from eventproc.store.segments.recent import RecentEvents
+from eventproc.store.segments.state import find_tail, segment_state
 
 
 def create_segments(tx: Tx, stream_id: int, segments: Iterable[SegmentId], *, since_ms: int = 0) -> None:
@@ -38,33 +38,6 @@ def seal_segments(
     )
     tx.wake(("stream", stream_id))
     return max(tail.time for tail in tails.values())
-
-
-def sealed_lengths(tx: Tx, stream_id: int) -> dict[SegmentId, int]:
-    """Return the lengths of the stream's sealed segments."""
-    rows = tx.execute(
-        "SELECT segment, sealed_length FROM segment WHERE stream_id = ? AND sealed_length IS NOT NULL",
-        (stream_id,),
-    )
-    return dict(rows.fetchall())
-
-
-def sealed_epoch(tx: Tx, stream_id: int, segment: SegmentId) -> int | None:
-    """Return the first epoch that no longer contains the segment, None while it is active. One look-up."""
-    row = tx.execute(
-        "SELECT sealed_epoch FROM segment WHERE stream_id = ? AND segment = ?", (stream_id, segment)
-    ).fetchone()
-    return None if row is None else row[0]
-
-
-def readable_sealed(tx: Tx, stream_id: int) -> dict[SegmentId, int]:
-    """Return the sealed segments of which something can be read, each with the epoch that replaced it."""
-    rows = tx.execute(
-        "SELECT segment, sealed_epoch FROM segment WHERE stream_id = ? AND sealed_epoch IS NOT NULL"
-        " AND head < sealed_length",
-        (stream_id,),
-    )
-    return dict(rows.fetchall())
 
 
 def truncate_segments(
@@ -112,3 +85,11 @@ def delete_segments(tx: Tx, stream: str, stream_id: int) -> None:
     recent = RecentEvents.of(tx)
     tx.after(lambda: recent.forget(stream_id))
     tx.wake(("stream", stream_id))
+
+
+def forget_passed_segments(tx: Tx, stream_id: int, *, first_epoch: int) -> None:
+    """Drop the rows of segments that ended before the stream's first kept epoch and have no readable event."""
+    tx.execute(
+        "DELETE FROM segment WHERE stream_id = ? AND sealed_epoch <= ? AND head = sealed_length",
+        (stream_id, first_epoch),
+    )

@@ -8,15 +8,13 @@ is freed in the transaction that proves that no extent, and nothing that is stag
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import takewhile
-from typing import Final
+from functools import partial
+from typing import Final, Generic, TypeVar
 
 from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.append import INSERT_EXTENT, flush_appends, insert_blob
 from eventproc.store.segments.holds import held_from, postpone_reaping
-from eventproc.store.segments.read import Extent, concatenate_inline, read_extents, segment_state
-from eventproc.store.segments.tiny import JOIN_EXTENTS_MAX
+from eventproc.store.segments.state import segment_state
 
 STEP_EXTENTS_MAX: Final = 256
 """Extents freed or joined in one step: a few milliseconds under the write lock."""
@@ -27,8 +25,6 @@ STEP_SEGMENTS_MAX: Final = 64
 STEP_BLOBS_MAX: Final = 8
 """Blobs, of at most one group commit each, freed in one step; the freed pages are written to the WAL."""
 
-JOIN_EXTENTS_MIN: Final = 32
-"""Inline extents in a row that are worth joining: fewer save little and rewrite the same bytes often."""
 
 VACUUM_PAGES: Final = 64
 """Free pages given back to the file system at the end of a step: each is a page to move, and one for the WAL."""
@@ -61,79 +57,53 @@ def vacuum_step(tx: Tx) -> bool:
     return free > VACUUM_PAGES
 
 
-def forget_writers(tx: Tx) -> None:
-    """Drop the sequences of writers that have been silent for WRITER_MEMORY_MS, among the next few.
+K = TypeVar("K")
 
-    Each call looks at WRITERS_A_STEP, going round: an index by time would cost every named append a b-tree.
+
+class ScanCursor(Generic[K]):
+    """The key after which the next step of a bounded, repeating scan goes on.
+
+    It is in memory: another process starts from the first key again.
     """
-    turn = tx.shared[_WRITER_SWEEP_POSITION]
+
+    def __init__(self, first: K) -> None:
+        self._first = first
+        self.after = first
+
+    def advance(self, after: K) -> None:
+        """Let the next step begin after this key."""
+        self.after = after
+
+    def restart(self) -> None:
+        """Let the next step begin with the first key."""
+        self.after = self._first
+
+
+_WRITER_SCAN: Final = SharedSlot(lambda: ScanCursor((-1, "")))
+"""The last (stream id, writer) that `forget_writers` looked at."""
+
+
+def forget_writers(tx: Tx, *, writers_max: int = WRITERS_A_STEP) -> None:
+    """Drop the sequences of writers that have been silent for WRITER_MEMORY_MS, among the next `writers_max`.
+
+    Calls go round-robin over all writers. An index by time would cost every append of a named writer a b-tree.
+    """
+    scan = tx.shared[_WRITER_SCAN]
     rows = tx.execute(
         "SELECT stream_id, writer, at_ms FROM writer WHERE (stream_id, writer) > (?, ?)"
         " ORDER BY stream_id, writer LIMIT ?",
-        (*turn.after, WRITERS_A_STEP),
+        (*scan.after, writers_max),
     ).fetchall()
     silent_since = tx.now_ms - WRITER_MEMORY_MS
     tx.executemany(
         "DELETE FROM writer WHERE stream_id = ? AND writer = ?",
         [(stream_id, writer) for stream_id, writer, at_ms in rows if at_ms < silent_since],
     )
-    last = rows[-1][:2] if len(rows) == WRITERS_A_STEP else _WriterTurn.FIRST
-    tx.after(lambda: turn.go_on(last))
-
-
-class _WriterTurn:
-    """After which writer the next look at old ones begins; lost with the process, which then begins anew."""
-
-    FIRST: Final = (-1, "")
-
-    def __init__(self) -> None:
-        self.after: tuple[int, str] = self.FIRST
-
-    def go_on(self, after: tuple[int, str]) -> None:
-        self.after = after
-
-
-_WRITER_SWEEP_POSITION: Final = SharedSlot(_WriterTurn)
-
-
-def join_step(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | None:
-    """Join the run of inline extents at `offset` into one blob, if it is long enough.
-
-    Returns the offset to look at next, or None when the rest of the segment is not worth it yet.
-    Readers never notice: an offset finds its bytes wherever they lie.
-    """
-    flush_appends(tx, stream_id)
-    found = read_extents(tx, stream_id, segment, offset, limit=STEP_EXTENTS_MAX)
-    if not found:
-        return None
-    run: list[Extent] = []
-    for extent in found:
-        if extent.place is not None:
-            break
-        run.append(extent)
-    if len(run) < JOIN_EXTENTS_MIN:
-        passed = found[: len(run) + 1]
-        # At the tail, what is found is the last extent, which ends where we are: nothing is left to look at.
-        return passed[-1].end if len(passed) > len(run) and passed[-1].end > offset else None
-    _replace_by_blob(tx, stream_id, segment, run)
-    return run[-1].end
-
-
-def join_tail(tx: Tx, stream_id: int, segment: SegmentId) -> None:
-    """Join the inline extents at the end of a segment when they are INLINE_EXTENT_COUNTER_MAX in a row.
-
-    For callers that commit from a new process each time, where `InlineExtentCounter` never counts far enough. Reads one
-    row per extent, up to the first that is not inline.
-    """
-    flush_appends(tx, stream_id)
-    cursor = tx.execute(
-        "SELECT start, place FROM extent WHERE stream_id = ? AND segment = ? ORDER BY start DESC LIMIT ?",
-        (stream_id, segment, JOIN_EXTENTS_MAX),
-    )
-    run = [start for start, _ in takewhile(lambda row: row[1] is None, cursor)]
-    cursor.close()
-    if len(run) == JOIN_EXTENTS_MAX:
-        join_step(tx, stream_id, segment, run[-1])
+    if len(rows) == writers_max:
+        stream_id, writer, _ = rows[-1]
+        tx.after(partial(scan.advance, (stream_id, writer)))
+    else:
+        tx.after(scan.restart)
 
 
 def _free_truncated(tx: Tx, stream_id: int) -> bool:
@@ -236,14 +206,3 @@ def free_unreferenced_blobs(tx: Tx, places: Iterable[int]) -> None:
             " AND NOT EXISTS (SELECT 1 FROM staged WHERE place = ?)",
             (place, place, place),
         )
-
-
-def _replace_by_blob(tx: Tx, stream_id: int, segment: SegmentId, run: list[Extent]) -> None:
-    columns, times = concatenate_inline(run)
-    first, last = run[0], run[-1]
-    tx.execute(
-        "DELETE FROM extent WHERE stream_id = ? AND segment = ? AND start BETWEEN ? AND ?",
-        (stream_id, segment, first.start, last.start),
-    )
-    where = (stream_id, segment, first.start, last.end - first.start, first.first_number, len(times))
-    tx.execute(INSERT_EXTENT, (*where, times[0], times[-1], insert_blob(tx, stream_id, columns), 0, None))

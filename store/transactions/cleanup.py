@@ -1,5 +1,7 @@
-"""Dropping what nobody will see: the staged rows and blobs of aborted transactions, and, after a day, what is
-remembered of finished ones. Each in bounded steps."""
+"""Cleaning up after transactions, in bounded steps.
+
+Dropped are the staged rows and blobs of aborting transactions, and the rows of transactions that ended a day ago.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from eventproc.store.clock import id_floor
 from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.limits import TXN_MEMORY_MS
 from eventproc.store.model.transactions import TxnEvent, TxnState, advance_txn
-from eventproc.store.segments.reaper import STEP_EXTENTS_MAX, free_unreferenced_blobs
+from eventproc.store.segments.reaper import STEP_EXTENTS_MAX, ScanCursor, free_unreferenced_blobs
 from eventproc.store.transactions.staging import flush_staging
 from eventproc.store.transactions.txn_record import (
     TXN_COLUMNS,
@@ -29,7 +31,7 @@ FORGET_STREAMS: Final = 256
 
 
 def drop_staged_step(tx: Tx, txn: TxnRecord) -> bool:
-    """Drop some of what an aborting transaction has staged, and its bytes; return whether it is aborted now.
+    """Drop some staged rows and blobs of an aborting transaction; return whether it is aborted now.
 
     At most STEP_EXTENTS_MAX rows and `TxnStepLimits.abort_blobs` blobs.
     """
@@ -58,7 +60,7 @@ def drop_staged_step(tx: Tx, txn: TxnRecord) -> bool:
 
 
 def find_aborting(tx: Tx, stream_id: int) -> TxnRecord | None:
-    """Return a transaction of the stream that is aborting, if there is one. It looks through the unfinished ones."""
+    """Return one aborting transaction of the stream, or None. It reads the stream's unfinished transactions."""
     row = tx.execute(
         f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? AND state = ? LIMIT 1",
         (stream_id, TxnState.ABORTING.value),
@@ -66,19 +68,23 @@ def find_aborting(tx: Tx, stream_id: int) -> TxnRecord | None:
     return None if row is None else txn_from_row(row)
 
 
-def forget_txns(tx: Tx) -> bool:
-    """Forget transactions that ended more than TXN_MEMORY_MS ago, some of them; return whether there may be more.
+_TXN_SCAN: Final = SharedSlot(lambda: ScanCursor(-1))
+"""The last stream id that `forget_txns` looked at."""
 
-    Each call looks at the next FORGET_STREAMS streams, going round: an index by time would cost every commit a b-tree.
+
+def forget_txns(tx: Tx) -> bool:
+    """Forget some transactions that ended more than TXN_MEMORY_MS ago; return whether there may be more.
+
+    Each call looks at the next FORGET_STREAMS streams, round-robin. An index by time would cost every commit a b-tree.
     """
-    turn = tx.shared[_TXN_SWEEP_POSITION]
-    before, stream_id, left = tx.now_ms - TXN_MEMORY_MS, turn.after, FORGET_A_STEP
+    scan = tx.shared[_TXN_SCAN]
+    before, stream_id, left = tx.now_ms - TXN_MEMORY_MS, scan.after, FORGET_A_STEP
     for _ in range(FORGET_STREAMS):
         row = tx.execute(
             "SELECT min(stream_id) FROM txn WHERE finished = 1 AND stream_id > ?", (stream_id,)
         ).fetchone()
         if row[0] is None:
-            tx.after(partial(turn.go_on, _Turn.FIRST))
+            tx.after(scan.restart)
             return False
         gone = tx.execute(
             "DELETE FROM txn WHERE finished = 1 AND stream_id = ? AND id IN (SELECT id FROM txn"
@@ -89,20 +95,5 @@ def forget_txns(tx: Tx) -> bool:
         if not left:
             break
         stream_id = row[0]
-    tx.after(partial(turn.go_on, stream_id))
+    tx.after(partial(scan.advance, stream_id))
     return True
-
-
-class _Turn:
-    """After which stream the next look begins; lost with the process, which then begins anew."""
-
-    FIRST: Final = -1
-
-    def __init__(self) -> None:
-        self.after = self.FIRST
-
-    def go_on(self, after: int) -> None:
-        self.after = after
-
-
-_TXN_SWEEP_POSITION: Final = SharedSlot(_Turn)

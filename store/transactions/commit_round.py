@@ -24,8 +24,8 @@ from eventproc.store.segments import (
     RecentEvents,
     flush_appends,
 )
-from eventproc.store.segments.append import INSERT_EXTENT, find_tail
-from eventproc.store.segments.read import BlobLoader, Extent, decode_extent
+from eventproc.store.segments.extents import INSERT_EXTENT, BlobLoader, Extent, decode_extent
+from eventproc.store.segments.state import SegmentTail, find_tail
 from eventproc.store.transactions.staging import flush_staging
 from eventproc.store.transactions.txn_record import (
     TXN_COLUMNS,
@@ -141,22 +141,11 @@ def _ready(tx: Tx, txn: TxnRecord, epoch: Epoch, limits: TxnStepLimits) -> list[
     return rows
 
 
-@attrs.define
-class _Tail:
-    """Where a segment ends, with what lands; first_*: where the rows of the present transaction begin in it."""
-
-    offset: int
-    number: int
-    time: int
-    first_offset: int
-    first_number: int
-
-
 _ExtentRow: TypeAlias = tuple[int, SegmentId, int, int, int, int, int, int, int | None, int, bytes | None]
 
 
 class _CommitWriter:
-    """Rows on their way to the tails; nothing is written before `finish`."""
+    """Collects the extents of one round; `finish` writes them."""
 
     def __init__(self, tx: Tx, stream: str, stream_id: int, limits: TxnStepLimits) -> None:
         flush_appends(tx, stream_id)
@@ -164,20 +153,19 @@ class _CommitWriter:
         self._stream = stream
         self._stream_id = stream_id
         self._rows_max = limits.round_rows
-        self._tails: dict[SegmentId, _Tail] = {}
+        self._tails: dict[SegmentId, SegmentTail] = {}
         self._extents: list[_ExtentRow] = []
         self._inline_bytes = 0
 
     def has_room(self, rows: Collection[StagedRow]) -> bool:
-        """Return whether these rows may land with those before them."""
+        """Return whether these rows fit into this round as well."""
         fits = self._inline_bytes + _inline_bytes(rows) <= PREPARED_INLINE_BYTES
         return fits and len(self._extents) + len(rows) <= self._rows_max
 
     def add(self, rows: Sequence[StagedRow]) -> tuple[AppendResult, ...]:
-        """Give the rows of one transaction their places; return them, one a segment."""
+        """Assign the rows of one transaction to offsets; return where they begin, one result per segment."""
         tails = {segment: self._tail(segment) for segment in sorted({row.segment for row in rows})}
-        for tail in tails.values():
-            tail.first_offset, tail.first_number = tail.offset, tail.number
+        begins = [(segment, tail, tail.offset, tail.number) for segment, tail in tails.items()]
         for _, _, segment, length, count, _, _, place, place_offset, inline in rows:
             tail = tails[segment]
             where = (self._stream_id, segment, tail.offset, length, tail.number, count, tail.time, tail.time)
@@ -186,43 +174,41 @@ class _CommitWriter:
             tail.number += count
         self._inline_bytes += _inline_bytes(rows)
         return tuple(
-            AppendResult(segment, tail.first_offset, tail.first_number, tail.number - tail.first_number)
-            for segment, tail in tails.items()
+            AppendResult(segment, offset, number, tail.number - number)
+            for segment, tail, offset, number in begins
         )
 
     def finish(self, txns: Collection[TxnRecord]) -> tuple[TxnRecord, ...]:
-        """Write everything: extents instead of staged rows, and the states; return the transactions as they end."""
+        """Replace the staged rows by extents, and write the final states; return the committed transactions."""
         tx = self._tx
         tx.executemany(INSERT_EXTENT, self._extents)
         tx.executemany(
             "DELETE FROM staged WHERE stream_id = ? AND txn = ?", [(txn.stream_id, txn.id) for txn in txns]
         )
-        ended: list[TxnRecord] = []
+        committed: list[TxnRecord] = []
         for txn in txns:
             state = advance_txn(txn.state, TxnEvent.COMMITTED, name=txn.id)
-            ended.append(change_txn(tx, txn, state=state, finished_ms=tx.now_ms, reason=None))
-            tx.after(partial(tx.shared[TXN_OUTCOMES].deliver, (txn.stream_id, txn.id), ended[-1]))
+            committed.append(change_txn(tx, txn, state=state, finished_ms=tx.now_ms, reason=None))
+            tx.after(partial(tx.shared[TXN_OUTCOMES].deliver, (txn.stream_id, txn.id), committed[-1]))
         if txns:
             tx.wake(("commits", self._stream_id))
         if self._extents:
-            self._tell()
-        return tuple(ended)
+            self._notify()
+        return tuple(committed)
 
-    def _tail(self, segment: SegmentId) -> _Tail:
+    def _tail(self, segment: SegmentId) -> SegmentTail:
         if (tail := self._tails.get(segment)) is None:
-            found = find_tail(self._tx, self._stream, self._stream_id, segment)
-            time = max(self._tx.now_ms, found.time)
-            tail = _Tail(found.offset, found.number, time, found.offset, found.number)
-            self._tails[segment] = tail
+            tail = self._tails[segment] = find_tail(self._tx, self._stream, self._stream_id, segment)
+            tail.time = max(self._tx.now_ms, tail.time)
         return tail
 
-    def _tell(self) -> None:
-        """Wake readers, hand them small events without a read, and note runs of tiny extents."""
+    def _notify(self) -> None:
+        """Wake readers, keep small events for those of this process, and count the inline extents."""
         tx, stream_id, recent = self._tx, self._stream_id, RecentEvents.of(self._tx)
         tx.wake(("stream", stream_id))
         inline = [row for row in self._extents if row[8] is None]
         if inline:
-            tx.after(partial(_note_tiny, tx.shared[INLINE_EXTENT_COUNTER], inline))
+            tx.after(partial(_count_inline, tx.shared[INLINE_EXTENT_COUNTER], inline))
         if len(inline) == len(self._extents) and recent.wanted(stream_id):
             blobs = BlobLoader(tx)
             runs = [decode_extent(blobs, row[1], _extent(row)) for row in inline]
@@ -233,9 +219,9 @@ def _inline_bytes(rows: Collection[StagedRow]) -> int:
     return sum([len(row.inline) for row in rows if row.inline is not None])
 
 
-def _note_tiny(tiny: InlineExtentCounter, rows: Collection[_ExtentRow]) -> None:
+def _count_inline(counter: InlineExtentCounter, rows: Collection[_ExtentRow]) -> None:
     for stream_id, segment, start, *_ in rows:
-        tiny.note(stream_id, segment, start)
+        counter.note(stream_id, segment, start)
 
 
 def _extent(row: _ExtentRow) -> Extent:

@@ -23,12 +23,16 @@ from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import PREPARE_BYTES, PREPARE_ROWS
 from eventproc.store.model.transactions import TxnState
-from eventproc.store.segments.append import INLINE_BYTES_MAX, insert_blob, pack_inline, unpack_inline
-from eventproc.store.segments.block import Columns
-from eventproc.store.segments.concatenate import concatenate_columns
-from eventproc.store.segments.read import load_blob
+from eventproc.store.segments.columns import Columns
+from eventproc.store.segments.extents import (
+    INLINE_BYTES_MAX,
+    insert_blob,
+    load_blob,
+    pack_inline,
+    unpack_inline,
+)
 from eventproc.store.segments.reaper import free_unreferenced_blobs
-from eventproc.store.transactions.columns import cut, pick
+from eventproc.store.segments.stored_columns import concatenate_columns, cut, pick
 from eventproc.store.transactions.commit_round import STAGED_COLUMNS, StagedRow, keyless_segment
 from eventproc.store.transactions.txn_record import TxnRecord, change_txn, find_txn
 

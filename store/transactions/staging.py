@@ -16,12 +16,13 @@ from typing import Final
 import attrs
 
 from eventproc.store.database import PendingSlot, Tx
-from eventproc.store.model.errors import IllegalTransition, NotFound, SegmentSealed, TransactionAborted
-from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.errors import IllegalTransition, NotFound, TransactionAborted
+from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.segments import EncodedBlock, SegmentEvents, WriterSequence
-from eventproc.store.segments.append import INLINE_BYTES_MAX, insert_blob, pack_inline
-from eventproc.store.segments.block import join_blocks
+from eventproc.store.segments.columns import join_blocks
+from eventproc.store.segments.extents import INLINE_BYTES_MAX, insert_blob, pack_inline
+from eventproc.store.segments.state import verify_active
 
 
 @attrs.frozen
@@ -82,7 +83,7 @@ def stage(
     if identity is not None and _has_staged(tx, found, txn_id, identity):
         return found.totals
     for part in parts:
-        _verify_active(tx, stream, stream_id, part.segment)
+        verify_active(tx, stream, stream_id, part.segment)
     tx.mark_changed()
     if not found.calls or not found.calls[-1].joins(identity):
         found.calls.append(_PendingStaging(identity))
@@ -233,13 +234,3 @@ def _verify_open(tx: Tx, stream: str, stream_id: int, txn_id: str) -> None:
     if state is not TxnState.OPEN:
         name = f"{stream}: transaction {txn_id}"
         raise IllegalTransition(state=state.value, event="write", name=name)
-
-
-def _verify_active(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> None:
-    row = tx.execute(
-        "SELECT sealed_length FROM segment WHERE stream_id = ? AND segment = ?", (stream_id, segment)
-    ).fetchone()
-    if row is None:
-        raise NotFound(kind="segment", name=f"{stream} {format_segment(segment)}")
-    if row[0] is not None:
-        raise SegmentSealed(stream=stream, segment=format_segment(segment))

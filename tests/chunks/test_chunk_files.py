@@ -32,7 +32,7 @@ from eventproc.store.model.errors import CorruptRecord, Truncated
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import delete_segments, free_step, truncate_segments
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, find_held_plan, place_hold, release_holds
-from eventproc.store.segments.reaper import join_step
+from eventproc.store.segments.inline_extents import join_step
 from tests.segments.events import (
     ONE,
     STREAM,

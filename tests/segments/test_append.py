@@ -17,7 +17,7 @@ from eventproc.store.segments import (
     last_sequence,
     seal_segments,
 )
-from eventproc.store.segments.append import INLINE_BYTES_MAX
+from eventproc.store.segments.extents import INLINE_BYTES_MAX
 from tests.database.support import Refused, World
 from tests.segments.events import (
     ONE,

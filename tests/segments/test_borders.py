@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from eventproc.store.database import Database
-from eventproc.store.segments.borders import boundary_before, number_at, offset_after
+from eventproc.store.segments.offsets import boundary_before, number_at, offset_after
 from tests.segments.events import ONE, STREAM_ID, TWO, Written, appending, make_segments, part
 
 SIZES = [0, 1, 40, 3000, 7, 0, 2, 2500, 2500, 3]

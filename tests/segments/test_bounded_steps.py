@@ -21,7 +21,7 @@ from eventproc.store.segments import (
     segment_state,
     truncate_segments,
 )
-from eventproc.store.segments import reaper as reaper_module
+from eventproc.store.segments.reaper import WRITER_MEMORY_MS
 from tests.segments.events import STREAM, STREAM_ID, appending, make_segments, payloads, rows
 
 
@@ -97,18 +97,17 @@ async def test_each_named_append_is_remembered_in_one_place(ep: eventproc.Eventp
 
 
 async def test_silent_writers_are_forgotten_a_few_a_step(
-    ep: eventproc.Eventproc, clock: SteppingClock, monkeypatch: pytest.MonkeyPatch
+    ep: eventproc.Eventproc, clock: SteppingClock
 ) -> None:
-    monkeypatch.setattr(reaper_module, "WRITERS_A_STEP", 3)
     await make_segments(ep.db)
     for number in range(8):
         await ep.db.write(appending(payloads("x"), identity=WriterSequence(f"old-{number}", 1)))
-    clock.now_ms += reaper_module.WRITER_MEMORY_MS + 1
+    clock.now_ms += WRITER_MEMORY_MS + 1
     for number in range(2):
         await ep.db.write(appending(payloads("x"), identity=WriterSequence(f"new-{number}", 1)))
     left = []
     for _ in range(5):
-        await ep.db.write(forget_writers)
+        await ep.db.write(partial(forget_writers, writers_max=3))
         left.append(await rows(ep.db, "writer"))
     assert left == [9, 6, 3, 2, 2]
     for number in range(2):

@@ -7,8 +7,8 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.store.segments.block import EventBlock, Headers, join_blocks
-from eventproc.store.segments.concatenate import concatenate_columns
+from eventproc.store.segments.columns import EventBlock, Headers, join_blocks
+from eventproc.store.segments.stored_columns import concatenate_columns
 
 Row = tuple[bytes, str | None, float, int | None, Headers | None]
 

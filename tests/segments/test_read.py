@@ -17,7 +17,8 @@ from eventproc.store.segments import (
     readable_size,
     truncate_segments,
 )
-from eventproc.store.segments.reaper import STEP_EXTENTS_MAX, join_step
+from eventproc.store.segments.inline_extents import join_step
+from eventproc.store.segments.reaper import STEP_EXTENTS_MAX
 from tests.segments.events import (
     ONE,
     STREAM,

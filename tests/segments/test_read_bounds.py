@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
-
-import pytest
 
 from eventproc.store.database import Database
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import ReadResult, read
-from eventproc.store.segments.append import INLINE_BYTES_MAX
-from tests.segments.events import ONE, STREAM_ID, TWO, Written, appending, make_segments, part, read_runs
+from eventproc.store.segments.extents import INLINE_BYTES_MAX
+from tests.segments.events import ONE, STREAM_ID, TWO, Written, appending, make_segments, part
 
 EVENT_BYTES = INLINE_BYTES_MAX + 8
 SEGMENTS = [SegmentId(number) for number in range(8)]
@@ -41,17 +38,14 @@ async def test_large_extents_of_many_segments_are_bounded_in_total_and_none_star
     assert (await look(db, frontier, 2**20)).runs == []
 
 
-async def test_a_read_of_little_out_of_many_blobs_stops_loading_them_and_goes_on(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = sys.modules["eventproc.store.segments.read"]  # the package has a function of that name
-    monkeypatch.setattr(module, "LOADED_BYTES_MAX", 4 * EVENT_BYTES)
+async def test_a_read_of_little_out_of_many_blobs_stops_loading_them_and_goes_on(db: Database) -> None:
     await make_segments(db)
     for number in range(10):
         one, two = part(ONE, [Written(b"%d" % number)]), part(TWO, [Written(b"x" * INLINE_BYTES_MAX)])
         await db.write(appending(one, two))
     offset, counts, payloads = 0, [], []
-    while runs := await db.read(partial(read_runs, offset=offset)):
+    look_up = partial(read, stream_id=STREAM_ID, loaded_bytes_max=4 * EVENT_BYTES)
+    while runs := (await db.read(partial(look_up, wanted={ONE: (offset, None)}))).runs:
         offset = runs[-1].end
         counts.append(len(runs))
         payloads += [payload for run in runs for payload in run.payloads]

@@ -16,8 +16,9 @@ from eventproc.store.segments import (
     last_sequence,
     truncate_segments,
 )
-from eventproc.store.segments.reaper import JOIN_EXTENTS_MIN, STEP_EXTENTS_MAX
-from eventproc.store.segments.tiny import JOIN_EXTENTS_MAX
+from eventproc.store.segments.extents import JOIN_EXTENTS_MAX
+from eventproc.store.segments.inline_extents import JOIN_EXTENTS_MIN
+from eventproc.store.segments.reaper import STEP_EXTENTS_MAX
 from tests.segments.events import (
     ONE,
     STREAM,

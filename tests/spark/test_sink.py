@@ -24,7 +24,7 @@ from eventproc.store.chunks.index import ARROW_SUFFIX, drop_unused, put_aside
 from eventproc.store.model.errors import CorruptRecord, StreamSealed, WriterFenced
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import InlineExtentCounter
-from eventproc.store.segments.tiny import JOIN_EXTENTS_MAX
+from eventproc.store.segments.extents import JOIN_EXTENTS_MAX
 from tests.spark.sinks import (
     LARGE,
     check,

@@ -21,9 +21,10 @@ from eventproc.store.model.errors import CorruptRecord, NotSupported, StreamRepl
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments import Event
-from eventproc.store.segments.borders import boundary_before, number_at, offset_after
 from eventproc.store.segments.holds import HeldRange
-from eventproc.store.segments.reaper import free_step, join_step
+from eventproc.store.segments.inline_extents import join_step
+from eventproc.store.segments.offsets import boundary_before, number_at, offset_after
+from eventproc.store.segments.reaper import free_step
 from eventproc.streams import Stream
 from eventproc.streams.offload import OffloadResult
 from eventproc.testing import check

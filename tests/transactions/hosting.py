@@ -14,7 +14,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.routing import position
-from eventproc.store.segments import Event, SegmentEvents, WriterSequence, read
+from eventproc.store.segments import Event, SegmentEvents, WriterSequence, read, segment_states
 from eventproc.store.transactions import TxnRecord, TxnState, find_txn, watch_txn
 from eventproc.workflows.requests import CreateStream, ScaleStream
 from tests.transactions.rooms import NAME, Room, part
@@ -103,11 +103,10 @@ async def events_of(room: Room) -> dict[SegmentId, list[Event]]:
 
 
 def _read_all(tx: Tx, stream_id: int) -> dict[SegmentId, list[Event]]:
-    segments = tx.execute("SELECT segment, head FROM segment WHERE stream_id = ?", (stream_id,)).fetchall()
     found: dict[SegmentId, list[Event]] = {}
-    for segment, head in segments:
-        runs = read(tx, stream_id, {SegmentId(segment): (head, None)}, bytes_max=2**40).runs
-        found[SegmentId(segment)] = [event for run in runs for event in run.events()]
+    for segment, state in segment_states(tx, stream_id):
+        runs = read(tx, stream_id, {segment: (state.head, None)}, bytes_max=2**40).runs
+        found[segment] = [event for run in runs for event in run.events()]
     return found
 
 

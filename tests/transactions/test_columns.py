@@ -7,9 +7,8 @@ from math import nan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.store.segments.block import Columns, join_blocks
-from eventproc.store.segments.concatenate import concatenate_columns
-from eventproc.store.transactions.columns import cut, pick
+from eventproc.store.segments.columns import Columns, join_blocks
+from eventproc.store.segments.stored_columns import concatenate_columns, cut, pick
 from tests.segments.test_concatenate import ROWS, Row, block
 
 STAGED = ROWS.map(lambda row: row if row[1] is not None else (*row[:2], nan, *row[3:]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from functools import partial
 
 import anyio
@@ -20,7 +20,7 @@ from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.history import successors
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import find_owner
-from eventproc.store.segments import SegmentState, segment_state
+from eventproc.store.segments import segment_states
 from eventproc.streams.positions import head_cut
 from eventproc.streams.stream import Stream
 from eventproc.testing import check
@@ -173,7 +173,7 @@ def some_cut(tx: Tx, stream: Stream, rng: random.Random) -> StreamCut:
     record = get_stream(tx, stream.name).value
     history = StoredHistory(tx, record)
     frontier = Frontier.from_cut(head_cut(tx, record), history)
-    states = dict(states_of(tx, stream))
+    states = dict(segment_states(tx, stream.stream_id))
     for _ in range(rng.randrange(12)):
         segment = rng.choice(sorted(frontier.held))
         if states[segment].sealed:
@@ -189,19 +189,11 @@ def what_lies_before(
     """Return the segments behind the cut, and [head, tail) of each that the stream has."""
     record = get_stream(tx, stream.name).value
     between = segments_between(StoredHistory(tx, record), head_cut(tx, record), cut)
-    ends = {segment: (state.head, state.tail) for segment, state in states_of(tx, stream)}
+    ends = {segment: (state.head, state.tail) for segment, state in segment_states(tx, stream.stream_id)}
     return set(between) - cut.offsets.keys(), ends
 
 
 def unread(tx: Tx, stream: Stream) -> dict[SegmentId, int]:
     """Return how many bytes can be read of each segment that has any."""
-    sizes = {segment: state.tail - state.head for segment, state in states_of(tx, stream)}
+    sizes = {segment: state.tail - state.head for segment, state in segment_states(tx, stream.stream_id)}
     return {segment: size for segment, size in sizes.items() if size}
-
-
-def states_of(tx: Tx, stream: Stream) -> Iterator[tuple[SegmentId, SegmentState]]:
-    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)).fetchall()
-    for (segment,) in rows:
-        state = segment_state(tx, stream.stream_id, segment)
-        assert state is not None
-        yield SegmentId(segment), state

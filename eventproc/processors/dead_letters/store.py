@@ -26,7 +26,7 @@ from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.progress import get_progress
 from eventproc.store.records import RecordKind, create, find, get, keys, replace
-from eventproc.store.segments import Event, SegmentState, read, read_extents, segment_state
+from eventproc.store.segments import Event, SegmentState, read, read_extents, segment_ids, segment_state
 from eventproc.streams.positions import head_cut
 from eventproc.workflows.create import check as check_create
 from eventproc.workflows.requests import CreateStream, TruncateStream
@@ -187,7 +187,7 @@ def pending(tx: Tx, group: str) -> list[LetterSpan]:
     tx.flush_pending()  # what this group commit appends counts too
     spans = []
     for ordinal, stream, there in letter_streams(tx, group):
-        for segment in _segments(tx, stream) if there else ():
+        for segment in segment_ids(tx, stream.stream_id) if there else ():
             state = _state(tx, stream, segment)
             if state is None:
                 continue
@@ -338,11 +338,6 @@ def offset_of(tx: Tx, stream_id: int, segment: SegmentId, number: int) -> int:
 def _events(tx: Tx, stream_id: int, segment: SegmentId, offset: int, bytes_max: int) -> Iterator[Event]:
     for run in read(tx, stream_id, {segment: (offset, None)}, bytes_max=bytes_max).runs:
         yield from run.events()
-
-
-def _segments(tx: Tx, stream: DeadLetterStream) -> list[SegmentId]:
-    rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ? ORDER BY segment", (stream.stream_id,))
-    return [row[0] for row in rows.fetchall()]
 
 
 def _state(tx: Tx, stream: DeadLetterStream, segment: SegmentId) -> SegmentState | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from eventproc.store.database import Tx
-from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments.append import BLOB_FORMAT
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.errors import InvalidCut
+from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.store.segments.extents import BLOB_FORMAT, BlobLoader, Extent, decode_extent, read_extents
 from eventproc.store.segments.file_blobs import FILE_BLOB_FORMAT, load_file_blob_ends
-from eventproc.store.segments.read import BlobLoader, Extent, read_extents, segment_state
+from eventproc.store.segments.state import SegmentState, segment_state
 
 
 def number_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
@@ -56,6 +59,60 @@ def boundary_before(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> 
         return offset
     borders = _ExtentBoundaries(tx, found[0])
     return borders.border(borders.count_before(offset + 1) - 1)
+
+
+def is_event_boundary(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> bool:
+    """Return whether an event begins at `offset`, or the segment ends there. Reads one extent's ends."""
+    state = segment_state(tx, stream_id, segment)
+    if state is None or not state.head <= offset <= state.tail:
+        return False
+    if offset in (state.head, state.tail):
+        return True
+    found = read_extents(tx, stream_id, segment, offset, limit=1)[0]
+    if found.start == offset:
+        return True
+    _, ends = BlobLoader(tx).columns(found)
+    return found.place_offset + offset - found.start in ends
+
+
+def verify_offset(tx: Tx, cut: StreamCut, segment: SegmentId) -> SegmentState | None:
+    """Return the state of a segment of the cut, None when it has no row, if the cut's offset in it can be one.
+
+    Raises InvalidCut for an offset beyond the end, or inside an event. What lies before the head is not judged:
+    nobody knows any more. One look-up, and one extent's ends.
+    """
+    offset, state = cut.offsets[segment], segment_state(tx, cut.stream_id, segment)
+    where = f"offset {offset} of segment {format_segment(segment)}"
+    if state is not None and offset > state.tail:
+        raise InvalidCut(stream=cut.stream, cut=str(cut), reason=f"{where} lies beyond its end {state.tail}")
+    if (
+        state is not None
+        and offset > state.head
+        and not is_event_boundary(tx, cut.stream_id, segment, offset)
+    ):
+        raise InvalidCut(stream=cut.stream, cut=str(cut), reason=f"{where} lies inside an event")
+    return state
+
+
+def offset_at_time(tx: Tx, stream_id: int, segment: SegmentId, time_ms: int) -> int:
+    """Return the offset of the first event appended at or after `time_ms`, the tail when there is none.
+
+    Times never fall within a segment, so it is the first extent that ends late enough; extents before it are
+    walked, their index rows only.
+    """
+    state = segment_state(tx, stream_id, segment)
+    if state is None:
+        return 0
+    row = tx.execute(
+        "SELECT start FROM extent WHERE stream_id = ? AND segment = ? AND last_time >= ? ORDER BY start LIMIT 1",
+        (stream_id, segment, time_ms),
+    ).fetchone()
+    if row is None:
+        return state.tail
+    run = decode_extent(BlobLoader(tx), segment, read_extents(tx, stream_id, segment, row[0], limit=1)[0])
+    skipped = 0 if run.times is None else bisect_left(run.times, time_ms)
+    skipped_bytes = sum(FRAME_BYTES + len(payload) for payload in run.payloads[:skipped])
+    return max(run.start + skipped_bytes, state.head)
 
 
 class _ExtentBoundaries:

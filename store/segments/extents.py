@@ -1,0 +1,248 @@
+"""Extents and blobs: the index rows of a segment, and the columns that they point to.
+
+An extent is one row per segment and commit. It says which bytes and events of the segment lie where in which blob; a
+small extent carries its columns in its own row ("inline"). Several extents may share a blob.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Final
+
+import attrs
+
+from eventproc.store.database import SharedSlot, Tx
+from eventproc.store.model.errors import CorruptRecord
+from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.store.segments.columns import NO_TIME, Columns, decode_keys
+from eventproc.store.segments.event import EventRun
+from eventproc.store.segments.file_blobs import FILE_BLOB_FORMAT, load_file_blob
+from eventproc.store.segments.stored_columns import concatenate_columns
+
+INLINE_BYTES_MAX: Final = 2048
+"""Bytes of data up to which an extent's columns lie in its row. A page holds a few such rows; beyond a
+quarter of a page SQLite moves them to overflow pages and the saving is gone."""
+
+
+BLOB_FORMAT: Final = 1
+"""Format number of the columns in a blob."""
+
+
+INLINE_HEAD: Final = struct.Struct("<7i")
+"""Lengths of the seven columns of an inline extent, -1 for one that is absent; the columns follow."""
+
+
+_EXTENTS_A_QUERY: Final = 256
+"""Extents fetched by one query; a run of tiny ones is walked in steps of this."""
+
+
+JOIN_EXTENTS_MAX: Final = 256
+"""Inline extents in a row that call for joining. Reading a run costs a row each; joining it rewrites it."""
+
+
+@attrs.frozen
+class Extent:
+    """An index row: [start, start + length) of a segment, and where its columns lie."""
+
+    start: int
+    length: int
+    first_number: int
+    count: int
+    first_time: int
+    place: int | None
+    place_offset: int
+    inline: bytes | None
+
+    @property
+    def end(self) -> int:
+        """First offset after the extent."""
+        return self.start + self.length
+
+
+def read_extents(
+    tx: Tx, stream_id: int, segment: SegmentId, offset: int, *, limit: int = _EXTENTS_A_QUERY
+) -> list[Extent]:
+    """Return the extents of the segment from the one that holds `offset` on, in order, at most `limit`."""
+    rows = tx.execute(
+        """
+        SELECT start, length, first_number, count, first_time, place, place_offset, inline FROM extent
+        WHERE stream_id = ? AND segment = ? AND start >= coalesce(
+            (SELECT max(start) FROM extent WHERE stream_id = ? AND segment = ? AND start <= ?), ?)
+        ORDER BY start LIMIT ?
+        """,
+        (stream_id, segment, stream_id, segment, offset, offset, limit),
+    )
+    return [Extent(*row) for row in rows]
+
+
+INSERT_EXTENT: Final = """
+    INSERT INTO extent (stream_id, segment, start, length, first_number, count, first_time, last_time,
+                        place, place_offset, inline)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+"""Inserts a row of `extent`, in the order of its columns."""
+
+
+class BlobLoader:
+    """Blobs read in one transaction, each loaded and its ends parsed once. loaded_bytes: of their events."""
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self.loaded_bytes = 0
+        self._loaded: dict[int, tuple[Columns, array[int]]] = {}
+
+    def columns(self, extent: Extent) -> tuple[Columns, array[int]]:
+        """Return the columns that hold the extent, and the ends of all their events."""
+        if extent.place is None:
+            assert extent.inline is not None, f"extent at {extent.start} has no place and no columns"
+            columns = unpack_inline(extent.inline)
+            return columns, ends_of(columns)
+        if (found := self._loaded.get(extent.place)) is None:
+            columns = load_blob(self._tx, extent.place)
+            found = self._loaded[extent.place] = (columns, ends_of(columns))
+            self.loaded_bytes += len(columns.data)
+        return found
+
+
+def load_blob(tx: Tx, blob_id: int) -> Columns:
+    """Return the columns of a blob. Raises CorruptRecord when it is missing or of an unknown format."""
+    row = tx.execute(
+        "SELECT format, chunk, ends, keys, positions, times, event_times, headers, data FROM blob WHERE id = ?",
+        (blob_id,),
+    ).fetchone()
+    if row is None:
+        raise CorruptRecord(key=f"blob {blob_id}", reason="an extent refers to it and it is not there")
+    if row[0] == FILE_BLOB_FORMAT:
+        return load_file_blob(tx, row[1], row[-1])
+    if row[0] != BLOB_FORMAT:
+        raise CorruptRecord(key=f"blob {blob_id}", reason=f"format {row[0]} is not known here")
+    return Columns(*row[2:])
+
+
+def insert_blob(tx: Tx, stream_id: int, columns: Columns) -> int:
+    """Store the columns as a blob of the stream and return its id."""
+    done = tx.execute(
+        "INSERT INTO blob (stream_id, format, ends, keys, positions, times, event_times, headers, data)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (stream_id, BLOB_FORMAT, *columns),
+    )
+    assert done.lastrowid is not None
+    return done.lastrowid
+
+
+def pack_inline(columns: Columns) -> bytes:
+    """Return the columns as one value: seven lengths, -1 for an absent column, then the columns."""
+    head = INLINE_HEAD.pack(*[-1 if column is None else len(column) for column in columns])
+    return b"".join([head, *filter(None, columns)])
+
+
+def unpack_inline(packed: bytes) -> Columns:
+    """Return what `pack_inline` packed."""
+    at = INLINE_HEAD.size
+    values: list[bytes | None] = []
+    for length in INLINE_HEAD.unpack_from(packed):
+        if length < 0:
+            values.append(None)
+        else:
+            values.append(packed[at : at + length])
+            at += length
+    return Columns._make(values)
+
+
+def decode_extent(blobs: BlobLoader, segment: SegmentId, extent: Extent) -> EventRun:
+    """Return the events of one extent; about 0.15 us each, 0.25 with keys."""
+    columns, ends = blobs.columns(extent)
+    first = _index(ends, extent.place_offset)
+    last = first + extent.count
+    own = ends[first:last]
+    data = columns.data
+    payloads = [
+        data[start + FRAME_BYTES : end]
+        for start, end in zip(chain((extent.place_offset,), own), own, strict=False)
+    ]
+    if len(own) != extent.count or own[-1] != extent.place_offset + extent.length:
+        key = f"extent {format_segment(segment)} at {extent.start}"
+        raise CorruptRecord(key=key, reason="its events do not end where the extent does")
+    return EventRun(
+        segment=segment,
+        start=extent.start,
+        end=extent.end,
+        first_number=extent.first_number,
+        time=extent.first_time,
+        payloads=payloads,
+        keys=None if columns.keys is None else decode_keys(columns.keys, len(ends), first, last),
+        event_times=_event_times(columns.event_times, first, last),
+        headers=None if columns.headers is None else json.loads(columns.headers)[first:last],
+        times=None if columns.times is None else _int64(columns.times)[first:last].tolist(),
+    )
+
+
+def concatenate_inline(run: Sequence[Extent]) -> tuple[Columns, array[int]]:
+    """Return the columns of extents that have theirs in their rows, one after the other, and when each event came."""
+    parts: list[tuple[Columns, int]] = []
+    times = array("q")
+    for extent in run:
+        assert extent.inline is not None, f"the extent at {extent.start} is not inline"
+        columns = unpack_inline(extent.inline)
+        parts.append((columns, extent.count))
+        if columns.times is None:
+            times.extend([extent.first_time] * extent.count)
+        else:
+            times.frombytes(columns.times)
+    return concatenate_columns(parts, times=times.tobytes()), times
+
+
+def _index(ends: array[int], place_offset: int) -> int:
+    """Return the index of the event that begins at byte `place_offset` of the blob."""
+    return bisect_right(ends, place_offset)
+
+
+def ends_of(columns: Columns) -> array[int]:
+    """Return where the events end in the columns' data."""
+    ends = array("I")
+    ends.frombytes(columns.ends)
+    return ends
+
+
+def _int64(column: bytes) -> array[int]:
+    values = array("q")
+    values.frombytes(column)
+    return values
+
+
+def _event_times(column: bytes | None, first: int, last: int) -> list[int | None] | None:
+    if column is None:
+        return None
+    return [None if time == NO_TIME else time for time in _int64(column)[first:last]]
+
+
+class InlineExtentCounter:
+    """Counts the inline extents that this process appended, per segment."""
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[int, SegmentId], tuple[int, int]] = {}  # {segment: (first offset, count)}
+        self._due: list[tuple[int, SegmentId, int]] = []
+        self.on_due: Callable[[], None] = lambda: None
+
+    def note(self, stream_id: int, segment: SegmentId, start: int) -> None:
+        """Count an inline extent that was just made durable; calls `on_due` when a run is long enough."""
+        first, count = self._runs.pop((stream_id, segment), (start, 0))
+        if count + 1 < JOIN_EXTENTS_MAX:
+            self._runs[stream_id, segment] = (first, count + 1)
+        else:
+            self._due.append((stream_id, segment, first))
+            self.on_due()
+
+    def take(self) -> list[tuple[int, SegmentId, int]]:
+        """Return, once each, the runs to join: (stream id, segment, first offset)."""
+        due, self._due = self._due, []
+        return due
+
+
+INLINE_EXTENT_COUNTER: Final = SharedSlot(InlineExtentCounter)
