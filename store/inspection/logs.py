@@ -10,7 +10,7 @@ from eventproc.store.inspection.extents import extent_violations
 from eventproc.store.replicated import LogId
 from eventproc.store.replicated.log import SEGMENT, get_log
 from eventproc.store.segments import SegmentState, read_extents, segment_state
-from eventproc.store.segments.read import BlobLoader, decode_extent
+from eventproc.store.segments.extents import BlobLoader, decode_extent
 
 
 def log_violations(tx: Tx, log: LogId) -> Iterator[str]:
