@@ -1,8 +1,8 @@
 """What SQL written by users of the library may do inside our transactions.
 
-A handler's `on_commit` runs in the transaction that moves its progress. Its SQL may read everything and
-change tables of its own (by prefix); it must not end the transaction, attach files or change settings, for
-these would break the group it runs in. Source: architecture.md section 1, "A user's SQL".
+A handler's `on_commit` runs in the transaction that moves its progress. Its SQL may read every table and change the
+tables with its prefix. It must not end the transaction, attach files or change settings, because that would break the
+commit batch it runs in. Source: architecture.md section 1, "A user's SQL".
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ CHANGING_SCHEMA_OF_TABLE: Final = frozenset(
 )
 """Actions whose second argument is the name of the table they belong to."""
 SCHEMA_TABLES: Final = frozenset({"sqlite_master", "sqlite_schema"})
-"""Tables that SQLite itself changes when a table is made; direct changes it refuses on its own."""
+"""Tables that SQLite changes itself when a table is created. SQLite refuses direct changes to them."""
 
 
 @contextmanager
 def user_sql(connection: sqlite3.Connection, prefix: str) -> Iterator[None]:
     """Restrict `connection` to reading, and to changing tables whose names begin with `prefix`.
 
-    Raises NotSupported for anything else. Setting and removing the authorizer makes SQLite prepare its cached
-    statements again: tens of microseconds, per batch of events.
+    Raises NotSupported for any other statement. Setting and removing the authorizer makes SQLite prepare its cached
+    statements again, which takes tens of microseconds per use.
     """
 
     def decide(
@@ -56,7 +56,7 @@ def user_sql(connection: sqlite3.Connection, prefix: str) -> Iterator[None]:
         if action in READING:
             allowed = True
         elif action in CHANGING_ROWS:
-            # A trigger (`inside`) cannot reach further than its owner's own statements could.
+            # A trigger (`inside`) may change the same tables as the statements of its owner.
             allowed = first is not None and (first.startswith(prefix) or first in SCHEMA_TABLES)
         elif action in CHANGING_SCHEMA:
             allowed = first is not None and first.startswith(prefix)
@@ -74,8 +74,8 @@ def user_sql(connection: sqlite3.Connection, prefix: str) -> Iterator[None]:
             raise
         raise NotSupported(
             what=f"this SQL in a user's function ({why})",
-            remedy=f"read anything, but change only tables whose names begin with {prefix!r}, and leave "
-            "transactions, ATTACH and PRAGMA to the library",
+            remedy=f"read any table, change only tables whose names begin with {prefix!r}, and do not use "
+            "transaction statements, ATTACH or PRAGMA",
         ) from why
     finally:
         connection.set_authorizer(None)

@@ -1,12 +1,12 @@
-"""When the log (WAL) is copied into the database file, and what if a reader keeps it from being reused.
+"""Checkpoints: copies the log (WAL) into the database file, and reports a reader that keeps the log from being reused.
 
-A checkpoint runs after the acknowledgements, never inside a commit, from CHECKPOINT_BYTES of frames since the
-last one. The size of the log's file says nothing, for it never shrinks; the number of valid frames stands in
-the first page of `-shm`, which all processes share. Above TRUNCATE_BYTES somebody reads one old snapshot for
-very long: the log is truncated if it can be, and the reader named if not.
+A checkpoint runs after the acknowledgements, never inside a commit, once CHECKPOINT_BYTES of frames were written since
+the last one. The size of the log file is no measure because it never shrinks; the number of valid frames is in the
+first page of `-shm`, which all processes share. A log above TRUNCATE_BYTES means that a reader holds one old snapshot
+for very long: the log is truncated if possible, else the warning names the reader.
 
-On SQLite before 3.51.3 a commit during a checkpoint may reset the log wrongly, so there the checkpoint runs
-inside write.lock. Source: architecture.md section 1; reference pitfalls.md S1.3 and S2.20; SQLite's "WAL-mode
+On SQLite before 3.51.3 a commit during a checkpoint may reset the log wrongly. There the checkpoint runs inside
+write.lock. Source: architecture.md section 1; reference pitfalls.md S1.3 and S2.20; SQLite's "WAL-mode
 file format", section 4 (the wal-index).
 """
 
@@ -29,16 +29,17 @@ from eventproc.store.faults import CHECKPOINT, Faults
 LOG = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES: Final = 8 * 1024 * 1024
-"""Frames since the last checkpoint. Higher: longer stalls, a longer recovery; lower: pages are copied more often."""
+"""Bytes of frames after which a checkpoint is due. A higher value means longer stalls and a longer recovery; a lower
+one copies pages more often."""
 
 TRUNCATE_BYTES: Final = 512 * 1024 * 1024
-"""Frames from which the log counts as stuck."""
+"""Bytes of frames above which the log counts as stuck."""
 
 UNDER_LOCK: Final = sqlite3.sqlite_version_info < (3, 51, 3)
-"""Whether this SQLite has the bug that lets a commit and a checkpoint disagree about a reset of the log."""
+"""Whether this SQLite has the bug that a commit and a checkpoint may disagree about a reset of the log."""
 
-GROUP_BYTES_MIN: Final = 4 * PAGE_BYTES
-"""What a small group is taken to add to the log where `-shm` cannot be read."""
+BATCH_BYTES_MIN: Final = 4 * PAGE_BYTES
+"""Estimate of what a small batch adds to the log, used where `-shm` cannot be read."""
 
 # The wal-index header up to mxFrame: iVersion, unused, iChange, isInit, bigEndCksum, szPage, mxFrame.
 _HEADER: Final = struct.Struct("=IIIBBHI")
@@ -53,7 +54,7 @@ _UNUSED_MARK: Final = 0xFFFFFFFF
 
 @attrs.define
 class Checkpointer:
-    """Runs checkpoints on the writer's connection, between groups."""
+    """Runs checkpoints on the writer's connection, between batches."""
 
     connection: sqlite3.Connection
     lock: WriteLock
@@ -68,17 +69,17 @@ class Checkpointer:
     warned: bool = False
     forks_wait: ForkBlocker = attrs.field(factory=ForkBlocker)
 
-    def maybe_run(self, group_bytes: int) -> bool:
-        """Checkpoint if enough has been committed since the last time; say whether. Costs 1 us when not due.
+    def maybe_run(self, batch_bytes: int) -> bool:
+        """Run a checkpoint if one is due; return whether it ran. Costs 1 us when not due.
 
-        group_bytes: what the group just committed meant to write; counts where `-shm` cannot be read.
+        batch_bytes: size of the batch just committed, as announced by its jobs. Used where `-shm` cannot be read.
         """
         frames = self._frames()
         if frames is None:
-            self.estimated_bytes += group_bytes + GROUP_BYTES_MIN
+            self.estimated_bytes += batch_bytes + BATCH_BYTES_MIN
             due_bytes = self.estimated_bytes
         else:
-            if frames < self.frames_at_last:  # a writer began the log anew
+            if frames < self.frames_at_last:  # a writer restarted the log
                 self.frames_at_last = 0
             due_bytes = (frames - self.frames_at_last) * PAGE_BYTES
         if due_bytes < self.checkpoint_bytes:
@@ -87,7 +88,7 @@ class Checkpointer:
         return True
 
     def run(self, *, truncate: bool = False) -> None:
-        """Copy what no reader needs any more from the log into the file; with `truncate` also shorten the log."""
+        """Copy into the file all frames that no reader still needs; `truncate` also shortens the log."""
         if self.under_lock:
             self.lock.acquire()
         try:
@@ -100,7 +101,7 @@ class Checkpointer:
         if truncate and busy and not self.warned:
             self.warned = True
             LOG.warning(
-                "%s-wal has grown to %d MiB, because %s has been reading one snapshot for long; end that read",
+                "%s-wal has grown to %d MiB because %s has held one read snapshot for long; end that read",
                 self.path,
                 frames * PAGE_BYTES >> 20,
                 self._oldest_reader(),
@@ -109,7 +110,7 @@ class Checkpointer:
             self.warned = False
 
     def _checkpoint(self, mode: str) -> tuple[bool, int]:
-        """Return whether a reader or another checkpoint stood in the way, and the frames in the log after it."""
+        """Return whether a reader or another checkpoint blocked this one, and the frames in the log afterwards."""
         execute = self.connection.execute
         (wait_ms,) = execute("PRAGMA busy_timeout").fetchone()
         # TRUNCATE would wait for readers, and every writer with it.
@@ -118,8 +119,10 @@ class Checkpointer:
             self.faults.reach(CHECKPOINT)
             busy, frames, _copied = execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         except sqlite3.OperationalError as why:
-            # Nothing is lost by a checkpoint that did not happen: the log keeps all. Try again when due.
-            LOG.warning("%s: the checkpoint failed (%s)", self.path, why)
+            # A failed checkpoint loses nothing, because the log keeps every frame. The next one is tried when due.
+            LOG.warning(
+                "%s: the checkpoint failed (%s); it is tried again after the next commits", self.path, why
+            )
             return False, self._frames() or 0
         finally:
             execute(f"PRAGMA busy_timeout = {wait_ms}")
@@ -134,7 +137,7 @@ class Checkpointer:
         return int(_HEADER.unpack(header)[6])
 
     def _oldest_reader(self) -> str:
-        """Name the process whose read mark is the oldest: the locks on the marks say who they belong to."""
+        """Return the process with the oldest read mark. The lock on a mark names its process."""
         if self.shm_fd is None:
             return "a process"
         marks = _READ_MARKS.unpack(os.pread(self.shm_fd, _READ_MARKS.size, _READ_MARKS_AT))

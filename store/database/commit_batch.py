@@ -1,13 +1,13 @@
-"""Group commit: the functions of many callers in one transaction, none of them harmed by another.
+"""Group commit: runs the functions of many callers in one transaction and isolates their errors.
 
-Functions first run one after the other without savepoints, for most succeed. One that raises without having
-changed anything is just reported. One that raises after a change makes the group roll back and run again,
-each function in a savepoint of its own: functions are re-runnable by contract. Nobody learns a result or an
-error before COMMIT, because a refusal, too, may rest on a neighbour's row.
+Functions first run one after the other without savepoints, because most succeed. A function that raises without having
+changed anything only gets its error. A function that raises after a change makes the batch roll back and run again,
+each function in its own savepoint: functions are re-runnable by contract. Results and errors are delivered only after
+COMMIT, because an error, too, may depend on another function's uncommitted row.
 
-Two errors concern the whole group. A full disk rolls it back, `DiskFull` for everyone, and the database goes
-on. Any other error that ends the transaction, or an error of COMMIT, leaves the state unknown: everyone gets
-`DatabaseStopped`, now and later. Source: architecture.md section 1; reference pitfalls.md, items 4 and 14.
+Two kinds of errors concern the entire batch. A full disk rolls it back: every caller gets `DiskFull`, and the database
+continues. Any other error that ends the transaction, or an error of COMMIT, leaves the state unknown: these callers and
+all later ones get `DatabaseStopped`. Source: architecture.md section 1; reference pitfalls.md, items 4 and 14.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from eventproc.store.clock import Clock
 from eventproc.store.database.shared_state import SharedState
-from eventproc.store.database.sqlite_errors import BUSY_MS, ENDS_TRANSACTION, explained, primary_code
+from eventproc.store.database.sqlite_errors import BUSY_MS, ENDS_TRANSACTION, primary_code, translate_error
 from eventproc.store.database.tx import Tx
 from eventproc.store.faults import WRITE_BEGUN, WRITE_COMMIT, WRITE_COMMITTED, Faults
 from eventproc.store.model.errors import DatabaseStopped, DiskFull, LockHeld
-from eventproc.store.model.limits import GROUP_BYTES_MAX
+from eventproc.store.model.limits import BATCH_BYTES_MAX
 
 T = TypeVar("T")
 
-GROUP_MS_MAX: Final = 20
-"""A group takes no further function after this time; it bounds how long other processes wait for the lock."""
+BATCH_MS_MAX: Final = 20
+"""A batch takes no further function after this time, which bounds how long other processes wait for the lock."""
 
 
 class Job(Generic[T]):
-    """One function on its way through a group.
+    """One function on its way through a batch.
 
-    Whoever takes it out of the queue owns it: the writer, to run it, or its caller, to give up. Taking one out
-    of a deque is one step of the interpreter, so never both.
+    The thread that removes a job from the queue owns it: the writer, to run it, or its caller, to give it up. Removing
+    an element of a deque is one step of the interpreter, so only one of them succeeds.
     """
 
     __slots__ = ("done", "error", "fn", "size_bytes", "value")
@@ -48,7 +48,7 @@ class Job(Generic[T]):
         self.error: BaseException | None = None
 
     def result(self) -> T:
-        """Return what the function returned, or raise what it raised. Only once `done`."""
+        """Return what the function returned, or raise what it raised. Call it only when `done`."""
         assert self.done, "the job has not run yet"
         if self.error is not None:
             raise self.error
@@ -59,7 +59,7 @@ JobQueue = deque[Job[Any]]
 
 
 class CommitBatch:
-    """The jobs of one transaction, and what is to be told about it."""
+    """The jobs of one transaction, and how it ended."""
 
     __slots__ = ("changed", "committed", "jobs", "tx")
 
@@ -77,11 +77,11 @@ class CommitBatch:
 
 
 class _TransactionEnded(Exception):
-    """The transaction is over although nobody has asked for that; the cause, if known, is `__cause__`."""
+    """The transaction ended although the library did not end it; the cause, if known, is `__cause__`."""
 
 
 class BatchCommitter:
-    """Runs groups on one connection, which nothing else writes to. Used by one thread at a time."""
+    """Runs batches on one connection that has no other writer. Used by one thread at a time."""
 
     def __init__(
         self,
@@ -93,9 +93,10 @@ class BatchCommitter:
         shared: SharedState | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make a writer. `shared` is what all its transactions share in memory.
+        """Create a committer.
 
-        `check` runs after COMMIT and before any acknowledgement; what it raises stops the writer.
+        shared: objects in memory for all its transactions.
+        check: runs after COMMIT and before any acknowledgement; an error of it stops the committer.
         """
         self.stopped: DatabaseStopped | None = None
         self._connection = connection
@@ -107,52 +108,52 @@ class BatchCommitter:
         self._check = check
         self._schema_version = self._read_schema_version()
 
-    def run_group(self, queue: JobQueue) -> CommitBatch:
-        """Run what waits in `queue`, at most GROUP_BYTES_MAX and GROUP_MS_MAX, in one transaction.
+    def run_batch(self, queue: JobQueue) -> CommitBatch:
+        """Run the jobs that wait in `queue` in one transaction, at most BATCH_BYTES_MAX and BATCH_MS_MAX of them.
 
-        Returns the group with every job done; empty when nothing waited. Raises nothing of the jobs' own;
-        raises sqlite3.OperationalError if BEGIN fails, and then no job has been taken.
+        Returns the batch with every job done; it is empty if no job waited. Errors of jobs are stored in the jobs.
+        Raises sqlite3.OperationalError if BEGIN fails, before any job was taken.
         """
-        group = CommitBatch(Tx(self._connection, self._clock, self._shared))
+        batch = CommitBatch(Tx(self._connection, self._clock, self._shared))
         if self.stopped is not None:
             while queue:
-                group.jobs.append(queue.popleft())
-            return self._finish(group, self.stopped)
+                batch.jobs.append(queue.popleft())
+            return self._finish(batch, self.stopped)
         self._execute("BEGIN IMMEDIATE")
         before = self._connection.total_changes
-        if not _take(queue, group, 0):
+        if not _take(queue, batch, 0):
             self._execute("ROLLBACK")
-            return group
+            return batch
         try:
             self._faults.reach(WRITE_BEGUN)
-            if not self._run_together(queue, group):
-                self._run_apart(queue, group)
+            if not self._run_together(queue, batch):
+                self._run_apart(queue, batch)
             self._faults.reach(WRITE_COMMIT)
             self._execute("COMMIT")
         except BaseException as why:
-            return self._finish(group, self._abandon(why))
-        group.committed = True
-        group.changed = self._connection.total_changes != before
+            return self._finish(batch, self._abandon(why))
+        batch.committed = True
+        batch.changed = self._connection.total_changes != before
         try:
             self._faults.reach(WRITE_COMMITTED)
             self._check()
         except Exception as why:
-            return self._finish(group, self._stop(why))
+            return self._finish(batch, self._stop(why))
         except BaseException as why:
-            return self._finish(group, why)
-        return self._finish(group, None)
+            return self._finish(batch, why)
+        return self._finish(batch, None)
 
     def stop(self, reason: str) -> DatabaseStopped:
-        """Refuse every later group: what the database holds is not known any more."""
+        """Refuse every later batch, because the content of the database is unknown."""
         if self.stopped is None:
             self.stopped = DatabaseStopped(path=self._path, reason=reason)
         return self.stopped
 
-    def _run_together(self, queue: JobQueue, group: CommitBatch) -> bool:
-        """Run waiting jobs without savepoints. Return False if the group has to be run again, apart."""
-        connection, tx = self._connection, group.tx
-        size_bytes, deadline_ms = 0, tx.monotonic_ms + GROUP_MS_MAX
-        job = group.jobs[0]
+    def _run_together(self, queue: JobQueue, batch: CommitBatch) -> bool:
+        """Run waiting jobs without savepoints. Return False if the batch must run again with savepoints."""
+        connection, tx = self._connection, batch.tx
+        size_bytes, deadline_ms = 0, tx.monotonic_ms + BATCH_MS_MAX
+        job = batch.jobs[0]
         while True:
             changes, mark = connection.total_changes, tx.mark()
             tx.changed = False
@@ -163,35 +164,35 @@ class BatchCommitter:
                     return self._may_run_again(why)
                 if tx.changed or connection.total_changes != changes or self._schema_changed():
                     return False
-                job.error = explained(why, self._path)
+                job.error = translate_error(why, self._path)
                 tx.rewind(mark)
             if self._ended():
                 raise _TransactionEnded
             size_bytes += job.size_bytes
-            if not queue or self._clock.monotonic_ms() >= deadline_ms or not _take(queue, group, size_bytes):
+            if not queue or self._clock.monotonic_ms() >= deadline_ms or not _take(queue, batch, size_bytes):
                 break
-            job = group.jobs[-1]
+            job = batch.jobs[-1]
         try:
             tx.flush_pending()
         except Exception as why:
             return self._may_run_again(why) if self._ended() else False
         return True
 
-    def _run_apart(self, queue: JobQueue, group: CommitBatch) -> None:
-        """Roll back and run all jobs of the group again, each in a savepoint; then those that wait."""
-        tx = group.tx
+    def _run_apart(self, queue: JobQueue, batch: CommitBatch) -> None:
+        """Roll back and run all jobs of the batch again, each in a savepoint; then take jobs that wait."""
+        tx = batch.tx
         self._roll_back()
         tx.rewind((0, 0))
         tx.drop_pending()
         self._execute("BEGIN IMMEDIATE")
-        size_bytes, deadline_ms = 0, self._clock.monotonic_ms() + GROUP_MS_MAX
-        taken, index = len(group.jobs), 0
-        while index < taken or (self._clock.monotonic_ms() < deadline_ms and _take(queue, group, size_bytes)):
-            job = group.jobs[index]
+        size_bytes, deadline_ms = 0, self._clock.monotonic_ms() + BATCH_MS_MAX
+        taken, index = len(batch.jobs), 0
+        while index < taken or (self._clock.monotonic_ms() < deadline_ms and _take(queue, batch, size_bytes)):
+            job = batch.jobs[index]
             self._run_in_savepoint(job, tx)
             size_bytes += job.size_bytes
             index += 1
-        # Only now is it known whether the schema changed for good; a wrong guess costs one more re-run.
+        # Only now is it known whether a schema change is permanent. A wrong guess costs one more re-run.
         self._schema_version = self._read_schema_version()
 
     def _run_in_savepoint(self, job: Job[Any], tx: Tx) -> None:
@@ -205,7 +206,7 @@ class BatchCommitter:
             if self._ended():
                 raise _TransactionEnded from why
             self._execute("ROLLBACK TO job")
-            job.value, job.error = None, explained(why, self._path)
+            job.value, job.error = None, translate_error(why, self._path)
             tx.rewind(mark)
             tx.drop_pending()
         if self._ended():
@@ -213,13 +214,13 @@ class BatchCommitter:
         self._execute("RELEASE job")
 
     def _may_run_again(self, why: Exception) -> bool:
-        """Return False (run again) if SQLite rolled the transaction back itself, so that nothing is durable."""
+        """Return False (run again) if SQLite itself rolled the transaction back. Raises _TransactionEnded otherwise."""
         if primary_code(why) not in ENDS_TRANSACTION:
             raise _TransactionEnded from why
         return False
 
     def _abandon(self, why: BaseException) -> BaseException:
-        """Roll the group back and return the error that its jobs get."""
+        """Roll the batch back and return the error for its jobs."""
         if not isinstance(why, Exception):
             self._roll_back()
             return why
@@ -228,7 +229,9 @@ class BatchCommitter:
         if code == sqlite3.SQLITE_FULL:
             self._roll_back()
             return DiskFull(path=self._path)
-        if code == sqlite3.SQLITE_BUSY:  # a program without our protocol came between two runs of the group
+        if (
+            code == sqlite3.SQLITE_BUSY
+        ):  # a program that ignores write.lock wrote between two runs of the batch
             self._roll_back()
             return LockHeld(path=self._path, pid=None, for_ms=BUSY_MS)
         stopped = self._stop(why)
@@ -241,18 +244,18 @@ class BatchCommitter:
             return why
         if isinstance(why, _TransactionEnded):
             cause = f": {why.__cause__}" if why.__cause__ is not None else " by one of its functions"
-            stopped = self.stop(f"the transaction of a group was ended{cause}")
+            stopped = self.stop(f"the transaction of a commit batch was ended{cause}")
         else:
-            stopped = self.stop(f"a group could not be committed ({why})")
+            stopped = self.stop(f"a commit batch could not be committed ({why})")
         stopped.__cause__ = why
         return stopped
 
-    def _finish(self, group: CommitBatch, why: BaseException | None) -> CommitBatch:
+    def _finish(self, batch: CommitBatch, why: BaseException | None) -> CommitBatch:
         if why is not None:
-            group.fail(why)
-        for job in group.jobs:
+            batch.fail(why)
+        for job in batch.jobs:
             job.done = True
-        return group
+        return batch
 
     def _ended(self) -> bool:
         return not self._connection.in_transaction
@@ -269,16 +272,16 @@ class BatchCommitter:
         return row[0]
 
     def _schema_changed(self) -> bool:
-        # `total_changes` does not count CREATE and DROP. Asked only after a function raised.
+        # `total_changes` does not count CREATE and DROP. Called only after a function raised.
         return self._read_schema_version() != self._schema_version
 
 
-def _take(queue: JobQueue, group: CommitBatch, size_bytes: int) -> bool:
-    """Move the next waiting job into `group`; False if none waits or it would grow beyond GROUP_BYTES_MAX."""
+def _take(queue: JobQueue, batch: CommitBatch, size_bytes: int) -> bool:
+    """Move the next job from `queue` into `batch`; False if the queue is empty or the batch would become too large."""
     try:
-        if group.jobs and size_bytes + queue[0].size_bytes > GROUP_BYTES_MAX:
+        if batch.jobs and size_bytes + queue[0].size_bytes > BATCH_BYTES_MAX:
             return False
-        group.jobs.append(queue.popleft())
-    except IndexError:  # empty, or emptied just now by a caller that gave up
+        batch.jobs.append(queue.popleft())
+    except IndexError:  # empty, perhaps because a caller just gave up
         return False
     return True

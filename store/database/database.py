@@ -1,7 +1,7 @@
-"""The interface of a database: one file or memory, the same promises.
+"""The interface of a database. The form in a file and the form in memory keep the same promises.
 
-`write` and `read` take a plain function of a `Tx`, which runs whole and never awaits. A transaction made of
-awaits on a shared connection would see strangers' rows and commit them. Source: architecture.md section 1.
+`write` and `read` take a plain function of a `Tx`, which runs from start to end without awaiting. A transaction made of
+awaits on a shared connection would see and commit the rows of other callers. Source: architecture.md section 1.
 """
 
 from __future__ import annotations
@@ -27,31 +27,34 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 WRITE_WAIT_MS_MAX: Final = 30_000
-"""How long a write waits to be started, unless its caller says otherwise. Higher: a stopped process that holds
-the lock is noticed later; lower: a long checkpoint on a slow disk fails writes."""
+"""Default time that a write waits until it starts. A higher value reports a stopped process that holds the lock later;
+a lower one makes writes fail during a long checkpoint on a slow disk."""
 
 
 class Durability(enum.StrEnum):
-    """What an acknowledged write survives. A property of the directory, chosen when it is made."""
+    """What an acknowledged write survives. A property of the directory, chosen when it is created."""
 
     FSYNC = "fsync"
-    """Power loss: the log is synced before the acknowledgement."""
+    """Survives power loss: the log is synced before the acknowledgement."""
     OS = "os"
-    """The death of the process; power loss keeps a consistent prefix."""
+    """Survives the death of the process. After a power loss a consistent prefix remains."""
 
 
 class Database(ABC):
-    """All durable state of one directory, or of one memory. Open it with `open_database` and its twin."""
+    """All state of one directory, or of one database in memory.
+
+    Open it with `open_database` or `open_memory_database`.
+    """
 
     path: Path | None
-    """The directory; None in memory."""
+    """The directory; None for a database in memory."""
     clock: Clock
     faults: Faults
     durability: Durability
     instance_id: str
-    """Identifies this opening among the live ones of all processes."""
+    """Identifies this opening among those of all processes."""
     shared: SharedState
-    """What its writing transactions share in memory."""
+    """Objects in memory for this opening, by slot."""
 
     def __init__(
         self, *, path: Path | None, clock: Clock, faults: Faults, durability: Durability, instance_id: str
@@ -66,46 +69,46 @@ class Database(ABC):
 
     @abstractmethod
     async def write(self, fn: Callable[[Tx], T], *, size_bytes: int = 0, timeout_ms: int | None = None) -> T:
-        """Run `fn` in a transaction, together with others that wait; return its result once it is durable.
+        """Run `fn` in a transaction, batched with other waiting writes, and return its result once it is durable.
 
-        fn: re-runnable, short (a few milliseconds), without effects of its own: see `Tx.after`. What it raises
-        is raised here, after the commit of the group; its own changes are then undone, its neighbours' not.
-        size_bytes: about how much it writes; counts to the limit of a group.
-        timeout_ms: how long fn may wait to be started, WRITE_WAIT_MS_MAX unless given.
+        fn: must be re-runnable, short (a few milliseconds), and without side effects (use `Tx.after`). Its error is
+        raised here after the commit of the batch; its changes are undone, those of other functions are kept.
+        size_bytes: estimate of what it writes; counts towards the limit of a batch.
+        timeout_ms: how long fn may wait until it starts. None (default): WRITE_WAIT_MS_MAX.
 
-        Cancelled or timed out while it waits, fn never runs. Once started, the caller waits for the result
-        whatever happens: cancelled through anyio it still gets it, so `Cancelled` means that fn did not run.
-        (asyncio's own `task.cancel()` is raised again after the result, which is lost; effects are not.)
-        Raises LockHeld (timed out), DiskFull (nothing changed), DatabaseStopped, Closed, ForkedError.
-        Cost: one crossing to the writer's thread and back, shared commit.
+        If the caller is cancelled or the time is over while fn waits, fn never runs. Once fn has started, the caller
+        always waits for the result. A cancellation by anyio then still returns the result, so `Cancelled` means that
+        fn did not run. asyncio's `task.cancel()` is raised after the commit: the result is lost, the effects are not.
+        Raises LockHeld (not started in time), DiskFull (nothing changed), DatabaseStopped, Closed, ForkedError.
+        Cost: one switch to the writer's thread and back, and a share of one commit.
         """
 
     @abstractmethod
     async def read(self, fn: Callable[[Tx], T]) -> T:
-        """Run `fn` on a snapshot that contains every write acknowledged before; return its result.
+        """Run `fn` on a snapshot that contains every write acknowledged before, and return its result.
 
-        fn must fetch what it returns: no cursor outlives it. It cannot write. Raises what fn raises, Closed,
-        ForkedError. Cost: one crossing to a reader's thread and back.
+        fn: cannot write, and must fetch its result completely, because no cursor outlives it.
+        Raises what fn raises, Closed, ForkedError. Cost: one switch to a reader's thread and back.
         """
 
     def subscribe(self, watches: Iterable[Watch] = ()) -> Subscription:
-        """Return a context manager to wait for changes with; see `Subscription`."""
+        """Return a context manager that waits for changes; see `Subscription`."""
         return Subscription(self._subscriptions, watches)
 
-    def _publish(self, group: CommitBatch) -> None:
-        """Apply the effects of a durable group and wake who waits for its topics."""
-        for effect in group.tx.effects:
+    def _publish(self, batch: CommitBatch) -> None:
+        """Apply the effects of a durable batch and wake the subscriptions on its topics."""
+        for effect in batch.tx.effects:
             try:
                 effect()
             except Exception:
                 LOG.exception("an effect of a committed write failed")
-        self._subscriptions.wake(group.tx.topics)
+        self._subscriptions.wake(batch.tx.topics)
 
 
 def cancellation_returns() -> bool:
-    """Whether a cancellation that was caught just now will be delivered again at the next scheduling point.
+    """Return whether a cancellation that was just caught is delivered again at the next scheduling point.
 
-    True for every cancellation through anyio. False for asyncio's own `task.cancel()`, which comes once: whoever
-    catches it must raise it again, or the task would never end.
+    True for every cancellation by anyio. False for asyncio's `task.cancel()`, which is delivered once: code that
+    catches it must raise it again, else the task would never end.
     """
     return anyio.current_effective_deadline() == float("-inf")

@@ -1,8 +1,8 @@
-"""A database in a directory, shared by processes: opening, closing, and what connects the parts between.
+"""A database in a directory that processes share: opens it, closes it, and connects its parts.
 
-Opening, in this order: is this a directory we can live in; `format.lock`, shared, or exclusively while the
-schema is made or migrated; the guard of the file; the writer's connection; a sign of life; readers; the bell.
-Closing goes the other way. Source: architecture.md section 1.
+Opening has this order: check the directory; take `format.lock` (shared, or exclusive while the schema is created or
+migrated); guard the file; open the writer's connection; register the instance; open the readers; start the listener.
+Closing has the reverse order. Source: architecture.md section 1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from eventproc.store.database.commit_batch import BatchCommitter
 from eventproc.store.database.connection import ThreadConnection
 from eventproc.store.database.database import Database, Durability
 from eventproc.store.database.file_guard import FileGuard, ReplacedFileDetector
-from eventproc.store.database.filesystem import DATABASE, check_directory, none_made_in_vain
+from eventproc.store.database.filesystem import DATABASE, check_directory, remove_created_on_error
 from eventproc.store.database.fork_safety import ProcessBound
 from eventproc.store.database.instances import Instance
 from eventproc.store.database.listener import CommitListener
@@ -46,7 +46,7 @@ from eventproc.store.database.migrate import (
 )
 from eventproc.store.database.notifier import CommitNotifier
 from eventproc.store.database.reader_pool import READERS_COUNT, ReaderPool
-from eventproc.store.database.sqlite_errors import LOCKED, opening
+from eventproc.store.database.sqlite_errors import LOCKED, translate_opening_errors
 from eventproc.store.database.tx import Tx
 from eventproc.store.database.writer import FileWriter
 from eventproc.store.faults import NO_FAULTS, Faults
@@ -58,13 +58,13 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CLOSE_WAIT_MS_MAX: Final = 5_000
-"""How long closing waits for a writer that is blocked by a stopped process, before it leaves it behind."""
+"""How long closing waits for a writer that a stopped process blocks. After that a thread finishes the closing."""
 
 GUARD_WAIT_MS_MAX: Final = 5_000
-"""How long opening tries to guard a database that a stranger opens and closes all the time."""
+"""How long opening tries to guard a database that another program opens and closes all the time."""
 
 GUARD_POLL_MS: Final = 10
-"""Pause between two of these tries; a close takes about as long."""
+"""Pause between two of these attempts; closing a database takes about as long."""
 
 
 @asynccontextmanager
@@ -79,11 +79,13 @@ async def open_database(
 ) -> AsyncIterator[Database]:
     """Open the database in the directory `path` until the end of the block; asyncio only.
 
-    create: make the directory and the database when missing. durability: of a new directory (FSYNC unless
-    given); another than the existing directory's is refused. migrations: all of them, numbered from 1.
-    Cancelled while it opens or closes, it does so to the end, and leaves nothing open.
+    migrations: all migrations, numbered from 1.
+    durability: of a new directory, FSYNC by default. For an existing directory it must equal the stored one.
+    create: create the directory and the database if missing.
+
+    A cancellation while it opens or closes is raised after that has ended, and leaves nothing open.
     Raises StoreMissing, StoreUnusable (network file system, read-only, not ours, newer, other durability), DiskFull,
-    DirectoryInUse (a migration is due while others have it open), NotSupported (on trio).
+    DirectoryInUse (a migration is due while other processes have it open), NotSupported (on trio).
     """
     try:
         asyncio.get_running_loop()
@@ -92,8 +94,8 @@ async def open_database(
             what="a directory on trio", remedy="open it on asyncio, or use open_memory, which runs on both"
         ) from None
     check_numbers(migrations)
-    with opening(path):
-        # Whatever the program makes its current directory later; now there may be none.
+    with translate_opening_errors(path):
+        # Absolute, because the program may change its current directory later. `absolute` fails if it was deleted.
         path = Path(await anyio.Path(path).absolute())
     clock = SystemClock() if clock is None else clock
     open_files = partial(_open_files, path, migrations, durability, create, clock)
@@ -106,8 +108,8 @@ async def open_database(
 
 
 @attrs.frozen
-class _Opened:
-    """What opening leaves behind for the database to use, and to close."""
+class _OpenFiles:
+    """Files and locks that an open database uses and finally closes."""
 
     connection: sqlite3.Connection
     durability: Durability
@@ -118,7 +120,7 @@ class _Opened:
     instance: Instance
 
     def close(self) -> None:
-        """Give everything back, after the last connection was closed."""
+        """Release everything. Call it after the last connection was closed."""
         self.guard.release()
         self.instance.close()
         self.write_lock.close()
@@ -127,10 +129,10 @@ class _Opened:
 
 def _open_files(
     path: Path, migrations: Sequence[Migration], durability: Durability | None, create: bool, clock: Clock
-) -> _Opened:
-    """Everything of opening that blocks. Leaves nothing open when it raises."""
+) -> _OpenFiles:
+    """Do the blocking part of opening. If it raises, nothing stays open."""
     db_path = path / DATABASE
-    with opening(path), none_made_in_vain(path), ExitStack() as undo:
+    with translate_opening_errors(path), remove_created_on_error(path), ExitStack() as undo:
         fresh = check_directory(path, create=create)
         format_lock = FormatLock(path / "format.lock")
         undo.callback(format_lock.close)
@@ -138,7 +140,7 @@ def _open_files(
         stored = stored_durability(connection, path=str(path), asked=durability)
         guard = _guard(db_path, connection)
         undo.callback(guard.release)
-        # Anew: before the guard, who closed the database could leave us with another log than everybody else's.
+        # A new connection: until the guard was held, another closer could leave the first one with an outdated log.
         connection = driver.connect(db_path)
         undo.callback(connection.close)
         _verify_current(connection, str(path), migrations)
@@ -146,10 +148,10 @@ def _open_files(
         alarm = ReplacedFileDetector(db_path, clock)
         write_lock = WriteLock(path / "write.lock", clock)
         undo.callback(write_lock.close)
-        instances.sweep(path)
+        instances.remove_dead(path)
         instance = Instance.create(path, clock)
         undo.pop_all()
-    return _Opened(
+    return _OpenFiles(
         connection=connection,
         durability=stored,
         format_lock=format_lock,
@@ -169,13 +171,13 @@ def _open_current(
     clock: Clock,
     undo: ExitStack,
 ) -> sqlite3.Connection:
-    """Return a connection to a database of the present schema, with `format.lock` held shared."""
+    """Return a connection to a database of the current schema, with `format.lock` held shared."""
     path = str(db_path.parent)
     if fresh:
         format_lock.acquire_exclusive()
     else:
         format_lock.acquire_shared()
-    unmade = undo.enter_context(_Unmade(db_path, format_lock))
+    created = undo.enter_context(_CreatedFiles(db_path, format_lock))
     connection = driver.connect(db_path)
     undo.callback(connection.close)
     found = read_format(connection)
@@ -183,8 +185,8 @@ def _open_current(
     if not is_current(found, migrations):
         if not fresh:
             format_lock.acquire_exclusive()
-        if read_format(connection).empty:  # asked again: another process may have been faster
-            unmade.active = fresh
+        if read_format(connection).empty:  # checked again: another process may have migrated it first
+            created.active = fresh
             driver.prepare_file(connection)
         migrate(
             connection,
@@ -193,23 +195,23 @@ def _open_current(
             durability=durability if durability is not None else Durability.FSYNC,
             clock=clock,
         )
-    unmade.active = unmade.foreign = False
-    # Never waits, but lets a migration of a newer version in that waits already: hence the last look.
+    created.active = created.foreign = False
+    # This never waits, but a waiting migration of a newer version may run first. Hence the last check.
     format_lock.downgrade()
     verify_format(read_format(connection), path=path, migrations=migrations)
     return connection
 
 
 def _guard(db_path: Path, connection: sqlite3.Connection) -> FileGuard:
-    """Guard a database, and close the connection of it that was opened unguarded.
+    """Guard a database, and close its connection that was opened before the guard.
 
-    Raises StoreUnusable when a stranger keeps it locked.
+    Raises StoreUnusable if another program keeps it locked.
     """
     with closing(connection), suppress(FileNotFoundError, BlockingIOError):
         return FileGuard.hold(db_path)
-    # Something in this process let our connection's locks go, and a stranger is closing, or has closed, as the
-    # last user, files and all. Another connection makes them anew, once the first, which shares its old ones
-    # with all of this process, is closed.
+    # Something in this process released our connection's locks, and another program is closing the database, or has
+    # closed it as its last user and removed the log files. After the first connection is closed (all connections of
+    # this process share its old files), a new connection creates them again.
     pause = threading.Event()  # never set: a wait on it is a pause of this thread
     for _ in range(GUARD_WAIT_MS_MAX // GUARD_POLL_MS):
         pause.wait(GUARD_POLL_MS / 1000)
@@ -222,16 +224,17 @@ def _guard(db_path: Path, connection: sqlite3.Connection) -> FileGuard:
 def _verify_current(connection: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> None:
     if not is_current(read_format(connection), migrations):
         raise StoreUnusable(
-            path=path, reason="another program replaced the database while it was opened; try again"
+            path=path, reason="another program replaced the database while it was being opened; try again"
         )
 
 
-class _Unmade:
-    """Leaving takes away what a failed opening made of a directory that was empty, or is none of ours.
+class _CreatedFiles:
+    """On exit, removes the files that a failed opening created.
 
-    active: of an empty one, the database; `format.lock` is then held exclusively and the connection is closed:
-    nobody else has seen any of it. foreign: until the database turned out to be ours; of such a directory,
-    `format.lock`, if it was made here and nobody else holds it.
+    active: the opening is initialising an empty directory. The database is removed; at that point `format.lock` is
+    held exclusively and the connection is closed, so no other process has seen it.
+    foreign: the database has not been recognised as ours yet. `format.lock` is removed if this opening created it and
+    no other process holds it.
     """
 
     def __init__(self, db_path: Path, format_lock: FormatLock) -> None:
@@ -240,7 +243,7 @@ class _Unmade:
         self._db_path = db_path
         self._format_lock = format_lock
 
-    def __enter__(self) -> _Unmade:
+    def __enter__(self) -> _CreatedFiles:
         return self
 
     def __exit__(self, *failure: object) -> None:
@@ -252,8 +255,8 @@ class _Unmade:
             self._format_lock.remove_unused()
 
 
-async def _kept(starting: Awaitable[ThreadConnection], undo: AsyncExitStack) -> ThreadConnection:
-    """Return the connection once it is open, and let `undo` close it."""
+async def _keep_open(starting: Awaitable[ThreadConnection], undo: AsyncExitStack) -> ThreadConnection:
+    """Return the connection once it is open, and register its closing with `undo`."""
     connection = await starting
     undo.push_async_callback(connection.close)
     return connection
@@ -265,7 +268,7 @@ class FileDatabase(Database):
     def __init__(
         self,
         path: Path,
-        opened: _Opened,
+        opened: _OpenFiles,
         writer_connection: ThreadConnection,
         readers: ReaderPool,
         callbacks: LoopCallbacks,
@@ -317,16 +320,16 @@ class FileDatabase(Database):
 
     @classmethod
     async def start(
-        cls, path: Path, open_files: Callable[[], _Opened], *, clock: Clock, faults: Faults
+        cls, path: Path, open_files: Callable[[], _OpenFiles], *, clock: Clock, faults: Faults
     ) -> FileDatabase:
-        """Open the files, give the connections their threads and begin to listen. Not to be interrupted."""
+        """Open the files, start the threads of the connections and the listener. It must not be interrupted."""
         opened = await anyio.to_thread.run_sync(open_files)
         async with AsyncExitStack() as undo:
             undo.callback(opened.close)
-            undo.enter_context(opening(path))
-            writer_connection = await _kept(ThreadConnection.start(lambda: opened.connection), undo)
+            undo.enter_context(translate_opening_errors(path))
+            writer_connection = await _keep_open(ThreadConnection.start(lambda: opened.connection), undo)
             connections = [
-                await _kept(driver.open_reader(path / DATABASE), undo) for _ in range(READERS_COUNT)
+                await _keep_open(driver.open_reader(path / DATABASE), undo) for _ in range(READERS_COUNT)
             ]
             callbacks = LoopCallbacks()
             undo.callback(callbacks.close)
@@ -347,9 +350,9 @@ class FileDatabase(Database):
         return await self._readers.read(fn)
 
     async def close(self) -> None:
-        """Wait for what was started, then give everything back; not to be interrupted.
+        """Wait for started calls, then release everything. It must not be interrupted.
 
-        Twice, or in a forked child: nothing.
+        A second call, or a call in a forked child, does nothing.
         """
         if self._closed or self._origin.forked:
             return
@@ -363,14 +366,14 @@ class FileDatabase(Database):
             self._notifier.close()
             self._opened.close()
             return
-        # The writer's thread waits for a lock that a stopped process holds. Its connection stays open until it gets
-        # it: so does the guard, and the pipe that it would answer through.
-        LOG.warning("%s: closed while a write waits for a lock of another process", self.path)
+        # The writer's thread waits for a lock that a stopped process holds. Its connection, the guard and the pipe for
+        # its answer stay open until it gets the lock.
+        LOG.warning("%s: closed while a write still waits for write.lock of another process", self.path)
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._close_later, args=(loop,), daemon=True).start()
 
     def _close_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give everything back when the writer's thread has ended. On a thread of its own."""
+        """Release everything after the writer's thread has ended. Runs on its own thread."""
         self._connection.join()
         self._notifier.close()
         self._opened.close()

@@ -1,19 +1,19 @@
-"""Nobody else may believe to be the last connection to the database.
+"""Keeps other connections from acting as the last one to close the database.
 
-The danger: POSIX locks belong to the process, and closing *any* descriptor of a file drops all of them. A second
-SQLite library in this process, or a plain open() and close() of the database, disarms our connections; then
-whoever closes the database next believes to be the last, and unlinks the WAL under us or truncates `-shm`:
-commits are acknowledged and lost (reference pitfalls.md S1.3).
+The danger: POSIX locks belong to the process, and closing *any* descriptor of a file drops all of them. A second SQLite
+library in this process, or a plain open() and close() of the database, removes the locks of our connections. Then the
+next connection that closes the database, in any process, believes that it is the last one. It unlinks the WAL or
+truncates `-shm` while we use them: commits are acknowledged and lost (reference pitfalls.md S1.3).
 
-The guard: shared open-file-description locks, which no close of another descriptor drops, on the bytes that a
-closer must lock exclusively: SQLite's SHARED range of the database, and the "dead man switch" of `-shm`.
-SQLite itself takes shared locks there all the time, so they disturb nothing else.
-The alarm: `ReplacedFileDetector` compares the inodes of the files; where such locks are missing it is the only guard.
+The guard: `FileGuard` takes shared open-file-description locks, which no close of another descriptor drops, on the
+bytes that a last closer must lock exclusively: SQLite's SHARED range of the database, and the "dead man switch" of
+`-shm`. SQLite itself takes shared locks there all the time, so they do not disturb other connections.
+The detector: `ReplacedFileDetector` compares the inodes of the files. Without such locks it is the only protection.
 
 Invariants:
-- the guard's own descriptors are subject to the same rule, so they are closed only when no other descriptor of
-  this process has the database open; until then they are kept, unlocked;
-- per database file one pair of descriptors in the process, however many handles hold it.
+- The guard's own descriptors obey the same rule: they are closed only if no other descriptor of this process has the
+  database open. Until then they stay open, unlocked.
+- The process has one pair of descriptors per database file, regardless of the number of handles.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DEAD_MAN_SWITCH: Final = 128
 """The byte of -shm that every connection locks shared: os_unix.c, UNIX_SHM_DMS = (22 + SQLITE_SHM_NLOCK) * 4 + 8."""
 
 FILES: Final = ("", "-wal", "-shm")
-"""What follows the database's name in those of the files that an open database in WAL mode has."""
+"""Suffixes of the files of an open database in WAL mode."""
 
 _SUPPORTED: Final = hasattr(fcntl, "F_OFD_SETLK")
 
@@ -51,7 +51,7 @@ _FLOCK: Final = struct.Struct("@hhqqi4x")
 
 @attrs.define
 class _GuardDescriptors:
-    """The two descriptors of one database, and how many handles of this process count on them."""
+    """The two descriptors of one database, and the number of handles of this process that use them."""
 
     database_fd: int
     shm_fd: int | None = None
@@ -61,11 +61,11 @@ class _GuardDescriptors:
 _registry: Final[dict[tuple[int, int], _GuardDescriptors]] = {}
 
 _unsupported: Final[set[tuple[int, int]]] = set()
-"""Databases for which the kernel turned out not to have such locks."""
+"""Databases for which the kernel does not support such locks."""
 
 
 class FileGuard(fork_safety.ProcessBound):
-    """One handle's share in the guard of a database file."""
+    """The guard of a database file, as held by one handle."""
 
     def __init__(self, key: tuple[int, int] | None) -> None:
         super().__init__()
@@ -73,12 +73,12 @@ class FileGuard(fork_safety.ProcessBound):
 
     @classmethod
     def hold(cls, db_path: Path) -> Self:
-        """Guard the database from now on. After a connection has read from it in WAL mode, so that `-shm` is there.
+        """Guard the database from now on. Call it after a connection has read in WAL mode, so that `-shm` exists.
 
-        Until then nothing protects that connection: it may have another WAL or `-shm` than the guard finds, so
-        write through one that was opened afterwards. A second handle of the process shares the descriptors of the
-        first. Raises FileNotFoundError when somebody closed the database as its last user meanwhile, and
-        BlockingIOError while a connection without our protocol holds it exclusively: it may be about to. 20 us.
+        That first connection was not protected and may use another WAL or `-shm` than the guard finds. So write only
+        through a connection that is opened afterwards. A second handle of the process shares the descriptors of the
+        first. Raises FileNotFoundError if another program closed the database as its last user meanwhile, and
+        BlockingIOError while another program holds it exclusively, perhaps to do so. 20 us.
         """
         if not _SUPPORTED:
             return cls(None)
@@ -96,7 +96,8 @@ class FileGuard(fork_safety.ProcessBound):
                     _unlock(held)
                     raise
                 if not supported:
-                    # Once, so that it disarms no connection of another handle; the caller's is not used any more.
+                    # Closing drops the locks of this process, so do it only once per file: now the only connection is
+                    # that of the caller, which is not used any more.
                     _unsupported.add(key)
                     _drop(key)
                     return cls(None)
@@ -105,16 +106,19 @@ class FileGuard(fork_safety.ProcessBound):
 
     @property
     def active(self) -> bool:
-        """Whether the kernel guards the file; False where it has no open-file-description locks."""
+        """Whether the kernel guards the file; False if it has no open-file-description locks."""
         return self._key is not None
 
     @property
     def shm_fd(self) -> int | None:
-        """A descriptor of `-shm`, to read (never to close: see above), or None when not active."""
+        """A descriptor of `-shm`, for reading only (closing it drops locks), or None if the guard is not active."""
         return None if self._key is None or self.forked else _registry[self._key].shm_fd
 
     def release(self) -> None:
-        """Give up this handle's share; after its last connection was closed. Twice, or in a forked child: nothing."""
+        """Release this handle's guard. Call it after its last connection was closed.
+
+        A second call, or a call in a forked child, does nothing.
+        """
         if self._key is None or self.forked:
             return
         with fork_safety.mutex:
@@ -127,29 +131,29 @@ class FileGuard(fork_safety.ProcessBound):
 
 
 class ReplacedFileDetector:
-    """Notices that somebody removed or replaced a file of an open database: what is committed since is lost.
+    """Detects that another program removed or replaced a file of an open database, so that later commits are lost.
 
-    Without its WAL it is; so it is in a WAL of which the next opener knows nothing, for its `-shm` is another, or which
-    is copied into a file without a name.
+    They are lost if the WAL is gone, if the next opener uses another WAL or `-shm`, or if a checkpoint copies the WAL
+    into a deleted file.
 
-    It asks the directory, and the files only when entries came or went: once a file was asked for its times,
-    kernels from 6.13 on note its next change exactly, and write its inode with the next sync. On ext4 without a
-    journal that was a third wait for the disk in each commit.
+    The detector checks the directory, and the files only after entries changed. Kernels from 6.13 on record the next
+    change of a file exactly once a program has asked for its times, and write its inode with the next sync. On ext4
+    without a journal that was a third wait for the disk in each commit.
     """
 
     def __init__(self, db_path: Path, clock: Clock) -> None:
-        """Remember the files as they are now. Raises DatabaseStopped when one is missing: it is not in WAL mode."""
+        """Remember the present files. Raises DatabaseStopped if one is missing, because WAL mode needs all of them."""
         self._path = db_path
         self._directory_watch = DirectoryWatch(db_path.parent, clock)
         self._expected: dict[str, tuple[int, int]] = {}
         for suffix in FILES:
             if (found := self._find(suffix)) is None:
-                reason = f"there is no {db_path.name}{suffix} although it is open"
+                reason = f"{db_path.name}{suffix} is missing although the database is open"
                 raise DatabaseStopped(path=str(db_path), reason=reason)
             self._expected[suffix] = found
 
     def check(self) -> None:
-        """Raise DatabaseStopped when one is another, or gone. Before every acknowledgement. 2 us."""
+        """Raise DatabaseStopped if a file was removed or replaced. Called before every acknowledgement. 2 us."""
         if not self._directory_watch.may_have_changed():
             return
         for suffix, expected in self._expected.items():
@@ -157,7 +161,7 @@ class ReplacedFileDetector:
                 how = "removed" if found is None else "replaced"
                 reason = (
                     f"{self._path.name}{suffix} was {how} by another program while the database was open, so its last "
-                    f"commits may be lost (it must not be opened, copied or deleted while a process has it open)"
+                    f"commits may be lost; do not open, copy or delete these files while a process has them open"
                 )
                 raise DatabaseStopped(path=str(self._path), reason=reason)
         self._directory_watch.mark_seen()
@@ -175,7 +179,7 @@ def _open(path: Path) -> int:
 
 
 def _follow_shm(held: _GuardDescriptors, path: Path) -> None:
-    """Open the present `-shm`. While nobody here guarded the database it may have got a new one."""
+    """Open the present `-shm`. It may be a new one if no handle of this process guarded the database meanwhile."""
     if held.shm_fd is not None:
         kept, present = os.fstat(held.shm_fd), os.stat(path)
         if (kept.st_dev, kept.st_ino) == (present.st_dev, present.st_ino):
@@ -186,9 +190,9 @@ def _follow_shm(held: _GuardDescriptors, path: Path) -> None:
 
 
 def _lock(held: _GuardDescriptors, shm: Path) -> bool:
-    """Take both locks; False where the kernel knows the request by name only (some sandboxes)."""
+    """Take both locks; return False if the kernel does not implement them (as in some sandboxes)."""
     try:
-        # In this order: with the first one held nobody removes -shm any more, so it is the present one.
+        # In this order: while the first lock is held no process removes -shm, so the opened one is the present one.
         _request(held.database_fd, fcntl.F_RDLCK, SHARED_FIRST, SHARED_SIZE)
     except OSError as why:
         if why.errno in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
@@ -211,7 +215,7 @@ def _request(descriptor: int, kind: int, start: int, length: int) -> None:
 
 
 def _drop_unused() -> None:
-    """Close the pairs that no handle counts on and whose database nobody else of this process has open."""
+    """Close the pairs without a handle, if this process has no other descriptor of the database open."""
     unused = [key for key, held in _registry.items() if held.handles == 0]
     if unused:
         opened = _open_files()
@@ -231,14 +235,16 @@ def _open_files() -> list[tuple[int, int]]:
     """Return (device, inode) of every descriptor of this process. About 2 us each; Linux, as the locks are."""
     found: list[tuple[int, int]] = []
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the listing's own descriptor, and what other threads close
+        with contextlib.suppress(
+            OSError
+        ):  # the listing's own descriptor, and descriptors that other threads close
             status = os.fstat(int(name))
             found.append((status.st_dev, status.st_ino))
     return found
 
 
-def _begin_anew() -> None:
+def _forget_registry() -> None:
     _registry.clear()
 
 
-fork_safety.when_forked(_begin_anew)
+fork_safety.when_forked(_forget_registry)

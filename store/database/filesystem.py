@@ -1,8 +1,8 @@
-"""Is this a directory that we can live in: there, ours or empty, writable, on a local file system.
+"""Checks a directory before opening: it exists, is ours or empty, is writable, and lies on a local file system.
 
-SQLite's WAL needs shared memory and locks that all processes see alike. On network file systems, and on those
-that a virtual machine shares with its host, they do not, and the database would be damaged in silence: such
-directories are refused (reference pitfalls.md S2.24).
+SQLite's WAL needs shared memory and locks that work across all processes. They do not on network file systems and on
+those that a virtual machine shares with its host: the database would be damaged silently. Such directories are refused
+(reference pitfalls.md S2.24).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DATABASE: Final = "eventproc.db"
 OUR_FILES: Final = frozenset(
     {f"{DATABASE}-wal", f"{DATABASE}-shm", "write.lock", "format.lock", "controller.lock", "instances"}
 )
-"""What an init that died may have left; nothing else may be in a directory that becomes ours."""
+"""Files that an interrupted initialisation may leave. A new store may be created only beside these."""
 
 REFUSED_TYPES: Final = frozenset(
     {
@@ -43,7 +43,7 @@ REFUSED_TYPES: Final = frozenset(
     | {"gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "prl_fs", "smb2", "smb3", "smbfs"}
     | {"vboxsf", "virtiofs", "vmhgfs", "wslfs"}
 )
-"""File system types whose memory or locks not all who can open the file share; with fuse also `fuse.*`."""
+"""File system types whose shared memory or locks do not reach every process. `fuse.*` is refused, too."""
 
 MORE_FILES: Final = "see how many files this process may open (ulimit -n)"
 
@@ -52,21 +52,21 @@ _READ_ONLY: Final = (
 )
 
 ANOTHER: Final = "choose another directory, or restore a backup of this one"
-"""What to do about a database that is not ours, or not any more."""
+"""What to do about a database that is not ours, or no longer."""
 
 _EMPTY: Final = "choose a new or empty directory"
 _OURS: Final = "say which directory is meant (at a shell, with -C DIR or EVENTPROC_DIR)"
-"""What to do about a directory that is none of ours: where one is to be made, and where one must be there."""
+"""What to do about a directory that is not ours: when creating a store, and when opening one."""
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
 def check_directory(path: Path, *, create: bool, mounts: str | None = None) -> bool:
-    """Return whether the directory still has to be initialised: it is empty, or an init died in it.
+    """Return whether the directory must be initialised: it is empty, or an initialisation was interrupted.
 
-    create: make the directory (with its parents) when it is missing; nothing else is ever changed here.
-    mounts: text in the form of /proc/self/mountinfo (proc(5)), instead of that file.
-    Raises StoreMissing when there is nothing of ours and `create` is False, StoreUnusable with the reason.
+    create: create a missing directory and its parents. This function changes nothing else.
+    mounts: text in the form of /proc/self/mountinfo (proc(5)), read instead of that file.
+    Raises StoreMissing if the directory is no store and `create` is False, StoreUnusable with the reason.
     """
     try:
         return _check_directory(path, create, mounts)
@@ -80,13 +80,13 @@ def check_directory(path: Path, *, create: bool, mounts: str | None = None) -> b
 
 
 @contextmanager
-def none_made_in_vain(path: Path) -> Iterator[None]:
-    """When the block raises, take away the directories that it made on the way to `path`, if nothing is in them."""
+def remove_created_on_error(path: Path) -> Iterator[None]:
+    """If the block raises, remove the directories that it created on the way to `path`, unless they hold files."""
     missing = [each for each in (path, *path.parents) if _is_missing(each)]
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # not made, or somebody else uses it: so are, or does, those around it
+        with suppress(OSError):  # not created, or in use: the same holds for its parents
             for each in missing:
                 each.rmdir()
         raise
@@ -95,12 +95,12 @@ def none_made_in_vain(path: Path) -> Iterator[None]:
 def _is_missing(path: Path) -> bool:
     try:
         return not path.exists()
-    except OSError:  # such as a name that is too long: whoever makes it is told
+    except OSError:  # such as a name that is too long: creating it will report that
         return False
 
 
 def unusable(path: Path, why: OSError) -> StoreUnusable:
-    """Return what the system's refusal to use the directory, or a file in it, means."""
+    """Return the error for an operating system error about the directory or a file in it."""
     if why.errno == errno.EROFS:
         return StoreUnusable(path=str(path), reason=_READ_ONLY)
     remedy = f"; {MORE_FILES}" if why.errno in (errno.EMFILE, errno.ENFILE) else ""
@@ -112,7 +112,7 @@ def _check_directory(path: Path, create: bool, mounts: str | None) -> bool:
         raise StoreMissing(path=str(path))
     if mounts is None:
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape") if _MOUNTS.exists() else ""
-    # Before anything is made there; a path whose end is missing resolves as far as it exists.
+    # Checked before anything is created. A path whose end is missing resolves as far as it exists.
     kind = type_of(path.resolve(), mounts)
     if kind in REFUSED_TYPES or kind.startswith("fuse."):
         reason = (
@@ -139,7 +139,7 @@ def _check_directory(path: Path, create: bool, mounts: str | None) -> bool:
 
 
 def _check_database(path: Path) -> bool:
-    # By stat only: opening and closing the file would drop this process's locks on it (see `guard`).
+    # Only with stat: opening and closing the file would drop this process's locks on it (see `file_guard`).
     status = os.stat(path / DATABASE)
     if not stat.S_ISREG(status.st_mode):
         raise StoreUnusable(path=str(path), reason=f"{DATABASE} in it is not a file")
@@ -153,10 +153,10 @@ def _not_writable(path: Path) -> str:
 
 
 def type_of(path: Path, mounts: str) -> str:
-    """Return the type of the file system that holds an absolute, resolved path, "" when `mounts` does not say.
+    """Return the type of the file system that holds an absolute, resolved path, "" if `mounts` does not list it.
 
-    Source: proc(5), "36 35 98:0 /root /mount/point options optional... - type source options"; the longest
-    mount point counts, of equal ones the last, which lies on top.
+    Source: proc(5), "36 35 98:0 /root /mount/point options optional... - type source options"; the
+    longest mount point wins; of equal ones the last, which hides the others.
     """
     found, found_depth = "", -1
     for line in mounts.splitlines():

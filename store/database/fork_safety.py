@@ -1,17 +1,16 @@
-"""What a fork must not do: keep the locks of its parent, or use a handle that the parent opened.
+"""Keeps forked children from holding the locks of their parent and from using its handles.
 
-A lock taken with flock, and an open-file-description lock, belongs to the open file, and a forked child
-shares that file: as long as the child lives, the lock of a parent that was killed stays held, and everybody
-believes the parent to be alive. So every descriptor that carries a lock is opened and closed here, and
-closed in each child before it runs any code of its own. (A child that runs another program loses them by
-close-on-exec, which Python sets.)
+An flock, and an open-file-description lock, belongs to the open file, which a forked child shares. While the child
+lives, the lock of a killed parent would stay held, and other processes would believe that the parent is alive. So every
+descriptor that carries a lock is opened and closed here, and closed in each child before the child runs its own code.
+(A child that executes another program loses the descriptors by close-on-exec, which Python sets.)
 
-A child also gets a copy of SQLite's memory as it is at that moment, with a mutex locked for ever or a write
-lock that nobody in the child will release. (Tried: of 100 children of a busy process, 22 could not open the
-database again.) So a fork waits until no thread of ours is inside SQLite: threads hold a `busy_lock` there.
+A child also gets a copy of SQLite's memory as of that moment, perhaps with a locked mutex or a write lock that no
+thread of the child will release. (Measured: 22 of 100 children of a busy process could not open the database again.) So
+a fork waits until no thread of this library is inside SQLite: such a thread holds a `ForkBlocker`.
 
-Invariant: a descriptor is in `_private` from before it can carry a lock until it is closed; no fork happens
-in between, for the hooks below hold `mutex` across it.
+Invariant: a descriptor is in `_private` from before it can carry a lock until it is closed. No fork happens in between,
+because the hooks below hold `mutex` across it.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from typing import Final
 from eventproc.store.model.errors import ForkedError
 
 mutex: Final = threading.RLock()
-"""Held while descriptors of this process are opened, noted and closed; never while waiting for anything else.
-Reentrant, because a signal handler of the program may fork while this thread is inside."""
+"""Held while descriptors of this process are opened, registered and closed; never while waiting for something else.
+Reentrant, because a signal handler of the program may fork while this thread holds it."""
 
 _private: Final[set[int]] = set()
 _busy: Final[weakref.WeakSet[ForkBlocker]] = weakref.WeakSet()
@@ -35,9 +34,9 @@ _in_child: Final[list[Callable[[], None]]] = []
 
 
 class ForkBlocker:
-    """A lock that one thread holds while it is inside SQLite, and that every fork of the process waits for.
+    """A lock that a thread holds while it is inside SQLite. Every fork of the process waits for it. 0.2 us.
 
-    Not to be held while waiting for another process: the fork would wait for it as well. 0.2 us.
+    A thread must not hold it while it waits for another process, because a fork would wait as well.
     """
 
     def __init__(self) -> None:
@@ -49,7 +48,7 @@ class ForkBlocker:
         self._lock.acquire()
 
     def enter_nowait(self) -> bool:
-        """Enter if no other thread is inside; whether it was possible."""
+        """Enter if no other thread is inside; return whether that succeeded."""
         return self._lock.acquire(blocking=False)
 
     def __exit__(self, *_: object) -> None:
@@ -57,24 +56,24 @@ class ForkBlocker:
 
 
 class ProcessBound:
-    """Base of handles that are of no use in a forked child: it remembers the process that made them."""
+    """Base of handles that work only in the process that created them, not in a forked child."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
 
     @property
     def forked(self) -> bool:
-        """Whether this is a child of the process that made the handle. Costs one getpid, 0.2 us."""
+        """Whether this process is a child of the one that created the handle. Costs one getpid, 0.2 us."""
         return os.getpid() != self._pid
 
     def check_fork(self, what: str) -> None:
-        """Raise ForkedError, naming `what`, in a child of the process that made the handle."""
-        if os.getpid() != self._pid:  # not by `forked`: a call less, in what every write does three times
+        """Raise ForkedError, naming `what`, in a child of the process that created the handle."""
+        if os.getpid() != self._pid:  # not `self.forked`: every write comes here three times
             raise ForkedError(what=what)
 
 
 def open_private(path: str | os.PathLike[str], flags: int, mode: int = 0o644) -> int:
-    """Open a file whose descriptor no forked child keeps. `flags` must not make the open wait. Raises OSError."""
+    """Open a file whose descriptor forked children close. `flags` must not make the open wait. Raises OSError."""
     with mutex:
         descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
         _private.add(descriptor)
@@ -82,7 +81,7 @@ def open_private(path: str | os.PathLike[str], flags: int, mode: int = 0o644) ->
 
 
 def close_private(descriptor: int) -> None:
-    """Close a descriptor of `open_private`, once. In a forked child, where it is closed already: nothing."""
+    """Close a descriptor of `open_private` once. Does nothing in a forked child, where it is already closed."""
     with mutex:
         if descriptor in _private:
             _private.remove(descriptor)
@@ -90,7 +89,7 @@ def close_private(descriptor: int) -> None:
 
 
 def when_forked(forget: Callable[[], None]) -> None:
-    """Call `forget` in every forked child, after its private descriptors were closed; for tables of them."""
+    """Call `forget` in every forked child, after its private descriptors were closed."""
     _in_child.append(forget)
 
 
@@ -98,10 +97,10 @@ _waited_for: Final[list[ForkBlocker]] = []
 
 
 def _before() -> None:
-    # Busy threads first: they may need the mutex to get done.
+    # The threads inside SQLite first: they may need the mutex to leave.
     entered = _enter_all()
     mutex.acquire()
-    while set(_busy) - set(entered):  # one was made meanwhile, and may be entered already
+    while set(_busy) - set(entered):  # one was created meanwhile, and a thread may have entered it
         mutex.release()
         _leave_all(entered)
         entered = _enter_all()
@@ -110,10 +109,10 @@ def _before() -> None:
 
 
 def _enter_all() -> list[ForkBlocker]:
-    """Enter every busy lock, and wait for one only while holding none.
+    """Enter every ForkBlocker, and wait for one only while holding no other.
 
-    A thread may need a second one to leave its first (a checkpoint inside write.lock): to wait for the first with
-    the second in hand would be for ever.
+    A thread may need a second one to leave its first (a checkpoint inside write.lock). Waiting for the first while
+    holding the second would be a deadlock.
     """
     contended: list[ForkBlocker] = []
     while True:
@@ -156,6 +155,6 @@ def _after_in_child() -> None:
         _after()
 
 
-# Of several hooks before a fork the last one registered runs first. A busy thread may want to log, so the lock
-# of logging must be taken after it is done.
+# Of several hooks before a fork, the last one registered runs first. A thread inside SQLite may want to log, so the
+# lock of `logging` must be taken after that thread has left.
 os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)

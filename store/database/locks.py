@@ -1,11 +1,11 @@
 """The lock files of a directory: write.lock, format.lock and controller.lock.
 
-All are flock on a file of its own: the kernel releases it when its process dies, whatever the death, and a
-waiting process costs nothing. The files are never deleted, so a descriptor may be kept for ever; only an
-initialisation that failed takes its `format.lock` away again.
+Each is an flock on its own file: the kernel releases it at any death of the process, and a waiting process uses no CPU.
+The files are never deleted, so a descriptor stays valid permanently; only a failed initialisation removes its
+`format.lock`.
 
-`WriteLock` queues the writers of several processes, `FormatLock` keeps migrations and openers apart,
-`TryLock` is for what at most one process does and nobody waits for.
+`WriteLock` queues the writers of all processes. `FormatLock` separates migrations from openers. `TryLock` is for work
+that at most one process does and no process waits for.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from eventproc.store.database import fork_safety
 from eventproc.store.model.errors import DirectoryInUse
 
 FORMAT_WAIT_MS_MAX: Final = 10_000
-"""How long an opener waits for format.lock: an init takes milliseconds, a long migration should be told of."""
+"""How long an opener waits for format.lock. An initialisation takes milliseconds; a longer migration is reported."""
 
 FORMAT_POLL_MS: Final = 20
-"""Pause between two tries for format.lock. A blocking flock has no time limit, and only opening waits here."""
+"""Pause between two attempts to take format.lock. A blocking flock has no time limit, and only opening waits here."""
 
 _RECORD_BYTES: Final = 48
-"""Two integers of at most 20 digits, a blank, a line feed, padded: the record never changes its length."""
+"""Two integers of at most 20 digits, a blank, a line feed, and padding, so that the record has a fixed length."""
 
 
 @attrs.frozen
 class LockHolder:
-    """Who is inside write.lock: the pid (in its own pid namespace), since when (`Clock.monotonic_ms`)."""
+    """The process that holds write.lock: its pid (in its pid namespace), and since when (`Clock.monotonic_ms`)."""
 
     pid: int
     since_ms: int
 
 
 class WriteLock(fork_safety.ProcessBound):
-    """The queue of all writers of a directory. One thread acquires and releases; any may ask for the holder.
+    """Queues all writers of a directory. One thread acquires and releases; any thread may ask for the holder.
 
-    Each hold writes who and since when into the file, so that those who wait for a stopped process can name
-    it (reference pitfalls.md S1.8). SQLite's own write lock still protects the data; this one is for order.
+    The holder writes its pid and the time into the file, so that processes that wait for a stopped one can name it
+    (reference pitfalls.md S1.8). SQLite's own write lock still protects the data; this lock provides the order.
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
@@ -57,37 +57,37 @@ class WriteLock(fork_safety.ProcessBound):
         self._held = False
 
     def acquire(self) -> None:
-        """Wait until no other process, and no other handle of this one, is inside; without a time limit.
+        """Take the lock; wait without a time limit while another process, or another handle of this one, holds it.
 
-        A blocking call, for the writer's thread: callers with a deadline leave the writer's queue instead.
-        A fork of this process waits for the release. Costs about 3 us when free. Raises ForkedError.
+        This call blocks the writer's thread. Callers with a deadline leave the writer's queue instead. A fork of this
+        process waits for the release. Costs about 3 us if the lock is free. Raises ForkedError.
         """
         self.check_fork("write.lock")
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         self._busy.__enter__()
         self._held = True
         record = b"%d %d" % (self._pid, self._clock.monotonic_ms())
-        with contextlib.suppress(OSError):  # such as of a full disk: the record is for people
+        with contextlib.suppress(OSError):  # such as a full disk: the record is only for display
             os.pwrite(self._descriptor, record.ljust(_RECORD_BYTES - 1) + b"\n", 0)
 
     def release(self) -> None:
-        """Let the next writer in. In a forked child: nothing, the lock is the parent's."""
+        """Release the lock. Does nothing in a forked child, because the lock is the parent's."""
         if self._held and not self.forked:
             self._held = False
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             self._busy.__exit__()
 
     def holder(self) -> LockHolder | None:
-        """Return who is inside now, or None. From any thread, also while another one waits in `acquire`. 100 us."""
+        """Return the holder, or None. Callable from any thread, also while another waits in `acquire`. 100 us."""
         probe = fork_safety.open_private(self._path, os.O_RDONLY)
         try:
-            # The record outlives its hold, so the lock itself must say whether anyone is inside. A shared
-            # lock, for two who ask at the same moment must not take each other for a writer.
+            # The record outlives its hold, so only the lock itself says whether it is held. A shared lock, so that two
+            # simultaneous calls do not take each other for a writer.
             if _try_flock(probe, fcntl.LOCK_SH):
                 return None
             words = os.pread(probe, _RECORD_BYTES, 0).split()
             recorded = LockHolder(int(words[0]), int(words[1])) if len(words) == 2 else None
-            # Who was stopped between taking the lock and its record left there that of the holder before it.
+            # A process that was stopped between taking the lock and writing its record left the previous record.
             inside = lock_holders(self._path)
             if not inside or (recorded is not None and recorded.pid in inside):
                 return recorded
@@ -98,47 +98,47 @@ class WriteLock(fork_safety.ProcessBound):
             fork_safety.close_private(probe)
 
     def close(self) -> None:
-        """Release, and give the descriptor back. Not while another thread waits in `acquire`."""
+        """Release the lock and close its descriptor. Not while another thread waits in `acquire`."""
         self.release()
         fork_safety.close_private(self._descriptor)
 
 
 class FormatLock(fork_safety.ProcessBound):
-    """Held shared by everyone who has the directory open, exclusively by who initialises or migrates it."""
+    """Every opener of the directory holds it shared; a process that initialises or migrates holds it exclusively."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
-        self.made = not path.exists()  # by this handle, so that it may be taken away again
+        self.made = not path.exists()  # if this handle creates the file, it may remove it again
         self._descriptor = _open_lock(path)
 
     def acquire_shared(self, timeout_ms: int = FORMAT_WAIT_MS_MAX) -> None:
-        """Become one of the openers. Blocks the thread; raises DirectoryInUse when a migration outlasts it."""
+        """Take the lock shared, as an opener. Blocks the thread. Raises DirectoryInUse if a migration takes longer."""
         self._acquire(fcntl.LOCK_SH, timeout_ms)
 
     def acquire_exclusive(self, timeout_ms: int = FORMAT_WAIT_MS_MAX) -> None:
-        """Become the only one, from shared or from nothing; raises DirectoryInUse with the pids of the others.
+        """Take the lock exclusively, also from shared. Raises DirectoryInUse with the pids of the other openers.
 
-        Going up from shared is not atomic: another process may migrate in between, so look at the version
-        again afterwards. After the error nothing is held.
+        Upgrading from shared is not atomic: another process may migrate in between, so check the version again
+        afterwards. After the error the lock is not held.
         """
         self._acquire(fcntl.LOCK_EX, timeout_ms)
 
     def downgrade(self) -> None:
-        """Go from exclusive to shared. Never waits, but a waiting migration may slip in first: see above."""
+        """Change from exclusive to shared. Never waits, but a waiting migration may run first, see above."""
         self._acquire(fcntl.LOCK_SH, FORMAT_WAIT_MS_MAX)
 
     def remove(self) -> None:
-        """Take the file away, while held exclusively: the directory could not be initialised."""
+        """Delete the file, while the lock is held exclusively: the directory could not be initialised."""
         self._path.unlink(missing_ok=True)
 
     def remove_unused(self) -> None:
-        """Take the file away unless another handle holds it: the directory is none of ours."""
+        """Delete the file unless another handle holds it: the directory is not ours."""
         if self._try(fcntl.LOCK_EX):
             self.remove()
 
     def close(self) -> None:
-        """Stop being an opener."""
+        """Release the lock and close its descriptor."""
         if not self.forked:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         fork_safety.close_private(self._descriptor)
@@ -155,7 +155,7 @@ class FormatLock(fork_safety.ProcessBound):
             raise DirectoryInUse(path=str(self._path.parent), pids=lock_holders(self._path))
 
     def _try(self, kind: int) -> bool:
-        """Take the lock if it is free, on the file that has the name now: `remove` may have given it up."""
+        """Take the lock if it is free, on the file that has the name now: `remove` may have deleted the old one."""
         while _try_flock(self._descriptor, kind):
             if os.fstat(self._descriptor).st_nlink:
                 return True
@@ -165,7 +165,7 @@ class FormatLock(fork_safety.ProcessBound):
 
 
 class TryLock(fork_safety.ProcessBound):
-    """A lock that one process has or has not; nobody waits. The descriptor stays open between tries."""
+    """A lock that one process holds and no process waits for. The descriptor stays open between attempts."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -173,30 +173,30 @@ class TryLock(fork_safety.ProcessBound):
         self.held = False
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free; True when this handle has it now. One system call, 1.5 us."""
+        """Take the lock if it is free; return whether this handle holds it now. One system call, 1.5 us."""
         self.check_fork("the lock")
         if not self.held:
             self.held = _try_flock(self._descriptor, fcntl.LOCK_EX)
         return self.held
 
     def release(self) -> None:
-        """Let somebody else have it; nothing when not held, or in a forked child."""
+        """Release the lock. Does nothing if it is not held, or in a forked child."""
         if self.held and not self.forked:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         self.held = False
 
     def close(self) -> None:
-        """Release, and give the descriptor back."""
+        """Release the lock and close its descriptor."""
         self.release()
         fork_safety.close_private(self._descriptor)
 
 
 def lock_holders(path: Path) -> tuple[int, ...]:
-    """Return the pids that hold flock on `path`, ascending; empty where the kernel does not tell (not Linux).
+    """Return the pids that hold an flock on `path`, ascending; empty where the kernel does not list them (not Linux).
 
-    Raises OSError when it cannot be asked now.
-    Source: /proc/locks, "1: FLOCK  ADVISORY  READ 4711 08:01:131 0 EOF"; waiting ones have an arrow. Compared
-    by inode only: on btrfs the device there is not the one that stat reports.
+    Raises OSError if the list cannot be read now.
+    Source: /proc/locks, "1: FLOCK  ADVISORY  READ 4711 08:01:131 0 EOF"; waiting requests have an arrow. Compared by
+    inode only, because on btrfs the device there is not the one that stat reports.
     """
     inode = str(os.stat(path).st_ino)
     try:

@@ -1,8 +1,8 @@
-"""The way from the threads of a database back to its event loop.
+"""Runs functions on the event loop on behalf of the database's threads.
 
-asyncio's own way, `call_soon_threadsafe`, makes a handle and a copy of the context per call, and empties its
-socket with two calls of the system. A thread that has just waited for a disk pays for each of them twice, for
-its core is cold: an awaited write takes 30 us less through this pipe.
+It replaces asyncio's `call_soon_threadsafe`, which creates a handle and a copy of the context per call and drains its
+socket with two system calls. A thread that has just waited for a disk pays twice for each of them, because its core is
+cold. An awaited write takes 30 us less through this pipe.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PIPE_BYTES: Final = 65536
 
 
 class LoopCallbacks:
-    """Calls that threads leave for the event loop that was running when this was made."""
+    """Functions that threads want to run on the event loop in which this object was created."""
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[], None]] = deque()
@@ -31,27 +31,30 @@ class LoopCallbacks:
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._read_fd, False)
         os.set_blocking(self._write_fd, False)
-        # In a context of its own: what the opener has in its own must not reach what others caused, for ever.
+        # With an empty context: the context variables of the opener must not leak into callbacks of other callers.
         Context().run(self._loop.add_reader, self._read_fd, self._run)
 
     def call(self, function: Callable[[], None]) -> None:
-        """Run `function` on the event loop, after what was left before; from any thread. If the loop is gone, never."""
+        """Run `function` on the event loop, after the ones added before. Callable from any thread.
+
+        If the loop was closed, the function never runs.
+        """
         self._calls.append(function)
-        self._ring()
+        self._wake()
 
     def close(self) -> None:
-        """Run what was left, and give the pipe back; on the event loop, once no thread will call any more."""
+        """Run the remaining functions and close the pipe. Call it on the event loop, after the last `call`."""
         self._loop.remove_reader(self._read_fd)
         self._run()
         self.abandon()
 
     def abandon(self) -> None:
-        """Give the pipe back where the loop was closed."""
+        """Close the pipe after the loop was closed."""
         os.close(self._read_fd)
         os.close(self._write_fd)
 
     def _run(self) -> None:
-        # Emptied before the calls are looked at: whoever adds one after the look rings again.
+        # The pipe is drained first: a function added after the loop below writes to the pipe again.
         with contextlib.suppress(BlockingIOError):
             os.read(self._read_fd, _PIPE_BYTES)
         try:
@@ -62,9 +65,9 @@ class LoopCallbacks:
                 except Exception:
                     LOG.exception("a call from a thread to the event loop failed")
         finally:
-            if self._calls:  # one was interrupted, as by Ctrl-C: the others have their turn all the same
-                self._ring()
+            if self._calls:  # one was interrupted, as by Ctrl-C: the others still run
+                self._wake()
 
-    def _ring(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # full: the loop has enough reasons to wake up
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # full: the loop wakes up anyway
             os.write(self._write_fd, b"\0")

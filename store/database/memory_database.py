@@ -1,8 +1,8 @@
-"""A database in memory: the same promises, on asyncio and trio, for tests, simulations and small tools.
+"""A database in memory with the same promises, on asyncio and trio, for tests, simulations and small tools.
 
-Functions run inline on one `:memory:` connection. Scheduling points before and after each call let other tasks
-in where the file form would let them in, and whoever runs first runs all that wait in one group, so races and
-deaths around COMMIT show. Source: architecture.md section 1, `open_memory`.
+Functions run inline on one `:memory:` connection. Scheduling points before and after each call let other tasks run
+where the file form would let them run, and the first task to continue runs all waiting functions in one batch. So races
+and deaths around COMMIT show. Source: architecture.md section 1, `open_memory`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PATH = ":memory:"
 async def open_memory_database(
     *, migrations: Sequence[Migration], clock: Clock | None = None, faults: Faults = NO_FAULTS
 ) -> AsyncIterator[Database]:
-    """Open an empty database that lives until the end of the block."""
+    """Open an empty database that exists until the end of the block."""
     check_numbers(migrations)
     clock = SystemClock() if clock is None else clock
     connection = sqlite3.connect(PATH, isolation_level=None, cached_statements=512, check_same_thread=False)
@@ -59,7 +59,7 @@ class MemoryDatabase(Database):
         self._closed = False
 
     async def write(self, fn: Callable[[Tx], T], *, size_bytes: int = 0, timeout_ms: int | None = None) -> T:
-        """See `Database.write`. Nothing ever holds the lock for long, so `timeout_ms` never ends."""
+        """See `Database.write`. There is no lock to wait for, so `timeout_ms` has no effect."""
         self._check_open()
         job = Job(fn, size_bytes)
         self._queue.append(job)
@@ -73,7 +73,7 @@ class MemoryDatabase(Database):
                 raise
         while not job.done:
             self._check_open()
-            self._run_group()
+            self._run_batch()
         await anyio.lowlevel.cancel_shielded_checkpoint()
         return job.result()
 
@@ -96,9 +96,9 @@ class MemoryDatabase(Database):
         """Refuse every later call."""
         self._closed = True
 
-    def _run_group(self) -> None:
-        group = self._writer.run_group(self._queue)
-        self._publish(group)
+    def _run_batch(self) -> None:
+        batch = self._writer.run_batch(self._queue)
+        self._publish(batch)
 
     def _check_open(self) -> None:
         if self._closed:

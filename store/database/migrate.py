@@ -1,7 +1,7 @@
-"""From an empty file to the present schema, in numbered steps, forward only.
+"""Migrations: bring a database file from any older schema to the current one, in numbered steps, forward only.
 
-`user_version` of the file is the number of the last migration applied; `application_id` says that the file is
-ours. The database room itself owns one table, `meta`. Source: architecture.md section 1; pitfalls.md, item 19.
+`user_version` of the file is the number of the last migration applied; `application_id` marks the file as ours. This
+room itself owns one table, `meta`. Source: architecture.md section 1; pitfalls.md, item 19.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eventproc.store.model.errors import StoreUnusable
 APPLICATION_ID: Final = 0x65767072
 """'evpr' as four bytes; marks a file as ours (`file` and other tools can show it)."""
 
-CREATE_META = "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID"
+CREATE_META: Final = "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID"
 
 
 @attrs.frozen
@@ -35,7 +35,7 @@ class Migration:
 
 @attrs.frozen
 class DatabaseHeader:
-    """What the header of a file says about it."""
+    """The header fields of a database file."""
 
     application_id: int
     schema: int
@@ -43,7 +43,7 @@ class DatabaseHeader:
 
     @property
     def empty(self) -> bool:
-        """Nothing was ever stored: a new file, or one whose first opening died before its COMMIT."""
+        """Whether nothing was ever stored: a new file, or one whose first opening died before COMMIT."""
         return self.schema == 0 and self.tables == 0
 
 
@@ -62,7 +62,7 @@ def check_numbers(migrations: Sequence[Migration]) -> None:
 
 
 def verify_format(found: DatabaseHeader, *, path: str, migrations: Sequence[Migration]) -> None:
-    """Raise StoreUnusable for a file of somebody else's, or of a newer version."""
+    """Raise StoreUnusable for a file of another program, or of a newer version."""
     if found.empty:
         return
     if found.application_id != APPLICATION_ID:
@@ -76,7 +76,7 @@ def verify_format(found: DatabaseHeader, *, path: str, migrations: Sequence[Migr
 
 
 def is_current(found: DatabaseHeader, migrations: Sequence[Migration]) -> bool:
-    """Whether nothing is to be done by `migrate`."""
+    """Return whether the file needs no migration."""
     return not found.empty and found.schema == len(migrations)
 
 
@@ -88,10 +88,10 @@ def migrate(
     durability: Durability,
     clock: Clock,
 ) -> None:
-    """Bring the schema up to date in one transaction; a file that is current is not touched.
+    """Bring the schema up to date in one transaction. A current file is not changed.
 
-    A death before COMMIT leaves the file as it was. `durability` is stored when the file is empty.
-    The caller holds `format.lock` exclusively.
+    A death before COMMIT leaves the file unchanged. `durability` is stored if the file is empty. The caller holds
+    `format.lock` exclusively.
     """
     found = read_format(connection)
     verify_format(found, path=path, migrations=migrations)
@@ -120,13 +120,13 @@ def migrate(
 
 
 def stored_durability(connection: sqlite3.Connection, *, path: str, asked: Durability | None) -> Durability:
-    """Return the directory's durability. Raises StoreUnusable if the caller asked for the other one."""
+    """Return the directory's durability. Raises StoreUnusable if the caller asked for the other mode."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'durability'").fetchone()
     stored = Durability(row[0])
     if asked is not None and asked is not stored:
         raise StoreUnusable(
             path=path,
-            reason=f"made with durability {stored.value!r}, opened with {asked.value!r}; "
-            "it is a property of the directory: leave it out when opening",
+            reason=f"created with durability {stored.value!r}, opened with {asked.value!r}; "
+            "durability is a property of the directory: leave it out when opening",
         )
     return stored

@@ -1,8 +1,8 @@
-"""The bell: one byte into the FIFO of every other instance tells it that something was committed.
+"""Wakes other instances after a commit, with one byte into the FIFO of each.
 
-It carries no meaning beyond "look": the woken one asks the database what changed. A full FIFO, a dead owner,
-a lost notify are all harmless, for a full one wakes its owner anyway, and `PRAGMA data_version`, once a second,
-is the net below (architecture.md section 1, "Bell").
+The byte only says that something was committed; the woken instance asks the database what changed. A full FIFO, a dead
+owner and a lost byte are harmless: a full FIFO wakes its owner anyway, and every instance reads `PRAGMA data_version`
+once a second as a fallback (architecture.md section 1, "Notification").
 """
 
 from __future__ import annotations
@@ -21,48 +21,48 @@ _FIFO_BYTES: Final = 65536
 
 
 class CommitNotifier(fork_safety.ProcessBound):
-    """Rings all instances of a directory but `own_id`. For one thread, the writer's."""
+    """Wakes all instances of a directory except `own_id`. For use by the writer's thread."""
 
     def __init__(self, directory: Path, own_id: str, clock: Clock) -> None:
         super().__init__()
         self._home = directory / instances.DIRECTORY
         self._directory_watch = DirectoryWatch(self._home, clock)
         self._own_id = own_id
-        self._bells: dict[str, int] = {}
+        self._fifos: dict[str, int] = {}
 
     def notify(self) -> None:
-        """Wake everyone else. Never waits, never raises for what others do. 2.5 us, and 0.7 us per instance."""
-        self.check_fork("the bell")
+        """Wake all other instances. Never waits, and ignores their failures. 2.5 us, plus 0.7 us per instance."""
+        self.check_fork("the notifier")
         if self._directory_watch.may_have_changed() and self._scan():
             self._directory_watch.mark_seen()
-        for descriptor in self._bells.values():
-            with contextlib.suppress(BlockingIOError):  # full: it has enough reasons to wake up
+        for descriptor in self._fifos.values():
+            with contextlib.suppress(BlockingIOError):  # full: the instance wakes up anyway
                 os.write(descriptor, b"\0")
 
     def close(self) -> None:
-        """Give the descriptors back."""
-        for descriptor in self._bells.values():
+        """Close the descriptors."""
+        for descriptor in self._fifos.values():
             fork_safety.close_private(descriptor)
-        self._bells.clear()
+        self._fifos.clear()
 
     def _scan(self) -> bool:
-        """Open the bells of who came, close those of who left. Return False to be asked again at the next notify."""
+        """Open the FIFOs of new instances and close those of gone ones. Return False if some could not be opened."""
         try:
             names = {entry.name for entry in self._home.iterdir() if entry.suffix == instances.FIFO}
-        except FileNotFoundError:  # somebody removed all of it
+        except FileNotFoundError:  # the directory was removed
             names = set()
-        except OSError:  # for want of descriptors
+        except OSError:  # too many open files
             return False
         names.discard(self._own_id + instances.FIFO)
-        for gone in self._bells.keys() - names:
-            fork_safety.close_private(self._bells.pop(gone))
+        for gone in self._fifos.keys() - names:
+            fork_safety.close_private(self._fifos.pop(gone))
         complete = True
-        for new in names - self._bells.keys():
+        for new in names - self._fifos.keys():
             try:
-                # Not for writing only: a write to a FIFO that lost its reader raises SIGPIPE, and a
-                # program that restored its default, as filters do, would die of another's death.
-                self._bells[new] = fork_safety.open_private(self._home / new, os.O_RDWR | os.O_NONBLOCK)
-            except FileNotFoundError:  # it left while we looked
+                # O_RDWR, because a write to a FIFO without a reader raises SIGPIPE: a program that restored the
+                # default action of that signal, as filters do, would die when another instance dies.
+                self._fifos[new] = fork_safety.open_private(self._home / new, os.O_RDWR | os.O_NONBLOCK)
+            except FileNotFoundError:  # the instance closed meanwhile
                 continue
             except OSError:
                 complete = False
@@ -70,7 +70,7 @@ class CommitNotifier(fork_safety.ProcessBound):
 
 
 def drain(fifo_fd: int) -> bool:
-    """Take all rings out of one's own bell; whether there were any. Never waits."""
+    """Empty the FIFO of this instance; return whether it held a notification. Never waits."""
     try:
         return bool(os.read(fifo_fd, _FIFO_BYTES))
     except BlockingIOError:

@@ -1,7 +1,7 @@
-"""The read path of the file form: a few connections that only read, each on its thread.
+"""The read path of the file form: a few read-only connections, each on its own thread.
 
-Reads wait in one queue, so a long one holds up nobody while another reader is idle. Each runs between BEGIN and
-ROLLBACK: no snapshot outlives its function, else it would keep the log from being reused.
+Reads wait in one queue, so a long read delays no other one while a connection is idle. Each read runs between BEGIN and
+ROLLBACK: a snapshot that outlived its function would keep the log from being reused.
 Source: architecture.md section 1, "Driver"; reference pitfalls.md S2.20 and S2.23.
 """
 
@@ -19,14 +19,14 @@ from eventproc.store.clock import Clock
 from eventproc.store.database.commit_batch import Job
 from eventproc.store.database.connection import ThreadConnection
 from eventproc.store.database.loop_callbacks import LoopCallbacks
-from eventproc.store.database.sqlite_errors import explained
+from eventproc.store.database.sqlite_errors import translate_error
 from eventproc.store.database.tx import Tx
 from eventproc.store.model.errors import Closed
 
 T = TypeVar("T")
 
 READERS_COUNT: Final = 2
-"""Connections for reads. More let more reads wait for the disk at once; Python runs one of them at a time."""
+"""Connections for reads. More connections let more reads wait for the disk at the same time."""
 
 
 class ReaderPool:
@@ -44,7 +44,7 @@ class ReaderPool:
         self._loop = asyncio.get_running_loop()
 
     async def read(self, fn: Callable[[Tx], T]) -> T:
-        """See `Database.read`. A cancelled caller goes at once, even from a running read: it changes nothing."""
+        """See `Database.read`. A cancelled caller returns immediately, even from a running read."""
         job = Job(fn, 0)
         future: asyncio.Future[None] = self._loop.create_future()
         entry = self.submit(job, partial(_resolve, future))
@@ -56,44 +56,44 @@ class ReaderPool:
             raise
         return job.result()
 
-    def submit(self, job: Job[T], tell: Callable[[], None]) -> tuple[Job[T], Callable[[], None]]:
-        """Run `job` on one snapshot, then `tell()` on the event loop. Returns its place in the queue."""
-        entry = (job, tell)
+    def submit(self, job: Job[T], notify: Callable[[], None]) -> tuple[Job[T], Callable[[], None]]:
+        """Run `job` on one snapshot, then `notify()` on the event loop. Return its entry in the queue."""
+        entry = (job, notify)
         self._waiting.append(entry)
         self._start()
         return entry
 
     async def close(self) -> None:
-        """Close the connections after the reads that run; those that wait are refused as Closed."""
+        """Close the connections after the running reads. Waiting reads fail with Closed."""
         while self._waiting:
-            job, tell = self._waiting.popleft()
+            job, notify = self._waiting.popleft()
             job.error, job.done = Closed(what="the database"), True
-            tell()
+            notify()
         for connection in self._connections:
             await connection.close()
 
     def _start(self) -> None:
         while self._idle and self._waiting:
-            job, tell = self._waiting.popleft()
+            job, notify = self._waiting.popleft()
             connection = self._idle.pop()
-            connection.post(partial(self._run, connection, job, tell))
+            connection.post(partial(self._run, connection, job, notify))
 
-    def _run(self, connection: ThreadConnection, job: Job[Any], tell: Callable[[], None]) -> None:
-        """Run one read. On the connection's thread."""
+    def _run(self, connection: ThreadConnection, job: Job[Any], notify: Callable[[], None]) -> None:
+        """Run one read. Runs on the connection's thread."""
         try:
             with connection.busy:
                 job.value = snapshot(connection.raw, job.fn, self._clock)
         except Exception as why:
-            job.error = explained(why, self._path)
+            job.error = translate_error(why, self._path)
         except BaseException as why:
             job.error = why
         job.done = True
-        self._callbacks.call(partial(self._finish, connection, tell))
+        self._callbacks.call(partial(self._finish, connection, notify))
 
-    def _finish(self, connection: ThreadConnection, tell: Callable[[], None]) -> None:
+    def _finish(self, connection: ThreadConnection, notify: Callable[[], None]) -> None:
         self._idle.append(connection)
         self._start()
-        tell()
+        notify()
 
 
 def snapshot(connection: sqlite3.Connection, fn: Callable[[Tx], T], clock: Clock) -> T:

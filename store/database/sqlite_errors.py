@@ -1,4 +1,4 @@
-"""What SQLite's error codes, and the system's refusals while a directory is opened, mean for a caller."""
+"""Translates SQLite's error codes, and operating system errors while opening, into errors of this library."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from eventproc.store.database.filesystem import ANOTHER, DATABASE, MORE_FILES, u
 from eventproc.store.model.errors import CorruptRecord, DiskFull, StoreUnusable
 
 BUSY_MS: Final = 1_000
-"""How long SQLite waits for its own locks. Writers queue on write.lock, so this is only a net: for programs that
-open the file without our protocol, and for the moments of recovery."""
+"""How long SQLite waits for its own locks. Writers queue on write.lock, so this matters only for programs that ignore
+write.lock, and during recovery."""
 
 LOCKED: Final = "another program keeps the database locked; end it first"
 
@@ -27,31 +27,31 @@ ENDS_TRANSACTION: Final = frozenset(
         sqlite3.SQLITE_INTERRUPT,
     }
 )
-"""Codes after which SQLite may have rolled back the whole transaction and not only the statement."""
+"""Codes after which SQLite may have rolled back the transaction and not only the statement."""
 
 
 def primary_code(why: BaseException) -> int | None:
-    """Return SQLite's primary result code of `why`, None if `why` is not an error of SQLite."""
+    """Return SQLite's primary result code of `why`, or None if `why` is not an error of SQLite."""
     code = getattr(why, "sqlite_errorcode", None) if isinstance(why, sqlite3.Error) else None
     return None if code is None else code & 0xFF
 
 
-def explained(why: Exception, path: str) -> Exception:
-    """Return the error of ours that says what `why` means, `why` itself if there is none."""
+def translate_error(why: Exception, path: str) -> Exception:
+    """Return the library's error for `why`, or `why` itself if there is none."""
     code = primary_code(why)
     if code == sqlite3.SQLITE_FULL:
         return DiskFull(path=path)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return CorruptRecord(key=path, reason=str(why))
-    if code == sqlite3.SQLITE_CANTOPEN:  # SQLite says neither which nor why
-        what = f"{DATABASE} in it, or what is beside that, cannot be opened"
-        return StoreUnusable(path=path, reason=f"{what}: look at the permissions, and {MORE_FILES}")
+    if code == sqlite3.SQLITE_CANTOPEN:  # SQLite reports neither the file nor the reason
+        what = f"{DATABASE} in it, or one of its companion files, cannot be opened"
+        return StoreUnusable(path=path, reason=f"{what}: check the permissions, and {MORE_FILES}")
     return why
 
 
 @contextmanager
-def opening(path: Path) -> Iterator[None]:
-    """Raise why the directory `path` could not be opened as an error of ours."""
+def translate_opening_errors(path: Path) -> Iterator[None]:
+    """Translate errors of the block, which opens the directory `path`, into errors of this library."""
     try:
         yield
     except sqlite3.Error as why:
@@ -72,4 +72,4 @@ def _opening_failed(why: sqlite3.Error, path: Path) -> Exception:
         return StoreUnusable(path=str(path), reason=f"its disk is full, or fails ({why})")
     if code == sqlite3.SQLITE_BUSY:
         return StoreUnusable(path=str(path), reason=LOCKED)
-    return explained(why, str(path))
+    return translate_error(why, str(path))

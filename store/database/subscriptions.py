@@ -1,11 +1,11 @@
-"""Who waits for which change.
+"""Subscriptions: callers that wait for changes, by topic.
 
-A *topic* is any hashable value (a stream's tail, a request's outcome). Commits of this process name the topics
-they change and wake their subscriptions directly. Commits of other processes only ring a bell; then one read
-asks all *probes* at once, and a topic whose probe gives another value than before is woken.
+A *topic* is any hashable value (a stream's tail, a request's outcome). A commit of this process names the topics that
+it changes and wakes their subscriptions directly. A commit of another process only sends a notification. One read then
+runs all *probes*, and each topic whose probe returns another value than before is woken.
 
-A wake-up may come without a change; a change never goes without a wake-up, provided the caller subscribes
-first, then looks at the state, then waits. Source: architecture.md section 1, "Bell".
+A wake-up may come without a change. Every change causes a wake-up if the caller first subscribes, then reads the state,
+then waits. Source: architecture.md section 1, "Notification".
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from eventproc.store.database.tx import Tx
 LOG = logging.getLogger(__name__)
 
 UNKNOWN: Final = object()
-"""The value of a probe that has not been asked, or could not answer: differs from every other."""
+"""The value of a probe that did not run yet, or failed. It differs from every other value."""
 
 
 @attrs.frozen
 class Watch:
-    """A topic, and the query that tells whether another process has changed it."""
+    """A topic, and the query that detects a change of it by another process."""
 
     topic: Hashable
     probe: Callable[[Tx], Hashable]
-    """Runs in a read; cheap (one indexed look-up). Its value only matters by being another than last time."""
+    """Runs in a read; must be cheap (one indexed lookup). A value that differs from the last one means a change."""
 
 
 class Subscriptions:
@@ -44,7 +44,7 @@ class Subscriptions:
 
     @property
     def watches(self) -> tuple[Watch, ...]:
-        """Every watch that somebody waits on."""
+        """Every watch of an active subscription."""
         return tuple(self._last)
 
     def wake(self, topics: Iterable[Hashable]) -> None:
@@ -55,21 +55,21 @@ class Subscriptions:
                     subscription.notify(topic)
 
     def compare(self, values: dict[Watch, Hashable]) -> None:
-        """Wake the topics whose probes gave other values than last time."""
+        """Wake the topics whose probes returned other values than last time."""
         for watch, value in values.items():
-            if watch not in self._last:  # nobody waits for it any more
+            if watch not in self._last:  # its last subscription has ended
                 continue
             last, self._last[watch] = self._last[watch], value
             if last is UNKNOWN or value is UNKNOWN or last != value:
                 self.wake((watch.topic,))
 
     def add(self, subscription: Subscription, watch: Watch) -> None:
-        """Let `subscription` be woken by `watch`."""
+        """Wake `subscription` on changes of `watch`."""
         self._subscriptions.setdefault(watch.topic, set()).add(subscription)
         self._last.setdefault(watch, UNKNOWN)
 
     def discard(self, subscription: Subscription, watch: Watch) -> None:
-        """Take back `add`."""
+        """Undo `add`."""
         waiting = self._subscriptions.get(watch.topic, set())
         waiting.discard(subscription)
         if not any(watch in other.watches for other in waiting):
@@ -78,8 +78,8 @@ class Subscriptions:
             self._subscriptions.pop(watch.topic, None)
 
 
-def ask(watches: Iterable[Watch], tx: Tx) -> dict[Watch, Hashable]:
-    """Run every probe in one snapshot. A probe that fails counts as a change: its waiter will see the error."""
+def run_probes(watches: Iterable[Watch], tx: Tx) -> dict[Watch, Hashable]:
+    """Run every probe in one snapshot. A failing probe counts as a change, so that its waiter meets the error."""
     values: dict[Watch, Hashable] = {}
     for watch in watches:
         try:
@@ -116,13 +116,13 @@ class Subscription:
             self._subscriptions.discard(self, watch)
 
     def add(self, watch: Watch) -> None:
-        """Wait for `watch` too."""
+        """Also wait for `watch`."""
         self.watches.add(watch)
         if self._active:
             self._subscriptions.add(self, watch)
 
     def discard(self, topic: Hashable) -> None:
-        """Do not wait for `topic` any more; no error if it was not waited for."""
+        """Stop waiting for `topic`, if the subscription waits for it."""
         self._changed.discard(topic)
         for watch in [watch for watch in self.watches if watch.topic == topic]:
             self.watches.discard(watch)
@@ -130,15 +130,15 @@ class Subscription:
                 self._subscriptions.discard(self, watch)
 
     def notify(self, topic: Hashable) -> None:
-        """Note a change of `topic`; called by the subscriptions."""
+        """Record a change of `topic` and wake the waiting task. Called by `Subscriptions`."""
         self._changed.add(topic)
         if self._event is not None:
             self._event.set()
 
     async def wait(self, timeout_ms: int | None = None) -> frozenset[Hashable]:
-        """Return the topics changed since the previous wait; empty if `timeout_ms` passed without a change.
+        """Return the topics that changed since the previous wait; an empty set after `timeout_ms` without a change.
 
-        One task at a time waits on a subscription. Reaches a scheduling point even if a change is there.
+        Only one task at a time may wait on a subscription. A call always reaches a scheduling point.
         """
         assert self._active, "wait() belongs inside the subscription's `with` block"
         assert self._event is None, "another task waits on this subscription"

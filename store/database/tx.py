@@ -1,8 +1,8 @@
 """The transaction that a function given to `Database.write` or `Database.read` runs in.
 
-A `Tx` is a plain synchronous object: SQL runs at once, on the connection's thread. Besides SQL it collects
-what must happen only when the transaction is durable: topics to wake and effects in memory. They belong to
-the function that registered them and vanish with it when it raises. It also holds *pending writes*, which
+A `Tx` is a plain synchronous object: SQL runs immediately, on the connection's thread. It also collects what happens
+only when the transaction is durable: topics to wake and effects in memory. They belong to the function that registered
+them and are dropped if it raises. It also holds *pending writes*, which
 the functions of one commit batch share (many appends to one segment become one row) and which are written once, just
 before COMMIT. Source: architecture.md section 1, "Group commit".
 """
@@ -21,13 +21,13 @@ from eventproc.store.database.authorizer import user_sql
 from eventproc.store.database.shared_state import SharedState
 
 SqlValue: TypeAlias = str | int | float | bytes | bytearray | memoryview | None
-"""What a parameter of a statement may be."""
+"""Types of a statement's parameters."""
 
 SqlParameters: TypeAlias = Sequence[SqlValue] | Mapping[str, SqlValue]
 
 
 Cursor: TypeAlias = sqlite3.Cursor
-"""What a statement returns; of use inside the transaction only."""
+"""The result of a statement. Valid only inside the transaction."""
 
 
 class Execute(Protocol):
@@ -81,7 +81,7 @@ class PendingState(dict[PendingSlot[Any], PendingWrites]):
 
 
 class Tx:
-    """One group's transaction, or one read's snapshot. Never keep it beyond the function it was passed to."""
+    """The transaction of a commit batch, or the snapshot of a read. Valid only inside the function that received it."""
 
     __slots__ = (
         "cache",
@@ -99,15 +99,15 @@ class Tx:
     )
 
     execute: Execute
-    """Run one statement. The connection's own method, bound here: no call in between."""
+    """Run one statement. This is the connection's own method, so there is no extra call."""
     executemany: ExecuteMany
     """Run one statement for many rows of parameters."""
     clock: Clock
-    """The database's clock; prefer `now_ms`, which is the same for a whole group."""
+    """The database's clock. Prefer `now_ms`, which is the same for all functions of a batch."""
     now_ms: int
-    """Wall clock when the group began."""
+    """Wall clock when the batch began."""
     monotonic_ms: int
-    """Monotonic clock when the group began."""
+    """Monotonic clock when the batch began."""
     shared: SharedState
     """Objects that all writing transactions of this opening share; a read has its own."""
     pending: PendingState
@@ -117,7 +117,7 @@ class Tx:
     """Values that this transaction has read or written. No other process can change them before its end. Read it
     directly, write with `remember`, and expect any entry to be missing: the cache is bounded."""
     connection: sqlite3.Connection
-    """For the database room's own use."""
+    """For use by store/database only."""
 
     def __init__(
         self, connection: sqlite3.Connection, clock: Clock, shared: SharedState | None = None
@@ -136,13 +136,13 @@ class Tx:
         self.cache = {}
 
     def wake(self, topic: Hashable) -> None:
-        """Wake this process's subscriptions on `topic` once the transaction is durable."""
+        """Wake the subscriptions of this process on `topic` once the transaction is durable."""
         self.topics.append(topic)
 
     def after(self, effect: Callable[[], None]) -> None:
-        """Call `effect` on the event loop once the transaction is durable; drop it if that never happens.
+        """Call `effect` on the event loop once the transaction is durable; otherwise drop it.
 
-        It runs before the callers of the group go on. It must not raise: that is logged, and lost.
+        It runs before the callers of the batch continue. It must not raise; an error is only logged.
         """
         self.effects.append(effect)
 
@@ -161,26 +161,26 @@ class Tx:
                 rows.flush(self)
 
     def mark_changed(self) -> None:
-        """Say that the function changed something that SQLite has not seen yet.
+        """Record that the function changed something outside SQL, such as pending writes.
 
-        A function that raises after that makes its group run again, each function in its own savepoint.
+        If the function raises afterwards, its batch runs again, each function in its own savepoint.
         """
         self.changed = True
 
     def total_changes(self) -> int:
-        """Return how many rows SQL has changed so far on this connection; it only grows."""
+        """Return the number of rows that SQL has changed on this connection so far. It only grows."""
         return self.connection.total_changes
 
     def user_sql(self, prefix: str = "app_") -> AbstractContextManager[None]:
-        """Within this context SQL may read everything, but change only tables that begin with `prefix`.
+        """Restrict SQL inside the context: it may read all tables and change only those that begin with `prefix`.
 
-        Transaction control, ATTACH and PRAGMA are refused with `NotSupported`.
+        Transaction control, ATTACH and PRAGMA raise `NotSupported`.
         """
         self.changed = True
         return user_sql(self.connection, prefix)
 
     def mark(self) -> tuple[int, int]:
-        """Return the place to `rewind` to if the function that starts here raises."""
+        """Return the position to `rewind` to if the function that starts here raises."""
         return len(self.topics), len(self.effects)
 
     def rewind(self, mark: tuple[int, int]) -> None:

@@ -1,11 +1,11 @@
-"""The write path of the file form: a queue, the writer's thread, and the way back.
+"""The write path of the file form: a queue, the writer's thread, and the delivery of results.
 
-Callers put jobs into a queue. The thread takes `write.lock`, runs what waits as one group, commits, unlocks,
-and hands the whole group to the event loop in one call; then again, while jobs wait. There is no linger
-timer: what arrives during a commit is the next group.
+Callers put jobs into a queue. While jobs wait, the thread takes `write.lock`, runs the waiting jobs as one batch,
+commits, unlocks, and delivers the batch to the event loop in one callback. There is no linger timer: jobs that arrive
+during a commit form the next batch.
 
-A job in the queue has not started: its caller may take it out, by cancellation or at its deadline, and then it
-never runs. The thread blocks in flock, fair in the kernel's order, while the event loop watches the deadlines.
+A job in the queue has not started. Its caller may remove it, by cancellation or at its deadline, and then it never
+runs. The thread blocks in flock, which the kernel serves in order, while the event loop watches the deadlines.
 Source: architecture.md section 1; reference pitfalls.md S1.4, S1.8 and S1.9.
 """
 
@@ -39,11 +39,11 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOCK_WARN_MS: Final = 1_000
-"""After this time of waiting for write.lock its holder is named in the log."""
+"""Waiting time for write.lock after which a warning names its holder."""
 
 
 class AwaitedJob(Job[T]):
-    """A job whose caller waits on the event loop."""
+    """A job with a caller that waits on the event loop."""
 
     __slots__ = ("deadline", "future", "queued")
 
@@ -57,18 +57,21 @@ class AwaitedJob(Job[T]):
     ) -> None:
         super().__init__(fn, size_bytes)
         self.future: asyncio.Future[None] | None = future
-        """What the caller waits on; None once it has been told."""
+        """The future that the caller awaits; None once the result was delivered."""
         self.queued = queued
         self.deadline = deadline
 
 
 class FileWriter:
-    """JobQueue and thread of one file's writer. Methods are for the event loop, `_drain` and below for the thread."""
+    """Queue and thread of the writer of one file.
+
+    Methods run on the event loop, except `_drain` and those below it, which run on the writer's thread.
+    """
 
     def __init__(
         self,
         connection: ThreadConnection,
-        groups: BatchCommitter,
+        committer: BatchCommitter,
         *,
         lock: WriteLock,
         lock_path: Path,
@@ -78,10 +81,10 @@ class FileWriter:
         callbacks: LoopCallbacks,
         publish: Callable[[CommitBatch], None],
     ) -> None:
-        """publish: applies a durable group's effects, on the event loop, before its callers go on."""
+        """publish: applies the effects of a durable batch, on the event loop, before its callers continue."""
         self.checkpointer = checkpointer
         self._connection = connection
-        self._groups = groups
+        self._committer = committer
         self._lock = lock
         self._lock_path = lock_path
         self._notifier = notifier
@@ -111,63 +114,63 @@ class FileWriter:
         try:
             await future
         except asyncio.CancelledError:
-            if self._take_back(job):
+            if self._remove(job):
                 raise
-            await self._outlast(job)
+            await self._wait_through_cancellation(job)
             if not cancellation_returns():
                 raise
         return job.result()
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits and nothing runs."""
+        """Whether no job waits and no batch runs."""
         return not self._queue and not self._awake
 
     def close(self) -> None:
-        """Stop watching deadlines; called when nothing waits any more."""
+        """Stop watching deadlines. Called when no job waits."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _take_back(self, job: Job[T]) -> bool:
-        """Remove a job from the queue; False if it has been started, or was answered."""
+    def _remove(self, job: Job[T]) -> bool:
+        """Remove a job from the queue; return False if it has started or has a result."""
         try:
             self._queue.remove(job)
         except ValueError:
             return False
         return True
 
-    async def _outlast(self, job: AwaitedJob[T]) -> None:
-        """Wait until the caller of a started job may be told, whatever happens."""
+    async def _wait_through_cancellation(self, job: AwaitedJob[T]) -> None:
+        """Wait for the result of a started job, through all cancellations."""
         while job.future is not None:
             if job.future.done():
                 job.future = self._loop.create_future()
             with anyio.CancelScope(shield=True), contextlib.suppress(asyncio.CancelledError):
                 await job.future
 
-    def _deliver(self, group: CommitBatch) -> None:
+    def _deliver(self, batch: CommitBatch) -> None:
         try:
-            self._publish(group)
-        finally:  # also when an effect was interrupted, as by Ctrl-C: it was committed
-            for job in group.jobs:
-                _tell(job)
+            self._publish(batch)
+        finally:  # also if an effect was interrupted, as by Ctrl-C, because the batch is committed
+            for job in batch.jobs:
+                _resolve(job)
 
     def _watch(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._look)
+        self._timer = self._loop.call_at(when, self._check_deadlines)
 
-    def _look(self) -> None:
-        """Fail the jobs whose deadline has passed, and warn if the lock is held for long."""
+    def _check_deadlines(self) -> None:
+        """Fail the jobs with a passed deadline, and warn if another process holds the lock for long."""
         self._timer = None
         now = self._loop.time()
         late = [job for job in list(self._queue) if isinstance(job, AwaitedJob) and job.deadline <= now]
         for job in late:
-            if self._take_back(job):
+            if self._remove(job):
                 waited_ms = round((now - job.queued) * 1000)
                 job.error = LockHeld(path=str(self._lock_path), pid=self._holder_pid(), for_ms=waited_ms)
                 job.done = True
-                _tell(job)
+                _resolve(job)
         self._maybe_warn()
         deadlines = [job.deadline for job in list(self._queue) if isinstance(job, AwaitedJob)]
         if deadlines:
@@ -181,7 +184,7 @@ class FileWriter:
         if waited_ms >= LOCK_WARN_MS:
             self._warned_ms = wanted_ms
             LOG.warning(
-                "%s has been held by process %s for more than %.1f s; writes wait for it",
+                "%s has been held by process %s for more than %.1f s; writes wait for its release",
                 self._lock_path,
                 self._holder_pid(),
                 waited_ms / 1000,
@@ -190,7 +193,7 @@ class FileWriter:
     def _holder_pid(self) -> int | None:
         try:
             holder = self._lock.holder()
-        except OSError:  # no more files may be open, or somebody removed this one: it is for people only
+        except OSError:  # too many open files, or the file was removed; the pid is only for display
             return None
         return None if holder is None else holder.pid
 
@@ -200,45 +203,45 @@ class FileWriter:
         while True:
             try:
                 while self._queue:
-                    self._run_group()
+                    self._run_batch()
             except BaseException as why:
-                # A bug, an injected death at a checkpoint, or a lock file that cannot be used: everyone is told.
+                # A bug, an injected death at a checkpoint, or an unusable lock file: every caller gets the error.
                 LOG.exception("the writer of %s stopped", self._lock_path.parent)
-                self._groups.stop(f"the writer failed ({why!r})")
-            # In this order: whoever queues a job after the look at the queue sees that nobody is awake.
+                self._committer.stop(f"the writer failed ({why!r})")
+            # In this order: a caller that queues a job after the check of the queue sees `_awake` as False.
             self._awake = False
             if not self._queue:
                 return
             self._awake = True
 
-    def _run_group(self) -> None:
-        if self._groups.stopped is not None:
-            self._send(self._groups.run_group(self._queue))
+    def _run_batch(self) -> None:
+        if self._committer.stopped is not None:
+            self._send(self._committer.run_batch(self._queue))
             return
         self._lock_wanted_ms = self._clock.monotonic_ms()
         self._lock.acquire()
         self._lock_wanted_ms = None
         try:
-            group = self._groups.run_group(self._queue)
+            batch = self._committer.run_batch(self._queue)
         except sqlite3.OperationalError as why:
-            # BEGIN failed. A program without our protocol may hold SQLite's own lock: then the jobs wait on.
+            # BEGIN failed. If a program that ignores write.lock holds SQLite's own lock, the jobs keep waiting.
             if primary_code(why) != sqlite3.SQLITE_BUSY:
-                self._groups.stop(f"a transaction could not be begun ({why})")
+                self._committer.stop(f"a transaction could not begin ({why})")
             return
         finally:
             self._lock.release()
-        self._send(group)
-        if group.changed:
+        self._send(batch)
+        if batch.changed:
             self._notifier.notify()
-            self.checkpointer.maybe_run(sum(job.size_bytes for job in group.jobs))
+            self.checkpointer.maybe_run(sum(job.size_bytes for job in batch.jobs))
 
-    def _send(self, group: CommitBatch) -> None:
-        if group.jobs:
-            self._callbacks.call(partial(self._deliver, group))
+    def _send(self, batch: CommitBatch) -> None:
+        if batch.jobs:
+            self._callbacks.call(partial(self._deliver, batch))
 
 
-def _tell(job: Job[T]) -> None:
-    assert isinstance(job, AwaitedJob), "a job of another form"
+def _resolve(job: Job[T]) -> None:
+    assert isinstance(job, AwaitedJob), "a job without a future"
     future, job.future = job.future, None
     if future is not None and not future.done():
         future.set_result(None)

@@ -18,7 +18,7 @@ Higher: one event would hold up every other writer for longer than a group commi
 Lower: Pravega's clients, which have the same limit, could write what we refuse.
 """
 
-GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
+BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 """Framed bytes of events in one transaction of the database, beyond which it takes no further function; at 260 MB/s
 for middling commits, some 30 ms. Higher: longer holds of the lock; lower: more commits."""
 
@@ -103,7 +103,7 @@ an answer."""
 TXNS_LISTED_MAX: Final = 500
 """Transactions that one listing returns."""
 
-assert EVENT_BYTES_MAX + FRAME_BYTES <= GROUP_BYTES_MAX, "the largest event fits one transaction"
+assert EVENT_BYTES_MAX + FRAME_BYTES <= BATCH_BYTES_MAX, "the largest event fits one transaction"
 assert EVENT_BYTES_MAX < 2**31, "the length in an event's frame is a signed 32-bit integer"
 assert HEADERS_BYTES_MAX < EVENT_BYTES_MAX, "headers accompany a payload, they do not replace it"
 assert HEADER_NAME_CHARS_MAX * HEADERS_COUNT_MAX < HEADERS_BYTES_MAX, "names leave room for values"

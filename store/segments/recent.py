@@ -1,7 +1,7 @@
 """Events just committed by this process, for readers of the same process that wait at the tail.
 
 Within a process, waiting readers get committed bytes without a read (architecture.md section 1,
-"Bell"). Entries are added after the acknowledgement only, and dropped oldest first: a reader that comes
+"Notification"). Entries are added after the acknowledgement only, and dropped oldest first: a reader that comes
 late reads the database instead, so that losing an entry costs time and nothing else.
 """
 

@@ -87,7 +87,7 @@ class Failing(Faults):
 
 @attrs.frozen
 class World:
-    """An open database, and the means to make writes meet in one group."""
+    """An open database, and the means to make writes meet in one batch."""
 
     db: Database
     faults: Failing
@@ -106,7 +106,7 @@ class World:
             lock.close()
 
     async def write_together(self, *fns: Callable[[Tx], object]) -> list[object]:
-        """Write all in one group; return what each caller got, its result or its error."""
+        """Write all in one batch; return what each caller got, its result or its error."""
         outcomes: list[object] = [None] * len(fns)
 
         async def write(index: int) -> None:

@@ -49,10 +49,10 @@ def checkpointer_of(world: World) -> Checkpointer:
     return world.db._writer.checkpointer
 
 
-async def write_pages(world: World, groups: int) -> None:
-    for number in range(groups):
+async def write_pages(world: World, batches: int) -> None:
+    for number in range(batches):
         await world.db.write(insert(f"{len(world.faults.reached)} {number} {LARGE}"))
-    await world.db.write(lambda tx: None)  # the checkpoint after the last group has ended
+    await world.db.write(lambda tx: None)  # the checkpoint after the last batch has ended
 
 
 def log_pages(world: World) -> int:
@@ -78,7 +78,7 @@ async def test_without_the_index_of_the_log_checkpoints_follow_the_bytes_written
         await world.db.write(insert(f"{number}"), size_bytes=8 * PAGE_BYTES)
     assert (
         world.faults.reached.count(CHECKPOINT) == 6
-    )  # every third group: 8 pages and what each is taken to add
+    )  # every third batch: 8 pages and what each is taken to add
 
 
 @pytest.mark.subprocess
@@ -91,7 +91,7 @@ async def test_a_long_read_keeps_the_log_and_is_named_when_that_is_too_much(
         assert reader.hear() == "reading"
         await write_pages(world, 60)
         assert log_pages(world) > 64
-        assert world.faults.reached.count(CHECKPOINT) < 40  # not after every group
+        assert world.faults.reached.count(CHECKPOINT) < 40  # not after every batch
         warnings = [record.getMessage() for record in caplog.records if "has grown to" in record.getMessage()]
         assert len(warnings) == 1
         assert f"process {reader.pid} " in warnings[0]

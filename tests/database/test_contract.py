@@ -11,7 +11,7 @@ import pytest
 from eventproc.store.database import Tx
 from eventproc.store.faults import WRITE_BEGUN, WRITE_COMMIT, WRITE_COMMITTED, Died
 from eventproc.store.model.errors import Closed, DatabaseStopped, DiskFull
-from eventproc.store.model.limits import GROUP_BYTES_MAX
+from eventproc.store.model.limits import BATCH_BYTES_MAX
 from tests.database.support import (
     Refused,
     World,
@@ -96,7 +96,7 @@ async def test_all_functions_of_a_group_share_one_commit_and_one_moment(world: W
 
 
 async def write_half_a_group(world: World, name: str) -> None:
-    await world.db.write(insert(name), size_bytes=GROUP_BYTES_MAX // 2)
+    await world.db.write(insert(name), size_bytes=BATCH_BYTES_MAX // 2)
 
 
 async def test_a_group_takes_no_more_than_its_limit_in_bytes(world: World) -> None:
@@ -110,7 +110,7 @@ async def test_a_group_takes_no_more_than_its_limit_in_bytes(world: World) -> No
 
 
 async def test_one_function_larger_than_a_group_still_runs(world: World) -> None:
-    assert await world.db.write(insert("a"), size_bytes=GROUP_BYTES_MAX * 2) == "a"
+    assert await world.db.write(insert("a"), size_bytes=BATCH_BYTES_MAX * 2) == "a"
 
 
 async def test_a_read_cannot_write(world: World) -> None:
@@ -263,7 +263,7 @@ async def test_a_write_cancelled_after_it_started_still_returns_its_result(world
             results.append(await world.db.write(insert("a")))
 
     def cancel(tx: Tx) -> None:
-        tx.after(scope.cancel)  # the group is durable, and the other caller has not gone on yet
+        tx.after(scope.cancel)  # the batch is durable, and the other caller has not gone on yet
 
     async with anyio.create_task_group() as tasks:
         with world.writer_held():

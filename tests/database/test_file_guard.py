@@ -376,5 +376,5 @@ def test_the_alarm_tells_of_a_directory_that_is_gone(path: Path) -> None:
 
 def test_the_alarm_wants_a_wal(path: Path) -> None:
     path.touch()
-    with pytest.raises(DatabaseStopped, match="there is no eventproc"):
+    with pytest.raises(DatabaseStopped, match="is missing although the database is open"):
         ReplacedFileDetector(path, SystemClock())

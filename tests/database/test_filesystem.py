@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.store.database.filesystem import check_directory, none_made_in_vain, type_of
+from eventproc.store.database.filesystem import check_directory, remove_created_on_error, type_of
 from eventproc.store.model.errors import StoreMissing, StoreUnusable
 from tests.support.child_process import run
 
@@ -84,11 +84,11 @@ def test_a_directory_that_cannot_be_had_whole_is_not_left_in_parts(
 
     monkeypatch.setattr(os, "mkdir", no_room_for_the_last)
     path = tmp_path / "first" / "second" / "last"
-    with pytest.raises(StoreUnusable, match="No space left"), none_made_in_vain(path):
+    with pytest.raises(StoreUnusable, match="No space left"), remove_created_on_error(path):
         check_directory(path, create=True)
     monkeypatch.setattr(os, "access", lambda *_: False)
     for path in (tmp_path / "first" / "second", tmp_path):
-        with pytest.raises(StoreUnusable, match="not writable"), none_made_in_vain(path):
+        with pytest.raises(StoreUnusable, match="not writable"), remove_created_on_error(path):
             check_directory(path, create=True)
     assert list(tmp_path.iterdir()) == []
 
@@ -99,7 +99,7 @@ def test_what_a_failed_block_made_on_the_way_to_a_directory_stays_if_it_is_used(
 ) -> None:
     path = tmp_path / "deep" / "inside"
 
-    @none_made_in_vain(path)
+    @remove_created_on_error(path)
     def fail() -> None:
         path.mkdir(parents=True)
         if used:

@@ -50,7 +50,7 @@ def test_an_instance_lives_until_its_process_dies_and_a_stopped_one_does(tmp_pat
         assert instances.pid_of(tmp_path, instance_id) == process.pid
         process.stop()
         assert instances.is_alive(tmp_path, instance_id)
-        assert instances.sweep(tmp_path) == []
+        assert instances.remove_dead(tmp_path) == []
         process.kill()
         assert not instances.is_alive(tmp_path, instance_id)
 
@@ -59,11 +59,11 @@ def test_an_instance_lives_until_its_process_dies_and_a_stopped_one_does(tmp_pat
 def test_live_lists_the_living_oldest_first_and_sweep_takes_the_dead(tmp_path: Path) -> None:
     first = Instance.create(tmp_path, CLOCK)
     with peer(tmp_path) as (process, dead), peer(tmp_path) as (_, last):
-        assert instances.live(tmp_path) == [first.id, dead, last]
+        assert instances.live_ids(tmp_path) == [first.id, dead, last]
         process.kill()
-        assert instances.live(tmp_path) == [first.id, last]
-        assert instances.sweep(tmp_path) == [dead]
-        assert instances.sweep(tmp_path) == []
+        assert instances.live_ids(tmp_path) == [first.id, last]
+        assert instances.remove_dead(tmp_path) == [dead]
+        assert instances.remove_dead(tmp_path) == []
         assert files(tmp_path) == {
             f"{name}{suffix}" for name in (first.id, last) for suffix in (".lock", ".fifo")
         }
@@ -75,12 +75,12 @@ def test_close_leaves_nothing(tmp_path: Path) -> None:
     instance = Instance.create(tmp_path, CLOCK)
     instance.close()
     assert files(tmp_path) == set()
-    assert instances.live(tmp_path) == []
+    assert instances.live_ids(tmp_path) == []
     assert instances.pid_of(tmp_path, instance.id) is None
 
 
 def test_a_directory_without_instances_has_none(tmp_path: Path) -> None:
-    assert instances.live(tmp_path) == instances.sweep(tmp_path) == []
+    assert instances.live_ids(tmp_path) == instances.remove_dead(tmp_path) == []
     assert not instances.is_alive(tmp_path, "nobody")
 
 
@@ -100,7 +100,7 @@ def test_sweep_takes_what_died_at_birth(tmp_path: Path) -> None:
     (home / "halfway.new").touch()
     os.mkfifo(home / "halfway.fifo")
     os.mkfifo(home / "fifo-only.fifo")
-    assert instances.sweep(tmp_path) == ["fifo-only", "halfway", "unlocked"]
+    assert instances.remove_dead(tmp_path) == ["fifo-only", "halfway", "unlocked"]
     assert files(tmp_path) == set()
 
 
@@ -110,7 +110,7 @@ def test_sweep_leaves_what_is_being_born(tmp_path: Path) -> None:
     unborn = os.open(home / "somebody.new", os.O_RDWR | os.O_CREAT)
     fcntl.flock(unborn, fcntl.LOCK_EX)
     os.mkfifo(home / "somebody.fifo")
-    assert instances.sweep(tmp_path) == []
+    assert instances.remove_dead(tmp_path) == []
     assert files(tmp_path) == {"somebody.new", "somebody.fifo"}
     os.close(unborn)
 
@@ -122,7 +122,7 @@ def test_births_and_sweeps_at_the_same_time_lose_no_living_instance(tmp_path: Pa
 
     def sweep_for_ever() -> None:
         while not ended.is_set():
-            swept.extend(instances.sweep(tmp_path))
+            swept.extend(instances.remove_dead(tmp_path))
 
     sweepers = [threading.Thread(target=sweep_for_ever) for _ in range(2)]
     for thread in sweepers:

@@ -79,7 +79,7 @@ async def test_a_lost_ring_is_made_up_for_by_the_net(
     world: World, other: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CommitNotifier, "notify", lambda notifier: None)
-    monkeypatch.setattr(listener_module, "NET_MS", 5)
+    monkeypatch.setattr(listener_module, "POLL_MS", 5)
     with world.db.subscribe([has("a")]) as subscription, anyio.fail_after(60):
         await other.db.write(insert("a"))
         assert await subscription.wait() == {"a"}
@@ -123,7 +123,7 @@ async def test_a_probe_may_answer_none(world: World, other: World) -> None:
 async def test_rings_during_an_answer_lead_to_one_more_question(
     world: World, other: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener_module, "NET_MS", 1_000_000)
+    monkeypatch.setattr(listener_module, "POLL_MS", 1_000_000)
     entered, leave = threading.Event(), threading.Event()
     asked: list[list[str]] = []
 

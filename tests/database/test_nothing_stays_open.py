@@ -49,7 +49,7 @@ async def test_opening_on_a_disk_without_room_for_a_sign_of_life_says_so(
         async with open_database(directory, migrations=MIGRATIONS):
             pass
     assert open_files() <= before
-    assert instances.live(directory) == []
+    assert instances.live_ids(directory) == []
 
 
 async def test_a_read_that_waits_when_the_database_closes_is_refused(directory: Path) -> None:
@@ -85,10 +85,10 @@ async def test_closing_that_could_not_wait_for_a_write_gives_back_the_directory_
         held.acquire()
         writing = asyncio.ensure_future(world.db.write(insert("a")))
         await anyio.wait_all_tasks_blocked()
-    assert instances.live(directory) == [world.db.instance_id]
+    assert instances.live_ids(directory) == [world.db.instance_id]
     held.close()
     assert await writing == "a"
-    while instances.live(directory):
+    while instances.live_ids(directory):
         await anyio.lowlevel.checkpoint()
     async with open_database(directory, migrations=[*MIGRATIONS, Migration(2, lambda tx: None)]):
         pass  # a migration has the directory for itself
@@ -107,7 +107,7 @@ async def test_whoever_cancels_opening_or_closing_nothing_stays_open(directory: 
         task = asyncio.ensure_future(interrupted(use(), range(number, number + times)))
         await asyncio.wait([task])
         assert open_files() <= before
-        assert instances.live(directory) == []
+        assert instances.live_ids(directory) == []
         if not task.cancelled():
             break
         number += 1
@@ -135,7 +135,7 @@ def test_a_loop_that_ends_while_a_task_opens_or_closes_leaves_nothing_open(direc
     while not opened.is_set():
         asyncio.run(main(turns))
         assert open_files() <= before
-        assert instances.live(directory) == []
+        assert instances.live_ids(directory) == []
         turns *= 2
     assert turns > 2
 

@@ -79,10 +79,10 @@ def test_who_is_born_later_is_rung_and_who_left_is_not(
         os.utime(tmp_path / "instances", (0, 1000))
         notifier.notify()
         assert rings(late)
-        assert len(notifier._bells) == 1
+        assert len(notifier._fifos) == 1
         late.close()
         notifier.notify()
-        assert notifier._bells == {}
+        assert notifier._fifos == {}
 
 
 def test_a_birth_within_the_same_file_time_as_the_scan_before_it_is_seen(
@@ -135,7 +135,7 @@ def test_a_dead_owner_hurts_no_ringer_even_one_that_lets_sigpipe_kill_it(
         print("ready", flush=True)
         for line in sys.stdin:
             notifier.notify()
-            print("rang", len(notifier._bells), flush=True)
+            print("rang", len(notifier._fifos), flush=True)
     """
     die = """
         import os, sys

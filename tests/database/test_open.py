@@ -289,8 +289,8 @@ def test_migrations_are_numbered_without_gaps() -> None:
 
 async def test_nothing_of_a_closed_handle_is_left_among_the_living(directory: Path) -> None:
     async with open_world("file", directory) as world:
-        assert instances.live(directory) == [world.db.instance_id]
-    assert instances.live(directory) == []
+        assert instances.live_ids(directory) == [world.db.instance_id]
+    assert instances.live_ids(directory) == []
     assert not exists(directory / "instances" / f"{world.db.instance_id}.fifo")
 
 
