@@ -82,6 +82,7 @@ def test_the_docstring_of_an_error_says_when_and_what_to_do(kind: type[Eventproc
     assert all(text.endswith(".") for text in when_and_what(kind))
 
 
+@pytest.mark.subprocess
 def test_importing_an_error_loads_no_database() -> None:
     program = (
         "import sys; from eventproc.errors import StreamSealed\n"

@@ -142,7 +142,13 @@ def test_every_command_has_an_invocation_or_refuses_output() -> None:
     assert set(COMMANDS) == set(INVOCATIONS) | REFUSING
 
 
-@pytest.mark.parametrize("name", INVOCATIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.subprocess) if name == "group offline" else name
+        for name in INVOCATIONS
+    ],
+)
 def test_output_json_of_a_command_is_one_json_document(
     billing: Cli, name: str, request: pytest.FixtureRequest
 ) -> None:

@@ -16,6 +16,8 @@ import pytest
 
 from tests.tidy.source import ROOT
 
+pytestmark = pytest.mark.subprocess
+
 PAGES = sorted((ROOT / "docs" / "guide").glob("*.md"))
 BLOCK = re.compile(r'^```(python|sh)(?: title="([\w.]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 TIMEOUT_S = 120

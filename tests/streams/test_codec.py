@@ -217,6 +217,7 @@ def test_a_codec_is_registered_for_all_types_that_a_function_accepts() -> None:
     assert made == [str, Plain]
 
 
+@pytest.mark.subprocess
 def test_a_codec_imports_neither_pydantic_nor_msgspec() -> None:
     program = (
         "import sys; from eventproc.streams.codec import codec_for; codec_for(dict[str, int])\n"
