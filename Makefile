@@ -25,7 +25,7 @@ test: setup ## every test, a bounded slice of the hunts among them; ARGS="-k nam
 	$(BIN)/pytest -q $(ARGS)
 
 test-fast: setup ## in two minutes: no other processes, no Spark, a fifth of the seeds; ARGS="-k name" to choose
-	$(BIN)/pytest -q --hunt 0.2 -m "not (subprocess or torture or spark or packaging)" $(ARGS)
+	$(BIN)/pytest -q -n 2 --hunt 0.2 -m "not (subprocess or torture or spark or packaging)" $(ARGS)
 
 hunt: setup ## fifty times as many seeds and examples; ARGS="--hunt 1000" for longer
 	$(BIN)/pytest -q --hunt 50 $(ARGS)
