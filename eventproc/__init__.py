@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     )
     from eventproc.store.model.policies import ScalingPolicy
     from eventproc.store.model.transactions import PingResult, TxnState
+    from eventproc.store.replicated import ReplicatedType, StateSynchronizer
     from eventproc.store.segments import Event
     from eventproc.streams import (
         Batch,
@@ -74,10 +75,12 @@ _WHERE = {
     "ProcessorStatus": "eventproc.processors",
     "ReaderGroup": "eventproc.groups",
     "Rejected": "eventproc.store.model.errors",
+    "ReplicatedType": "eventproc.store.replicated",
     "RetryPolicy": "eventproc.processors",
     "Retryable": "eventproc.store.model.errors",
     "Running": "eventproc.processors",
     "ScalingPolicy": "eventproc.store.model.policies",
+    "StateSynchronizer": "eventproc.store.replicated",
     "Stream": "eventproc.streams",
     "StreamCut": "eventproc.store.model.cuts",
     "StreamReader": "eventproc.streams",
@@ -114,10 +117,12 @@ __all__ = [
     "ProcessorStatus",
     "ReaderGroup",
     "Rejected",
+    "ReplicatedType",
     "RetryPolicy",
     "Retryable",
     "Running",
     "ScalingPolicy",
+    "StateSynchronizer",
     "Stream",
     "StreamCut",
     "StreamReader",

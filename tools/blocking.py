@@ -28,7 +28,7 @@ PATH = ROOT / "eventproc" / "blocking" / "_generated.py"
 TWINS: Final[tuple[type, ...]] = (Eventproc, Requests, Stream, ReaderGroup, DeadLetters, Running)
 
 BY_HAND: Final = {
-    "Eventproc": {"create_stream", "stream", "create_reader_group", "reader_group"},
+    "Eventproc": {"create_stream", "stream", "create_reader_group", "reader_group", "synchronizer"},
     "Stream": {"begin"},
 }
 """Coroutine methods that return a handle, which has a blocking twin of its own."""

@@ -17,6 +17,7 @@ from eventproc.store.model.errors import ScopeNotEmpty
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.states import ScopeEvent, ScopeState, advance_scope
 from eventproc.store.records import create, delete, find, replace
+from eventproc.store.replicated import delete_named, named_objects
 from eventproc.workflows import delete as delete_workflow
 from eventproc.workflows import seal
 from eventproc.workflows.requests import DeleteScope, DeleteStream, SealStream
@@ -47,10 +48,10 @@ def delete_empty_scope(tx: Tx, name: str) -> None:
 
 
 def verify_empty(tx: Tx, name: str) -> None:
-    """Raise ScopeNotEmpty when the scope has streams or groups."""
-    streams, groups = stream_names(tx, name), group_names(tx, name)
-    if streams or groups:
-        raise ScopeNotEmpty(scope=name, streams=len(streams), groups=len(groups))
+    """Raise ScopeNotEmpty when the scope has streams, groups or synchronizers."""
+    streams, groups, objects = stream_names(tx, name), group_names(tx, name), named_objects(tx, name)
+    if streams or groups or objects:
+        raise ScopeNotEmpty(scope=name, streams=len(streams), groups=len(groups), synchronizers=len(objects))
 
 
 def check(tx: Tx, request: DeleteScope) -> bool:
@@ -69,6 +70,9 @@ def apply(tx: Tx, request: DeleteScope, request_id: str) -> bool:
         return False
     if groups := group_names(tx, request.scope):
         delete_group(tx, groups[0])
+        return False
+    if objects := named_objects(tx, request.scope):
+        delete_named(tx, objects[0])
         return False
     if not (names := stream_names(tx, request.scope)):
         delete(tx, SCOPE, scope)

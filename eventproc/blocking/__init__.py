@@ -11,6 +11,7 @@ from eventproc.blocking.group import BlockingGroupReader, BlockingReaderGroup
 from eventproc.blocking.reader import BlockingReader
 from eventproc.blocking.running import BlockingRunning
 from eventproc.blocking.stream import BlockingStream
+from eventproc.blocking.synchronizer import BlockingStateSynchronizer
 from eventproc.blocking.system import (
     BlockingDeadLetters,
     BlockingEventproc,
@@ -28,6 +29,7 @@ __all__ = [
     "BlockingReaderGroup",
     "BlockingRequests",
     "BlockingRunning",
+    "BlockingStateSynchronizer",
     "BlockingStream",
     "BlockingTransaction",
     "BlockingWriter",

@@ -58,12 +58,12 @@ class EventprocCalls:
 
         Args:
             name: the scope's name.
-            recursive: delete its reader groups and streams first. Default: an empty scope only.
+            recursive: delete its reader groups, synchronizers and streams first. Default: an empty scope only.
             timeout_ms: how long to wait for the outcome of a recursive delete, in ms. Default: 120 s.
 
         Raises:
             NotFound: no such scope.
-            ScopeNotEmpty: the scope has streams or reader groups, and `recursive` is False.
+            ScopeNotEmpty: the scope has streams, reader groups or synchronizers, and `recursive` is False.
             IllegalTransition: the scope is being deleted.
             StillPending: the wait ended first; the deletion goes on.
         """
@@ -94,6 +94,28 @@ class EventprocCalls:
             NotFound: no such scope.
         """
         return self._loop.call(self._twin.reader_groups, scope)
+
+    def synchronizers(self, scope: str | None = None) -> list[str]:
+        """Return the names of the shared objects of a scope, sorted.
+
+        Args:
+            scope: its name. None (default): all scopes.
+
+        Raises:
+            NotFound: the scope does not exist.
+        """
+        return self._loop.call(self._twin.synchronizers, scope)
+
+    def delete_synchronizer(self, name: str) -> None:
+        """Delete a shared object. Its members get NotFound from then on.
+
+        Args:
+            name: "scope/name" of the object.
+
+        Raises:
+            NotFound: it does not exist.
+        """
+        self._loop.call(self._twin.delete_synchronizer, name)
 
     def processors(self) -> list[ProcessorDescription]:
         """Return the processors that ever ran here, by name of their groups, with processes, lag and members."""

@@ -14,6 +14,7 @@ from eventproc.blocking.group import BlockingReaderGroup
 from eventproc.blocking.loop import Loop, running_loop
 from eventproc.blocking.running import BlockingRunning, running_app
 from eventproc.blocking.stream import BlockingStream
+from eventproc.blocking.synchronizer import BlockingStateSynchronizer
 from eventproc.groups import GroupEnd, GroupStart, TruncatedPolicy
 from eventproc.processors import GRACE_MS, App
 from eventproc.runtime import Eventproc
@@ -22,10 +23,13 @@ from eventproc.store.clock import Clock
 from eventproc.store.database import Durability
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.model.policies import ScalingPolicy
+from eventproc.store.replicated import ReplicatedType
 from eventproc.streams import Codec
 from eventproc.streams.perform import WAIT_MS
 
 P = TypeVar("P")
+S = TypeVar("S")
+U = TypeVar("U")
 
 
 class BlockingRequests(RequestsCalls):
@@ -136,6 +140,13 @@ class BlockingEventproc(EventprocCalls):
     def reader_group(self, name: str) -> BlockingReaderGroup:
         """Return the handle of a reader group. See `Eventproc.reader_group`."""
         return BlockingReaderGroup(self._loop, self._loop.call(self._twin.reader_group, name))
+
+    def synchronizer(
+        self, name: str, kind: ReplicatedType[S, U], *, initial: S | None = None
+    ) -> BlockingStateSynchronizer[S, U]:
+        """Return a member's copy of an object that several processes share. See `Eventproc.synchronizer`."""
+        member = self._loop.call(partial(self._twin.synchronizer, name, kind, initial=initial))
+        return BlockingStateSynchronizer(self._loop, member)
 
     def dead_letters(self, group: str) -> BlockingDeadLetters:
         """Return the dead letters of a processor's group. See `Eventproc.dead_letters`."""

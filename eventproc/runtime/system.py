@@ -36,14 +36,22 @@ from eventproc.processors import (
 )
 from eventproc.processors.dead_letters.letters import DeadLetters
 from eventproc.runtime.requests import Requests
-from eventproc.store.catalog import SYSTEM_MIGRATION, get_stream, list_scopes, list_streams
+from eventproc.store.catalog import SYSTEM_MIGRATION, get_scope, get_stream, list_scopes, list_streams
 from eventproc.store.clock import Clock
-from eventproc.store.database import Database, Durability, open_database, open_memory_database
+from eventproc.store.database import Database, Durability, Tx, open_database, open_memory_database
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.model.argument_checks import check_instance, check_int, check_str, invalid_argument
-from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_scaling
+from eventproc.store.replicated import (
+    ReplicatedType,
+    StateSynchronizer,
+    create_named,
+    delete_named,
+    find_named,
+    named_objects,
+)
 from eventproc.store.tasks import BackgroundTasks
 from eventproc.streams import ScopeInfo, StreamInfo, perform
 from eventproc.streams.codec import Codec, codec_for
@@ -53,6 +61,8 @@ from eventproc.workflows.requests import CreateStream, DeleteScope
 from eventproc.workflows.scopes import create_scope, delete_empty_scope
 
 P = TypeVar("P")
+S = TypeVar("S")
+U = TypeVar("U")
 
 
 class Eventproc:
@@ -97,12 +107,12 @@ class Eventproc:
 
         Args:
             name: the scope's name.
-            recursive: delete its reader groups and streams first. Default: an empty scope only.
+            recursive: delete its reader groups, synchronizers and streams first. Default: an empty scope only.
             timeout_ms: how long to wait for the outcome of a recursive delete, in ms. Default: 120 s.
 
         Raises:
             NotFound: no such scope.
-            ScopeNotEmpty: the scope has streams or reader groups, and `recursive` is False.
+            ScopeNotEmpty: the scope has streams, reader groups or synchronizers, and `recursive` is False.
             IllegalTransition: the scope is being deleted.
             StillPending: the wait ended first; the deletion goes on.
         """
@@ -267,6 +277,68 @@ class Eventproc:
         if scope is not None:
             check_str("scope", scope)
         return await self._db.read(partial(list_group_infos, scope=scope))
+
+    async def synchronizer(
+        self, name: str, kind: ReplicatedType[S, U], *, initial: S | None = None
+    ) -> StateSynchronizer[S, U]:
+        """Return a member's copy of an object that several processes share, with its newest state.
+
+        Args:
+            name: "scope/name" of the object.
+            kind: its type; define it once, at module level, and alike in all processes.
+            initial: the first state, if the object does not exist yet: it is then created. None (default): the
+                object must exist.
+
+        Raises:
+            NotFound: the scope does not exist, or the object does not and `initial` is None.
+            AlreadyExists: the object exists with a type of another name.
+            IllegalTransition: the scope is being deleted.
+            InvalidArgument: the name is not valid, or the first state is larger than 8 MiB.
+
+        Cost:
+            Two reads; a write if the object is created.
+        """
+        StreamName.parse(name)
+        check_instance(ReplicatedType, "kind", kind, "it must be a ReplicatedType")
+        log = await self._db.read(partial(find_named, name=name, kind=kind))
+        if log is None:
+            if initial is None:
+                raise NotFound(kind="synchronizer", name=name)
+            log = await self._db.write(partial(create_named, name=name, kind=kind, initial=initial))
+        member = StateSynchronizer(self._db, log, kind)
+        await member.fetch()
+        return member
+
+    async def synchronizers(self, scope: str | None = None) -> list[str]:
+        """Return the names of the shared objects of a scope, sorted.
+
+        Args:
+            scope: its name. None (default): all scopes.
+
+        Raises:
+            NotFound: the scope does not exist.
+        """
+        if scope is not None:
+            check_str("scope", scope)
+
+        def look(tx: Tx) -> list[str]:
+            if scope is not None:
+                get_scope(tx, scope)
+            return named_objects(tx, scope)
+
+        return await self._db.read(look)
+
+    async def delete_synchronizer(self, name: str) -> None:
+        """Delete a shared object. Its members get NotFound from then on.
+
+        Args:
+            name: "scope/name" of the object.
+
+        Raises:
+            NotFound: it does not exist.
+        """
+        StreamName.parse(name)
+        await self._db.write(partial(delete_named, name=name))
 
     def dead_letters(self, group: str) -> DeadLetters:
         """Return the dead letters of a processor's group.

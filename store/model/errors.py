@@ -312,7 +312,7 @@ class IllegalTransition(Rejected):
 
 @error
 class ScopeNotEmpty(Rejected):
-    """A scope to be deleted still has streams or reader groups.
+    """A scope to be deleted still has streams, reader groups or synchronizers.
 
     Delete them first, or delete the scope with `recursive=True`.
     """
@@ -320,9 +320,12 @@ class ScopeNotEmpty(Rejected):
     scope: str
     streams: int
     groups: int
+    synchronizers: int = 0
 
     def __str__(self) -> str:
         held = f"{self.streams} streams and {self.groups} groups"
+        if self.synchronizers:
+            held = f"{self.streams} streams, {self.groups} groups and {self.synchronizers} synchronizers"
         return f"scope {self.scope!r} has {held}; delete them first, or the scope with all that is in it (recursive)"
 
 

@@ -1,19 +1,19 @@
 """The state synchronizer: objects that several processes share, as a log of updates folded by a pure function.
 
-From anywhere, through a member's copy and optimistic updates:
+Users reach it as `Eventproc.synchronizer`: a member's copy of the state, changed by optimistic updates:
 
     log = await db.write(create_log)
     counter = StateSynchronizer(db, log, COUNTER)
     await counter.initialize(0)
     await counter.update(lambda count: [Add(1)])
 
-Inside `db.write`, where no conflict is possible and other rows change in the same transaction:
+Reader groups use it inside `db.write`, where no conflict is possible and other rows change in the same transaction:
 
     def decide(tx: Tx) -> None:
         count = fold_tail(tx, log, COUNTER).state
         append(tx, log, COUNTER, [Add(count)])
 
-What is promised, and why it is made this way: docs/design/state-synchronizer.md.
+Promises and reasons: docs/design/state-synchronizer.md.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from eventproc.store.replicated.change import append, compact, initialize
 from eventproc.store.replicated.fold import FoldedState, fold_tail
 from eventproc.store.replicated.kinds import ReplicatedType
 from eventproc.store.replicated.log import LogId, create_log, delete_log, list_logs, watch_log
+from eventproc.store.replicated.named import create_named, delete_named, find_named, named_objects
 from eventproc.store.replicated.synchronizer import StateSynchronizer
 
 __all__ = [
@@ -32,9 +33,13 @@ __all__ = [
     "append",
     "compact",
     "create_log",
+    "create_named",
     "delete_log",
+    "delete_named",
+    "find_named",
     "fold_tail",
     "initialize",
     "list_logs",
+    "named_objects",
     "watch_log",
 ]

@@ -1,7 +1,7 @@
 """Changing a replicated object within a transaction: initialize, append, compact.
 
-No conflict is possible here: the tail is folded, the decision made and its updates appended in one
-transaction, with whatever other rows belong to it.
+No conflict is possible here: one transaction folds the tail, decides, and appends the updates, together with all
+other rows that belong to them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ S = TypeVar("S")
 U = TypeVar("U")
 
 COMPACT_BYTES: Final = 64 * 1024
-"""Bytes of updates after which the next one is followed by a snapshot, if the newest snapshot is not larger: then
-after as many as that has. Some 600 updates of 100 bytes, 6 ms to fold for a new member. Higher: new members,
-and those that were left behind, read more; lower: a snapshot is written more often, and slack is shorter."""
+"""Bytes of updates after which an append writes a snapshot; after as many bytes as the newest snapshot has, if that is
+more. 64 KiB are about 600 updates of 100 bytes, which a new member folds in 6 ms. Higher: members that are new or far
+behind read more. Lower: snapshots are written more often, and fewer updates are kept for members that are behind."""
 
 
 def initialize(tx: Tx, log: LogId, kind: ReplicatedType[S, U], initial: S) -> FoldedState[S]:
-    """Make `initial` the first state of an empty log; return the state, which is another's if that came first.
+    """Make `initial` the first state of an empty log, and return the state; another caller may have been first.
 
-    Only an entry at offset 0 counts as the first: a log that was truncated is not initialized again. Raises
-    NotFound (no such log).
+    A first state is written at offset 0 only, so a log that was truncated is not initialized again. Raises NotFound
+    (no such log).
     """
     if tail(tx, log) == 0:
         return _append_snapshot(tx, log, kind, initial, at=0)
@@ -40,11 +40,11 @@ def initialize(tx: Tx, log: LogId, kind: ReplicatedType[S, U], initial: S) -> Fo
 
 
 def append(tx: Tx, log: LogId, kind: ReplicatedType[S, U], updates: Sequence[U]) -> FoldedState[S]:
-    """Append the updates, all or none, and return the state after them; nothing happens when there are none.
+    """Append the updates, all or none, and return the state after them. Does nothing without updates.
 
-    They are meant for the state that `fold_tail` returns in the same transaction. Compacts the log when that is
-    due. Raises NotFound (no such log, or not initialized), InvalidArgument (too large), and what `fold` raises;
-    then nothing changed. Cost: that of a small append, of encoding, and of a snapshot now and then.
+    The caller decides on them by the state that `fold_tail` returns in the same transaction. Compacts the log when
+    that is due. Raises NotFound (no such log, or not initialized), InvalidArgument (too large), and what `fold`
+    raises; then nothing changed. Cost: a small append, the encoding, and sometimes a snapshot.
     """
     before = require(fold_tail(tx, log, kind), log)
     if not updates:
@@ -56,7 +56,7 @@ def append(tx: Tx, log: LogId, kind: ReplicatedType[S, U], updates: Sequence[U])
 def append_entry(
     tx: Tx, log: LogId, kind: ReplicatedType[S, U], before: FoldedState[S], entry: bytes, state: S
 ) -> FoldedState[S]:
-    """Append updates, already encoded, behind `before`, which they lead to `state`; compact when that is due.
+    """Append the encoded updates that lead from `before` to `state`; compact when that is due.
 
     Raises OffsetConflict when `before` is not the log's last state.
     """
@@ -69,10 +69,10 @@ def append_entry(
 
 
 def compact(tx: Tx, log: LogId, kind: ReplicatedType[S, U]) -> FoldedState[S]:
-    """Write a snapshot, and truncate the log at the one before it. Nothing happens if no update came since that.
+    """Write a snapshot, and truncate the log at the one before it. Does nothing if no update came since the last one.
 
-    A member that is behind by less than two snapshots goes on where it stands; one that is further behind goes
-    on from the newest. Raises NotFound (no such log, or not initialized), InvalidArgument (the state is too
+    A member that missed fewer than two snapshots continues where it is; one that is further behind continues from the
+    newest. Raises NotFound (no such log, or not initialized), InvalidArgument (the state is too
     large). Cost: encoding the state, three rows.
     """
     before = require(fold_tail(tx, log, kind), log)
@@ -95,7 +95,7 @@ def _append_snapshot(tx: Tx, log: LogId, kind: ReplicatedType[S, U], state: S, *
 
 
 def _append_payload(tx: Tx, log: LogId, payload: bytes, *, at: int) -> int:
-    """Append one entry where the log must end, at `at`. Returns where it ends then. Raises OffsetConflict."""
+    """Append one entry at `at`, which must be the end of the log. Returns the new end. Raises OffsetConflict."""
     events = EventBlock([payload]).encode()
     append_events(tx, log_name(log), log, (SegmentEvents(SEGMENT, events),), expected_offset=at)
     return at + events.size_bytes

@@ -1,7 +1,7 @@
-"""Folding a log into a state: a bounded step of it for reads, all of it within a transaction, and what is kept.
+"""Folding a log into a state: in bounded steps for reads, completely within a transaction; and the cache of states.
 
-What must be true: a state is that of its revision, whoever folded it; a revision that was truncated away is
-gone on from at the newest snapshot, which is never behind the head; what is kept in memory is durable.
+Invariants: every member computes the same state for a revision. A member whose revision was truncated continues at the
+newest snapshot, which is never before the head. The cache holds durable states only.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ FOLD_BYTES: Final = READ_BYTES_MAX
 """Bytes of entries folded in one step. An update of 100 bytes takes about 10 us; compaction keeps logs far below."""
 
 STATES_CACHED_MAX: Final = 1024
-"""States kept for all logs of a process. More saves reading from the newest snapshot on for who works on many
-by turns; it is memory, as much as the states are large."""
+"""States cached for all logs of a process. Raise this if a process alternates between many logs: it then rereads less
+from snapshots. Each entry costs the memory of a state."""
 
 
 @attrs.frozen
 class FoldedState(Generic[S]):
-    """A state, and what it follows from: all entries before `revision`.
+    """A state, after all entries before the offset `revision`.
 
-    snapshot: offset at which the newest of the snapshots among them begins. base: the offset behind it.
+    snapshot: offset at which the newest snapshot among those entries begins. base: offset behind that snapshot.
     snapshot < base <= revision.
     """
 
@@ -55,20 +55,20 @@ class FoldedState(Generic[S]):
 
 
 class StateCache:
-    """Durable states by (log, kind), the newest of each; whoever changed least recently goes first.
+    """The newest durable state of each (log, type); evicts the least recently changed one.
 
-    Changed on the event loop only, and in the order of the commits.
+    Changed on the event loop only, in the order of the commits.
     """
 
     def __init__(self) -> None:
         self._states: OrderedDict[tuple[LogId, object], FoldedState[Any]] = OrderedDict()
 
     def find(self, log: LogId, kind: ReplicatedType[S, U]) -> FoldedState[S] | None:
-        """Return a state of the log, perhaps not its last. Also called on the writer's thread: one look-up."""
+        """Return a state of the log, possibly an older one. Also called on the writer's thread: one look-up."""
         return self._states.get((log, kind))
 
     def add(self, states: dict[tuple[LogId, object], FoldedState[Any]]) -> None:
-        """Keep states that are durable now."""
+        """Add states that became durable."""
         for key, state in states.items():
             self._states[key] = state
             self._states.move_to_end(key)
@@ -80,9 +80,9 @@ STATE_CACHE: Final = SharedSlot(StateCache)
 
 
 class UncommittedStates:
-    """States that the functions of one group commit found or made; kept beyond it once they are durable.
+    """States that the functions of one commit batch read or produced; they move to the cache when the batch is durable.
 
-    A group that is rolled back drops it, and with it every state that never was.
+    A batch that is rolled back drops them.
     """
 
     def __init__(self) -> None:
@@ -90,11 +90,11 @@ class UncommittedStates:
 
     @staticmethod
     def of(tx: Tx) -> UncommittedStates:
-        """Return the one of this group."""
+        """Return that of this commit batch."""
         return tx.pending[_UNCOMMITTED_STATES]
 
     def find(self, log: LogId, kind: ReplicatedType[S, U]) -> FoldedState[S] | None:
-        """Return the newest state that this group knows of the log."""
+        """Return the newest state of the log in this batch."""
         return self._states.get((log, kind))
 
     def put(self, log: LogId, kind: ReplicatedType[S, U], folded: FoldedState[S]) -> None:
@@ -102,7 +102,7 @@ class UncommittedStates:
         self._states[log, kind] = folded
 
     def flush(self, tx: Tx) -> None:
-        """Keep the states, if this group becomes durable; the entries are written by others."""
+        """Move the states to the cache once this batch is durable. The appends themselves are written elsewhere."""
         tx.after(partial(tx.shared[STATE_CACHE].add, self._states))
 
 
@@ -119,9 +119,9 @@ def fold_tail(
 ) -> FoldedState[S] | None:
     """Return the state after every entry of the log, this transaction's own included; None before `initialize`.
 
-    known: a state to go on from, if it is the newest at hand. Raises NotFound (no such log), CorruptRecord.
-    Cost in `db.write`: one look-up, as an append's, while nobody else has appended since this process did;
-    else a read of the tail since. In `db.read`: from `known` on, else from the newest snapshot on.
+    known: a state to continue from, if no newer one is cached. Raises NotFound (no such log), CorruptRecord.
+    Cost in `db.write`: one look-up while this process was the last to append; else a read of the entries since. In
+    `db.read`: a read from `known` on, or from the newest snapshot on.
     """
     end = tail(tx, log)
     group = UncommittedStates.of(tx)
@@ -141,10 +141,10 @@ def fold_tail(
 def fold_step(
     tx: Tx, log: LogId, kind: ReplicatedType[S, U], since: FoldedState[S] | None
 ) -> tuple[FoldedState[S] | None, int]:
-    """Fold at most FOLD_BYTES, give or take an extent, behind `since`, or from the newest snapshot on.
+    """Fold at most FOLD_BYTES, plus or minus an extent, from `since` on.
 
-    Also from there when `since` was truncated away. Returns the state, None while there is none, and where the
-    log ends. Raises NotFound, CorruptRecord.
+    Begins at the newest snapshot without `since`, or if the log was truncated behind it. Returns the state (None while
+    there is none) and where the log ends. Raises NotFound, CorruptRecord.
     """
     begin = get_log(tx, log).value.snapshot if since is None else since.revision
     found = read(tx, log, {SEGMENT: (begin, None)}, bytes_max=FOLD_BYTES)
@@ -153,7 +153,7 @@ def fold_step(
         raise NotFound(kind="log", name=str(log))
     if begin < state.head:
         if since is None:
-            raise CorruptRecord(key=log_name(log), reason=f"its snapshot at {begin} was truncated")
+            raise CorruptRecord(key=log_name(log), reason=f"its newest snapshot, at {begin}, was truncated")
         return fold_step(tx, log, kind, None)
     folded = since
     for run in found.runs:
@@ -178,7 +178,7 @@ def _follow(
     if isinstance(entry, SnapshotEntry):
         return FoldedState(end, entry.state, offset, end)
     if before is None:
-        raise CorruptRecord(key=place, reason="it follows no snapshot")
+        raise CorruptRecord(key=place, reason="an update without a snapshot before it")
     return attrs.evolve(before, revision=end, state=kind.fold_all(before.state, entry.updates))
 
 

@@ -1,4 +1,4 @@
-"""What a replicated object is: its state, its updates, the function that folds them, and how both are stored."""
+"""The type of a replicated object: its state, its updates, the function that folds them, and how both are stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ U = TypeVar("U")
 
 @attrs.frozen
 class _StoredEntry:
-    """An entry as JSON has it: a snapshot (`init`), unless there are updates, each as {name: update}."""
+    """An entry as JSON: either a snapshot (`init`), or updates, each as {name: update}."""
 
     init: Any = None
     updates: list[dict[str, Any]] | None = None
@@ -27,29 +27,34 @@ class _StoredEntry:
 
 @attrs.frozen
 class SnapshotEntry(Generic[S]):
-    """An entry that holds a whole state: what was folded before it does not matter any more."""
+    """An entry that holds a complete state. Members that start here need no earlier entry."""
 
     state: S
 
 
 @attrs.frozen
 class UpdatesEntry(Generic[U]):
-    """An entry that holds updates, which count all or none, in their order."""
+    """An entry that holds updates. They apply all or none, in their order."""
 
     updates: tuple[U, ...]
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class ReplicatedType(Generic[S, U]):
-    """A kind of replicated object. Whoever needs one makes one, once: it also identifies cached states.
+    """The type of a shared object. Define one per kind of object, at module level: cached states belong to it.
 
-    name: for errors. state: its type, of immutable values that cattrs can structure (an attrs class, usually).
-    updates: {name: type} of what can happen to it; the name is what is stored, so that a class can be renamed.
-    fold: the state after an update. Pure, and total over what it was given before: one that raises refuses its
-    update when that is appended, and makes the log unreadable when it was appended already.
-    format: number written with each entry. upcasts: from format n, the step to n + 1 on the plain JSON entry,
-    `{"init": state}` or `{"updates": [{name: update}, …]}`.
+    Args:
+        name: of the type; it is stored, and appears in errors.
+        state: class of the states. They must be immutable, and structurable by cattrs, such as a frozen dataclass or
+            attrs class.
+        updates: {name: class} of the updates. The name is stored, so a class can be renamed.
+        fold: returns the state after an update. It must be pure. An update for which it raises is refused.
+        format: number written with each entry. 1 (default) for the first.
+        upcasts: {n: function} that turns a plain JSON entry of format n into format n + 1. An entry is
+            `{"init": state}` or `{"updates": [{name: update}, …]}`.
     """
+
+    # A `fold` that raises for an update that is in the log already makes the log unreadable.
 
     name: str
     state: type[S]
@@ -69,11 +74,11 @@ class ReplicatedType(Generic[S, U]):
         return reduce(self.fold, updates, state)
 
     def encode_snapshot(self, state: S) -> bytes:
-        """Return the entry of a snapshot. Raises InvalidArgument when it is larger than an event may be."""
+        """Return the entry of a snapshot. Raises InvalidArgument if it is larger than EVENT_BYTES_MAX."""
         return self._encode(_StoredEntry(init=state))
 
     def encode_updates(self, updates: Sequence[U]) -> bytes:
-        """Return the entry of these updates. Raises InvalidArgument when it is larger than an event may be."""
+        """Return the entry of these updates. Raises InvalidArgument if it is larger than EVENT_BYTES_MAX."""
         return self._encode(_StoredEntry(updates=[{self._names[type(update)]: update} for update in updates]))
 
     def decode(self, place: str, payload: bytes) -> SnapshotEntry[S] | UpdatesEntry[U]:
@@ -98,7 +103,7 @@ class ReplicatedType(Generic[S, U]):
 
 def _names_of(kind: ReplicatedType[S, U]) -> Mapping[type[U], str]:
     names = {update: name for name, update in kind.updates.items()}
-    assert len(names) == len(kind.updates), f"{kind.name}: a type of updates has two names"
+    assert len(names) == len(kind.updates), f"{kind.name}: a class of updates has two names"
     return names
 
 

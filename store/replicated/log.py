@@ -1,6 +1,6 @@
-"""The log of a replicated object: one segment of an id that no stream has, and a record that says it is there.
+"""The log of a replicated object: one segment, under an id that no stream has, and a record.
 
-The record also holds the mark: where the newest snapshot begins, which is where a new member begins to read.
+The record holds the mark: the offset of the newest snapshot, where a new member begins to read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eventproc.store.records import RecordKind, Versioned, create, delete, find,
 from eventproc.store.segments import create_segments, delete_segments, segment_state, tail_offset
 
 LogId = NewType("LogId", int)
-"""Identifies a log for ever; from the same counter as the ids of streams."""
+"""Id of a log, never reused; from the same counter as the ids of streams."""
 
 SEGMENT: Final = SegmentId(0)
 """The one segment of a log."""
@@ -27,8 +27,8 @@ SEGMENT: Final = SegmentId(0)
 
 @attrs.frozen(kw_only=True)
 class ReplicatedLog:
-    """A log. snapshot: offset of its newest snapshot, 0 before there is one. What lies before the one before
-    that is truncated."""
+    """A log. snapshot: offset of the newest snapshot, 0 before the first. The log is truncated at the snapshot before
+    that one."""
 
     log: LogId
     snapshot: int = 0
@@ -36,7 +36,7 @@ class ReplicatedLog:
 
 def _log_may_follow(before: ReplicatedLog | None, after: ReplicatedLog) -> str | None:
     if before is not None and (before.log != after.log or before.snapshot >= after.snapshot):
-        return f"a log keeps its id, and its snapshots move on; {before} -> {after}"
+        return f"a log keeps its id, and its snapshots move forward; {before} -> {after}"
     return None
 
 
@@ -44,7 +44,7 @@ LOG_RECORD: Final = RecordKind(name="log", value=ReplicatedLog, invariant=_log_m
 
 
 def create_log(tx: Tx) -> LogId:
-    """Make an empty log and return its id, to be stored where its members find it. Two rows."""
+    """Create an empty log and return its id; the caller stores the id where members find it. Two rows."""
     log = LogId(new_stream_id(tx))
     create(tx, LOG_RECORD, _key(log), ReplicatedLog(log=log))
     create_segments(tx, log, (SEGMENT,))
@@ -52,7 +52,7 @@ def create_log(tx: Tx) -> LogId:
 
 
 def delete_log(tx: Tx, log: LogId) -> None:
-    """Make the log unreadable at once; the reaper frees its bytes. Members get NotFound. Raises NotFound."""
+    """Delete the log. Members get NotFound from now on; the reaper frees its bytes. Raises NotFound."""
     delete(tx, LOG_RECORD, get_log(tx, log))
     delete_segments(tx, log_name(log), log)
 
@@ -70,17 +70,17 @@ def get_log(tx: Tx, log: LogId) -> Versioned[ReplicatedLog]:
 
 
 def watch_log(log: LogId) -> Watch:
-    """Return what to subscribe to for changes of the log, its deletion included; see `Database.subscribe`."""
+    """Return the subscription to changes of the log, including its deletion; see `Database.subscribe`."""
     return Watch(("stream", log), partial(_tail_of, log=log))
 
 
 def log_name(log: LogId) -> str:
-    """Return what the log is called in errors."""
+    """Return the name of the log in errors."""
     return f"log {log}"
 
 
 def tail(tx: Tx, log: LogId) -> int:
-    """Return where the log ends, behind what this transaction appended. Raises NotFound. One look-up a commit."""
+    """Return where the log ends, this transaction's appends included. Raises NotFound. One look-up a commit."""
     try:
         return tail_offset(tx, log_name(log), log, SEGMENT)
     except NotFound:

@@ -23,6 +23,7 @@ TWINS = [
     (blocking.BlockingGroupReader, eventproc.GroupReader),
     (blocking.BlockingDeadLetters, eventproc.DeadLetters),
     (blocking.BlockingRunning, Running),
+    (blocking.BlockingStateSynchronizer, eventproc.StateSynchronizer),
 ]
 AWAITED_ONLY = {"db", "events_written"}
 """What only extensions and the twin itself use; `events_written` is an attribute of the async writer."""

@@ -32,8 +32,10 @@ from tests.replicated.ledgers import (
 async def test_the_first_initial_state_counts_and_the_second_caller_learns_it(db: Database) -> None:
     log = await db.write(create_log)
     one, two = member(db, log), member(db, log)
-    assert await one.fetch() is None
-    assert one.state is None
+    with pytest.raises(NotFound, match="initial state"):
+        await one.fetch()
+    with pytest.raises(NotFound, match="initial state"):
+        _ = one.state
     assert await one.initialize(Ledger(("one",))) == Ledger(("one",))
     assert await two.initialize(Ledger(("two",))) == Ledger(("one",))
     assert two.state == await one.fetch() == Ledger(("one",))

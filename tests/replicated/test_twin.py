@@ -86,7 +86,7 @@ class _Run:
             case "refuse":
                 await self._refuse(updates)
             case "fetch":
-                state = await one.fetch() or Ledger()
+                state = await one.fetch()
                 assert list(state.lines) == self.lines
             case "compact":
                 assert list((await one.compact()).lines) == self.lines
@@ -128,7 +128,7 @@ class _Run:
 
     async def verify(self) -> None:
         for one in self.members:
-            known = [] if one.state is None else list(one.state.lines)
+            known = list(one.state.lines) if one.revision else []
             assert known == self.lines[: len(known)], "a member's state is one that was"
         assert list((await self.db.read(partial(last_ledger, log=self.log))).lines) == self.lines
 
@@ -145,5 +145,5 @@ async def _run(steps: list[Step]) -> None:
         for step in steps:
             await run.step(*step)
         for one in run.members:
-            assert list((await one.fetch() or Ledger()).lines) == run.lines
+            assert list((await one.fetch()).lines) == run.lines
         await check(db)

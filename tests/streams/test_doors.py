@@ -71,6 +71,7 @@ untyped: Any = SimpleNamespace(
 )
 
 THING = object()
+SHARED = eventproc.ReplicatedType(name="int", state=int, updates={"add": int}, fold=int.__add__)
 NO_TEXT = [5, None, b"s/t", ["s/t"], THING, float("nan")]
 NO_INT = ["x", None, 1.5, True, float("nan"), [1], 2**70, THING]
 NO_WAIT = [*NO_INT, -1]
@@ -227,6 +228,10 @@ DOORS: dict[str, tuple[Callable[[World, Any], Any], list[Any]]] = {
     ),
     "reader_group": (lambda w, x: w.ep.reader_group(x), NO_TEXT),
     "reader_groups": (lambda w, x: w.ep.reader_groups(x), [5, b"s", ["s"], THING]),
+    "synchronizer": (lambda w, x: w.ep.synchronizer(x, SHARED), NO_TEXT),
+    "synchronizer, kind": (lambda w, x: w.ep.synchronizer("s/o", x), [5, None, "int", int, THING]),
+    "synchronizers": (lambda w, x: w.ep.synchronizers(x), [5, b"s", ["s"], THING]),
+    "delete_synchronizer": (lambda w, x: w.ep.delete_synchronizer(x), NO_TEXT),
     "dead_letters": (lambda w, x: w.ep.dead_letters(x).list(), NO_TEXT),
     "processor": (lambda w, x: w.ep.processor(x), NO_TEXT),
     "pause_processor": (lambda w, x: w.ep.pause_processor(x), NO_TEXT),
