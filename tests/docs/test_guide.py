@@ -39,6 +39,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_code_of_the_page_runs(page: Path, tmp_path: Path) -> None:
     fragments: list[str] = []
