@@ -24,7 +24,7 @@ from eventproc.spark.attached import _StopHook
 from eventproc.store.model.errors import Closed, IllegalTransition, InvalidArgument, NotFound
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import Event as StreamEvent
-from tests.spark.streams import STREAM, write
+from tests.spark.support import STREAM, write
 
 OUT = "s/out"
 

@@ -12,7 +12,7 @@ import pytest
 from eventproc.blocking import open_blocking
 from eventproc.cli import main
 from tests.spark.cluster import standalone_cluster
-from tests.spark.cluster_driver import EVENTS, OUT
+from tests.spark.cluster_worker import EVENTS, OUT
 from tests.tidy.source import ROOT
 
 
@@ -25,7 +25,7 @@ def test_executors_of_a_cluster_read_and_write_and_stopping_ends_in_order(
         command = [
             sys.executable,
             "-m",
-            "tests.spark.cluster_driver",
+            "tests.spark.cluster_worker",
             master,
             str(data),
             str(tmp_path / "log"),

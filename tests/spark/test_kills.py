@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from eventproc.blocking import BlockingEventproc
 from eventproc.store.model.policies import ScalingPolicy
-from tests.spark.driver import COPY, start
-from tests.spark.sinks import events_of, numbers_of
-from tests.spark.streams import STREAM, growing, write
+from tests.spark.sink_support import events_of, numbers_of
+from tests.spark.support import STREAM, growing, write
+from tests.spark.worker import COPY, start
 from tests.tidy.source import ROOT
 
 EVENTS = 3000
@@ -31,7 +31,7 @@ def test_driver_after_a_killed_one_copies_the_remaining_events_once(
     stream.split(stream.segments()[0].id)
     write(stream, range(EVENTS // 2, EVENTS))
     copy = ep.create_stream(COPY, scaling=ScalingPolicy.fixed(2))
-    command = [sys.executable, "-m", "tests.spark.driver", str(path), str(tmp_path)]
+    command = [sys.executable, "-m", "tests.spark.worker", str(path), str(tmp_path)]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as driver:

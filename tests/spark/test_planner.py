@@ -21,7 +21,7 @@ from eventproc.store.database import Tx
 from eventproc.store.faults import Died
 from eventproc.store.model.errors import EventprocError, StreamReplaced, Truncated
 from eventproc.store.model.policies import ScalingPolicy
-from tests.spark.streams import STREAM, Read, files, free, growing, read_slices, write
+from tests.spark.support import STREAM, ReadEvent, files, free, growing, read_slices, write
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def batches(
         start = end
 
 
-def events_of(groups: list[list[FileSlice]]) -> list[Read]:
+def events_of(groups: list[list[FileSlice]]) -> list[ReadEvent]:
     return [event for group in groups for event in read_slices(group)]
 
 
@@ -71,7 +71,7 @@ def test_batches_read_every_event_once_and_keys_in_order_across_scales(
     written = 0
     reading = planner(directory, path)
     start = reading.position(EARLIEST)
-    found: list[Read] = []
+    found: list[ReadEvent] = []
     for _ in range(6):
         for _ in range(dice.randint(0, 3)):
             more = dice.choice([1, 30, 400])

@@ -25,7 +25,7 @@ from eventproc.store.model.errors import CorruptRecord, StreamSealed, WriterFenc
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import InlineExtentCounter
 from eventproc.store.segments.extents import JOIN_EXTENTS_MAX
-from tests.spark.sinks import (
+from tests.spark.sink_support import (
     LARGE,
     check,
     commit_batch,
@@ -35,7 +35,7 @@ from tests.spark.sinks import (
     rows,
     task,
 )
-from tests.spark.streams import STREAM, free, growing
+from tests.spark.support import STREAM, free, growing
 from tests.tidy.source import ROOT
 
 
@@ -146,7 +146,7 @@ def test_driver_killed_during_its_commit_leaves_all_of_the_batch_or_nothing(
         "from pathlib import Path\n"
         "from eventproc.spark.planner_directory import PlannerDirectory\n"
         "from eventproc.testing import KillAt\n"
-        "from tests.spark.sinks import LARGE, commit_batch, rows, task\n"
+        "from tests.spark.sink_support import LARGE, commit_batch, rows, task\n"
         "path = Path(sys.argv[1])\n"
         "parts = [task(path, rows(range(100), size=LARGE)), task(path, rows(range(100, 110)))]\n"
         "with PlannerDirectory(path, hold_ms=60_000, faults=KillAt(sys.argv[2], 1)) as directory:\n"

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from eventproc.blocking import BlockingEventproc, BlockingStream
 from eventproc.spark import committed
 from eventproc.store.model.policies import ScalingPolicy
-from tests.spark.sinks import events_of, numbers_of
-from tests.spark.streams import STREAM, growing, write
+from tests.spark.sink_support import events_of, numbers_of
+from tests.spark.support import STREAM, growing, write
 
 COPY = "s/copy"
 

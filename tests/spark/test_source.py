@@ -13,7 +13,7 @@ from pyspark.sql.types import Row
 
 from eventproc.blocking import BlockingEventproc, BlockingStream
 from eventproc.store.model.policies import ScalingPolicy
-from tests.spark.streams import STREAM, files, write
+from tests.spark.support import STREAM, files, write
 
 
 @pytest.fixture

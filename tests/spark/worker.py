@@ -1,4 +1,4 @@
-"""A driver to be killed: `python -m tests.spark.driver DIRECTORY CHECKPOINTS` copies a stream to Parquet and a stream.
+"""A driver to be killed: `python -m tests.spark.worker DIRECTORY CHECKPOINTS` copies a stream to Parquet and a stream.
 
 Says "NAME N" on stdout for each batch that is done; NAME is "parquet" or "stream".
 """
@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from eventproc.spark import session
 from tests.spark.conftest import CHEAP
-from tests.spark.streams import STREAM
+from tests.spark.support import STREAM
 
 COPY = "s/copy"
 COLUMNS = "payload,key,segment,number"

@@ -1,4 +1,4 @@
-"""A driver on a cluster: `python -m tests.spark.cluster_driver MASTER DIRECTORY CHECKPOINT`.
+"""A driver on a cluster: `python -m tests.spark.cluster_worker MASTER DIRECTORY CHECKPOINT`.
 
 Copies a stream into another, in batches, from an attached directory, and processes what was written. Prints how many
 executors read, and what was processed, when Spark was stopped and the directory is closed.
@@ -19,7 +19,7 @@ from eventproc.store.model.errors import Closed
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import Event
 from tests.spark.conftest import CHEAP
-from tests.spark.streams import STREAM, write
+from tests.spark.support import STREAM, write
 
 OUT = "s/out"
 EVENTS = 300

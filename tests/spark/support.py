@@ -1,4 +1,4 @@
-"""Streams for the tests of Spark: written and scaled by blocking calls, and what their events should be."""
+"""Support for the tests of Spark: writes streams by blocking calls and reads chunk files like a task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STREAM = "s/t"
 
 
 @attrs.frozen
-class Read:
+class ReadEvent:
     """An event as a task reads it."""
 
     key: str | None
@@ -36,9 +36,9 @@ def write(stream: BlockingStream, payloads: Iterable[int], *, keys: int = 7) -> 
             writer.post(b"%06d" % each, key=f"k{each % keys}")
 
 
-def read_slices(slices: Iterable[FileSlice]) -> list[Read]:
+def read_slices(slices: Iterable[FileSlice]) -> list[ReadEvent]:
     """Return the events of slices, in order, as a task reads them."""
-    found: list[Read] = []
+    found: list[ReadEvent] = []
     for piece in slices:
         with ChunkReader(piece.path) as reader:
             for rows in reader.rows(
@@ -51,11 +51,11 @@ def read_slices(slices: Iterable[FileSlice]) -> list[Read]:
                     rows.offsets().tolist(),
                     rows.numbers().tolist(),
                 )
-                found += [Read(*each) for each in zip(*columns, strict=True)]
+                found += [ReadEvent(*each) for each in zip(*columns, strict=True)]
     return found
 
 
-def growing(events: Iterable[Read | Event]) -> bool:
+def growing(events: Iterable[ReadEvent | Event]) -> bool:
     """Return whether the events of each key come in the order in which they were written."""
     last: dict[str | None, bytes] = {}
     for event in events:

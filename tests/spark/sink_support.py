@@ -1,4 +1,4 @@
-"""Tasks of a sink without Spark: rows written as a task does, batches committed as a driver does."""
+"""Runs the sink without Spark: writes rows like a task and commits batches like a driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eventproc.spark.sink_task import TaskOutput, write_task
 from eventproc.store.chunks.ingest import SinkBatch
 from eventproc.store.segments import Event
 from eventproc.testing import violations
-from tests.spark.streams import STREAM
+from tests.spark.support import STREAM
 
 COLUMNS = EventColumns.of(
     SinkOptions(path=Path(), stream=STREAM),
