@@ -1,4 +1,4 @@
-"""`eventproc dead-letter`: the events that processors gave up: look at them, redrive them, drop them."""
+"""`eventproc dead-letter`: list, show, redrive and drop the events that processors gave up on."""
 
 from __future__ import annotations
 
@@ -9,42 +9,47 @@ from typing import Final
 import click
 
 from eventproc.cli import session
-from eventproc.cli.settings import (
+from eventproc.cli.options import (
+    CommandGroup,
     F,
-    Noun,
     Settings,
     dry_run_option,
     group_argument,
     output_option,
     pass_settings,
 )
-from eventproc.cli.show import Row, iso_time, printable, show_done, show_one, show_rows
+from eventproc.cli.output.tables import Row, iso_time, printable, show_done, show_one, show_rows
 from eventproc.processors.dead_letters.letters import DeadLetter, Ids
 from eventproc.runtime import Eventproc
 
 COLUMNS: Final = ("id", "key", "origin", "attempts", "redriven", "failed", "error")
 
 ERROR_CHARS_MAX: Final = 200
-"""Characters of an error in a table; `show` has all of them."""
+"""Characters of an error in a table; `show` prints the complete text."""
 
 
-@click.group("dead-letter", cls=Noun)
+@click.group("dead-letter", cls=CommandGroup)
 def dead_letter() -> None:
-    """List, show, redrive and drop the events that processors gave up."""
+    """List, show, redrive and drop the events that processors gave up on."""
 
 
 def choice_options(command: F) -> F:
-    """Decorator of commands on some letters or all: passed as `ids` and `everything`."""
-    command = click.option("--all", "everything", is_flag=True, help="All letters that are pending now.")(
-        command
-    )
+    """Decorator of commands on some dead letters or all of them: passed as `ids` and `everything`."""
+    command = click.option("--all", "everything", is_flag=True, help="All pending dead letters.")(command)
     return click.argument("ids", metavar="[ID]...", nargs=-1)(command)
 
 
 @dead_letter.command("list")
 @group_argument
-@click.option("--limit", type=int, default=100, show_default=True, metavar="N", help="How many, the oldest.")
-@click.option("--after", metavar="ID", help="Go on behind this letter.")
+@click.option(
+    "--limit",
+    type=int,
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="Largest number of letters; the oldest are listed.",
+)
+@click.option("--after", metavar="ID", help="List the letters after this one.")
 @output_option()
 @pass_settings
 def list_(settings: Settings, name: str, limit: int, after: str | None, output: str) -> None:
@@ -52,7 +57,7 @@ def list_(settings: Settings, name: str, limit: int, after: str | None, output: 
 
     async def look(ep: Eventproc) -> list[Row]:
         letters, rows, last = ep.dead_letters(name), list[Row](), after
-        # Page by page: a page is bounded in bytes, and its payloads are not kept.
+        # In pages, which are bounded in bytes; the payloads are not kept.
         while page := await letters.list(limit=limit - len(rows), after=last):
             rows += [_summary(each) for each in page]
             last = page[-1].id
@@ -72,7 +77,7 @@ def list_(settings: Settings, name: str, limit: int, after: str | None, output: 
 @output_option()
 @pass_settings
 def show(settings: Settings, name: str, letter: str, output: str) -> None:
-    """Show a dead letter: the event, where it came from, and why it was given up."""
+    """Show a dead letter: the event, its origin, and the error."""
     found = session.run(settings, lambda ep: ep.dead_letters(name).get(letter))
     row = {**_summary(found), "headers": dict(found.headers)}
     try:
@@ -91,7 +96,7 @@ def show(settings: Settings, name: str, letter: str, output: str) -> None:
 def redrive(
     settings: Settings, name: str, ids: tuple[str, ...], everything: bool, dry_run: bool, output: str
 ) -> None:
-    """Give events back to their group, to be handled again: behind what it reads, not where they were."""
+    """Let events be handled again. They are appended to the group's redrive stream, so they come after newer events."""
     wanted = _chosen(ids, everything)
     if dry_run:
         _would(settings, "redrive", name, wanted, output)
@@ -104,7 +109,7 @@ def redrive(
 @dead_letter.command()
 @group_argument
 @choice_options
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @dry_run_option
 @output_option()
 @pass_settings
@@ -117,16 +122,18 @@ def drop(
     dry_run: bool,
     output: str,
 ) -> None:
-    """Let go of dead letters, for ever."""
+    """Delete dead letters permanently."""
     wanted = _chosen(ids, everything)
     if dry_run:
         _would(settings, "drop", name, wanted, output)
         return
     if not yes:
         if not _can_ask():
-            raise click.UsageError("nobody can be asked here: say --yes, or --dry-run to see what would go")
+            raise click.UsageError(
+                "confirmation needs a terminal; use --yes to drop, or --dry-run to see what would be dropped"
+            )
         found = session.run(settings, lambda ep: ep.dead_letters(name).count(wanted))
-        click.confirm(f"Drop {found.letters} dead letters of {name} for ever?", abort=True, err=True)
+        click.confirm(f"Drop {found.letters} dead letters of {name} permanently?", abort=True, err=True)
     count = session.run(settings, lambda ep: ep.dead_letters(name).drop(wanted))
     row = {"done": "drop", "target": name, "letters": count}
     show_done(settings, row, output, f"dropped: {count} dead letters of {name}{_gone(wanted, count)}")
@@ -138,13 +145,13 @@ def _can_ask() -> bool:
 
 def _chosen(ids: tuple[str, ...], everything: bool) -> Ids:
     if everything == bool(ids):
-        raise click.UsageError("say which: the ids of letters, or --all")
+        raise click.UsageError("name the dead letters by their ids, or use --all")
     return "all" if everything else ids
 
 
 def _gone(ids: Ids, count: int) -> str:
     missing = 0 if ids == "all" else len(set(ids)) - count
-    return f"; {missing} were redriven or dropped before" if missing else ""
+    return f"; {missing} had been redriven or dropped before" if missing else ""
 
 
 def _would(settings: Settings, verb: str, name: str, ids: Ids, output: str) -> None:
@@ -161,7 +168,7 @@ def _would(settings: Settings, verb: str, name: str, ids: Ids, output: str) -> N
 
 
 def _summary(found: DeadLetter) -> dict[str, object]:
-    """Return all of a letter but its payload and headers."""
+    """Return the fields of a letter, without its payload and headers."""
     return {
         "id": found.id,
         "stream": found.stream,
@@ -184,7 +191,7 @@ def _summary(found: DeadLetter) -> dict[str, object]:
 
 
 def _for_people(row: Row, *, error_chars: int | None = None) -> Row:
-    """Return a letter's row for a terminal: one line a field, and nothing in it that a terminal would obey."""
+    """Return a letter's row for a terminal: one line per field, with control characters escaped."""
     shown = {name: printable(value) if isinstance(value, str) else value for name, value in row.items()}
     if row["origin_stream"] is not None:
         shown["origin"] = f"{shown['origin_stream']} {shown['origin_segment']}@{row['origin_offset']}"

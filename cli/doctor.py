@@ -1,14 +1,14 @@
-"""`eventproc doctor`: is the directory healthy, and who uses it."""
+"""`eventproc doctor`: print what `doctor_checks` finds about a directory."""
 
 from __future__ import annotations
 
 import click
 
 from eventproc.cli import session
-from eventproc.cli.checkup import Report, look_inside, look_outside
-from eventproc.cli.failures import FAILED, OK, UNUSABLE
-from eventproc.cli.settings import Command, Settings, output_option, pass_settings
-from eventproc.cli.show import show_one, show_rows
+from eventproc.cli.doctor_checks import DoctorReport, check_database, check_files
+from eventproc.cli.exit_codes import FAILED, OK, UNUSABLE
+from eventproc.cli.options import Command, Settings, output_option, pass_settings
+from eventproc.cli.output.tables import show_one, show_rows
 from eventproc.store.model.errors import Corrupt, Fenced, Retryable
 
 
@@ -16,14 +16,14 @@ from eventproc.store.model.errors import Corrupt, Fenced, Retryable
 @output_option()
 @pass_settings
 def doctor(settings: Settings, output: str) -> int:
-    """Check a directory's health, and show who uses it.
+    """Check a directory's health, and list the processes that use it.
 
-    Exit code 0 when healthy, 1 when not, 6 when its tables are not those of this version.
+    Exit codes: 0 healthy, 1 not healthy, 6 the database does not have the tables of this version.
     """
-    report = Report()
-    look_outside(session.directory_of(settings), report)
+    report = DoctorReport()
+    check_files(session.directory_of(settings), report)
     try:
-        session.run(settings, lambda ep: look_inside(ep, report))
+        session.run(settings, lambda ep: check_database(ep, report))
     except (Corrupt, Fenced, Retryable) as why:
         report.problem(str(why))
     if output != "table":

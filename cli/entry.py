@@ -1,9 +1,8 @@
-"""Where the process enters: from its first instruction on, Ctrl-C ends it quietly.
+"""The entry point of the process: Ctrl-C ends it without a traceback from its first instruction on.
 
-Importing the rest takes a few tenths of a second. An interrupt in the middle of an import would be a
-traceback; worse, in the middle of making a class Python turns it into another error. So until there is
-something that must be ended in order (`signals.watched`), the process just leaves: it has done nothing yet,
-or nothing that a death at any instruction could harm. Imports nothing at its head but what Python itself did.
+Importing the rest takes a few tenths of a second. An interrupt during an import would print a traceback, and Python
+may even turn it into another error. So until a command has work that must be cleaned up (`signals.run_with_signals`),
+SIGINT ends the process immediately. At its head this module imports only what Python itself has imported.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import os
 
 INTERRUPTED = 130
-"""128 and the number of SIGINT, as shells say it."""
+"""128 plus the number of SIGINT, as in shells."""
 
 
 def main() -> int:
@@ -19,9 +18,8 @@ def main() -> int:
     try:
         import signal
 
-        if (
-            signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        ):  # not one whom a shell told to ignore it
+        # A shell may have set it to be ignored; then it stays ignored.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _leave)
         from eventproc.cli.main import main
 

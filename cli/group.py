@@ -1,18 +1,19 @@
-"""`eventproc group`: make, reset, checkpoint and delete reader groups. What only looks is in `group_show`."""
+"""`eventproc group`: create, show, reset, checkpoint and delete reader groups."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
+from typing import Final
 
 import attrs
 import click
 
 from eventproc.cli import session
-from eventproc.cli.group_show import LOOKS, checkpoint_row, show_checkpoint
-from eventproc.cli.places import parse_cuts, parse_group_start
-from eventproc.cli.settings import (
-    Noun,
-    Number,
+from eventproc.cli.options import (
+    CommandGroup,
+    DurationParam,
     Settings,
     dry_run_option,
     group_argument,
@@ -21,41 +22,150 @@ from eventproc.cli.settings import (
     pass_settings,
     timeout_option,
 )
-from eventproc.cli.show import Row, show_done, show_one, show_rows
+from eventproc.cli.output.tables import Row, show_done, show_one, show_rows
+from eventproc.cli.position_arguments import parse_cuts, parse_group_start
 from eventproc.groups import (
     GroupCheckpoint,
+    GroupDescription,
+    GroupInfo,
     GroupResetEnd,
     GroupStart,
+    MemberDescription,
     ResetPreview,
+    SegmentLag,
     TruncatedPolicy,
+    describe_group,
+    list_groups,
     preview_reset,
 )
 from eventproc.runtime import Eventproc
+from eventproc.store.database import Tx
+from eventproc.store.database.instances import is_alive, pid_of
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.ids import format_segment
+from eventproc.store.model.names import check_scope_name
 
-STREAM_COLUMNS = ("stream", "cut_before", "cut_after", "events_before", "events_after")
+COLUMNS: Final = ("name", "kind", "streams", "readers", "lag_events", "lag_bytes", "lag_s", "progress_at_ms")
+READER_COLUMNS: Final = ("reader", "pid", "alive", "joined_at_ms", "segments")
+STREAM_LAG_COLUMNS: Final = ("stream", "lag_events", "cut")
+SEGMENT_COLUMNS: Final = ("stream", "segment", "owner", "lag_events", "lag_bytes", "lag_s")
+STATE_COLUMNS: Final = (*SEGMENT_COLUMNS, "offset", "number", "waiting", "progress_at_ms")
+CHECKPOINT_COLUMNS: Final = ("name", "completed_at_ms", "automatic", "cuts")
+RESET_COLUMNS: Final = ("stream", "cut_before", "cut_after", "events_before", "events_after")
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def group() -> None:
-    """Make, show, reset, checkpoint and delete reader groups."""
+    """Create, show, reset, checkpoint and delete reader groups."""
 
 
-for _command in LOOKS:
-    group.add_command(_command)
+@group.command("list")
+@click.argument("scope", metavar="[SCOPE]", required=False)
+@output_option()
+@pass_settings
+def list_(settings: Settings, scope: str | None, output: str) -> None:
+    """List the groups of a scope, or of all scopes, with their progress, including those of processors."""
+
+    def look(tx: Tx) -> list[GroupDescription]:
+        if scope is not None:
+            check_scope_name(scope)
+        return [describe_group(tx, each.name) for each in list_groups(tx, scope)]
+
+    rows = [_summary(each) for each in session.run(settings, lambda ep: ep.db.read(look))]
+    show_rows(_in_seconds(rows) if output == "table" else rows, COLUMNS, output)
+
+
+@group.command()
+@group_argument
+@output_option()
+@pass_settings
+def describe(settings: Settings, name: str, output: str) -> None:
+    """Show a group: its options, lag, position, readers, and its segments with their owners."""
+
+    async def look(ep: Eventproc) -> tuple[Path | None, GroupInfo, GroupDescription, dict[str, StreamCut]]:
+        group = await ep.reader_group(name)
+        described = await group.describe()
+        cuts = {} if described.replaced else await group.cuts()
+        return ep.path, await group.info(), described, cuts
+
+    path, info, found, cuts = session.run(settings, look)
+    options = info.options
+    readers = [_reader(each, path) for each in found.members]
+    streams = [_stream(each.name, found, cuts) for each in found.streams]
+    segments = _segments(found)
+    row = {
+        **_summary(found),
+        "generation": found.generation,
+        "created_ms": found.created_ms,
+        "lease_ms": options.lease_ms,
+        "checkpoint_every_ms": options.checkpoint_ms,
+        "on_truncated": options.on_truncated,
+        "checkpoints_started": list(found.checkpoints_started),
+        "members": readers,
+        "streams": streams,
+        "segments": segments,
+    }
+    show_one(row, output)
+    if output == "table":
+        tables = ((streams, STREAM_LAG_COLUMNS), (readers, READER_COLUMNS), (segments, STATE_COLUMNS))
+        for rows, columns in tables:
+            if rows:
+                click.echo()
+                show_rows(_in_seconds(rows), columns, output)
+
+
+@group.command()
+@group_argument
+@output_option()
+@pass_settings
+def lag(settings: Settings, name: str, output: str) -> None:
+    """Show the lag of a group, by segment and in total: events, bytes, and the age of the oldest event."""
+
+    async def look(ep: Eventproc) -> GroupDescription:
+        return await (await ep.reader_group(name)).describe()
+
+    found = session.run(settings, look)
+    segments = _segments(found)
+    total = {"name": found.name, **_lag(found.events, found.bytes, found.age_ms)}
+    if output == "table":
+        show_rows(_in_seconds([*segments, {**total, "stream": "total"}]), SEGMENT_COLUMNS, output)
+    else:
+        show_one({**total, "segments": segments}, output)
+
+
+@group.command()
+@group_argument
+@output_option()
+@pass_settings
+def checkpoints(settings: Settings, name: str, output: str) -> None:
+    """List the completed checkpoints that are still stored, the oldest first."""
+
+    async def look(ep: Eventproc) -> list[GroupCheckpoint]:
+        return await (await ep.reader_group(name)).checkpoints()
+
+    rows: list[Row] = [checkpoint_row(each) for each in session.run(settings, look)]
+    if output == "table":
+        rows = [{**row, "cuts": [f"{each['stream']} {each['cut']}" for each in _cuts(row)]} for row in rows]
+    show_rows(rows, CHECKPOINT_COLUMNS, output)
 
 
 @group.command()
 @group_argument
 @click.option(
-    "--stream", "streams", multiple=True, required=True, metavar="SCOPE/STREAM", help="May be repeated."
+    "--stream",
+    "streams",
+    multiple=True,
+    required=True,
+    metavar="SCOPE/STREAM",
+    help="A stream to read; may be repeated.",
 )
 @click.option(
     "--from",
-    "places",
+    "positions",
     multiple=True,
     default=("head",),
-    metavar="PLACE",
-    help="Where it begins: head (unless given), tail, a time, or a cut; of several streams, a cut each.",
+    metavar="POSITION",
+    help="Where it begins: head (default), tail, a time or a cut; with several streams, one cut for each.",
 )
 @click.option(
     "--to", "ends", multiple=True, metavar="CUT", help="Where it ends, from `stream cut`; may be repeated."
@@ -63,23 +173,23 @@ for _command in LOOKS:
 @click.option(
     "--lease",
     "lease_s",
-    type=Number(),
+    type=DurationParam(),
     metavar="SECONDS",
-    help="How long a reader may be silent before it counts as hung; unless given, only the dead are given up.",
+    help="How long a reader may be silent before it is expired; unless given, only dead readers are removed.",
 )
 @click.option(
     "--checkpoint-every",
     "checkpoint_s",
-    type=Number(),
+    type=DurationParam(),
     metavar="SECONDS",
-    help="Pause between checkpoints that nobody asks for.",
+    help="Interval of automatic checkpoints; unless given, there are none.",
 )
 @click.option(
     "--on-truncated",
     type=click.Choice(["earliest", "latest", "error"]),
     default="earliest",
     show_default=True,
-    help="Where to go on when what was not read is gone.",
+    help="Where to continue if events were truncated before they were read.",
 )
 @output_option()
 @pass_settings
@@ -87,7 +197,7 @@ def create(
     settings: Settings,
     name: str,
     streams: tuple[str, ...],
-    places: tuple[str, ...],
+    positions: tuple[str, ...],
     ends: tuple[str, ...],
     lease_s: float | None,
     checkpoint_s: float | None,
@@ -101,7 +211,7 @@ def create(
         made = await ep.create_reader_group(
             name,
             streams,
-            start=parse_group_start(places, known),
+            start=parse_group_start(positions, known),
             until=parse_cuts(ends, known) if ends else None,
             lease_ms=_ms(lease_s),
             checkpoint_ms=_ms(checkpoint_s),
@@ -121,45 +231,47 @@ def _ms(seconds: float | None) -> int | None:
 @group_argument
 @click.option(
     "--to",
-    "places",
+    "positions",
     multiple=True,
-    metavar="PLACE",
-    help="Where it begins anew: head, tail, a time, or a cut; of several streams, a cut each.",
+    metavar="POSITION",
+    help="The new position: head, tail, a time or a cut; with several streams, one cut for each.",
 )
-@click.option("--checkpoint", metavar="NAME", help="Where all readers stood then, instead of --to.")
+@click.option("--checkpoint", metavar="NAME", help="Reset to the cuts of this checkpoint, instead of --to.")
 @click.option(
     "--stream",
     "streams",
     multiple=True,
     metavar="SCOPE/STREAM",
-    help="Read these from now on, and no others.",
+    help="Replaces the streams of the group; may be repeated.",
 )
 @click.option(
     "--until",
     "ends",
     multiple=True,
     metavar="CUT",
-    help="Where it ends from now on, or never; as before unless given.",
+    help="The new end: a cut for each stream, or never; unchanged unless given.",
 )
-@click.option("--execute/--dry-run", help="Do it; unless given, only say what would change.")
+@click.option("--execute/--dry-run", help="Execute the reset; by default only print what would change.")
 @output_option()
 @pass_settings
 def reset(
     settings: Settings,
     name: str,
-    places: tuple[str, ...],
+    positions: tuple[str, ...],
     checkpoint: str | None,
     streams: tuple[str, ...],
     ends: tuple[str, ...],
     execute: bool,
     output: str,
 ) -> None:
-    """Let a group begin anew at another place; readers that are online go on there.
+    """Move a group to another position. Its online readers continue there.
 
-    Without --execute nothing changes: what would be left to read is shown, and where from.
+    Without --execute nothing changes; the command prints the new position and how much is left to read from there.
+
+    Example: eventproc group reset shop/billing --to head --execute
     """
-    if bool(places) == (checkpoint is not None):
-        raise click.UsageError("say where to: --to PLACE, or --checkpoint NAME")
+    if bool(positions) == (checkpoint is not None):
+        raise click.UsageError("the new position is missing: use either --to POSITION or --checkpoint NAME")
 
     async def act(ep: Eventproc) -> tuple[str, list[ResetPreview]]:
         found = await ep.reader_group(name)
@@ -167,9 +279,9 @@ def reset(
         names = streams or tuple(each.name for each in info.streams)
         start: GroupStart = "head"
         until: GroupResetEnd = None if ends == ("never",) else "same"
-        if places or (ends and until):
+        if positions or (ends and until):
             known = {each: (await ep.stream(each)).stream_id for each in names}
-            start = parse_group_start(places, known) if places else start
+            start = parse_group_start(positions, known) if positions else start
             until = parse_cuts(ends, known) if ends and until else until
         preview = partial(
             preview_reset,
@@ -187,11 +299,11 @@ def reset(
     full, previews = session.run(settings, act)
     rows = [_preview(each) for each in previews]
     if output == "table":
-        show_rows(rows, STREAM_COLUMNS, output)
+        show_rows(rows, RESET_COLUMNS, output)
     else:
         verb = "done" if execute else "would"
         show_one({"dry_run": not execute, verb: "reset", "target": full, "streams": rows}, output)
-    note(settings, f"reset {full}" if execute else "nothing was changed: --execute does it")
+    note(settings, f"reset {full}" if execute else "nothing was changed; use --execute to reset")
 
 
 def _preview(found: ResetPreview) -> Row:
@@ -209,9 +321,9 @@ def _preview(found: ResetPreview) -> Row:
 @output_option()
 @pass_settings
 def checkpoint(settings: Settings, name: str, checkpoint: str | None, timeout: float, output: str) -> None:
-    """Let every reader say where it stands, and print that once all have; without readers, at once.
+    """Create a checkpoint, and print it when every reader has reported its position; without readers immediately.
 
-    Where it is complete, the group can be reset to it, and its streams truncated at its cuts.
+    A group can be reset to a completed checkpoint, and its streams can be truncated at the checkpoint's cuts.
     """
 
     async def act(ep: Eventproc) -> GroupCheckpoint:
@@ -227,9 +339,10 @@ def checkpoint(settings: Settings, name: str, checkpoint: str | None, timeout: f
 @output_option()
 @pass_settings
 def offline(settings: Settings, name: str, reader: str, output: str) -> None:
-    """Declare a reader dead: what it owned goes to others, at its last durable progress.
+    """Remove a reader from its group. Other readers continue its segments from its last durable position.
 
-    For one that hangs; a process that died is noticed without it. One that lives is fenced, and joins again.
+    Use it for a reader that hangs; the death of a process is detected without it. A reader that is still alive is
+    fenced, and may join again.
     """
 
     async def act(ep: Eventproc) -> None:
@@ -246,7 +359,7 @@ def offline(settings: Settings, name: str, reader: str, output: str) -> None:
 @output_option()
 @pass_settings
 def delete(settings: Settings, name: str, dry_run: bool, output: str) -> None:
-    """Remove a group and its progress; its readers are fenced. Its streams stay as they are."""
+    """Delete a group and its progress. Its readers are fenced; its streams stay unchanged."""
 
     async def act(ep: Eventproc) -> None:
         await (await ep.reader_group(name)).delete()
@@ -268,3 +381,101 @@ def delete(settings: Settings, name: str, dry_run: bool, output: str) -> None:
     else:
         session.run(settings, act)
         show_done(settings, {"done": "delete", "target": name}, output, f"deleted {name}")
+
+
+def checkpoint_row(found: GroupCheckpoint) -> dict[str, object]:
+    """Return the fields that are shown of a completed checkpoint."""
+    return {
+        "name": found.name,
+        "completed_at_ms": found.at_ms,
+        "automatic": found.automatic,
+        "cuts": [{"stream": stream, "cut": str(cut)} for stream, cut in sorted(found.cuts.items())],
+    }
+
+
+def segment_row(lag: SegmentLag) -> dict[str, object]:
+    """Return the fields that are shown of a segment of a reader group or a processor."""
+    return {
+        "stream": lag.stream,
+        "segment": format_segment(lag.segment),
+        "owner": lag.owner,
+        "owner_epoch": lag.owner_epoch,
+        "offset": lag.offset,
+        "number": lag.number,
+        **_lag(lag.events, lag.bytes, lag.age_ms),
+        "sealed": lag.sealed,
+        "reached": lag.reached,
+        "waiting": [format_segment(each) for each in lag.waiting],
+        "progress_at_ms": lag.moved_ms,
+    }
+
+
+def show_checkpoint(row: Row, output: str) -> None:
+    """Print one checkpoint."""
+    show_one(row, output)
+    if output == "table":
+        click.echo()
+        show_rows(_cuts(row), ("stream", "cut"), output)
+
+
+def _cuts(row: Row) -> list[Row]:
+    cuts = row["cuts"]
+    assert isinstance(cuts, list), cuts
+    return cuts
+
+
+def _in_seconds(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows for people, with `lag_s` in seconds."""
+    shown: list[Row] = []
+    for row in rows:
+        age_ms = row.get("lag_ms")
+        shown.append({**row, "lag_s": f"{age_ms / 1000:.3f}" if isinstance(age_ms, int) else None})
+    return shown
+
+
+def _summary(found: GroupDescription) -> dict[str, object]:
+    moved = [each.moved_ms for each in found.segments if each.moved_ms is not None]
+    return {
+        "name": found.name,
+        "kind": found.kind,
+        "streams": [each.name for each in found.streams],
+        "replaced": list(found.replaced),
+        "paused": found.paused,
+        "readers": len(found.members),
+        **_lag(found.events, found.bytes, found.age_ms),
+        "lost_events": found.lost_events,
+        "progress_at_ms": max(moved, default=None),
+    }
+
+
+def _lag(events: int, size_bytes: int, age_ms: int | None) -> dict[str, object]:
+    return {
+        "lag_events": events,
+        "lag_bytes": size_bytes,
+        "lag_ms": age_ms,
+    }
+
+
+def _reader(member: MemberDescription, path: Path | None) -> dict[str, object]:
+    return {
+        "reader": member.reader,
+        "pid": None if path is None else pid_of(path, member.instance),
+        "alive": path is None or is_alive(path, member.instance),
+        "joined_at_ms": member.joined_ms,
+        "segments": member.owned,
+    }
+
+
+def _stream(name: str, found: GroupDescription, cuts: dict[str, StreamCut]) -> dict[str, object]:
+    own = [each for each in found.segments if each.stream == name]
+    ages = [each.age_ms for each in own if each.age_ms is not None]
+    return {
+        "stream": name,
+        "replaced": name in found.replaced,
+        "cut": str(cuts[name]) if name in cuts else None,
+        **_lag(sum(each.events for each in own), sum(each.bytes for each in own), max(ages, default=None)),
+    }
+
+
+def _segments(found: GroupDescription) -> list[Row]:
+    return [segment_row(each) | {"target": each.target} for each in found.segments]

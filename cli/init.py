@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from eventproc.cli import session
-from eventproc.cli.settings import Command, Directory, Settings, output_option, pass_settings
-from eventproc.cli.show import show_done
+from eventproc.cli.options import Command, DirectoryParam, Settings, output_option, pass_settings
+from eventproc.cli.output.tables import show_done
 
 
 @click.command(cls=Command)
-@click.argument("argument", metavar="[DIR]", type=Directory(), required=False)
+@click.argument("argument", metavar="[DIR]", type=DirectoryParam(), required=False)
 @click.option(
     "--durability",
     type=click.Choice(["fsync", "os"]),
@@ -28,7 +28,7 @@ def init(settings: Settings, argument: str | None, durability: str | None, outpu
     """
     if argument is not None:
         _use(settings, argument)
-    made = session.make(settings, durability)
+    made = session.create_directory(settings, durability)
     path = session.directory_of(settings)
     row = {"done": "init", "target": str(path), "created": made}
     show_done(

@@ -1,4 +1,4 @@
-"""`eventproc processor`: the processors that run on a directory, in whichever processes: look, pause, resume."""
+"""`eventproc processor`: list, describe, pause and resume the processors of a directory, in all processes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import attrs
 import click
 
 from eventproc.cli import session
-from eventproc.cli.group_show import segment_row
-from eventproc.cli.live import blocker_text
-from eventproc.cli.settings import Noun, Settings, group_argument, output_option, pass_settings
-from eventproc.cli.show import Row, show_done, show_one, show_rows
+from eventproc.cli.group import segment_row
+from eventproc.cli.live_status import blocker_text
+from eventproc.cli.options import CommandGroup, Settings, group_argument, output_option, pass_settings
+from eventproc.cli.output.tables import Row, show_done, show_one, show_rows
 from eventproc.processors import Blocker, ProcessorDescription, ProcessorMember
 from eventproc.runtime import Eventproc
 
@@ -44,7 +44,7 @@ SEGMENT_COLUMNS: Final = (
 )
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def processor() -> None:
     """List, describe, pause and resume event processors."""
 
@@ -53,7 +53,7 @@ def processor() -> None:
 @output_option()
 @pass_settings
 def list_(settings: Settings, output: str) -> None:
-    """List the processors, with how far they are."""
+    """List the processors with their progress."""
     found = session.run(settings, lambda ep: ep.processors())
     show_rows([_summary(each, output) for each in found], COLUMNS, output)
 
@@ -63,7 +63,7 @@ def list_(settings: Settings, output: str) -> None:
 @output_option()
 @pass_settings
 def describe(settings: Settings, name: str, output: str) -> None:
-    """Show a processor: its lag, what holds it up, its processes, its segments and who has them."""
+    """Show a processor: its lag, the event that blocks it, its processes, and its segments with their owners."""
 
     async def look(ep: Eventproc) -> tuple[ProcessorDescription, int]:
         return await ep.processor(name), (await ep.dead_letters(name).count()).letters
@@ -87,7 +87,7 @@ def describe(settings: Settings, name: str, output: str) -> None:
 @output_option()
 @pass_settings
 def pause(settings: Settings, name: str, output: str) -> None:
-    """Let a processor begin nothing more, in all processes, until `resume`; what runs is finished."""
+    """Pause a processor in all processes until `resume`. Running handlers finish."""
     session.run(settings, lambda ep: ep.pause_processor(name))
     show_done(settings, {"done": "pause", "target": name}, output, f"{name} is paused")
 
@@ -97,7 +97,7 @@ def pause(settings: Settings, name: str, output: str) -> None:
 @output_option()
 @pass_settings
 def resume(settings: Settings, name: str, output: str) -> None:
-    """Let a paused processor go on."""
+    """Resume a paused processor."""
     session.run(settings, lambda ep: ep.resume_processor(name))
     show_done(settings, {"done": "resume", "target": name}, output, f"{name} is resumed")
 

@@ -1,4 +1,4 @@
-"""`eventproc query`: the queries of Spark whose drivers have the directory attached; how far each is."""
+"""`eventproc query`: the Spark queries whose drivers have the directory attached, with their progress."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import attrs
 import click
 
 from eventproc.cli import session
-from eventproc.cli.settings import Noun, Settings, output_option, pass_settings
-from eventproc.cli.show import Row, show_rows
+from eventproc.cli.options import CommandGroup, Settings, output_option, pass_settings
+from eventproc.cli.output.tables import Row, show_rows
 from eventproc.runtime import Eventproc
 from eventproc.spark import QueryDescription
 from eventproc.spark.queries import describe_queries
@@ -28,16 +28,16 @@ COLUMNS: Final = (
 )
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def query() -> None:
-    """List Spark's queries, as drivers with this directory attached published them."""
+    """List the Spark queries that drivers with this directory attached have published."""
 
 
 @query.command("list")
 @output_option()
 @pass_settings
 def list_(settings: Settings, output: str) -> None:
-    """List the queries with a status of the last week, with their positions, newest first."""
+    """List the queries that published a status within the last week, with their progress, the newest first."""
 
     async def look(ep: Eventproc) -> list[QueryDescription]:
         path = ep.path

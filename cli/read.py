@@ -1,8 +1,15 @@
-"""`eventproc read`: the events of a stream."""
+"""`eventproc read`: print the events of a stream, or of a reader group that this process joins.
+
+In a group, an event is finished when its line was written completely to a pipe that was still open. Ctrl-C, SIGTERM
+and a broken pipe end the command between two events: the progress over the printed events is made durable, and the
+others are read again, by this reader or another one.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 from itertools import islice
@@ -10,25 +17,30 @@ from typing import Final
 
 import attrs
 import click
+from anyio.lowlevel import checkpoint
 
 from eventproc.cli import session
-from eventproc.cli.group_read import WantedOfGroup, read_group
-from eventproc.cli.places import parse_place, parse_segments
-from eventproc.cli.printer import Printer
-from eventproc.cli.progress import progress
-from eventproc.cli.settings import Command, Settings, output_option, pass_settings
+from eventproc.cli.options import Command, Settings, output_option, pass_settings
+from eventproc.cli.output.events import EventPrinter
+from eventproc.cli.output.terminal import progress
+from eventproc.cli.position_arguments import parse_position, parse_segments
+from eventproc.groups import GroupReader, ReaderGroup
 from eventproc.runtime import Eventproc
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments import Event
 
 ENDLESS: Final = 2**63 - 1
 
 
 @attrs.frozen
-class Wanted:
-    """What to read. event_max: how many; segments: all unless given."""
+class ReadOptions:
+    """What to read of a stream.
+
+    event_max: largest number of events. segments: None for all.
+    """
 
     name: str
-    place: str
+    position: str
     event_max: int
     follow: bool
     segments: tuple[SegmentId, ...] | None
@@ -37,17 +49,17 @@ class Wanted:
 
 @click.command(cls=Command)
 @click.argument("name", metavar="[SCOPE/STREAM]", required=False)
-@click.option("--group", metavar="SCOPE/GROUP", help="Read as a group, beside its other readers.")
-@click.option("--reader", metavar="ID", help="With --group: who is reading; a new one unless given.")
+@click.option("--group", metavar="SCOPE/GROUP", help="Read as a reader of this group.")
+@click.option("--reader", metavar="ID", help="With --group: the reader's id; a new reader unless given.")
 @click.option(
     "--from",
-    "place",
+    "position",
     show_default="head",
-    metavar="PLACE",
+    metavar="POSITION",
     help="head, tail, a cut from `stream cut`, or a time (ISO 8601, or ms).",
 )
 @click.option("--max", "event_max", type=click.IntRange(1, ENDLESS), metavar="N", help="Stop after N events.")
-@click.option("--follow", is_flag=True, help="Wait for more, until the stream is sealed.")
+@click.option("--follow", is_flag=True, help="Wait for new events until the stream is sealed.")
 @click.option(
     "--segment", "segments", multiple=True, metavar="ID", help="Only this segment; may be repeated."
 )
@@ -58,16 +70,16 @@ def read(
     name: str | None,
     group: str | None,
     reader: str | None,
-    place: str | None,
+    position: str | None,
     event_max: int | None,
     follow: bool,
     segments: tuple[str, ...],
     output: str,
 ) -> None:
-    """Print the events of a stream, those of a key in their order; or those of a group.
+    """Print the events of a stream, or of a reader group. Events of a key come in their order.
 
-    Without --follow it ends at the stream's present tail. A JSON line has scope, stream, segment, offset,
-    number, key, timestamp, event_time, headers, and payload, or payload_base64 when it is not UTF-8.
+    Without --follow the command ends at the stream's present tail. A JSON line has scope, stream, segment, offset,
+    number, key, timestamp, event_time, headers, and payload, or payload_base64 if the payload is not UTF-8.
 
     With --group the group's other readers do not get what is printed here: an event is finished once it is printed,
     and is not read again. Use --max to take some: what a pipe had in it when its reader left was printed.
@@ -76,33 +88,33 @@ def read(
         raise click.UsageError("--follow has no end, which a JSON array needs: use --output jsonl")
     event_max = event_max or ENDLESS
     if group is not None:
-        if name is not None or place is not None or segments:
+        if name is not None or position is not None or segments:
             raise click.UsageError(
-                "a group says what is read, and where from: --group is all there is to say"
+                "the group determines the streams and positions: leave SCOPE/STREAM, --from and --segment out"
             )
-        wanted_of_group = WantedOfGroup(group, reader, event_max, follow, output)
+        wanted_of_group = GroupReadOptions(group, reader, event_max, follow, output)
         session.run(settings, partial(read_group, settings=settings, wanted=wanted_of_group))
         return
     if name is None or reader is not None:
         raise click.UsageError(
-            "say what to read: SCOPE/STREAM, or --group SCOPE/GROUP, perhaps as --reader ID"
+            "name what to read: SCOPE/STREAM, or --group SCOPE/GROUP, with --reader ID if wanted"
         )
     chosen = parse_segments(segments) if segments else None
-    wanted = Wanted(name, place or "head", event_max, follow, chosen, output)
+    wanted = ReadOptions(name, position or "head", event_max, follow, chosen, output)
     session.run(settings, partial(_read, settings=settings, wanted=wanted))
 
 
-async def _read(ep: Eventproc, *, settings: Settings, wanted: Wanted) -> None:
+async def _read(ep: Eventproc, *, settings: Settings, wanted: ReadOptions) -> None:
     stream = await ep.stream(wanted.name)
-    start = parse_place(wanted.place, wanted.name, stream.stream_id)
+    start = parse_position(wanted.position, wanted.name, stream.stream_id)
     until = None if wanted.follow else await stream.tail()
-    # A bar beside events on the same terminal would only be in their way.
+    # On a terminal that shows the events, a bar would be in their way.
     quiet = settings.quiet or wanted.follow or sys.stdout.isatty()
     bar = Settings()
     bar.quiet = quiet
     total = None if quiet or start != "head" else (await stream.describe()).events
     printed = 0
-    printer = Printer(wanted.output)
+    printer = EventPrinter(wanted.output)
     with progress(bar, f"reading {wanted.name}", total) as advance:
         async with (
             stream.reader(start, segments=wanted.segments) as reader,
@@ -115,3 +127,56 @@ async def _read(ep: Eventproc, *, settings: Settings, wanted: Wanted) -> None:
                 if printed >= wanted.event_max:
                     break
         printer.close()
+
+
+EVENTS_PER_CHECKPOINT: Final = 100
+"""Events between two scheduling points, at which a signal or a change of the group takes effect. Each costs 30 us.
+Higher: a signal waits for that many lines."""
+
+
+@attrs.frozen
+class GroupReadOptions:
+    """What to read as a reader of a group.
+
+    event_max: largest number of events. follow: read until all streams are sealed, else up to their present tails.
+    """
+
+    group: str
+    reader: str | None
+    event_max: int
+    follow: bool
+    output: str
+
+
+async def read_group(ep: Eventproc, *, settings: Settings, wanted: GroupReadOptions) -> None:
+    """Print the events of the segments that the group assigns to this reader."""
+    group = await ep.reader_group(wanted.group)
+    names = [each.name for each in (await group.info()).streams]
+    printer = EventPrinter(wanted.output, name_streams=len(names) > 1)
+    bar = Settings()
+    # On a terminal that shows the events, a bar would be in their way.
+    bar.quiet = settings.quiet or wanted.follow or sys.stdout.isatty()
+    with progress(bar, f"reading as {wanted.group}", None) as advance:
+        async with _reader(group, wanted) as reader:
+            events = aiter(reader) if wanted.follow else await _up_to_now(ep, names, reader)
+            printed = 0
+            async with aclosing(events):
+                async for event in events:
+                    if printed % EVENTS_PER_CHECKPOINT == 0:
+                        await checkpoint()  # if cancelled here, this event is not finished
+                        advance(printed, f"{printed:,} read")
+                    stream = reader.stream
+                    assert stream is not None, "an event was returned"
+                    printed += printer.print(stream, [event])
+                    if printed >= wanted.event_max:
+                        break
+            printer.close()
+
+
+def _reader(group: ReaderGroup, wanted: GroupReadOptions) -> GroupReader:
+    return group.reader(f"shell-{os.getpid()}" if wanted.reader is None else wanted.reader)
+
+
+async def _up_to_now(ep: Eventproc, names: list[str], reader: GroupReader) -> AsyncGenerator[Event, None]:
+    """Return the events before the present tails of the streams."""
+    return reader.until([await (await ep.stream(name)).tail() for name in names])

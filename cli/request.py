@@ -1,20 +1,20 @@
-"""`eventproc request`: what was asked of the system, and what became of it."""
+"""`eventproc request`: show, list and wait for requests to change streams and scopes."""
 
 from __future__ import annotations
 
 import click
 
 from eventproc.cli import session
-from eventproc.cli.asking import wait_for
-from eventproc.cli.settings import Noun, Settings, output_option, pass_settings, timeout_option
-from eventproc.cli.show import Row, show_one, show_rows
+from eventproc.cli.options import CommandGroup, Settings, output_option, pass_settings, timeout_option
+from eventproc.cli.output.tables import Row, show_one, show_rows
+from eventproc.cli.submit import wait_for_outcome
 from eventproc.runtime import Eventproc
 from eventproc.store.requests import Request
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def request() -> None:
-    """Show, list and wait for what was asked of the system."""
+    """Show, list and wait for requests to change streams and scopes."""
 
 
 @request.command()
@@ -22,7 +22,7 @@ def request() -> None:
 @output_option()
 @pass_settings
 def show(settings: Settings, request_id: str, output: str) -> None:
-    """Show a request and what became of it."""
+    """Show a request and its outcome."""
     show_one(_row(session.run(settings, lambda ep: ep.requests.get(request_id))), output)
 
 
@@ -32,20 +32,22 @@ def show(settings: Settings, request_id: str, output: str) -> None:
 @output_option()
 @pass_settings
 def wait(settings: Settings, request_id: str, timeout: float, output: str) -> None:
-    """Wait until a request is done; its refusal is this command's."""
+    """Wait until a request is done. If it was refused, this command fails with the same error."""
 
     async def act(ep: Eventproc) -> Request:
-        return await wait_for(settings, ep, await ep.requests.get(request_id), round(timeout * 1000))
+        return await wait_for_outcome(settings, ep, await ep.requests.get(request_id), round(timeout * 1000))
 
     show_one(_row(session.run(settings, act, host=True)), output)
 
 
 @request.command("list")
-@click.option("--limit", type=int, default=100, show_default=True, metavar="N", help="How many, the newest.")
+@click.option(
+    "--limit", type=int, default=100, show_default=True, metavar="N", help="Largest number of requests."
+)
 @output_option()
 @pass_settings
 def list_(settings: Settings, limit: int, output: str) -> None:
-    """List the newest requests, newest first."""
+    """List the newest requests, the newest first."""
     rows = [_row(each) for each in session.run(settings, lambda ep: ep.requests.list(limit=limit))]
     show_rows(rows, ["request_id", "kind", "target", "status", "created_ms", "error"], output)
 

@@ -13,10 +13,10 @@ import anyio
 import click
 
 from eventproc.cli import session
-from eventproc.cli.apps import load_app
-from eventproc.cli.failures import FAILED, Signalled
-from eventproc.cli.live import live
-from eventproc.cli.settings import Command, Number, Settings, note, pass_settings
+from eventproc.cli.app_loader import load_app
+from eventproc.cli.exit_codes import FAILED, Signalled
+from eventproc.cli.live_status import show_live_status
+from eventproc.cli.options import Command, DurationParam, Settings, note, pass_settings
 from eventproc.processors import GRACE_MS, App, ProcessorFailed, Running
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
@@ -25,49 +25,51 @@ from eventproc.store.tasks import BackgroundTasks
 
 LOG = logging.getLogger("eventproc.run")
 
-LOOK_MS: Final = 10_000
-"""Pause between two looks whether this handle can still write: one that cannot serves nobody, and ends.
-Lower: more idle cost; higher: a disk that failed is told of later."""
+PROBE_MS: Final = 10_000
+"""Interval between two checks that this process can still write; one that cannot ends.
+Lower: more idle cost. Higher: a failed disk is reported later."""
 
 
 @click.command(cls=Command)
 @click.argument("apps", metavar="[MODULE:APP]...", nargs=-1)
 @click.option(
     "--grace",
-    type=Number(),
+    type=DurationParam(),
     default=GRACE_MS / 1000,
     show_default=True,
     metavar="SECONDS",
-    help="How long handlers that run get to return at the end.",
+    help="How long running handlers may take to finish when the command ends.",
 )
 @click.option(
     "--host/--no-host",
     default=True,
     show_default=True,
-    help="Whether it runs what others request of the system.",
+    help="Whether this process may be the host, which runs requests of all processes.",
 )
 @pass_settings
 def run(settings: Settings, apps: tuple[str, ...], grace: float, host: bool) -> None:
     """Serve the directory, and run the processors of apps, until SIGTERM or Ctrl-C.
 
-    Then handlers that run finish, within the grace period, and what they finished is durable: exit code 0. When the
-    grace period is over the rest is cancelled, to be handled again: 143, or 130. A second signal stops at once. A
-    processor that fails ends the others in the same way: 1. Apps are imported from the current folder. Commands
-    work without a server too, each serving while it waits.
+    After a signal, running handlers finish within the grace period, and their progress is durable (exit code 0).
+    Handlers that take longer are cancelled, and their events are handled again later (exit code 143 or 130). A second
+    signal ends the process immediately. If a processor fails, the others end in the same way (exit code 1).
+
+    Apps are imported from the current directory, such as `eventproc run shop:app`. Other commands work without a
+    server too: each of them is the host while it waits.
     """
     if not (apps or host):
-        raise click.UsageError("with --no-host and without an app there is nothing to do")
+        raise click.UsageError("nothing to do: name an app MODULE:APP, or leave --no-host out")
     server = _Server(settings, [load_app(name) for name in dict.fromkeys(apps)], round(grace * 1000))
     try:
         session.run(settings, server.serve, host=host, serving=True)
-    except ProcessorFailed:  # the log told it
+    except ProcessorFailed:  # the log has the reason
         if settings.debug:
             raise
         raise click.exceptions.Exit(FAILED) from None
 
 
 class _Server:
-    """Serves one open directory, until a signal comes or a processor fails."""
+    """Serves one open directory until a signal arrives or a processor fails."""
 
     def __init__(self, settings: Settings, apps: Sequence[App], grace_ms: int) -> None:
         self._settings = settings
@@ -76,7 +78,7 @@ class _Server:
         self._signalled: int | None = None
 
     async def serve(self, ep: Eventproc) -> None:
-        """Serve; raises ProcessorFailed, and Signalled when the grace period was too short."""
+        """Serve. Raises ProcessorFailed, and Signalled if the grace period was too short."""
         async with AsyncExitStack() as stack:
             running = [
                 await stack.enter_async_context(ep.run(app, grace_ms=self._grace_ms)) for app in self._apps
@@ -84,15 +86,15 @@ class _Server:
             async with BackgroundTasks() as tasks:
                 with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
                     note(self._settings, self._greeting(ep))
-                    tasks.start_soon(_look, ep)
-                    tasks.start_soon(live, self._settings, ep.db.clock, running)
+                    tasks.start_soon(_probe, ep)
+                    tasks.start_soon(show_live_status, self._settings, ep.db.clock, running)
                     await self._wait_end(signals, running)
                 for number in (signal.SIGTERM, signal.SIGINT):
                     signal.signal(number, signal.SIG_DFL)
                 await self._drain(running)
 
     async def _wait_end(self, signals: AsyncIterator[signal.Signals], running: Sequence[Running]) -> None:
-        """Return when a signal came, or a processor failed: the end of its block raises that."""
+        """Return after a signal, or when a processor failed; leaving its block raises the failure."""
         over = anyio.Event()
 
         async def wait_signal() -> None:
@@ -121,13 +123,13 @@ class _Server:
         return f"{text}, running {', '.join(names)}" if names else text
 
     async def _drain(self, running: Sequence[Running]) -> None:
-        """Let all apps drain side by side, and cancel what is left."""
+        """Drain all apps concurrently, and cancel the calls that are left."""
         calls = sum(each.in_flight for each in running)
         if calls:
             seconds = self._grace_ms / 1000
             note(
                 self._settings,
-                f"draining: {calls} calls run, for {seconds:g} s at most; a second signal stops at once",
+                f"draining: {calls} handler calls may run for at most {seconds:g} s; a second signal ends the process",
             )
         async with anyio.create_task_group() as tasks:
 
@@ -137,15 +139,15 @@ class _Server:
 
             for each in running:
                 tasks.start_soon(drain, each)
-        if (cut := sum(each.in_flight for each in running)) and self._signalled is not None:
-            note(self._settings, f"cancelled: {cut} calls, whose events will be handled again")
+        if (cancelled := sum(each.in_flight for each in running)) and self._signalled is not None:
+            note(self._settings, f"cancelled: {cancelled} handler calls, whose events will be handled again")
             raise Signalled(self._signalled)
 
 
-async def _look(ep: Eventproc) -> None:
-    """Raise DatabaseStopped when the handle has stopped; an empty transaction writes nothing."""
+async def _probe(ep: Eventproc) -> None:
+    """Run an empty transaction every PROBE_MS. Raises DatabaseStopped when the database cannot be written."""
     while True:
-        await anyio.sleep(LOOK_MS / 1000)
+        await anyio.sleep(PROBE_MS / 1000)
         try:
             await ep.db.write(_nothing)
         except Retryable as why:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import click
 
 from eventproc.cli import session
-from eventproc.cli.asking import Waiting, ask
-from eventproc.cli.dry import would
-from eventproc.cli.settings import (
-    Noun,
+from eventproc.cli.dry_run import show_dry_run
+from eventproc.cli.options import (
+    CommandGroup,
     Settings,
     dry_run_option,
     output_option,
     pass_settings,
     waiting_options,
 )
-from eventproc.cli.show import Row, show_done, show_rows
+from eventproc.cli.output.tables import Row, show_done, show_rows
+from eventproc.cli.submit import WaitOptions, submit_and_wait
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import get_scope
 from eventproc.store.database import Tx
@@ -24,9 +24,9 @@ from eventproc.workflows.requests import AnyRequest, DeleteScope
 from eventproc.workflows.scopes import verify_empty
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def scope() -> None:
-    """Make, list and delete scopes, the namespaces of streams."""
+    """Create, list and delete scopes, the namespaces of streams."""
 
 
 @scope.command()
@@ -66,7 +66,7 @@ def list_(settings: Settings, output: str) -> None:
 
 @scope.command()
 @click.argument("name", metavar="SCOPE")
-@click.option("--recursive", is_flag=True, help="Delete its groups and streams first.")
+@click.option("--recursive", is_flag=True, help="Delete its groups and streams too.")
 @dry_run_option
 @waiting_options
 @output_option()
@@ -80,7 +80,7 @@ def delete(
     timeout: float,
     output: str,
 ) -> None:
-    """Delete a scope, which must be empty unless --recursive is given."""
+    """Delete a scope. It must be empty unless --recursive is given."""
 
     def request(tx: Tx) -> AnyRequest:
         check_scope_name(name)
@@ -93,10 +93,10 @@ def delete(
         return DeleteScope(name)
 
     if dry_run:
-        would(settings, request, output)
+        show_dry_run(settings, request, output)
     elif recursive:
         done = f"deleted scope {name} with its groups and streams"
-        ask(settings, make, Waiting(no_wait, timeout), done, output)
+        submit_and_wait(settings, make, WaitOptions(no_wait, timeout), done, output)
     elif no_wait:
         raise click.UsageError("--no-wait needs --recursive: an empty scope is deleted immediately")
     else:

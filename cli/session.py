@@ -1,4 +1,4 @@
-"""From a command to an open directory and back: the event loop, and what the library logs."""
+"""Run a command on an open directory: the event loop, signals, and the library's log on stderr."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import click
 
-from eventproc.cli.failures import WRONG_STATE
-from eventproc.cli.settings import Settings
-from eventproc.cli.signals import Ending, run_to_end
+from eventproc.cli.exit_codes import WRONG_STATE
+from eventproc.cli.options import Settings
+from eventproc.cli.signals import SignalScope, run_with_signals
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
 from eventproc.store.model.errors import StoreUnusable
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class OtherDurability(click.ClickException):
-    """The directory that is there has another durability than was asked for."""
+    """The existing directory has another durability than the requested one."""
 
     exit_code = WRONG_STATE
 
@@ -33,27 +33,29 @@ def run(
     host: bool = False,
     serving: bool = False,
 ) -> T:
-    """Open the directory, which must exist, and return what `action` of it returns.
+    """Open the existing directory and return what `action` returns.
 
-    host: whether this process may run requests while it is here; else it only reads and writes.
-    serving: it stays for long, and its log shows every warning, not only the first of a kind.
-    Raises Signalled when a signal ended it.
+    host: whether this process may become the host and run requests meanwhile.
+    serving: whether it runs for long; then the log shows every warning, not only the first of each kind.
+    Raises Signalled if a signal ended the action.
     """
     _prepare_logging(settings, serving=serving)
-    return run_to_end(partial(_run, directory_of(settings), action, host))
+    return run_with_signals(partial(_run, directory_of(settings), action, host))
 
 
-async def _run(directory: Path, action: Callable[[Eventproc], Awaitable[T]], host: bool, ending: Ending) -> T:
+async def _run(
+    directory: Path, action: Callable[[Eventproc], Awaitable[T]], host: bool, signal_scope: SignalScope
+) -> T:
     async with open_directory(directory, create=False, host=host) as ep:
-        return await ending.of(action(ep))
+        return await signal_scope.run(action(ep))
 
 
-def make(settings: Settings, durability: str | None) -> bool:
-    """Make the directory, or open the one that is there; return whether it was made. Raises OtherDurability."""
+def create_directory(settings: Settings, durability: str | None) -> bool:
+    """Create the directory, or open the existing one; return whether it was created. Raises OtherDurability."""
     _prepare_logging(settings)
     directory = directory_of(settings)
 
-    async def _make(_: Ending) -> bool:
+    async def _make(_: SignalScope) -> bool:
         found = (directory / "eventproc.db").exists()
         try:
             async with open_directory(directory, durability=durability, host=False):
@@ -61,15 +63,17 @@ def make(settings: Settings, durability: str | None) -> bool:
         except StoreUnusable:
             if durability is None or not found:
                 raise
-        async with open_directory(directory, host=False) as ep:  # or the same is wrong again
+        async with open_directory(
+            directory, host=False
+        ) as ep:  # raises again if the durability was not the reason
             if str(ep.durability) == durability:
                 return False
             raise OtherDurability(
-                f"{directory} is there already, with durability {str(ep.durability)!r}, which stays as it is; "
+                f"{directory} exists already with durability {str(ep.durability)!r}, which cannot be changed; "
                 "leave --durability out, or choose a new or empty directory"
             )
 
-    return run_to_end(_make)
+    return run_with_signals(_make)
 
 
 def directory_of(settings: Settings) -> Path:
@@ -81,12 +85,12 @@ def directory_of(settings: Settings) -> Path:
     try:
         return Path(directory).absolute()
     except FileNotFoundError as why:
-        reason = "the current folder is gone; say which directory is meant, with -C DIR or EVENTPROC_DIR"
+        reason = "the current directory was deleted; name a directory with -C DIR or EVENTPROC_DIR"
         raise StoreUnusable(path=directory, reason=reason) from why
 
 
-class _OneLine(logging.Formatter):
-    """Log records for people: no traceback unless asked for."""
+class _OneLineFormatter(logging.Formatter):
+    """Formats log records in one line; with --debug also the traceback."""
 
     def __init__(self, *, debug: bool) -> None:
         super().__init__("eventproc: %(message)s")
@@ -99,7 +103,7 @@ class _OneLine(logging.Formatter):
         return f"eventproc: {record.getMessage()} ({type(why).__name__}: {why})"
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the standard library's name
-        """Put before a record about one event which processor and event it is about; its fields say that."""
+        """Prefix a record about one event with its processor and event, which are fields of the record."""
         fields = vars(record)
         if not {"processor", "stream", "segment", "number", "key"} <= fields.keys():
             return super().formatMessage(record)
@@ -108,8 +112,8 @@ class _OneLine(logging.Formatter):
         return f"eventproc: {fields['processor']}: {event}: {record.message}"
 
 
-class _Once(logging.Filter):
-    """Lets one warning pass of each place that warns: who waits in front of a command was told the reason."""
+class _OncePerPlace(logging.Filter):
+    """Lets one warning of each line of code pass: a person in front of a command needs the reason once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +130,7 @@ class _Once(logging.Filter):
 def _prepare_logging(settings: Settings, *, serving: bool = False) -> None:
     quiet = logging.ERROR if settings.quiet else logging.WARNING
     handler = logging.StreamHandler()
-    handler.setFormatter(_OneLine(debug=settings.debug))
+    handler.setFormatter(_OneLineFormatter(debug=settings.debug))
     if not (settings.debug or serving):
-        handler.addFilter(_Once())
+        handler.addFilter(_OncePerPlace())
     logging.basicConfig(level=logging.INFO if settings.debug else quiet, handlers=[handler], force=True)

@@ -1,9 +1,9 @@
-"""Signals that ask a command to end: what is under way is finished or undone, and the exit code names the signal.
+"""Signals that end a command: the work in progress is finished or undone, and the exit code names the signal.
 
-SIGINT (Ctrl-C), SIGTERM (a polite kill) and SIGHUP (a closed terminal) are one thing: the work on the
-directory is cancelled, from the inside out, while the directory is still open and served. One that the caller
-told to be ignored, as nohup does, stays ignored. What ends takes GRACE_S at most; a second signal ends the
-process at once, wherever it is. The directory bears a death at any instruction.
+SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) have the same effect: the work on the directory is cancelled
+while the directory is still open and served. A signal that the parent process set to be ignored, as nohup does, stays
+ignored. The clean-up takes at most GRACE_S; a second signal ends the process immediately. The directory stays
+consistent wherever the process ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import anyio
 
-from eventproc.cli.failures import SIGNALLED, Signalled
+from eventproc.cli.exit_codes import SIGNALLED, Signalled
 from eventproc.store.tasks import BackgroundTasks
 
 T = TypeVar("T")
@@ -25,41 +25,41 @@ T = TypeVar("T")
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 GRACE_S: Final = 10.0
-"""How long the end may take. Higher: a command that cannot write its output, because nobody reads it, stays
-longer; lower: a disk that is slow for a moment leaves a writer without its last word."""
+"""How long the clean-up may take. Higher: a command whose output nobody reads stays longer. Lower: on a slow disk
+a writer ends before it has printed its last number."""
 
 
-class Ending:
-    """What a signal ends, and which it was. Made by `run_to_end`."""
+class SignalScope:
+    """Work that a signal cancels, and the number of that signal. Made by `run_with_signals`."""
 
     def __init__(self) -> None:
         self._work = anyio.CancelScope()
         self._by: int | None = None
 
-    async def of(self, work: Awaitable[T]) -> T:
-        """Return what `work` returns; once. Raises Signalled when a signal, which may have come before, ended it."""
+    async def run(self, work: Awaitable[T]) -> T:
+        """Return what `work` returns. Call it once. Raises Signalled if a signal came, before or during the work."""
         with self._work:
             return await work
-        assert self._by is not None, "cancelled by nobody"
+        assert self._by is not None, "cancelled without a signal"
         raise Signalled(self._by)
 
     def notice(self, number: int, _frame: object) -> None:
-        """Note that a signal came; leave when it is not the first. A signal handler, which may stop any code."""
+        """Note the first signal; end the process at the second. It is a signal handler, and may interrupt any code."""
         if self._by is not None:
             os._exit(SIGNALLED + self._by)
         self._by = number
-        # An end that hangs, such as in a pipe that nobody reads, is cut short.
+        # Ends a clean-up that hangs, such as a write into a pipe that nobody reads.
         signal.setitimer(signal.ITIMER_REAL, GRACE_S)
 
-    def begin(self) -> None:
+    def cancel(self) -> None:
         """Cancel the work."""
         self._work.cancel()
 
 
-def run_to_end(action: Callable[[Ending], Awaitable[T]]) -> T:
-    """Run `action` on an event loop and return what it returns; main thread only.
+def run_with_signals(action: Callable[[SignalScope], Awaitable[T]]) -> T:
+    """Run `action` on an event loop and return what it returns. Main thread only.
 
-    A signal cancels what `action` does within `Ending.of`, and nothing around it. Raises what `action` raises.
+    A signal cancels what `action` does within `SignalScope.run`, and nothing around it. Raises what `action` raises.
     """
     with _restored():
         return anyio.run(partial(_watched, action))
@@ -67,7 +67,7 @@ def run_to_end(action: Callable[[Ending], Awaitable[T]]) -> T:
 
 @contextmanager
 def _restored() -> Iterator[None]:
-    """Give the signals back as they were found: a loop leaves those it watched with their defaults."""
+    """Restore the signal handlers at the end: an event loop leaves the default handlers behind."""
     before = {number: signal.getsignal(number) for number in (*ENDING, signal.SIGALRM)}
     try:
         yield
@@ -77,18 +77,18 @@ def _restored() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-async def _watched(action: Callable[[Ending], Awaitable[T]]) -> T:
-    ending = Ending()
+async def _watched(action: Callable[[SignalScope], Awaitable[T]]) -> T:
+    signal_scope = SignalScope()
     heeded = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
     with anyio.open_signal_receiver(*heeded) as signals:
 
         async def watch() -> None:
             async for _ in signals:
-                ending.begin()
+                signal_scope.cancel()
 
-        # The loop hears of a signal by its descriptor, when it comes round to it; this runs at once.
+        # The loop notices a signal at its next turn; these handlers run immediately.
         for number in (*heeded, signal.SIGALRM):
-            signal.signal(number, ending.notice)
+            signal.signal(number, signal_scope.notice)
         async with BackgroundTasks() as tasks:
             tasks.start_soon(watch)
-            return await action(ending)
+            return await action(signal_scope)

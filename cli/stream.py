@@ -1,4 +1,4 @@
-"""`eventproc stream`: make, scale, truncate, offload, seal and delete a stream. What only looks is in `stream_show`."""
+"""`eventproc stream`: create, show, scale, truncate, offload, seal and delete streams."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import attrs
 import click
 
 from eventproc.cli import session
-from eventproc.cli.asking import Waiting, ask
-from eventproc.cli.dry import would
-from eventproc.cli.places import find_cut, parse_place, parse_ranges, parse_segments
-from eventproc.cli.settings import (
-    Noun,
-    Number,
+from eventproc.cli.dry_run import show_dry_run
+from eventproc.cli.options import (
+    CommandGroup,
+    DurationParam,
     Settings,
     dry_run_option,
     note,
@@ -23,17 +21,19 @@ from eventproc.cli.settings import (
     stream_argument,
     waiting_options,
 )
-from eventproc.cli.show import Row, show_one, show_rows
-from eventproc.cli.stream_show import LOOKS, segment_row
+from eventproc.cli.output.tables import Row, show_one, show_rows
+from eventproc.cli.position_arguments import cut_at_position, parse_position, parse_ranges, parse_segments
+from eventproc.cli.submit import WaitOptions, submit_and_wait
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
-from eventproc.store.model.epochs import Epoch, merge_ranges, split_ranges
-from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.names import StreamName
+from eventproc.store.model.epochs import Epoch, Segment, merge_ranges, split_ranges
+from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.requests import Request
+from eventproc.streams import SegmentDescription, StreamDescription
 from eventproc.streams.offload import OffloadResult
 from eventproc.workflows.requests import (
     AnyRequest,
@@ -46,18 +46,121 @@ from eventproc.workflows.requests import (
 )
 
 DAY_MS: Final = 24 * 3_600_000
+SEGMENT_COLUMNS: Final = ("segment", "low", "high", "state", "head", "tail", "events")
+EPOCH_COLUMNS: Final = ("epoch", "created_ms", "splits", "merges", "segments")
 
-Plan = Callable[[Epoch], tuple[tuple[SegmentId, ...], tuple[KeyRange, ...]]]
-"""From the active epoch to what a scale seals, and the ranges of what it opens."""
+ScalePlan = Callable[[Epoch], tuple[tuple[SegmentId, ...], tuple[KeyRange, ...]]]
+"""From the active epoch to the segments that a scale seals, and the key ranges of those that it opens."""
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def stream() -> None:
-    """Make, show, scale, truncate, offload, seal and delete streams."""
+    """Create, show, scale, truncate, offload, seal and delete streams."""
 
 
-for _command in LOOKS:
-    stream.add_command(_command)
+@stream.command("list")
+@click.argument("scope", metavar="[SCOPE]", required=False)
+@output_option()
+@pass_settings
+def list_(settings: Settings, scope: str | None, output: str) -> None:
+    """List the streams of a scope, or of all scopes."""
+
+    async def look(ep: Eventproc) -> list[Row]:
+        if scope is not None:
+            check_scope_name(scope)
+        return [
+            {
+                **_names(each.name),
+                "stream_id": each.stream_id,
+                "state": each.state.value,
+                "segments_min": each.config.scaling.segments_min,
+                "epoch": each.epoch,
+                "created_ms": each.created_ms,
+            }
+            for each in await ep.streams(scope)
+        ]
+
+    show_rows(session.run(settings, look), ["name", "state", "segments_min", "epoch", "created_ms"], output)
+
+
+@stream.command()
+@stream_argument
+@output_option()
+@pass_settings
+def describe(settings: Settings, name: str, output: str) -> None:
+    """Show a stream's state, sizes, ends and segments."""
+    found = _describe(settings, name)
+    segments = [_described(segment) for segment in found.segments]
+    row = {
+        **_names(found.name),
+        "stream_id": found.stream_id,
+        "state": found.state.value,
+        "scaling": found.config.scaling.kind.value,
+        "segments_min": found.config.scaling.segments_min,
+        "created_ms": found.created_ms,
+        "epoch": found.epoch,
+        "events": found.events,
+        "bytes": found.size_bytes,
+        "head": str(found.head),
+        "tail": str(found.tail),
+        "segments": segments,
+    }
+    show_one(row, output)
+    if output == "table":
+        click.echo()
+        show_rows(segments, SEGMENT_COLUMNS, output)
+
+
+@stream.command()
+@stream_argument
+@output_option()
+@pass_settings
+def segments(settings: Settings, name: str, output: str) -> None:
+    """List the active segments, in the order of their key ranges."""
+    show_rows([_described(each) for each in _describe(settings, name).segments], SEGMENT_COLUMNS, output)
+
+
+@stream.command()
+@stream_argument
+@output_option()
+@pass_settings
+def epochs(settings: Settings, name: str, output: str) -> None:
+    """List the epochs that are still stored, the oldest first."""
+
+    async def look(ep: Eventproc) -> list[Epoch]:
+        return await (await ep.stream(name)).epochs()
+
+    found = session.run(settings, look)
+    if output == "table":
+        shown = [_epoch(epoch) | {"segments": [str(each) for each in epoch.segments]} for epoch in found]
+        show_rows(shown, EPOCH_COLUMNS, output)
+    else:
+        show_rows([_epoch(epoch) for epoch in found], EPOCH_COLUMNS, output)
+
+
+@stream.command()
+@stream_argument
+@click.option(
+    "--at",
+    default="tail",
+    show_default=True,
+    metavar="POSITION",
+    help="head, tail, or a time (ISO 8601, or ms).",
+)
+@output_option()
+@pass_settings
+def cut(settings: Settings, name: str, at: str, output: str) -> None:
+    """Print a cut, for `truncate --cut` and `read --from`."""
+
+    async def look(ep: Eventproc) -> str:
+        found = await ep.stream(name)
+        return str(await cut_at_position(found, parse_position(at, name, found.stream_id)))
+
+    text = session.run(settings, look)
+    if output == "table":
+        click.echo(text)
+    else:
+        show_one({**_names(name), "cut": text}, output)
 
 
 @stream.command()
@@ -68,7 +171,7 @@ for _command in LOOKS:
     default=1,
     show_default=True,
     metavar="N",
-    help="How many segments it begins with.",
+    help="Number of segments at the beginning.",
 )
 @waiting_options
 @output_option()
@@ -79,12 +182,12 @@ def create(settings: Settings, name: str, segments: int, no_wait: bool, timeout:
     async def make(_: Eventproc) -> AnyRequest:
         return CreateStream(name, StreamConfig(scaling=ScalingPolicy.fixed(segments)))
 
-    ask(settings, make, Waiting(no_wait, timeout), f"{name} exists", output)
+    submit_and_wait(settings, make, WaitOptions(no_wait, timeout), f"{name} exists", output)
 
 
 @stream.command()
 @stream_argument
-@click.option("--segments", type=int, required=True, metavar="N", help="How many active segments it has.")
+@click.option("--segments", type=int, required=True, metavar="N", help="New number of active segments.")
 @waiting_options
 @output_option()
 @pass_settings
@@ -95,37 +198,37 @@ def update(settings: Settings, name: str, segments: int, no_wait: bool, timeout:
         found = await ep.stream(name)
         return UpdateStream(name, found.stream_id, StreamConfig(scaling=ScalingPolicy.fixed(segments)))
 
-    ask(settings, make, Waiting(no_wait, timeout), f"{name} has {segments} segments", output)
+    submit_and_wait(settings, make, WaitOptions(no_wait, timeout), f"{name} has {segments} segments", output)
 
 
 @stream.command()
 @stream_argument
 @click.option(
     "--cut",
-    "place",
+    "position",
     required=True,
     metavar="CUT",
-    help="The new head: from `stream cut`, or head, tail, a time.",
+    help="The new head: a cut from `stream cut`, head, tail or a time.",
 )
 @dry_run_option
 @waiting_options
 @output_option()
 @pass_settings
 def truncate(
-    settings: Settings, name: str, place: str, dry_run: bool, no_wait: bool, timeout: float, output: str
+    settings: Settings, name: str, position: str, dry_run: bool, no_wait: bool, timeout: float, output: str
 ) -> None:
-    """Move the head of a stream to a cut; what lies before it is gone."""
+    """Move the head of a stream to a cut. The events before it are deleted."""
 
     async def make(ep: Eventproc) -> TruncateStream:
         found = await ep.stream(name)
-        cut = await find_cut(found, parse_place(place, name, found.stream_id))
+        cut = await cut_at_position(found, parse_position(position, name, found.stream_id))
         return TruncateStream(name, cut.stream_id, dict(cut.offsets))
 
     if dry_run:
         request = session.run(settings, make)
-        would(settings, lambda _: request, output)
+        show_dry_run(settings, lambda _: request, output)
     else:
-        ask(settings, make, Waiting(no_wait, timeout), f"truncated {name}", output)
+        submit_and_wait(settings, make, WaitOptions(no_wait, timeout), f"truncated {name}", output)
 
 
 @stream.command()
@@ -133,16 +236,16 @@ def truncate(
 @click.option(
     "--older-than",
     "days",
-    type=Number(),
+    type=DurationParam(),
     default=0.0,
     show_default=True,
     metavar="DAYS",
-    help="Only what was written longer ago.",
+    help="Offload only events that were written longer ago.",
 )
 @output_option()
 @pass_settings
 def offload(settings: Settings, name: str, days: float, output: str) -> None:
-    """Move old events of a stream out of the database, into files; they are read as before."""
+    """Move old events of a stream from the database into files. They are read as before."""
 
     async def work(ep: Eventproc) -> OffloadResult:
         return await (await ep.stream(name)).offload(older_than_ms=round(days * DAY_MS))
@@ -159,15 +262,15 @@ def offload(settings: Settings, name: str, days: float, output: str) -> None:
 @output_option()
 @pass_settings
 def seal(settings: Settings, name: str, dry_run: bool, no_wait: bool, timeout: float, output: str) -> None:
-    """End a stream: no more events, for ever; reading goes on."""
+    """Seal a stream: no events can be written any more. It can still be read."""
 
     async def make(ep: Eventproc) -> AnyRequest:
         return SealStream(name, (await ep.stream(name)).stream_id)
 
     if dry_run:
-        would(settings, lambda tx: SealStream(name, _stream_id(tx, name)), output)
+        show_dry_run(settings, lambda tx: SealStream(name, _stream_id(tx, name)), output)
     else:
-        ask(settings, make, Waiting(no_wait, timeout), f"sealed {name}", output)
+        submit_and_wait(settings, make, WaitOptions(no_wait, timeout), f"sealed {name}", output)
 
 
 @stream.command()
@@ -177,36 +280,34 @@ def seal(settings: Settings, name: str, dry_run: bool, no_wait: bool, timeout: f
 @output_option()
 @pass_settings
 def delete(settings: Settings, name: str, dry_run: bool, no_wait: bool, timeout: float, output: str) -> None:
-    """Delete a sealed stream and all that is in it."""
+    """Delete a sealed stream with its events and transactions."""
 
     async def make(ep: Eventproc) -> AnyRequest:
         return DeleteStream(name, (await ep.stream(name)).stream_id)
 
     if dry_run:
-        would(settings, lambda tx: DeleteStream(name, _stream_id(tx, name)), output)
+        show_dry_run(settings, lambda tx: DeleteStream(name, _stream_id(tx, name)), output)
     else:
-        ask(settings, make, Waiting(no_wait, timeout), f"deleted {name}", output)
+        submit_and_wait(settings, make, WaitOptions(no_wait, timeout), f"deleted {name}", output)
 
 
 @stream.command()
 @stream_argument
 @click.argument("segment", metavar="ID")
-@click.option(
-    "--into", type=int, default=2, show_default=True, metavar="N", help="How many equal parts it becomes."
-)
+@click.option("--into", type=int, default=2, show_default=True, metavar="N", help="Number of equal parts.")
 @waiting_options
 @output_option()
 @pass_settings
 def split(
     settings: Settings, name: str, segment: str, into: int, no_wait: bool, timeout: float, output: str
 ) -> None:
-    """Split an active segment into equal parts, and print the new ones."""
+    """Split an active segment into equal parts, and print the new segments."""
     (identifier,) = parse_segments([segment])
     _scale(
         settings,
         name,
         lambda epoch: split_ranges(epoch, identifier, into, stream=name),
-        Waiting(no_wait, timeout),
+        WaitOptions(no_wait, timeout),
         output,
     )
 
@@ -220,13 +321,13 @@ def split(
 def merge(
     settings: Settings, name: str, segments: tuple[str, ...], no_wait: bool, timeout: float, output: str
 ) -> None:
-    """Merge neighbouring active segments, and print the new one."""
+    """Merge active segments with adjacent key ranges, and print the new segment."""
     identifiers = parse_segments(segments)
     _scale(
         settings,
         name,
         lambda epoch: merge_ranges(epoch, identifiers, stream=name),
-        Waiting(no_wait, timeout),
+        WaitOptions(no_wait, timeout),
         output,
     )
 
@@ -234,34 +335,81 @@ def merge(
 @stream.command()
 @stream_argument
 @click.option("--seal", "sealed", required=True, metavar="IDS", help="The segments to seal: 0.0,1.0")
-@click.option("--ranges", required=True, metavar="RANGES", help="The key ranges of the new ones: 0-0.5,0.5-1")
+@click.option(
+    "--ranges", required=True, metavar="RANGES", help="The key ranges of the new segments: 0-0.5,0.5-1"
+)
 @waiting_options
 @output_option()
 @pass_settings
 def scale(
     settings: Settings, name: str, sealed: str, ranges: str, no_wait: bool, timeout: float, output: str
 ) -> None:
-    """Seal segments and open others over exactly their key space; print the new ones."""
+    """Seal segments, and open new ones over exactly the same key space; print the new ones.
+
+    Example: eventproc stream scale shop/orders --seal 0.0,1.0 --ranges 0-0.3,0.3-1
+    """
     plan = parse_segments([sealed]), parse_ranges(ranges)
-    _scale(settings, name, lambda _: plan, Waiting(no_wait, timeout), output)
+    _scale(settings, name, lambda _: plan, WaitOptions(no_wait, timeout), output)
 
 
-def _scale(settings: Settings, name: str, plan: Plan, waiting: Waiting, output: str) -> None:
+def _scale(settings: Settings, name: str, plan: ScalePlan, waiting: WaitOptions, output: str) -> None:
     async def make(ep: Eventproc) -> AnyRequest:
         found = await ep.stream(name)
         seal, ranges = plan((await found.epochs())[-1])
         return ScaleStream(name, found.stream_id, seal, ranges)
 
-    async def tell(ep: Eventproc, request: Request) -> None:
+    async def show_opened(ep: Eventproc, request: Request) -> None:
         epochs = await (await ep.stream(name)).epochs()
         opened = next((epoch.opened for epoch in epochs if epoch.request_id == request.id), ())
         note(settings, f"scaled {name}")
         rows: list[Row] = [segment_row(segment) for segment in opened]
         show_rows(rows, ["segment", "low", "high"], output)
 
-    ask(settings, make, waiting, tell, output)
+    submit_and_wait(settings, make, waiting, show_opened, output)
 
 
 def _stream_id(tx: Tx, name: str) -> int:
     StreamName.parse(name)
     return get_stream(tx, name).value.stream_id
+
+
+def segment_row(segment: Segment) -> dict[str, object]:
+    """Return the fields that every table of segments shows."""
+    return {"segment": format_segment(segment.id), "low": segment.range.low, "high": segment.range.high}
+
+
+def _describe(settings: Settings, name: str) -> StreamDescription:
+    async def look(ep: Eventproc) -> StreamDescription:
+        return await (await ep.stream(name)).describe()
+
+    return session.run(settings, look)
+
+
+def _described(segment: SegmentDescription) -> dict[str, object]:
+    return {
+        "segment": format_segment(segment.id),
+        "low": segment.low,
+        "high": segment.high,
+        "state": "sealed" if segment.sealed else "active",
+        "head": segment.head,
+        "tail": segment.tail,
+        "head_number": segment.head_number,
+        "tail_number": segment.tail_number,
+        "events": segment.tail_number - segment.head_number,
+    }
+
+
+def _epoch(epoch: Epoch) -> dict[str, object]:
+    return {
+        "epoch": epoch.number,
+        "created_ms": epoch.created_ms,
+        "splits": epoch.splits,
+        "merges": epoch.merges,
+        "request_id": epoch.request_id,
+        "segments": [segment_row(segment) for segment in epoch.segments],
+    }
+
+
+def _names(name: str) -> dict[str, object]:
+    scope, _, stream = name.partition("/")
+    return {"name": name, "scope": scope, "stream": stream}

@@ -1,4 +1,4 @@
-"""`eventproc txn`: the transactions of a stream: look at them, and decide what their owners did not."""
+"""`eventproc txn`: list and describe the transactions of a stream, and commit or abort them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import anyio
 import click
 
 from eventproc.cli import session
-from eventproc.cli.settings import (
-    Noun,
+from eventproc.cli.options import (
+    CommandGroup,
     Settings,
     dry_run_option,
     note,
@@ -18,7 +18,7 @@ from eventproc.cli.settings import (
     stream_argument,
     timeout_option,
 )
-from eventproc.cli.show import Row, show_done, show_one, show_rows
+from eventproc.cli.output.tables import Row, show_done, show_one, show_rows
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import IllegalTransition, TransactionDecided
 from eventproc.store.model.ids import format_segment
@@ -42,21 +42,21 @@ FINISHED_COLUMNS: Final = (
 APPENDED_COLUMNS: Final = ("segment", "offset", "number", "count")
 
 ID: Final = click.argument("txn_id", metavar="ID")
-"""Of a transaction; `write --transaction` says it, and `list` shows it."""
+"""A transaction's id, as `write --transaction` and `txn list` print it."""
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def txn() -> None:
     """List, describe, commit and abort transactions."""
 
 
 @txn.command("list")
 @stream_argument
-@click.option("--finished", is_flag=True, help="Those that ended within a day, the newest first.")
+@click.option("--finished", is_flag=True, help="List those that ended within the last day, the newest first.")
 @output_option()
 @pass_settings
 def list_(settings: Settings, name: str, finished: bool, output: str) -> None:
-    """List a stream's transactions that are under way: open, being committed, being aborted."""
+    """List a stream's unfinished transactions: open, committing or aborting."""
 
     async def look(ep: Eventproc) -> list[TransactionDescription]:
         return await (await ep.stream(name)).transactions(finished=finished)
@@ -71,7 +71,7 @@ def list_(settings: Settings, name: str, finished: bool, output: str) -> None:
 @output_option()
 @pass_settings
 def describe(settings: Settings, name: str, txn_id: str, output: str) -> None:
-    """Show a transaction: whose it is, how large, how long it lasts, and where its events were appended."""
+    """Show a transaction: owner, size, lease, and the position of its events after the commit."""
 
     async def look(ep: Eventproc) -> TransactionDescription:
         return await (await ep.stream(name)).transaction_of(txn_id).status()
@@ -88,13 +88,15 @@ def describe(settings: Settings, name: str, txn_id: str, output: str) -> None:
 @stream_argument
 @ID
 @click.option(
-    "--no-wait", is_flag=True, help="Only decide it: whoever serves the directory makes it visible."
+    "--no-wait",
+    is_flag=True,
+    help="Decide it and return; the process that serves the directory makes it visible.",
 )
 @timeout_option
 @output_option()
 @pass_settings
 def commit(settings: Settings, name: str, txn_id: str, no_wait: bool, timeout: float, output: str) -> None:
-    """Make all that a transaction has staged visible; what its owner has not staged yet is not in it."""
+    """Commit a transaction: make its staged events visible. Events that its owner has not staged yet are left out."""
 
     async def act(ep: Eventproc) -> None:
         found = (await ep.stream(name)).transaction_of(txn_id)
@@ -104,7 +106,7 @@ def commit(settings: Settings, name: str, txn_id: str, no_wait: bool, timeout: f
         try:
             await found.commit(timeout_ms=round(timeout * 1000))
         except anyio.get_cancelled_exc_class():
-            note(settings, f"eventproc: transaction {txn_id} is decided, and goes on")
+            note(settings, f"eventproc: transaction {txn_id} is decided; its commit goes on")
             raise
 
     session.run(settings, act, host=not no_wait)
@@ -119,13 +121,16 @@ def commit(settings: Settings, name: str, txn_id: str, no_wait: bool, timeout: f
 @click.option(
     "--force",
     is_flag=True,
-    help="Also when it is decided to commit, if its commit fails: `describe` says why.",
+    help="Abort it also if it is decided to commit, but its commit fails; `txn describe` shows the reason.",
 )
 @dry_run_option
 @output_option()
 @pass_settings
 def abort(settings: Settings, name: str, txn_id: str, force: bool, dry_run: bool, output: str) -> None:
-    """Drop a transaction for ever; its owner is told so. Whoever serves the directory frees its bytes."""
+    """Abort a transaction: discard its staged events permanently. Its owner gets an error at its next call.
+
+    The process that serves the directory frees its bytes.
+    """
 
     async def act(ep: Eventproc) -> None:
         await (await ep.stream(name)).transaction_of(txn_id).abort(force=force)
@@ -142,7 +147,7 @@ def abort(settings: Settings, name: str, txn_id: str, force: bool, dry_run: bool
 
 
 def _would_abort(found: TransactionDescription, force: bool) -> Row:
-    """Return what an abort would drop. Raises the same refusal."""
+    """Return what an abort would discard. Raises the same refusal."""
     try:
         after = state_after_abort(found.state, found.reason, force=force)
     except IllegalTransition as why:

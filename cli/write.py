@@ -1,4 +1,4 @@
-"""`eventproc write`: rows of a file or a pipe into a stream."""
+"""`eventproc write`: write the rows of a file or a pipe to a stream."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import click
 from anyio.streams.memory import MemoryObjectSendStream
 
 from eventproc.cli import session
-from eventproc.cli.lines import Lines, Source, open_source
-from eventproc.cli.progress import progress
-from eventproc.cli.rows import FORMATS, Row, guess_format, rows, take
-from eventproc.cli.settings import (
+from eventproc.cli.input.lines import InputFile, InputLines, open_input
+from eventproc.cli.input.rows import FORMATS, InputRow, guess_format, read_rows, take_chunk
+from eventproc.cli.options import (
     TABLE,
     Command,
     Settings,
@@ -24,16 +23,17 @@ from eventproc.cli.settings import (
     pass_settings,
     stream_argument,
 )
-from eventproc.cli.show import show_one
+from eventproc.cli.output.tables import show_one
+from eventproc.cli.output.terminal import progress
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import Retryable, TransactionDecided
 from eventproc.store.tasks import BackgroundTasks
 
 AHEAD_CHUNKS: Final = 3
-"""Chunks that are read while another is written; a chunk has at most about 1 MiB, of a pipe what it held."""
+"""Chunks that are read while another one is written. A chunk has at most about 1 MiB, or what a pipe held."""
 
-Chunk = tuple[list[Row], click.ClickException | None]
-"""Rows that are written together, and the bad row that follows them."""
+RowChunk = tuple[list[InputRow], click.ClickException | None]
+"""Rows that are written together, and the error of the bad row that follows them."""
 
 
 @click.command(cls=Command)
@@ -43,7 +43,7 @@ Chunk = tuple[list[Row], click.ClickException | None]
     "--format",
     "kind",
     type=click.Choice(FORMATS),
-    help="What a row is; by the file's name unless given, lines for a pipe.",
+    help="Format of the rows; by default from the file's suffix, and lines for a pipe.",
 )
 @click.option(
     "--key",
@@ -54,7 +54,7 @@ Chunk = tuple[list[Row], click.ClickException | None]
     "--transaction",
     "atomic",
     is_flag=True,
-    help="All rows in one transaction: visible together, or never.",
+    help="Write all rows in one transaction: they become visible together, or never.",
 )
 @output_option()
 @pass_settings
@@ -79,9 +79,9 @@ def write(
     kind = kind or guess_format(file)
     if key is not None and kind == "lines":
         raise click.UsageError("--key needs --format csv or jsonl: a plain line has no fields")
-    with open_source(file) as source:
-        act = _write_whole if atomic else _write
-        # A transaction becomes visible by a host: this process is one if there is no other.
+    with open_input(file) as source:
+        act = _write_transaction if atomic else _write
+        # A host makes a transaction visible: this process becomes the host if there is none.
         session.run(
             settings,
             partial(
@@ -102,7 +102,7 @@ async def _write(
     *,
     settings: Settings,
     name: str,
-    source: Source,
+    source: InputFile,
     kind: str,
     key: str | None,
     report: WriteReport,
@@ -110,7 +110,7 @@ async def _write(
     stream = await ep.stream(name)
     writer, failed = stream.writer(), True
 
-    async def add(rows: list[Row]) -> None:
+    async def add(rows: list[InputRow]) -> None:
         await writer.write_many(rows)
         report.update(writer.events_written)
         advance(source.position, f"{writer.events_written:,} written")
@@ -121,20 +121,22 @@ async def _write(
                 await _each_chunk(source, kind, key, add)
             failed = False
         except Retryable as why:
-            if writer.events_written:  # it speaks of its own transaction, and the others are durable
-                why.add_note(f"{writer.events_written} rows before it are written: go on behind them")
+            if writer.events_written:  # the error is about the last send; the earlier ones are durable
+                why.add_note(
+                    f"{writer.events_written} rows before it are written; continue with the rows after them"
+                )
             raise
         finally:
-            # However it ended: leaving the writer waited for the send that was under way.
+            # In every case: leaving the writer has waited for the last send.
             report.end(writer.events_written, failed=failed)
 
 
-async def _write_whole(
+async def _write_transaction(
     ep: Eventproc,
     *,
     settings: Settings,
     name: str,
-    source: Source,
+    source: InputFile,
     kind: str,
     key: str | None,
     report: WriteReport,
@@ -143,7 +145,7 @@ async def _write_whole(
     txn, count, decided, theirs = stream.transaction(), 0, False, False
     note(settings, f"transaction {txn.id}")
 
-    async def add(rows: list[Row]) -> None:
+    async def add(rows: list[InputRow]) -> None:
         nonlocal count
         count += await txn.write_many(rows)
         advance(source.position, f"{count:,} staged")
@@ -156,37 +158,41 @@ async def _write_whole(
                 decided = True
                 await txn.commit()
         except TransactionDecided:
-            theirs = True  # somebody committed what was staged: the error says so
+            theirs = True  # another process committed the staged events; the error says so
             raise
         finally:
-            # Decided, it becomes visible whatever ends this process.
+            # A decided transaction becomes visible, however this process ends.
             if decided:
                 report.end(count, failed=False)
             elif not theirs:
                 note(settings, f"transaction {txn.id} is aborted: nothing was written")
 
 
-async def _produce(send: MemoryObjectSendStream[Chunk], source: Source, kind: str, key: str | None) -> None:
-    """Read ahead, in a thread: standard input may have nothing to say for long."""
-    lines = Lines(source)
-    found = rows(lines, kind, key)
+async def _produce(
+    send: MemoryObjectSendStream[RowChunk], source: InputFile, kind: str, key: str | None
+) -> None:
+    """Read ahead in a thread, because reading standard input may block for long."""
+    lines = InputLines(source)
+    found = read_rows(lines, kind, key)
     more = True
     async with send:
         while more:
-            taken, error, more = await anyio.to_thread.run_sync(take, found, lines, abandon_on_cancel=True)
+            taken, error, more = await anyio.to_thread.run_sync(
+                take_chunk, found, lines, abandon_on_cancel=True
+            )
             await send.send((taken, error))
 
 
 async def _each_chunk(
-    source: Source, kind: str, key: str | None, add: Callable[[list[Row]], Awaitable[None]]
+    source: InputFile, kind: str, key: str | None, add: Callable[[list[InputRow]], Awaitable[None]]
 ) -> None:
-    """Hand over the rows, what was read meanwhile at once; then raise the bad row that ended them."""
-    send, receive = anyio.create_memory_object_stream[Chunk](AHEAD_CHUNKS)
-    # Around the tasks: who still reads ahead ends before nobody listens, and what failed here is all that is raised.
+    """Pass the rows to `add`, all that were read meanwhile in one call. Raises the error of a bad row at the end."""
+    send, receive = anyio.create_memory_object_stream[RowChunk](AHEAD_CHUNKS)
+    # `receive` is closed after the tasks have ended, so that a failure here is the only error that is raised.
     async with receive, BackgroundTasks() as tasks:
         tasks.start_soon(_produce, send, source, kind, key)
         async for taken, error in receive:
-            # What came meanwhile goes along: a slow disk makes larger commits, not a longer queue.
+            # On a slow disk the commits become larger, instead of the queue longer.
             while error is None and receive.statistics().current_buffer_used:
                 more, error = receive.receive_nowait()
                 taken += more

@@ -105,7 +105,7 @@ def test_letters_are_redriven_by_id_and_all_together(shop: Cli) -> None:
     assert (done.code, done.out, done.err) == (0, "", f"redriven: 2 dead letters of {GROUP}\n")
     assert ids(shop) == ["0.0:1"]
     again = shop("dead-letter", "redrive", GROUP, "0.0:0")
-    told = f"redriven: 0 dead letters of {GROUP}; 1 were redriven or dropped before\n"
+    told = f"redriven: 0 dead letters of {GROUP}; 1 had been redriven or dropped before\n"
     assert (again.code, again.err) == (0, told)
     assert shop("dead-letter", "redrive", GROUP, "--all").err.startswith("redriven: 1 ")
     rows = shop("read", "shop/billing-redrive").rows()
@@ -130,7 +130,7 @@ def test_who_drops_at_a_terminal_is_asked(
     monkeypatch.setattr("eventproc.cli.dead_letter._can_ask", lambda: True)
     done = shop("dead-letter", "drop", GROUP, "--all", stdin=answer)
     assert (done.code, done.out) == (code, "")
-    assert "Drop 3 dead letters of shop/billing for ever? [y/N]" in done.err
+    assert "Drop 3 dead letters of shop/billing permanently? [y/N]" in done.err
     assert len(ids(shop)) == left
 
 

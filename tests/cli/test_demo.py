@@ -18,7 +18,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from eventproc.cli.demo_ledger import Ledger
+from eventproc.cli.demo.ledger import DemoLedger
 from eventproc.cli.main import run
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.ids import SegmentId
@@ -104,9 +104,9 @@ def test_a_directory_that_is_named_is_kept_and_what_the_demo_made_in_it_is_gone(
     "content, options, code, reason",
     [
         (None, (), 2, "does not exist"),
-        (b"", (), 1, "there is no header"),
-        (b"\n\n", (), 1, "there is no header"),
-        (b"tailnum,b\n", (), 1, "a header and no rows"),
+        (b"", (), 1, "the header is missing"),
+        (b"\n\n", (), 1, "the header is missing"),
+        (b"tailnum,b\n", (), 1, "a header, but no rows"),
         (b"a,b\n1,2\n", (), 2, "column 'tailnum'"),
         (b"tailnum,b\n1,2\n", ("--key", "c"), 2, "has tailnum, b"),
         (b"tailnum,b\n1,2\n", ("--mean", "c"), 2, "column 'c'"),
@@ -193,8 +193,8 @@ def event(row: int, key: str, **columns: str) -> Event[bytes]:
     return Event(payload, key, 0, None, SegmentId(0), 0, 0, {"row": str(row)})
 
 
-def account(*events: Event[bytes]) -> Ledger:
-    ledger = Ledger(10, key="k", mean_of=None)
+def account(*events: Event[bytes]) -> DemoLedger:
+    ledger = DemoLedger(10, key="k", mean_of=None)
 
     async def handle() -> None:
         for each in events:

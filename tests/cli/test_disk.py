@@ -170,7 +170,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_file_says_which_rows_are_written
     written = int(done.out.split()[-1])
     assert 0 < written < 300
     assert f"the disk is full; nothing was written. Free some space and try again; {written} rows" in done.err
-    assert "go on behind them" in done.err
+    assert "continue with the rows after them" in done.err
     assert done.err.count("\n") == 1
     assert shop("stream", "describe", "shop/x", "-o", "json").json()["events"] == written
 
@@ -218,7 +218,7 @@ def test_the_doctor_names_the_process_that_is_stopped_inside_the_write_lock(shop
         assert holder.stdout.readline() == b"held\n"
         done = shop("doctor")
         assert done.code == 1
-        assert f"process {holder.pid} has been inside write.lock for 5." in done.out
+        assert f"process {holder.pid} has held write.lock for 5." in done.out
         assert done.out.endswith("not healthy\n")
         holder.kill()
 

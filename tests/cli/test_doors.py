@@ -88,10 +88,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
         ("read shop/orders --segment first", 2, "number.epoch"),
         ("read shop/orders --from 0 --segment 0.0", 2, "'head' or 'tail'"),
         ("read shop/orders --follow --output json", 2, "jsonl"),
-        ("read", 2, "say what to read"),
-        ("read shop/orders --reader r1", 2, "say what to read"),
-        ("read shop/orders --group shop/none", 2, "a group says what is read"),
-        ("read --group shop/none --from head", 2, "a group says what is read"),
+        ("read", 2, "name what to read"),
+        ("read shop/orders --reader r1", 2, "name what to read"),
+        ("read shop/orders --group shop/none", 2, "the group determines the streams"),
+        ("read --group shop/none --from head", 2, "the group determines the streams"),
         ("read --group shop/none --follow -o json", 2, "jsonl"),
         ("read --group shop/none", 3, "no group"),
         ("read --group none", 2, "scope/"),
@@ -102,8 +102,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
         ("group offline shop/none r1", 3, "no group"),
         ("group delete shop/none --dry-run", 3, "no group"),
         ("group reset shop/none --to head", 3, "no group"),
-        ("group reset shop/none", 2, "say where to"),
-        ("group reset shop/none --to head --checkpoint c", 2, "say where to"),
+        ("group reset shop/none", 2, "the new position is missing"),
+        ("group reset shop/none --to head --checkpoint c", 2, "the new position is missing"),
         ("group create b@d --stream shop/orders", 2, "only letters"),
         ("group create shop/g", 2, "--stream"),
         ("group create g --stream shop/orders --from yesterday", 2, "head, tail, a cut"),
@@ -122,8 +122,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
         ("scope delete shop", 4, "has 1 streams and 0 groups; delete them first, or all"),
         ("scope delete shop", 4, "`eventproc scope delete shop --recursive`"),
         ("scope delete shop --dry-run", 4, "`eventproc scope delete shop --recursive`"),
-        ("run ../shop:app", 2, "go to its folder, and say shop:app"),
-        ("run .shop:app", 2, "go to its folder, and say shop:app"),
+        ("run ../shop:app", 2, "change to the module's directory and use shop:app"),
+        ("run .shop:app", 2, "change to the module's directory and use shop:app"),
         ("scope delete shop --no-wait", 2, "needs --recursive"),
         ("request list --limit 0", 2, "at least 1"),
         ("request show nonsense", 3, "no request"),
@@ -142,7 +142,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
         ("stream frobnicate", 2, "No such command"),
         ("frobnicate", 2, "No such command"),
         ("init --durability none", 2, "none"),
-        ("init --durability os", 4, "is there already, with durability 'fsync', which stays as it is"),
+        ("init --durability os", 4, "exists already with durability 'fsync', which cannot be changed"),
         ("completion tcsh", 2, "tcsh"),
     ],
 )
@@ -228,7 +228,9 @@ def test_a_directory_cannot_be_made_below_a_file(tmp_path: Path, cli: Cli) -> No
 def test_a_current_folder_that_is_gone_is_refused(tmp_path: Path) -> None:
     gone = str(tmp_path / "gone")
     prepare = f"import os; os.mkdir({gone!r}); os.chdir({gone!r}); os.rmdir({gone!r})"
-    assert "the current folder is gone; say which" in shell("stream", "list", prepare=prepare).refused(6)
+    assert "the current directory was deleted; name a directory" in shell(
+        "stream", "list", prepare=prepare
+    ).refused(6)
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 1000, b"\0" * 16384])
@@ -302,7 +304,7 @@ def test_an_empty_variable_counts_as_none(shop: Cli, monkeypatch: pytest.MonkeyP
 @pytest.mark.subprocess
 def test_who_keeps_the_write_lock_is_named_within_the_timeout(shop: Cli) -> None:
     lock = WriteLock(shop.directory / "write.lock", SystemClock())
-    hasty = "from eventproc.store.database import file; file.CLOSE_WAIT_MS_MAX = 1"
+    hasty = "from eventproc.store.database import file_database; file_database.CLOSE_WAIT_MS_MAX = 1"
     arguments = ("-q", "-C", shop.directory, "stream", "seal", "shop/orders", "--timeout", 1)
     lock.acquire()
     try:

@@ -43,7 +43,7 @@ def bash(cli: Cli, script: str) -> Result:
 
 
 @pytest.mark.parametrize(
-    "module", ["click", "eventproc.cli.stream_show", "eventproc.runtime", "aiosqlite", "asyncio"]
+    "module", ["click", "eventproc.cli.stream", "eventproc.runtime", "aiosqlite", "asyncio"]
 )
 def test_ctrl_c_during_the_imports_is_quiet(shop: Cli, module: str) -> None:
     command = [sys.executable, "-c", INTERRUPTED_AT, module, "-C", str(shop.directory), "stream", "list"]

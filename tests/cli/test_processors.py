@@ -22,9 +22,10 @@ SHOP = """
 import pathlib
 import anyio
 import eventproc
-from eventproc.processors import committer, running
+import eventproc.processors.run
+from eventproc.processors.engine import commit
 
-committer.COMMIT_MS = running.TELL_MS = 200  # other shells see sooner how far it is
+commit.COMMIT_MS = eventproc.processors.run.TELL_MS = 200  # other processes see the progress sooner
 
 app = eventproc.App()
 other = eventproc.App()
@@ -135,7 +136,7 @@ def test_a_signal_lets_handlers_that_run_finish(
         server.hear()
         described(shop, lambda found: found["lag_events"] == 3)
         server.process.send_signal(number)
-        assert server.hear().startswith("draining: 3 calls run, for 30 s at most")
+        assert server.hear().startswith("draining: 3 handler calls may run for at most 30 s")
         (tmp_path / "gate").touch()
         assert server.wait() == (0, "")
     assert described(shop, lambda found: found["state"] == "stopped")["lag_events"] == 0
@@ -157,7 +158,7 @@ def test_what_outlasts_the_grace_period_is_cancelled_and_the_exit_code_says_so(
         server.hear()
         described(shop, lambda found: found["lag_events"] == 1)
         code, said = server.end(number)
-        assert (code, "cancelled: 1 calls" in said) == (128 + number, True)
+        assert (code, "cancelled: 1 handler calls" in said) == (128 + number, True)
     found = described(shop, lambda found: found["state"] == "stopped")
     assert (found["lag_events"], found["members"]) == (1, [])
 
@@ -189,10 +190,10 @@ def test_a_processor_that_fails_ends_its_server_with_one_line(shop: Cli, serve: 
 @pytest.mark.parametrize(
     "app, code, said",
     [
-        ("shop", 2, "an app is named MODULE:NAME"),
-        ("nowhere:app", 3, "no module 'nowhere'"),
+        ("shop", 2, "use MODULE:NAME"),
+        ("nowhere:app", 3, "module 'nowhere' not found"),
         ("shop:nobody", 3, "module shop has no 'nobody'"),
-        ("shop:number", 2, "shop:number is no eventproc.App but of type int"),
+        ("shop:number", 2, "shop:number is of type int; it must be an eventproc.App"),
         ("shop:empty", 2, "shop:empty has no processors"),
         ("shop:lost", 3, "no stream 'shop/none'"),
         ("broken:app", 1, "importing broken failed: ModuleNotFoundError: No module named 'no_such_thing'"),
@@ -257,7 +258,7 @@ def test_what_is_a_processor_s_is_not_read_as_its_group(shop: Cli, serve: Serve,
         shop("processor", "pause", "shop/mailer").ok()
     shop("write", "shop/orders", stdin=b"more\n").ok()
     said = shop("read", "--group", "shop/mailer").refused(4)
-    assert "a processor's" in said
+    assert "belongs to a processor" in said
     assert "read shop/orders" in said
     assert described(shop, lambda found: True)["lag_events"] == 1
 
@@ -278,13 +279,13 @@ def test_a_terminal_shows_the_processors_live(
     (tmp_path / "limited.py").write_text(
         "import os, signal, shop\n"
         "app = shop.app\n"
-        "from eventproc.cli import live\n"
-        "known = live.row\n"
-        "def row(status, rate):\n"
+        "from eventproc.cli import live_status\n"
+        "known = live_status.status_cells\n"
+        "def cells(status, rate):\n"
         "    if status.finished == 3:\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "    return known(status, rate)\n"
-        "live.row = row\n"
+        "live_status.status_cells = cells\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(os.environ, "COLUMNS", "160")

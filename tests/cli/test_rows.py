@@ -11,8 +11,8 @@ from click import ClickException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.cli.lines import Lines, Source
-from eventproc.cli.rows import Row, guess_format, rows, take
+from eventproc.cli.input.lines import InputFile, InputLines
+from eventproc.cli.input.rows import InputRow, guess_format, read_rows, take_chunk
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00"), max_size=6)
 
@@ -29,17 +29,17 @@ class Blocks(io.BytesIO):
         return self.read(given_size)
 
 
-def lines_of(data: bytes, sizes: list[int]) -> Lines:
+def lines_of(data: bytes, sizes: list[int]) -> InputLines:
     blocks = Blocks(data, sizes)
-    return Lines(Source(blocks, blocks, "here", None))
+    return InputLines(InputFile(blocks, blocks, "here", None))
 
 
-def all_rows(lines: Lines, kind: str, key: str | None = None) -> list[Row]:
+def all_rows(lines: InputLines, kind: str, key: str | None = None) -> list[InputRow]:
     """Return every row, taken in chunks as `write` does."""
-    found: list[Row] = []
-    source, more = rows(lines, kind, key), True
+    found: list[InputRow] = []
+    source, more = read_rows(lines, kind, key), True
     while more:
-        taken, error, more = take(source, lines)
+        taken, error, more = take_chunk(source, lines)
         found += taken
         if error is not None:
             raise error

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.cli import failures
+from eventproc.cli import exit_codes
 from eventproc.store.model.errors import TransactionPending
 from tests.cli.conftest import Cli
 from tests.cli.shell import PATIENCE_S, started
@@ -81,9 +81,9 @@ def test_what_is_only_decided_is_done_by_whoever_comes_next(shop: Cli) -> None:
 
 def test_a_wait_that_ends_before_the_commit_timed_out_and_says_how_to_wait_again() -> None:
     why = TransactionPending(stream="shop/orders", txn="1", waited_ms=1500)
-    assert failures.exit_code(why) == 5
-    assert "after 1.5 s" in failures.line(why)
-    assert "`eventproc txn commit shop/orders 1`" in failures.line(why)
+    assert exit_codes.exit_code(why) == 5
+    assert "after 1.5 s" in exit_codes.error_line(why)
+    assert "`eventproc txn commit shop/orders 1`" in exit_codes.error_line(why)
 
 
 def test_abort_drops_it_and_a_later_commit_is_refused(shop: Cli) -> None:

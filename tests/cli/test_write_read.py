@@ -128,7 +128,7 @@ def test_an_empty_input_writes_nothing(stream: Cli) -> None:
         ("csv", b'a,b\n1,2\n3,4\n"open,5\n', 4, "not CSV"),
         ("jsonl", b"1\n2\n{nonsense\n", 3, "not JSON"),
         ("jsonl", b'{"a":1}\n{"a":2}\n' + b"[" * 100_000 + b"\n", 3, "not JSON"),
-        ("jsonl", b"1\n2\nNaN\n", 3, "not JSON: NaN is not a number of it"),
+        ("jsonl", b"1\n2\nNaN\n", 3, "not JSON: NaN is not a JSON number"),
         ("jsonl", b'1\n2\n{"a":-Infinity}\n', 3, "not JSON: -Infinity"),
         ("jsonl", b"1\n2\n" + '{"a":1}'.encode("utf-16-le") + b"\n", 3, "not JSON"),
         ("jsonl", b'1\n2\n"\xff"\n', 3, "not UTF-8"),
@@ -272,8 +272,8 @@ def test_a_stream_that_is_deleted_under_its_writer_is_called_that(stream: Cli) -
             stream("stream", verb, "s/x").ok()
         _, err = writer.communicate(b"row\n", timeout=60)
     assert writer.returncode == 4
-    again = "and made anew: run the command again to use the new one"
-    assert err.decode() == f"eventproc: s/x was deleted meanwhile, {again}\n"
+    again = "and created again; run the command again to use the new stream"
+    assert err.decode() == f"eventproc: stream 's/x' was deleted meanwhile {again}\n"
 
 
 @pytest.mark.subprocess

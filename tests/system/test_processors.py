@@ -12,8 +12,8 @@ import attrs
 import pytest
 
 import eventproc
-from eventproc.cli.csv_rows import Csv
-from eventproc.cli.lines import Lines, open_source
+from eventproc.cli.input.csv_reader import CsvReader
+from eventproc.cli.input.lines import InputLines, open_input
 from eventproc.groups.operations import reader_offline
 from eventproc.store import faults
 from eventproc.store.groups import progress_by_segment
@@ -236,8 +236,8 @@ def check_outputs(arena: Arena, events: int, *, ordered: bool = True) -> None:
 
 def flights(count: int) -> Iterator[tuple[bytes, str]]:
     """Yield the first flights, keyed by aircraft."""
-    with open_source(str(FLIGHTS)) as source:
-        table = Csv(Lines(source))
+    with open_input(str(FLIGHTS)) as source:
+        table = CsvReader(InputLines(source))
         aircraft = table.index("tailnum")
         for number, row in enumerate(itertools.islice(table, count)):
             yield b"%d" % number, row[aircraft]

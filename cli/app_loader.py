@@ -1,4 +1,4 @@
-"""Apps as people name them at the shell, MODULE:NAME, imported from the current folder or what is installed."""
+"""Import the app that MODULE:NAME names, from the current directory or an installed package."""
 
 from __future__ import annotations
 
@@ -10,44 +10,45 @@ from types import ModuleType
 
 import click
 
-from eventproc.cli.failures import NOT_FOUND, USAGE
+from eventproc.cli.exit_codes import NOT_FOUND, USAGE
 from eventproc.processors import App
 
 
 class AppUnusable(click.ClickException):
-    """What was named is no app that can be run."""
+    """The named object is not an app that can be run."""
 
     exit_code = USAGE
 
 
 class AppMissing(click.ClickException):
-    """There is no such module, or no such name in it."""
+    """The module, or the name in it, was not found."""
 
     exit_code = NOT_FOUND
 
 
 def load_app(name: str) -> App:
-    """Import and return the app that `name` names. Raises click.ClickException; runs the module's code.
+    """Import and return the app that `name` names. Runs the module's code.
 
-    Not found: no such module or name; wrong usage: it is no app, or has no processors; failed: its code raised.
+    Raises AppMissing if the module or name was not found, AppUnusable if it is not an app with processors, and
+    click.ClickException if the module's code raised.
     """
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
-        raise AppUnusable(f"{name!r}: an app is named MODULE:NAME, such as shop:app")
+        raise AppUnusable(f"{name!r} does not name an app; use MODULE:NAME, such as shop:app")
     if module_name.startswith(".") or os.sep in module_name:
-        there = f"{Path(module_name).name.lstrip('.')}:{attribute}"
+        remedy = f"{Path(module_name).name.lstrip('.')}:{attribute}"
         raise AppUnusable(
-            f"{name!r}: a module is looked for by its name, from the current folder on, and not by a path; "
-            f"go to its folder, and say {there}"
+            f"{name!r} is a path; an app is named by its module, which is imported from the current directory: "
+            f"change to the module's directory and use {remedy}"
         )
     found: object = _import(module_name)
     for part in attribute.split("."):
         try:
             found = getattr(found, part)
         except AttributeError:
-            raise AppMissing(f"{name}: module {module_name} has no {attribute!r}") from None
+            raise AppMissing(f"app {name} not found: module {module_name} has no {attribute!r}") from None
     if not isinstance(found, App):
-        raise AppUnusable(f"{name} is no eventproc.App but of type {type(found).__name__}")
+        raise AppUnusable(f"{name} is of type {type(found).__name__}; it must be an eventproc.App")
     if not found.processors:
         raise AppUnusable(f"{name} has no processors; declare one with @{attribute}.processor(...)")
     return found
@@ -61,7 +62,9 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as why:
         if why.name is not None and (name == why.name or name.startswith(f"{why.name}.")):
-            raise AppMissing(f"no module {name!r} in {folder}, nor among those installed") from None
+            raise AppMissing(
+                f"module {name!r} not found in {folder}, nor among the installed packages"
+            ) from None
         raise _broken(name, why) from why
     except SystemExit as why:
         raise _broken(name, why) from why

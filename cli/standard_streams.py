@@ -1,8 +1,8 @@
-"""Standard input, output and error of the process, whatever became of them before it began.
+"""Standard input, output and error of the process, also if the parent process closed some of them.
 
-A descriptor that the caller closed is taken by the next file that is opened, the database perhaps, and what
-is meant for people would be written into it. So 0, 1 and 2 are always taken here: a closed one by the null
-device, opened the other way round, so that using it fails and not using it does no harm.
+A closed descriptor 0, 1 or 2 would be reused by the next file that is opened, such as the database, and messages
+would be written into that file. So a closed one is opened here on the null device, with the opposite access mode:
+using it then fails, and not using it does no harm.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ TEXT: Final = "utf-8"
 
 
 class OutputLost(OSError):
-    """Standard output cannot be written, for another reason than a reader that went away."""
+    """Standard output cannot be written, for another reason than a closed pipe."""
 
     def __str__(self) -> str:
         return f"standard output cannot be written: {self.strerror}"
 
 
-class _Output(io.FileIO):
-    """Descriptor 1: what fails here has nothing to do with the directory, and its error says so."""
+class _StandardOutput(io.FileIO):
+    """Descriptor 1. Its errors are OutputLost, to tell them from errors of the directory."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -40,8 +40,8 @@ class _Output(io.FileIO):
             raise OutputLost(why.errno, why.strerror) from None
 
 
-class _Notes(io.FileIO):
-    """Descriptor 2: what cannot be told there is not told, and the exit code stays what it was."""
+class _StandardError(io.FileIO):
+    """Descriptor 2. A message that cannot be written is dropped, and the exit code stays."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -51,22 +51,22 @@ class _Notes(io.FileIO):
 
 
 def prepare() -> None:
-    """Take descriptors 0, 1 and 2, and let errors of standard output be told from others. Once per process."""
+    """Open closed descriptors 0, 1 and 2, and replace sys.stdout and sys.stderr. Call it once per process."""
     for descriptor, flags in ((STDIN, os.O_WRONLY), (STDOUT, os.O_RDONLY), (STDERR, os.O_WRONLY)):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest free one, which is this: those below are taken.
+            # It becomes this descriptor: the lowest free one.
             os.open(os.devnull, flags)
             os.set_inheritable(descriptor, True)
     if sys.stdin is None:
         sys.stdin = os.fdopen(STDIN, encoding=TEXT, closefd=False)
-    sys.stdout = _text(_Output(STDOUT, "w", closefd=False), sys.stdout)
-    sys.stderr = _text(_Notes(STDERR, "w", closefd=False), sys.stderr)
+    sys.stdout = _text(_StandardOutput(STDOUT, "w", closefd=False), sys.stdout)
+    sys.stderr = _text(_StandardError(STDERR, "w", closefd=False), sys.stderr)
 
 
 def _text(raw: io.FileIO, before: object) -> io.TextIOWrapper:
-    """Return a stream over `raw` with the properties of the one before it."""
+    """Return a text stream over `raw` with the properties of the stream `before`."""
     buffered = io.BufferedWriter(raw)
     if not isinstance(before, io.TextIOWrapper):
         return io.TextIOWrapper(buffered, encoding=TEXT)
@@ -80,5 +80,5 @@ def _text(raw: io.FileIO, before: object) -> io.TextIOWrapper:
 
 
 def forget_output() -> None:
-    """Send what is still in the buffer of standard output nowhere: it must not fail again when Python exits."""
+    """Discard what is in the buffer of standard output, so that flushing it at exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

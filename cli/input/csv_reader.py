@@ -1,7 +1,7 @@
-"""CSV with a header: the one reader of it, for whoever makes events of rows.
+"""Read CSV with a header, for `write` and `demo`.
 
-UTF-8, with or without a byte order mark; quotes as RFC 4180 has them; every row as wide as the header; blank
-lines are skipped. What is wrong is a `click.ClickException` naming the line in which the row begins.
+The text is UTF-8, with or without a byte order mark. Quotes follow RFC 4180. Every row has as many columns as the
+header. Blank lines are skipped. An error is a `click.ClickException` that names the line in which the row begins.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import csv
 from collections.abc import Iterator
 from json.encoder import encode_basestring
 
-from eventproc.cli.lines import Lines, bad_row
+from eventproc.cli.input.lines import InputLines, bad_row
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 
 
-class Csv:
-    """The rows of a CSV, once through, as lists of text. About 1.2 us each.
+class CsvReader:
+    """Iterates once over the rows of a CSV, as lists of text. Cost: about 1.2 us per row.
 
-    columns: the header's names, all different. number: of the line in which the row begins that was handed out
-    last, from 1.
+    columns: the names in the header, all different.
+    number: of the line in which the last returned row begins, from 1.
     """
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: InputLines) -> None:
         csv.field_size_limit(EVENT_BYTES_MAX)  # the module's own limit is 128 KiB
         self.number = 1
         self._lines = lines
@@ -34,13 +34,15 @@ class Csv:
     def _read_header(self) -> tuple[str, ...]:
         header = next(self._rows(), None)
         if header is None:
-            raise bad_row(self._lines, 1, "there is no header; the first row of a CSV names its columns")
+            raise bad_row(
+                self._lines, 1, "the header is missing; the first row of a CSV must name the columns"
+            )
         if twice := sorted({name for name in header if header.count(name) > 1}):
             raise bad_row(self._lines, self.number, f"two columns are named {twice[0]!r}")
         return tuple(header)
 
     def index(self, column: str) -> int:
-        """Return where in each row a column is. Raises InvalidArgument, with the names there are."""
+        """Return the index of a column. Raises InvalidArgument, which lists the existing columns."""
         if column not in self.columns:
             reason = f"{self._lines.source.name} has {', '.join(self.columns)}"
             raise InvalidArgument(what="column", value=column, reason=reason)
@@ -49,7 +51,7 @@ class Csv:
     def payload(self, row: list[str]) -> bytes:
         """Return a row as a JSON object of strings, in the order of the columns.
 
-        Twice as fast as `json.dumps` of a dict, because all rows have one shape.
+        Twice as fast as `json.dumps` of a dict, because all rows have the same columns.
         """
         return (self._template % tuple(map(encode_basestring, row))).encode()
 
@@ -61,7 +63,7 @@ class Csv:
             yield row
 
     def _rows(self) -> Iterator[list[str]]:
-        """Yield what is left, but for blank lines."""
+        """Yield the remaining rows, without blank lines."""
         reader = self._reader
         begin = reader.line_num + 1
         try:
@@ -74,7 +76,7 @@ class Csv:
             raise bad_row(self._lines, begin, f"not CSV: {why}") from None
 
 
-def _decoded(lines: Lines) -> Iterator[str]:
+def _decoded(lines: InputLines) -> Iterator[str]:
     for line in lines:
         try:
             text = line.decode()
@@ -84,5 +86,5 @@ def _decoded(lines: Lines) -> Iterator[str]:
 
 
 def not_utf8(why: UnicodeDecodeError) -> str:
-    """Return the reason why a line is refused that is not UTF-8."""
+    """Return the reason why a line that is not UTF-8 is refused."""
     return f"not UTF-8 ({why.reason} at byte {why.start + 1})"

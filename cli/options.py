@@ -1,4 +1,4 @@
-"""What holds for every command: the directory, how much is said, and the options that many commands share."""
+"""Options of the command line: the global ones (directory, verbosity), and those that many commands share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 TIMEOUT_S: Final = 120.0
-"""How long a command waits for the outcome of its request, unless told otherwise. The request goes on."""
+"""Default of --timeout: how long a command waits for the outcome of its request. The request goes on afterwards."""
 
 
 NUMBER_MAX: Final = 1_000_000_000
-"""Largest number of seconds or days that an option takes: as many seconds are 31 years. Far below what ms in 63 bits
-could be, and far above what anybody waits for."""
+"""Largest number of seconds or days that an option accepts. As seconds it is 31 years, as ms it fits into 63 bits."""
 
 
 TABLE: Final = "table"
@@ -39,16 +38,16 @@ class Settings:
 pass_settings = click.make_pass_decorator(Settings, ensure=True)
 
 
-class Directory(click.types.StringParamType):
-    """A directory's name. An empty one is what an unset variable leaves of `-C "$VAR"`, and means no directory."""
+class DirectoryParam(click.types.StringParamType):
+    """A directory's name. An empty one is refused: it is what an unset variable makes of `-C "$VAR"`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name as it is."""
+        """Return the name unchanged."""
         return str(super().convert(value, param, ctx)) or self.fail("the directory is empty", param, ctx)
 
 
-class Number(click.FloatRange):
-    """How many seconds or days: a number that is one, and neither negative nor without end."""
+class DurationParam(click.FloatRange):
+    """A number of seconds or days: finite and not negative."""
 
     def __init__(self) -> None:
         super().__init__(min=0, max=NUMBER_MAX)
@@ -66,15 +65,18 @@ def _keep(ctx: click.Context, parameter: click.Parameter, value: str | bool | No
 
 
 def global_options(*, hidden: bool = False) -> list[click.Parameter]:
-    """Return the global options. hidden: those of a command, which its help does not repeat."""
+    """Return the global options.
+
+    hidden: True for those of a command, because its help does not repeat them.
+    """
     return [
         click.Option(
             ["-C", "directory"],
-            type=Directory(),
+            type=DirectoryParam(),
             metavar="DIR",
-            envvar=None if hidden else "EVENTPROC_DIR",  # an empty one counts as none
+            envvar=None if hidden else "EVENTPROC_DIR",  # empty counts as unset
             show_envvar=True,
-            help="The directory; the current one unless given.",
+            help="The eventproc directory; the current directory unless given.",
             expose_value=False,
             callback=_keep,
             hidden=hidden,
@@ -82,7 +84,7 @@ def global_options(*, hidden: bool = False) -> list[click.Parameter]:
         click.Option(
             ["-q", "--quiet"],
             is_flag=True,
-            help="Errors only: no notes, no progress.",
+            help="Print errors only: no notes, no progress bars.",
             expose_value=False,
             callback=_keep,
             hidden=hidden,
@@ -90,7 +92,7 @@ def global_options(*, hidden: bool = False) -> list[click.Parameter]:
         click.Option(
             ["--debug"],
             is_flag=True,
-            help="Show where an error comes from.",
+            help="Show the traceback of an error.",
             expose_value=False,
             callback=_keep,
             hidden=hidden,
@@ -115,8 +117,8 @@ def _refuse_output(ctx: click.Context, _parameter: click.Parameter, value: str |
         raise click.UsageError(f"`{ctx.command_path}` has only one form of output; leave --output out", ctx)
 
 
-class Noun(click.Group):
-    """A noun: a group of commands that take the global options too."""
+class CommandGroup(click.Group):
+    """The commands about one noun, such as `stream`. It accepts the global options too."""
 
     command_class = Command
 
@@ -149,7 +151,7 @@ def stream_argument(command: F) -> F:
 
 
 def group_argument(command: F) -> F:
-    """Decorator of commands about one group, of readers or of a processor: its full name, passed as `name`."""
+    """Decorator of commands about a group of readers or of a processor: its full name, passed as `name`."""
     return click.argument("name", metavar="SCOPE/GROUP")(command)
 
 
@@ -157,7 +159,7 @@ def waiting_options(command: F) -> F:
     """Decorator of commands that submit a request: `--timeout` and `--no-wait`."""
     command = timeout_option(command)
     return click.option(
-        "--no-wait", is_flag=True, help="Only submit the request, and print its id for `request wait`."
+        "--no-wait", is_flag=True, help="Submit the request, print its id for `request wait`, and return."
     )(command)
 
 
@@ -165,20 +167,22 @@ def timeout_option(command: F) -> F:
     """Decorator of commands that wait: `--timeout`, in seconds."""
     return click.option(
         "--timeout",
-        type=Number(),
+        type=DurationParam(),
         default=TIMEOUT_S,
         show_default=True,
         metavar="SECONDS",
-        help="How long to wait for the outcome; the request goes on.",
+        help="How long to wait for the outcome. The request goes on after a timeout.",
     )(command)
 
 
 def dry_run_option(command: F) -> F:
     """Decorator of commands that destroy something."""
-    return click.option("--dry-run", is_flag=True, help="Only say what would go; change nothing.")(command)
+    return click.option("--dry-run", is_flag=True, help="Print what would be destroyed; change nothing.")(
+        command
+    )
 
 
 def note(settings: Settings, text: str) -> None:
-    """Say something to people, on stderr, unless they want quiet."""
+    """Print a note for people on stderr, unless --quiet is given."""
     if not settings.quiet:
         click.echo(text, err=True)

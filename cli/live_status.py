@@ -1,4 +1,4 @@
-"""What a terminal shows while apps run: a line for each processor, every second."""
+"""The live table of `eventproc run` on a terminal: one row for each processor, updated every second."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Final
 
 import anyio
 
-from eventproc.cli.settings import Settings
-from eventproc.cli.show import iso_time
+from eventproc.cli.options import Settings
+from eventproc.cli.output.tables import iso_time
+from eventproc.cli.output.terminal import live_table
 from eventproc.processors import Blocker, ProcessorStatus, Running
 from eventproc.store.clock import Clock
 from eventproc.store.model.errors import EventprocError
 
 SHOW_MS: Final = 1_000
-"""Pause between two looks; each is a read of every group."""
+"""Interval between two updates; each reads every group."""
 
 HEADINGS: Final = (
     "PROCESSOR",
@@ -32,41 +33,39 @@ HEADINGS: Final = (
 )
 
 
-async def live(settings: Settings, clock: Clock, running: Sequence[Running]) -> None:
-    """Show the processors until cancelled, where a person looks on; elsewhere nothing."""
+async def show_live_status(settings: Settings, clock: Clock, running: Sequence[Running]) -> None:
+    """Show the processors until cancelled, if stderr is a terminal."""
     if settings.quiet or not running or not sys.stderr.isatty():
         return
-    from eventproc.cli.table import live_table
-
-    rates = Rates(clock)
+    rates = EventRates(clock)
     with live_table(HEADINGS) as show:
         while True:
             rows: list[list[str]] = []
             for each in running:
                 try:
-                    rows += [row(status, rates.of(status)) for status in await each.status()]
+                    rows += [status_cells(status, rates.of(status)) for status in await each.status()]
                 except EventprocError as why:
                     rows.append([str(why), *[""] * (len(HEADINGS) - 1)])
             show(rows)
             await anyio.sleep(SHOW_MS / 1000)
 
 
-class Rates:
-    """Events per second, between two looks at a processor."""
+class EventRates:
+    """Events per second of each processor, between two updates."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._before: dict[str, tuple[int, int]] = {}
 
     def of(self, status: ProcessorStatus) -> float:
-        """Return how many events a second it finished since it was asked about before."""
+        """Return how many events per second the processor finished since the last call."""
         now_ms = self._clock.monotonic_ms()
         before_ms, before = self._before.get(status.group, (now_ms, status.finished))
         self._before[status.group] = now_ms, status.finished
         return (status.finished - before) * 1000 / max(now_ms - before_ms, 1)
 
 
-def row(status: ProcessorStatus, rate: float) -> list[str]:
+def status_cells(status: ProcessorStatus, rate: float) -> list[str]:
     """Return the cells of a processor, under HEADINGS."""
     return [
         status.name,
@@ -84,7 +83,7 @@ def row(status: ProcessorStatus, rate: float) -> list[str]:
 
 
 def blocker_text(blocker: Blocker) -> str:
-    """Return in words which event holds progress up, and since when."""
+    """Return the text that names the event that blocks progress, and since when."""
     return " ".join(_words(blocker))
 
 

@@ -1,8 +1,8 @@
-"""What `doctor` looks at, from outside the database and from inside.
+"""The checks of `doctor`: of the directory's files (`check_files`), and of the database (`check_database`).
 
-The database's files are never opened here, only asked for their sizes: closing one would disarm the locks
-that the driver holds on them in this process. From the outside comes what opening would change, such as
-the remains of dead instances, which every opening sweeps.
+`check_files` runs before the database is opened, because opening changes what it reports: every opening removes the
+lock files of dead instances. It never opens the database's files, because closing one would release the POSIX locks
+that the driver holds on them in this process. A new check is a function here; its SQL lives in `store`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ from eventproc.store.segments.file_blobs import chunks_folder
 from eventproc.store.transactions import list_failing
 
 HELD_MS_MAX: Final = 1_000
-"""A hold of write.lock takes milliseconds; one of a second is a process that was stopped inside it."""
+"""write.lock is held for milliseconds. A process that holds it for a second has been stopped meanwhile."""
 
 
 @attrs.define
-class Report:
-    """What was found: facts by name, in order; who is alive; what is wrong.
+class DoctorReport:
+    """What the checks found.
 
-    usable: False when the database is not one that this version can work with.
+    facts: by name, in the order of the report. instances: the processes that use the directory. problems: one
+    message each. usable: False if this version cannot work with the database.
     """
 
     facts: dict[str, object] = attrs.field(factory=dict)
@@ -49,11 +50,11 @@ class Report:
     usable: bool = True
 
     def problem(self, text: str) -> None:
-        """Note that something is wrong."""
+        """Add a problem."""
         self.problems.append(text)
 
     def row(self) -> dict[str, object]:
-        """Return everything as one object, with names that stay."""
+        """Return the report as one object with stable names."""
         return {
             "healthy": not self.problems,
             "usable": self.usable,
@@ -63,8 +64,8 @@ class Report:
         }
 
 
-def look_outside(path: Path, report: Report) -> None:
-    """Look at the directory without opening its database. Raises StoreMissing, StoreUnusable."""
+def check_files(path: Path, report: DoctorReport) -> None:
+    """Check the directory without opening its database. Raises StoreMissing, StoreUnusable."""
     check_directory(path, create=False)
     facts = report.facts
     facts["directory"] = str(path.resolve())
@@ -75,12 +76,14 @@ def look_outside(path: Path, report: Report) -> None:
     facts["database_bytes"] = _size(path / DATABASE)
     facts["wal_bytes"] = wal_bytes = _size(path / f"{DATABASE}-wal")
     if wal_bytes > TRUNCATE_BYTES:
-        report.problem(f"the log has {wal_bytes >> 20} MiB: a process has been reading one snapshot for long")
+        report.problem(
+            f"the write-ahead log has {wal_bytes >> 20} MiB: a process keeps one read snapshot open for long; end it"
+        )
     report.instances = _instances(path)
-    _look_at_locks(path, report)
+    _check_locks(path, report)
 
 
-def _look_at_locks(path: Path, report: Report) -> None:
+def _check_locks(path: Path, report: DoctorReport) -> None:
     clock = SystemClock()
     for name in ("write", "format", "controller"):
         lock = path / f"{name}.lock"
@@ -93,17 +96,15 @@ def _look_at_locks(path: Path, report: Report) -> None:
         report.facts["write_lock"] = "free" if held is None else f"process {held.pid}, for {held_ms} ms"
         if held is not None and held_ms > HELD_MS_MAX:
             report.problem(
-                f"process {held.pid} has been inside write.lock for {held_ms / 1000:.1f} s, so nobody can write; "
+                f"process {held.pid} has held write.lock for {held_ms / 1000:.1f} s, so no process can write; "
                 f"continue it (kill -CONT {held.pid}) or end it"
             )
     age_ms = HeartbeatFile(path / "controller.beat", clock).age_ms()
     hosts = lock_holders(path / "controller.lock") if (path / "controller.lock").exists() else ()
     report.facts["host_beat_age_ms"] = age_ms if hosts else None
     if hosts and (age_ms is None or age_ms > TIMINGS.heartbeat_age_ms_max):
-        beat = "no" if age_ms is None else f"for {age_ms / 1000:.1f} s no"
-        report.problem(
-            f"the host, process {hosts[0]}, gave {beat} sign of life; another takes over when needed"
-        )
+        beat = "has no heartbeat" if age_ms is None else f"had its last heartbeat {age_ms / 1000:.1f} s ago"
+        report.problem(f"the host, process {hosts[0]}, {beat}; another process takes over when needed")
 
 
 def _instances(path: Path) -> list[dict[str, object]]:
@@ -128,28 +129,28 @@ def _size(path: Path) -> int:
         return 0
 
 
-async def look_inside(ep: Eventproc, report: Report) -> None:
-    """Look into the database: versions, tables, who hosts, and whether its bytes are what they should be.
+async def check_database(ep: Eventproc, report: DoctorReport) -> None:
+    """Check the database: versions, tables, the host, failing commits, stored bytes and pages.
 
-    With tables missing nothing else can be asked of it.
+    If tables are missing, only the pages are checked afterwards.
     """
     report.facts["durability"] = ep.durability.value
-    await ep.db.read(lambda tx: _look_at_versions(tx, report))
+    await ep.db.read(lambda tx: _check_versions(tx, report))
     wrong = differences(await expected_shape(), await ep.db.read(shape_of))
-    report.facts["tables"] = "not as this version makes them" if wrong else "ok"
+    report.facts["tables"] = "not those of this version" if wrong else "ok"
     if wrong:
         report.usable = False
-        report.problem(f"{'; '.join(wrong)}; restore a backup, or use the version that made it")
+        report.problem(f"{'; '.join(wrong)}; restore a backup, or use the version that created it")
     else:
-        await ep.db.read(lambda tx: _look_at_host(tx, report))
-        await ep.db.read(lambda tx: _look_at_commits(tx, report))
-        await ep.db.read(lambda tx: _look_at_blobs(tx, report))
-        # In a snapshot of its own: files of events that are truncated meanwhile are not lost.
-        await ep.db.read(lambda tx: _look_at_files(tx, report))
+        await ep.db.read(lambda tx: _check_host(tx, report))
+        await ep.db.read(lambda tx: _check_commits(tx, report))
+        await ep.db.read(lambda tx: _check_blobs(tx, report))
+        # In a new snapshot, because events may have been truncated, and their files deleted, meanwhile.
+        await ep.db.read(lambda tx: _check_chunk_files(tx, report))
     await ep.db.read(lambda tx: _check_pages(tx, report))
 
 
-def _look_at_versions(tx: Tx, report: Report) -> None:
+def _check_versions(tx: Tx, report: DoctorReport) -> None:
     facts = report.facts
     facts["python"] = sys.version.split()[0]
     facts["sqlite"] = _one(tx, "SELECT sqlite_version()")
@@ -160,7 +161,7 @@ def _look_at_versions(tx: Tx, report: Report) -> None:
         report.problem(f"the journal mode is {mode}, it must be wal")
 
 
-def _look_at_host(tx: Tx, report: Report) -> None:
+def _check_host(tx: Tx, report: DoctorReport) -> None:
     owner = find_owner(tx, CONTROLLER)
     alive = {each["instance"] for each in report.instances if each["state"] == "alive"}
     present = owner is not None and owner.instance in alive
@@ -169,7 +170,7 @@ def _look_at_host(tx: Tx, report: Report) -> None:
     report.facts["requests_pending"] = pending_requests(tx)
 
 
-def _look_at_commits(tx: Tx, report: Report) -> None:
+def _check_commits(tx: Tx, report: DoctorReport) -> None:
     failing = list_failing(tx)
     report.facts["commits_failing"] = len(failing)
     for txn in failing:
@@ -178,7 +179,7 @@ def _look_at_commits(tx: Tx, report: Report) -> None:
         )
 
 
-def _look_at_blobs(tx: Tx, report: Report) -> None:
+def _check_blobs(tx: Tx, report: DoctorReport) -> None:
     report.facts["extents"] = _one(tx, "SELECT count(*) FROM extent")
     report.facts["blobs"] = _one(tx, "SELECT count(*) FROM blob")
     for table, things in (("extent", "extents"), ("staged", "runs of open transactions")):
@@ -196,7 +197,7 @@ def _look_at_blobs(tx: Tx, report: Report) -> None:
         report.problem(f"{unused} blobs belong to no events: their bytes are never freed")
 
 
-def _look_at_files(tx: Tx, report: Report) -> None:
+def _check_chunk_files(tx: Tx, report: DoctorReport) -> None:
     """Look for the chunk files in which events lie: whether they are there, not what is in them."""
     rows = tx.execute(
         "SELECT path, bytes FROM chunk WHERE EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)"
@@ -211,7 +212,7 @@ def _look_at_files(tx: Tx, report: Report) -> None:
         )
 
 
-def _check_pages(tx: Tx, report: Report) -> None:
+def _check_pages(tx: Tx, report: DoctorReport) -> None:
     # The check may stop at the first page it cannot read; what it says until then is what there is to say.
     found = [str(row[0]) for row in tx.execute("PRAGMA quick_check(10)")]
     report.facts["quick_check"] = "ok" if found == ["ok"] else "failed"

@@ -1,4 +1,4 @@
-"""The lines of an input, plain, .gz or .xz, from a file or a pipe. Only what one read of it gave is in memory."""
+"""Read the lines of a file or a pipe, plain, .gz or .xz. Only the result of one read is in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import click
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 
 READ_BYTES: Final = 256 * 1024
-"""Bytes asked for at a time; a pipe gives what it has."""
+"""Bytes requested in one read. A pipe returns what it has."""
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 XZ_MAGIC: Final = b"\xfd7zXZ\x00"
@@ -29,8 +29,11 @@ class _Reads(Protocol):
 
 
 @attrs.define
-class Source:
-    """An open input. size_bytes: of the file as it lies on disk, None for a pipe."""
+class InputFile:
+    """An open input.
+
+    size_bytes: of the file on disk, before decompression. None for a pipe.
+    """
 
     raw: IO[bytes]
     stream: _Reads
@@ -39,15 +42,18 @@ class Source:
 
     @property
     def position(self) -> int:
-        """Bytes of the file that were read so far."""
+        """Bytes of the file that have been read."""
         return self.raw.tell() if self.size_bytes is not None and not self.raw.closed else 0
 
 
 @contextmanager
-def open_source(path: str) -> Iterator[Source]:
-    """Open a file, unpacked when its name (.gz, .xz) or beginning says so; "-" is standard input. Raises OSError."""
+def open_input(path: str) -> Iterator[InputFile]:
+    """Open a file; "-" is standard input. Raises OSError.
+
+    The file is decompressed if its name ends in .gz or .xz, or if it begins as such files do.
+    """
     if path == "-":
-        yield Source(sys.stdin.buffer, cast("_Reads", sys.stdin.buffer), "standard input", None)
+        yield InputFile(sys.stdin.buffer, cast("_Reads", sys.stdin.buffer), "standard input", None)
         return
     with open(path, "rb") as raw:
         status = os.fstat(raw.fileno())
@@ -57,27 +63,27 @@ def open_source(path: str) -> Iterator[Source]:
             raw.seek(0)
         if path.endswith(".gz") or begin.startswith(GZIP_MAGIC):
             with gzip.GzipFile(fileobj=raw) as unpacked:
-                yield Source(raw, unpacked, path, size_bytes)
+                yield InputFile(raw, unpacked, path, size_bytes)
         elif path.endswith(".xz") or begin == XZ_MAGIC:
             with lzma.LZMAFile(raw) as unpacked_xz:
-                yield Source(raw, unpacked_xz, path, size_bytes)
+                yield InputFile(raw, unpacked_xz, path, size_bytes)
         else:
-            yield Source(raw, raw, path, size_bytes)
+            yield InputFile(raw, raw, path, size_bytes)
 
 
-class Lines(Iterator[bytes]):
-    """The lines of a source, without their line feeds. Iterating blocks only when none is in memory."""
+class InputLines(Iterator[bytes]):
+    """The lines of an input, without their line feeds. Iterating blocks only when no line is in memory."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: InputFile) -> None:
         self.source = source
-        self.number = 0  # of the line handed out last, from 1
+        self.number = 0  # of the last line returned, from 1
         self._lines: list[bytes] = []  # reversed
         self._rest = b""
         self._ended = False
 
     @property
     def ready(self) -> bool:
-        """Whether the next line can be had without waiting for somebody to write it."""
+        """Whether the next line is available without waiting for the writer of a pipe."""
         return bool(self._lines) or self.source.size_bytes is not None
 
     def __next__(self) -> bytes:
@@ -104,9 +110,11 @@ class Lines(Iterator[bytes]):
         self._rest = self._lines.pop()
         self._lines.reverse()
         if len(self._rest) > EVENT_BYTES_MAX and not self._lines:
-            raise bad_row(self, self.number + 1, f"it is longer than an event, {EVENT_BYTES_MAX} bytes")
+            raise bad_row(
+                self, self.number + 1, f"it is longer than {EVENT_BYTES_MAX} bytes, the limit of an event"
+            )
 
 
-def bad_row(lines: Lines, number: int, reason: str) -> click.ClickException:
+def bad_row(lines: InputLines, number: int, reason: str) -> click.ClickException:
     """Return the error of the row that begins in line `number`."""
     return click.ClickException(f"{lines.source.name}: line {number}: {reason}")

@@ -1,13 +1,13 @@
-"""Rows of a file as events, one after the other: lines, JSON lines or CSV.
+"""Turn the rows of a file into events: lines, JSON lines or CSV.
 
-A row that cannot be an event raises
-`click.ClickException` naming its line; the rows before it were handed out. What a row becomes:
+A row that cannot be an event raises `click.ClickException`, which names its line; the rows before it were returned.
+The payload and the key of a row:
 
 lines  the line without its line feed, any bytes; no key
-jsonl  the line as it is, checked to be JSON in UTF-8; a byte order mark before the first line and blank lines are
-       skipped; the key is a field of the object, a string, or an integer as it is written, null for no key; an
-       object without the field is refused
-csv    a JSON object of the header's names and the row's text; the key is a column, an empty cell no key
+jsonl  the line unchanged, checked to be JSON in UTF-8. A byte order mark before the first line and blank lines are
+       skipped. The key is a field of the object: a string, an integer as written in the file, or null for no key;
+       an object without the field is refused
+csv    a JSON object of the header's names and the row's text. The key is a column; an empty cell means no key
 """
 
 from __future__ import annotations
@@ -20,34 +20,37 @@ from typing import Final, TypeAlias
 
 import click
 
-from eventproc.cli.csv_rows import Csv, not_utf8
-from eventproc.cli.lines import Lines, bad_row
+from eventproc.cli.input.csv_reader import CsvReader, not_utf8
+from eventproc.cli.input.lines import InputLines, bad_row
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.model.routing import check_key
 
-Row: TypeAlias = tuple[bytes, str | None]
+InputRow: TypeAlias = tuple[bytes, str | None]
 """Payload and key."""
 
 CHUNK_BYTES: Final = 1024 * 1024
-"""Payload bytes of rows handed out together. Larger: fewer commits, later acknowledgements, more memory."""
+"""Payload bytes of the rows in a chunk. Larger: fewer commits, later acknowledgements, more memory."""
 
 KEY_CHARS_SHOWN: Final = 40
-"""Characters of a key that cannot be one, in the message that says so."""
+"""Characters of an invalid key that the error message shows."""
 
 FORMATS: Final = ("lines", "jsonl", "csv")
 
 
 def guess_format(path: str) -> str:
-    """Return the format that a file's name tells; "lines" when it tells none."""
+    """Return the format by the suffix of a file's name; "lines" if it has no known suffix."""
     suffixes = [suffix for suffix in Path(path).suffixes if suffix not in (".gz", ".xz")]
     return {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}.get(
         suffixes[-1] if suffixes else "", "lines"
     )
 
 
-def rows(lines: Lines, kind: str, key: str | None) -> Iterator[Row]:
-    """Return the rows of a format. key: the field or column of the key. Nothing is read before the first row."""
+def read_rows(lines: InputLines, kind: str, key: str | None) -> Iterator[InputRow]:
+    """Iterate over the rows of an input. Nothing is read before the first row is requested.
+
+    kind: one of FORMATS. key: the field or column that has the key, None for events without keys.
+    """
     found = {"lines": _plain, "jsonl": _json_lines, "csv": _csv}[kind](lines, key)
     for number, payload, row_key in found:
         if len(payload) > EVENT_BYTES_MAX:
@@ -56,19 +59,21 @@ def rows(lines: Lines, kind: str, key: str | None) -> Iterator[Row]:
             try:
                 check_key(row_key)
             except InvalidArgument as why:
-                # Not its value, which is escaped already: who shows this line escapes what is in it.
+                # The key itself, and not the error's value, which is escaped: the error line is escaped as one.
                 shown = row_key if len(row_key) <= KEY_CHARS_SHOWN else f"{row_key[:KEY_CHARS_SHOWN]}…"
                 raise bad_row(lines, number, f"{why.what} {shown!r}: {why.reason}") from None
         yield payload, row_key
 
 
-def take(rows: Iterator[Row], lines: Lines) -> tuple[list[Row], click.ClickException | None, bool]:
+def take_chunk(
+    rows: Iterator[InputRow], lines: InputLines
+) -> tuple[list[InputRow], click.ClickException | None, bool]:
     """Return the next rows, the error that ended them, and whether there may be more.
 
-    About CHUNK_BYTES of them; fewer when the next one has yet to be written into the pipe. Blocks until
-    there is one, so call it in a thread.
+    The chunk has about CHUNK_BYTES, or fewer if the pipe has no further row yet. Blocks until there is a row, so
+    call it in a thread.
     """
-    taken: list[Row] = []
+    taken: list[InputRow] = []
     size_bytes = 0
     try:
         for row in rows:
@@ -84,13 +89,13 @@ def take(rows: Iterator[Row], lines: Lines) -> tuple[list[Row], click.ClickExcep
 _Numbered: TypeAlias = Iterator[tuple[int, bytes, str | None]]
 
 
-def _plain(lines: Lines, key: str | None) -> _Numbered:
+def _plain(lines: InputLines, key: str | None) -> _Numbered:
     assert key is None, "lines have no key"
     for line in lines:
         yield lines.number, line, None
 
 
-def _json_lines(lines: Lines, key: str | None) -> _Numbered:
+def _json_lines(lines: InputLines, key: str | None) -> _Numbered:
     for whole in lines:
         line = whole.removeprefix(BOM_UTF8) if lines.number == 1 else whole
         if line.strip():
@@ -104,17 +109,17 @@ def _json_lines(lines: Lines, key: str | None) -> _Numbered:
 
 
 def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is not a number of it")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 _JSON: Final = json.JSONDecoder(parse_int=str, parse_constant=_no_constant)
-"""Takes what RFC 8259 has; Python's own also takes NaN and the infinities, and no integer of more than 4300 digits.
-An integer stays as it is written."""
+"""Accepts what RFC 8259 allows. Python's default decoder also accepts NaN and infinities, and refuses integers of
+more than 4300 digits. An integer stays as written."""
 
 
-def _field(lines: Lines, value: object, key: str) -> str | None:
+def _field(lines: InputLines, value: object, key: str) -> str | None:
     if not isinstance(value, dict):
-        raise bad_row(lines, lines.number, f"not an object, so it has no field {key!r} for the key")
+        raise bad_row(lines, lines.number, f"it is not an object, so it has no field {key!r} for the key")
     if key not in value:
         raise bad_row(lines, lines.number, f"no field {key!r} for the key")
     found = value[key]
@@ -125,8 +130,8 @@ def _field(lines: Lines, value: object, key: str) -> str | None:
     )
 
 
-def _csv(lines: Lines, key: str | None) -> _Numbered:
-    table = Csv(lines)
+def _csv(lines: InputLines, key: str | None) -> _Numbered:
+    table = CsvReader(lines)
     column = None if key is None else table.index(key)
     payload = table.payload
     for cells in table:

@@ -1,7 +1,7 @@
-"""Showing what was found: aligned columns for people, JSON with stable names for programs.
+"""Print results: aligned columns for people, JSON with stable names for programs.
 
-The name of a field says its unit, here as everywhere: people see `created_ms` as a time under CREATED.
-rich is imported only for a table on a terminal; elsewhere a table is plain text, whole and uncut.
+The name of a field includes its unit; people see `created_ms` as a time in a column CREATED.
+A table on a terminal is folded to its width (`terminal.print_table`); elsewhere it is plain text in full width.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from datetime import UTC, datetime
 
 import click
 
-from eventproc.cli.settings import TABLE, Settings, note
+from eventproc.cli.options import TABLE, Settings, note
+from eventproc.cli.output.terminal import print_table
 
 Row = Mapping[str, object]
 
 
 def show_rows(rows: Sequence[Row], columns: Sequence[str], output: str) -> None:
-    """Print a list: a table of the named columns, one JSON array, or a JSON object a line."""
+    """Print a list: a table of the named columns, one JSON array, or one JSON object per line."""
     if output == "json":
         click.echo(_json(list(rows), indent=2))
     elif output == "jsonl":
@@ -46,7 +47,7 @@ def show_pending(request_id: str, output: str) -> None:
 
 
 def show_one(row: Row, output: str) -> None:
-    """Print one thing: a line for each field, or one JSON object."""
+    """Print one object: a line for each field, or one JSON object."""
     if output == TABLE:
         fields = [name for name in row if not _is_table(row[name])]
         width = max(map(len, fields))
@@ -57,7 +58,7 @@ def show_one(row: Row, output: str) -> None:
 
 
 def text(row: Row, name: str) -> str:
-    """Return a field as people read it."""
+    """Return a field in the form for people."""
     value = row.get(name)
     if value is None:
         return "-"
@@ -71,12 +72,12 @@ def text(row: Row, name: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text in one line, what a terminal would obey being escaped."""
+    """Return the text in one line, with control characters escaped."""
     return text if text.isprintable() else repr(text)[1:-1]
 
 
 def iso_time(time_ms: int) -> str:
-    """Return a wall time as ISO 8601 in UTC; what no calendar has, as ms."""
+    """Return a wall time as ISO 8601 in UTC, or in ms if it is outside the calendar."""
     try:
         moment = datetime.fromtimestamp(time_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -106,8 +107,6 @@ def _heading(name: str) -> str:
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if sys.stdout.isatty():
-        from eventproc.cli.table import print_table
-
         print_table(headings, rows)
         return
     lines = [headings, *rows]

@@ -1,4 +1,4 @@
-"""`eventproc version` and `eventproc completion`: about the program itself."""
+"""`eventproc version` and `eventproc completion`: the commands about the program itself."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import click
 from click.shell_completion import get_completion_class
 
 from eventproc._version import __version__
-from eventproc.cli.settings import Command, output_option
-from eventproc.cli.show import show_one
+from eventproc.cli.options import Command, output_option
+from eventproc.cli.output.tables import show_one
 
 
 @click.command(cls=Command)
 @output_option()
 def version(output: str) -> None:
-    """Show the version."""
+    """Show the versions of eventproc and Python."""
     if output == "table":
         click.echo(f"eventproc {__version__} (Python {platform.python_version()})")
     else:
@@ -28,7 +28,7 @@ def version(output: str) -> None:
 def completion(ctx: click.Context, shell: str) -> None:
     """Print a shell's completion script.
 
-    For bash: eval "$(eventproc completion bash)"
+    Example for bash: eval "$(eventproc completion bash)"
     """
     kind = get_completion_class(shell)
     assert kind is not None, f"click does not complete in {shell}"

@@ -1,9 +1,9 @@
-"""The demo's run: one stream's whole life, with writers, a handler and scales at the same time.
+"""The demo's run: the complete life of one stream, with writers, a handler and scales at the same time.
 
-A producer deals the rows out to several writers, all rows of a key to the same one. A processor calls a
-handler for each, in the order of its key. When a quarter, a half and three quarters of the rows are dealt
-out the stream scales, while it is written and processed. Then it is truncated to where the processor
-stands, sealed, processed to its sealed end, and deleted.
+A producer distributes the rows to several writers, all rows of a key to the same one. A processor calls the handler
+for each row, in the order of its key. When a quarter, a half and three quarters of the rows are distributed, the
+stream scales while it is written and processed. Then it is truncated at the processor's position, sealed, processed
+to its end, and deleted.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import attrs
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from eventproc.cli.demo_ledger import ROW_HEADER, Ledger
-from eventproc.cli.demo_rows import CsvRows
-from eventproc.cli.signals import Ending
+from eventproc.cli.demo.csv_file import CsvFile
+from eventproc.cli.demo.ledger import ROW_HEADER, DemoLedger
+from eventproc.cli.signals import SignalScope
 from eventproc.processors import App, RetryPolicy
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
@@ -32,24 +32,27 @@ from eventproc.store.model.policies import ScalingPolicy
 from eventproc.streams import Stream
 
 WRITERS: Final = 4
-"""Writers at the same time; with more, each send carries less."""
+"""Concurrent writers. With more of them each send has fewer rows."""
 
 WORKERS: Final = 100
-"""Rows handled at the same time, each of another key."""
+"""Rows handled concurrently, each of another key."""
 
 CHUNK_ROWS_MAX: Final = 500
-"""Rows dealt out between two scheduling points: about 2 ms."""
+"""Rows distributed between two scheduling points: about 2 ms."""
 
 SHOW_MS: Final = 100
-"""Pause between two looks at how far it is, for who watches."""
+"""Interval between two updates of the progress bar."""
 
 _Rows = list[tuple[bytes, str, int]]
 """Rows as payload, key, and number in the file."""
 
 
 @attrs.frozen
-class Report:
-    """What the run came to. epochs: that the stream went through."""
+class DemoReport:
+    """The result of the run.
+
+    epochs: number of epochs of the stream.
+    """
 
     written: int
     processed: int
@@ -64,18 +67,18 @@ class Report:
 
 
 async def run(
-    rows: CsvRows,
-    ledger: Ledger,
+    rows: CsvFile,
+    ledger: DemoLedger,
     directory: Path,
     *,
     durability: str | None,
     show: Callable[[int, str], None],
-    ending: Ending,
-) -> Report:
-    """Run the demo in `directory`, in a scope of its own that is gone at the end, however it ends.
+    signal_scope: SignalScope,
+) -> DemoReport:
+    """Run the demo in `directory`, in a new scope that is deleted at the end in every case.
 
-    show: called now and then with the number of rows processed, and a text. ending: ends it early. Raises
-    Signalled, and what opening, writing and processing raise, in exception groups.
+    show: called every SHOW_MS with the number of processed rows, and a text. signal_scope: cancels the run.
+    Raises Signalled, and what opening, writing and processing raise, in exception groups.
     """
     clock = SystemClock()
     async with open_directory(directory, durability=durability, clock=clock) as system:
@@ -83,7 +86,7 @@ async def run(
         await system.create_scope(scope)
         try:
             stream = await system.create_stream(f"{scope}/rows", scaling=ScalingPolicy.fixed(2))
-            return await ending.of(_Run(rows, ledger, system, stream, show).run())
+            return await signal_scope.run(_DemoRun(rows, ledger, system, stream, show).run())
         finally:
             with anyio.CancelScope(shield=True):
                 await _clear(system, scope)
@@ -93,16 +96,16 @@ async def _clear(system: Eventproc, scope: str) -> None:
     try:
         await system.delete_scope(scope, recursive=True)
     except EventprocError:
-        pass  # a full disk, a stopped database: what the run raised says more
+        pass  # a full disk or a stopped database: the error of the run explains more
 
 
-class _Run:
-    """One run; `_scaled` is set when no scale is under way."""
+class _DemoRun:
+    """One run. `_scaled` is set while no scale is in progress."""
 
     def __init__(
         self,
-        rows: CsvRows,
-        ledger: Ledger,
+        rows: CsvFile,
+        ledger: DemoLedger,
         system: Eventproc,
         stream: Stream,
         show: Callable[[int, str], None],
@@ -118,7 +121,7 @@ class _Run:
         self._scaled = anyio.Event()
         self._scaled.set()
 
-    async def run(self) -> Report:
+    async def run(self) -> DemoReport:
         app = App()
         app.add(
             self._ledger.handle,
@@ -130,8 +133,8 @@ class _Run:
             on_failure="stop",
         )
         async with self._system.run(app) as running, anyio.create_task_group() as tasks:
-            tasks.start_soon(running.wait)  # ends all of this when the handler fails
-            tasks.start_soon(self._tell)
+            tasks.start_soon(running.wait)  # cancels the other tasks when the handler fails
+            tasks.start_soon(self._show_progress)
             await self._write()
             self._epochs = (await self._stream.describe()).epoch + 1
             await self._stream.truncate(await self._processed())
@@ -140,7 +143,7 @@ class _Run:
             tasks.cancel_scope.cancel()
         await (await self._system.reader_group(self._group)).delete()
         await self._stream.delete()
-        return Report(
+        return DemoReport(
             written=self._written,
             processed=self._ledger.processed,
             duplicates=self._ledger.duplicates,
@@ -149,49 +152,49 @@ class _Run:
         )
 
     async def _processed(self) -> StreamCut:
-        """Return the cut up to which everything is processed."""
+        """Return the cut up to which all rows are processed."""
         group = await self._system.reader_group(self._group)
         return (await group.cuts())[self._stream.name]
 
-    async def _tell(self) -> None:
+    async def _show_progress(self) -> None:
         while True:
             await anyio.sleep(SHOW_MS / 1000)
             processed = self._ledger.processed
             self._show(processed, f"{self._written:,} written, {processed:,} processed")
 
     async def _write(self) -> None:
-        """Deal all rows out, and return when they are durable and no scale is under way."""
+        """Distribute all rows; return when they are durable and no scale is in progress."""
         async with anyio.create_task_group() as tasks:
-            with ExitStack() as open_lanes:
-                lanes = []
+            with ExitStack() as senders:
+                outlets = []
                 for _ in range(WRITERS):
                     send, receive = anyio.create_memory_object_stream[_Rows](2)
-                    tasks.start_soon(self._write_dealt, receive)
-                    lanes.append(open_lanes.enter_context(send))
-                await self._deal(lanes, tasks)
+                    tasks.start_soon(self._write_rows, receive)
+                    outlets.append(senders.enter_context(send))
+                await self._distribute(outlets, tasks)
 
-    async def _deal(self, lanes: list[MemoryObjectSendStream[_Rows]], tasks: TaskGroup) -> None:
+    async def _distribute(self, outlets: list[MemoryObjectSendStream[_Rows]], tasks: TaskGroup) -> None:
         count, key_at, payload = self._rows.count, self._rows.key_at, self._rows.payload
         scales = deque([(1, self._split_first), (2, self._split_last), (3, self._merge_first)])
         number = 0
         for chunk in self._rows.chunks(min(CHUNK_ROWS_MAX, count // 8 + 1)):
-            dealt: list[_Rows] = [[] for _ in lanes]
+            batches: list[_Rows] = [[] for _ in outlets]
             for row in chunk:
                 key = row[key_at]
-                dealt[hash(key) % WRITERS].append((payload(row), key, number))
+                batches[hash(key) % WRITERS].append((payload(row), key, number))
                 number += 1
-            for lane, rows in zip(lanes, dealt, strict=True):
-                await lane.send(rows)
+            for outlet, rows in zip(outlets, batches, strict=True):
+                await outlet.send(rows)
             while scales and number * 4 >= count * scales[0][0]:
                 await self._scaled.wait()
                 self._scaled = anyio.Event()
                 tasks.start_soon(self._scale, scales.popleft()[1])
 
-    async def _write_dealt(self, lane: MemoryObjectReceiveStream[_Rows]) -> None:
+    async def _write_rows(self, outlet: MemoryObjectReceiveStream[_Rows]) -> None:
         known = 0
-        with lane:
+        with outlet:
             async with self._stream.writer() as writer:
-                async for rows in lane:
+                async for rows in outlet:
                     for payload, key, number in rows:
                         await writer.post(payload, key=key, headers={ROW_HEADER: str(number)})
                     self._written += writer.events_written - known

@@ -1,4 +1,4 @@
-"""The demo's proof: what was processed, how often, in which order, and the mean per key on the side."""
+"""The demo's handler: it counts lost, duplicate and misordered rows, and computes the mean of a column per key."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.segments import Event
 
 ROW_HEADER = "row"
-"""Header that carries a row's number in the file, from 0: what the proof stands on."""
+"""Header with a row's number in the file, from 0, by which the ledger recognises the row."""
 
 PAUSE_ROWS = 32
-"""One row in so many makes its handler wait, so that handlers of many keys are under way at once. Smaller
-costs time, larger lets each worker finish its key undisturbed, which would prove little."""
+"""Every PAUSE_ROWS-th row lets its handler wait, so that handlers of many keys run concurrently. Smaller: slower.
+Larger: each worker finishes its key undisturbed, which proves less."""
 
 _decode = json.JSONDecoder().decode
 
 
 @attrs.frozen
-class Mean:
+class KeyMean:
     """The mean of a column over the rows of one key."""
 
     key: str
@@ -30,16 +30,17 @@ class Mean:
     rows: int
 
 
-class Ledger:
-    """Handles each row, and keeps account.
+class DemoLedger:
+    """Handles each row, and counts.
 
-    processed: different rows handled. duplicates: rows handled again. order_violations: rows handled
-    after a later row of their key. Rows of one key carry growing numbers, so that comparing with the
-    last one of the key is enough.
+    processed: different rows handled.
+    duplicates: rows handled again.
+    order_violations: rows handled after a later row of their key. The rows of a key have ascending numbers, so each
+    row is compared with the last one of its key.
     """
 
     def __init__(self, rows: int, *, key: str, mean_of: str | None) -> None:
-        """rows: how many there are. key: the column that keys them. mean_of: the column to take means of."""
+        """rows: number of rows. key: column with the routing key. mean_of: column to average, None for no averages."""
         self.processed = 0
         self.duplicates = 0
         self.order_violations = 0
@@ -50,7 +51,7 @@ class Ledger:
         self._sums: dict[str, tuple[float, int]] = {}
 
     async def handle(self, event: Event[bytes]) -> None:
-        """Handle one row. Raises CorruptRecord for an event that is none of the rows written."""
+        """Handle one row. Raises CorruptRecord for an event that is not one of the written rows."""
         try:
             number = int(event.headers[ROW_HEADER])
             columns: Mapping[str, str] = _decode(event.payload.decode())
@@ -75,15 +76,15 @@ class Ledger:
         if self._mean_of is not None:
             self._add(key, columns[self._mean_of])
 
-    def worst(self, count: int) -> list[Mean]:
+    def worst(self, count: int) -> list[KeyMean]:
         """Return the `count` keys with the largest means, the largest first."""
-        means = [Mean(key, total / rows, rows) for key, (total, rows) in self._sums.items()]
+        means = [KeyMean(key, total / rows, rows) for key, (total, rows) in self._sums.items()]
         return sorted(means, key=lambda mean: (-mean.mean, mean.key))[:count]
 
     def _add(self, key: str, text: str) -> None:
         try:
             value = float(text)
         except ValueError:
-            return  # what is not known, and reads NA
+            return  # an unknown value, such as NA
         total, rows = self._sums.get(key, (0.0, 0))
         self._sums[key] = (total + value, rows + 1)

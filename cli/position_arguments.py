@@ -1,4 +1,4 @@
-"""Places in a stream as people write them: head, tail, a cut, a time; and segment ids."""
+"""Parse positions in a stream (head, tail, a cut, a time), segment ids and key ranges of the command line."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from eventproc.streams import Stream
 from eventproc.streams.stream import Start
 
 DIGITS_MAX: Final = 18
-"""Of a time in ms: any such number fits into 63 bits, and none that has more is a time."""
+"""Digits of a time in ms. Such a number always fits into 63 bits."""
 
 
-def parse_place(text: str, stream: str, stream_id: int) -> Start:
-    """Return the place in `stream` that `text` names: head, tail, a cut (with "="), or a time.
+def parse_position(text: str, stream: str, stream_id: int) -> Start:
+    """Return the position in `stream` that `text` names: head, tail, a cut (with "="), or a time.
 
-    Raises InvalidArgument, and InvalidCut for a cut of another stream or of a deleted one of that name; whether it
-    is valid otherwise, only the stream can say.
+    Raises InvalidArgument, and InvalidCut for a cut of another stream or of a deleted stream of that name. The
+    stream checks the rest of the cut when the position is used.
     """
     if text == "head":
         return "head"
@@ -37,46 +37,51 @@ def parse_place(text: str, stream: str, stream_id: int) -> Start:
     if cut.stream_id != stream_id:
         reason = (
             f"it belongs to stream {cut.stream_id}, which is another one or a deleted {stream}; "
-            f"take a new one with `eventproc stream cut {stream}`"
+            f"print a new cut with `eventproc stream cut {stream}`"
         )
         raise InvalidCut(stream=stream, cut=text, reason=reason)
     return cut
 
 
 def parse_group_start(texts: Sequence[str], streams: Mapping[str, int]) -> GroupStart:
-    """Return where a group begins in `streams`, {name: stream id}: head, tail or a time, or cuts, at most one each."""
+    """Return the start position of a group.
+
+    texts: head, tail or a time; or cuts, at most one per stream. streams: {name: stream id}.
+    """
     if len(texts) == 1 and "=" not in texts[0]:
-        return parse_place(texts[0], *next(iter(streams.items())))
+        return parse_position(texts[0], *next(iter(streams.items())))
     return parse_cuts(texts, streams)
 
 
 def parse_cuts(texts: Sequence[str], streams: Mapping[str, int]) -> dict[str, StreamCut]:
-    """Return the cuts that `texts` spell, by the streams whose ids they begin with. Raises InvalidArgument."""
+    """Return the cuts in `texts` by stream; a cut begins with its stream's id. Raises InvalidArgument."""
     by_id = {str(stream_id): name for name, stream_id in streams.items()}
     found: dict[str, StreamCut] = {}
     for text in texts:
-        # One of another stream goes to the first, which refuses it and says why.
+        # A cut of a stream that is not listed is matched with the first one, whose check refuses it.
         name = by_id.get(text.partition(":")[0], next(iter(streams)))
-        cut = parse_place(text, name, streams[name])
+        cut = parse_position(text, name, streams[name])
         if not isinstance(cut, StreamCut):
             raise InvalidArgument(
-                what="cut", value=text, reason="here it must be a cut, as `stream cut` prints it"
+                what="cut", value=text, reason="it must be a cut, as `eventproc stream cut` prints it"
             )
         if name in found:
-            raise InvalidArgument(what="cut", value=text, reason=f"there is one of {name} already")
+            raise InvalidArgument(
+                what="cut", value=text, reason=f"{name} already has a cut; give one per stream"
+            )
         found[name] = cut
     return found
 
 
 def parse_time(text: str) -> int:
-    """Return the wall ms that `text` names: ms since 1970, or ISO 8601, in UTC when it has no zone."""
+    """Return the wall time in ms that `text` names: ms since 1970, or ISO 8601, in UTC if it has no zone."""
     if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidArgument(
-            what="place",
+            what="position",
             value=text,
             reason="it must be head, tail, a cut such as 7:0.0=120, or a time, "
             "in ms since 1970 or such as 2026-11-20T12:30:00Z",
@@ -86,17 +91,17 @@ def parse_time(text: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
-async def find_cut(stream: Stream, place: Start) -> StreamCut:
-    """Return the cut at a place of the stream."""
-    if isinstance(place, StreamCut):
-        return place
-    if isinstance(place, int):
-        return await stream.cut_at(place)
-    return await (stream.head() if place == "head" else stream.tail())
+async def cut_at_position(stream: Stream, position: Start) -> StreamCut:
+    """Return the cut at a position of the stream."""
+    if isinstance(position, StreamCut):
+        return position
+    if isinstance(position, int):
+        return await stream.cut_at(position)
+    return await (stream.head() if position == "head" else stream.tail())
 
 
 def parse_segments(texts: Iterable[str]) -> tuple[SegmentId, ...]:
-    """Return the segment ids in `texts`, each one id or several with commas: 2.1, or the integer."""
+    """Return the segment ids in `texts`: 2.1 or the integer, one or several with commas in each text."""
     return tuple(parse_segment(part.strip()) for text in texts for part in text.split(","))
 
 

@@ -1,9 +1,13 @@
-"""Exit codes, and the one line that says what happened, to which object, and what to do.
+"""Exit codes, and the error line: what failed, on which object, why, and what to do.
 
-A value that no state would accept is wrong usage (2): a bad name, range, number, or a cut that cannot be
-read. What is well formed and does not fit the present state is refused (4): a cut of another or a deleted
-stream, or inside an event; a sealed stream. A directory that cannot be used now, for a full disk or a lock
-that somebody holds too, is 6. A bad row in the middle of a file failed (1): what came before it is written.
+0  done
+1  failed: for instance a bad row in the middle of a file; the rows before it are written
+2  wrong usage: a value that no state would accept, such as a bad name, range or number, or a malformed cut
+3  not found
+4  refused in the present state: a sealed stream; a cut of another or a deleted stream, or one inside an event
+5  timed out; the request goes on
+6  the directory is missing or cannot be used now, such as on a full disk, or while another process holds a lock
+128 + n  ended by signal n
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from eventproc.cli.stdio import OutputLost
+from eventproc.cli.standard_streams import OutputLost
 
 if TYPE_CHECKING:
     from eventproc.store.model.errors import EventprocError
@@ -26,11 +30,14 @@ WRONG_STATE: Final = 4
 TIMED_OUT: Final = 5
 UNUSABLE: Final = 6
 SIGNALLED: Final = 128
-"""Plus the number of the signal, as shells say it: 130 after Ctrl-C, 141 when the reader of a pipe went away."""
+"""Plus the number of the signal, as in shells: 130 after Ctrl-C, 141 when the reader of a pipe has closed it."""
 
 
 class Signalled(Exception):
-    """A signal ended the command. number: which."""
+    """A signal ended the command.
+
+    number: of the signal.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -41,7 +48,7 @@ _UNUSABLE_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 def innermost(why: BaseException) -> BaseException:
-    """Return the error that a background task raised, out of the groups that task groups wrap it in."""
+    """Return the first error inside nested exception groups, which task groups wrap around errors."""
     while isinstance(why, BaseExceptionGroup):
         why = why.exceptions[0]
     return why
@@ -70,8 +77,8 @@ def exit_code(why: BaseException) -> int:
     return next((code for kind, code in table if isinstance(why, kind)), FAILED)
 
 
-def line(why: BaseException) -> str:
-    """Return the one line that says what happened."""
+def error_line(why: BaseException) -> str:
+    """Return the line that explains the error on stderr."""
     if isinstance(why, click.UsageError) and why.ctx is not None:
         text = f"{why.format_message()} (see `{why.ctx.command_path} --help`)"
     elif isinstance(why, click.ClickException):
@@ -82,46 +89,48 @@ def line(why: BaseException) -> str:
         where = f": {why.filename}" if why.filename else ""
         text = f"{why.strerror or why}{where}"
     elif _misses_a_table(why):
-        text = (
-            f"the database is not as this version makes it: {why}; `eventproc doctor` names what is missing"
-        )
+        text = f"the database lacks a table or column of this version: {why}; `eventproc doctor` lists what is missing"
     else:
         from eventproc.store.model import errors
 
         if isinstance(why, errors.EventprocError):
             text = "; ".join([_at_a_shell(why), *getattr(why, "__notes__", ())])
         else:
-            text = f"{type(why).__name__}: {why}; this is a bug, see it with --debug"
+            text = f"{type(why).__name__}: {why}; this is a bug; --debug shows the traceback"
     return f"eventproc: {_for_people(text)}"
 
 
 def _at_a_shell(why: EventprocError) -> str:
-    """Return the text of an error, its remedy being a command and not a call."""
+    """Return the text of an error, with a command as its remedy instead of a call."""
     from eventproc.store.model.errors import ScopeNotEmpty, StreamReplaced
 
     if isinstance(why, StreamReplaced):
-        anew = "" if why.current_id is None else ", and made anew: run the command again to use the new one"
-        return f"{why.stream} was deleted meanwhile{anew}"
+        created = (
+            ""
+            if why.current_id is None
+            else " and created again; run the command again to use the new stream"
+        )
+        return f"stream {why.stream!r} was deleted meanwhile{created}"
     if isinstance(why, ScopeNotEmpty):
         held = f"{why.streams} streams and {why.groups} groups"
-        remedy = f"delete them first, or all together with `eventproc scope delete {why.scope} --recursive`"
+        remedy = f"delete them first, or all of them with `eventproc scope delete {why.scope} --recursive`"
         return f"scope {why.scope!r} has {held}; {remedy}"
     return str(why)
 
 
 def _for_people(text: str) -> str:
-    """Return one line; what came out of a file, and a terminal would obey, is escaped."""
+    """Return the text in one line, with control characters, such as those from a file, escaped."""
     one = " ".join(text.split())
     return one if one.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in one)
 
 
 def _misses_a_table(why: BaseException) -> bool:
-    # By names: SQLite may be imported by the store's driver only. Our own statements fit our own tables.
+    # Compared by name, because only the store's driver may import sqlite3.
     return type(why).__module__ == "sqlite3" and str(why).startswith(("no such table", "no such column"))
 
 
 def pending_request(why: BaseException) -> str | None:
-    """Return the id of the request that a wait was given up for, which goes on."""
+    """Return the id of the request whose wait timed out. The request goes on."""
     if isinstance(why, (click.ClickException, OSError)):
         return None
     from eventproc.store.model.errors import StillPending

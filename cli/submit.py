@@ -1,4 +1,4 @@
-"""Commands that change a stream: check, submit a request, wait for its outcome, or only for its id."""
+"""Submit a request to change a stream or a scope, and wait for its outcome or print its id."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import anyio
 import attrs
 
 from eventproc.cli import session
-from eventproc.cli.settings import Settings, note
-from eventproc.cli.show import show_done, show_pending
+from eventproc.cli.options import Settings, note
+from eventproc.cli.output.tables import show_done, show_pending
 from eventproc.runtime import Eventproc
 from eventproc.store.requests import Request, RequestStatus
 from eventproc.workflows.requests import AnyRequest
 
 
 @attrs.frozen
-class Waiting:
+class WaitOptions:
     """Whether to wait for the outcome, and for how long; from `waiting_options`."""
 
     no_wait: bool
@@ -28,15 +28,18 @@ class Waiting:
         return round(self.timeout_s * 1000)
 
 
-Ask = Callable[[Eventproc], Awaitable[AnyRequest]]
-Tell = Callable[[Eventproc, Request], Awaitable[None]]
+MakeRequest = Callable[[Eventproc], Awaitable[AnyRequest]]
+OnDone = Callable[[Eventproc, Request], Awaitable[None]]
 
 
-def ask(settings: Settings, make: Ask, waiting: Waiting, done: str | Tell, output: str) -> None:
+def submit_and_wait(
+    settings: Settings, make: MakeRequest, waiting: WaitOptions, done: str | OnDone, output: str
+) -> None:
     """Submit the request that `make` returns, and wait for its outcome. Raises the error that refused it.
 
-    done: the note to print afterwards, or a function to call then. With --no-wait only the request's id is printed;
-    this process does not run the request, the server of the directory does.
+    done: the note to print when it is done, or a function to call then.
+    With --no-wait only the request's id is printed. This process does not run the request then; the process that
+    serves the directory does.
     """
 
     async def act(ep: Eventproc) -> None:
@@ -44,22 +47,18 @@ def ask(settings: Settings, make: Ask, waiting: Waiting, done: str | Tell, outpu
         if waiting.no_wait:
             show_pending(request.id, output)
             return
-        request = await wait_for(settings, ep, request, waiting.timeout_ms)
+        request = await wait_for_outcome(settings, ep, request, waiting.timeout_ms)
         if isinstance(done, str):
-            show_done(
-                settings,
-                {"done": request.kind, "target": request.target, "request_id": request.id},
-                output,
-                done,
-            )
+            row = {"done": request.kind, "target": request.target, "request_id": request.id}
+            show_done(settings, row, output, done)
         else:
             await done(ep, request)
 
     session.run(settings, act, host=not waiting.no_wait)
 
 
-async def wait_for(settings: Settings, ep: Eventproc, request: Request, timeout_ms: int) -> Request:
-    """Return the request when it is done. Raises what it was refused for, StillPending."""
+async def wait_for_outcome(settings: Settings, ep: Eventproc, request: Request, timeout_ms: int) -> Request:
+    """Return the request when it is done. Raises the error that refused it, and StillPending after the timeout."""
     if request.status is RequestStatus.PENDING:
         try:
             request = await ep.requests.wait(request.id, timeout_ms=timeout_ms)

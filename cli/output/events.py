@@ -1,4 +1,4 @@
-"""Events on standard output, in one of three forms: a JSON object a line, one JSON array, or a line for people."""
+"""Print events in one of three forms: one JSON object per line, one JSON array, or one line of text per event."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from eventproc.cli.show import iso_time, printable
+from eventproc.cli.output.tables import iso_time, printable
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.segments import Event
 
-LINES_MAX: Final = 1000
-"""Events printed at once; a batch of small events is hundreds of times larger as text than as bytes."""
+EVENTS_MAX: Final = 1000
+"""Events printed in one write. A batch of small events is hundreds of times larger as text than as stored bytes."""
 
 
-class Printer:
-    """Prints events, as many as it is given at once. What `print` returned from was handed to whoever reads."""
+class EventPrinter:
+    """Prints events in batches. When `print` returns, the operating system has the text."""
 
     def __init__(self, output: str, *, name_streams: bool = False) -> None:
-        """name_streams: whether people are told of each event which stream it is of; JSON always says it."""
+        """name_streams: whether each line for people names the event's stream. JSON always does."""
         self._output = output
         self._name_streams = name_streams
         self._first = True
@@ -31,7 +31,7 @@ class Printer:
     def print(self, stream: str, events: Iterable[Event]) -> int:
         """Print events of a stream, and return their number."""
         rest, count = iter(events), 0
-        while found := self._print_some(stream, islice(rest, LINES_MAX)):
+        while found := self._print_some(stream, islice(rest, EVENTS_MAX)):
             count += found
         return count
 
@@ -39,7 +39,7 @@ class Printer:
         form = self._line_for_people if self._output == "table" else self._object
         lines = [form(stream, event) for event in events]
         if self._output == "json" and lines:
-            # One array over all batches, valid as soon as it is closed.
+            # One array over all batches; `close` makes it valid.
             _put(("[\n" if self._first else ",\n") + ",\n".join(lines))
         elif lines:
             _put("\n".join(lines) + "\n")
@@ -47,7 +47,7 @@ class Printer:
         return len(lines)
 
     def close(self) -> None:
-        """End what was begun."""
+        """Close the JSON array."""
         if self._output == "json":
             _put("[]\n" if self._first else "\n]\n")
 
@@ -74,7 +74,7 @@ class Printer:
         return self._encode(row)
 
     def _line_for_people(self, stream: str, event: Event) -> str:
-        """One line whatever is in the event: what a terminal would obey is escaped."""
+        """Return one line; control characters are escaped."""
         try:
             payload = event.payload.decode()
         except UnicodeDecodeError:
@@ -88,8 +88,8 @@ class Printer:
 
 
 def _put(text: str) -> None:
-    # Bytes, whatever the locale; half of a surrogate pair, in a header, becomes its JSON escape.
+    # Bytes, independent of the locale. A lone surrogate in a header becomes its JSON escape.
     stdout, rest = sys.stdout.buffer, memoryview(text.encode("utf-8", "backslashreplace"))
-    while rest:  # an unbuffered one (PYTHONUNBUFFERED) may take less than all
+    while rest:  # an unbuffered stream (PYTHONUNBUFFERED) may take a part only
         rest = rest[stdout.write(rest) :]
     stdout.flush()

@@ -1,12 +1,12 @@
-"""What a command that destroys something would do: the workflow's own check, in a read that changes nothing."""
+"""`--dry-run`: run the check of a workflow in a read transaction, and print what the command would destroy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from eventproc.cli import session
-from eventproc.cli.settings import Settings
-from eventproc.cli.show import Row, show_one
+from eventproc.cli.options import Settings
+from eventproc.cli.output.tables import Row, show_one
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import StoredHistory, get_stream, head_offsets, stream_names
 from eventproc.store.database import Tx
@@ -24,7 +24,7 @@ from eventproc.workflows.requests import (
 from eventproc.workflows.table import WORKFLOWS
 
 
-def would(settings: Settings, make: Callable[[Tx], AnyRequest], output: str) -> None:
+def show_dry_run(settings: Settings, make: Callable[[Tx], AnyRequest], output: str) -> None:
     """Check a request as submitting it would, and print what it would destroy. Raises the same refusals."""
 
     def look(tx: Tx) -> Row:

@@ -1,0 +1,1 @@
+"""`eventproc demo`: the command, its input file, its run, and the ledger that proves that no row was lost."""

@@ -1,0 +1,165 @@
+"""`eventproc demo`: the command, and the tables that it prints."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from eventproc.cli.options import TABLE, Command, DirectoryParam, Settings, note, output_option, pass_settings
+from eventproc.cli.output.tables import show_one
+from eventproc.cli.output.terminal import print_table, progress
+from eventproc.cli.signals import SignalScope, run_with_signals
+from eventproc.store.clock import SystemClock
+
+if TYPE_CHECKING:
+    from eventproc.cli.demo.ledger import DemoLedger
+    from eventproc.cli.demo.run import DemoReport
+
+DEFAULT_MEAN: Final = "dep_delay"
+"""The column of the flight records of which the mean is shown by default."""
+
+FLIGHTS: Final = Path("data/flights.csv.xz")
+"""The flight records in the project's repository."""
+
+WORST: Final = 10
+
+
+@click.command(cls=Command)
+@click.argument(
+    "file", metavar="[FILE]", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
+)
+@click.option(
+    "--key", default="tailnum", show_default=True, metavar="COLUMN", help="Column with the routing key."
+)
+@click.option(
+    "--mean",
+    metavar="COLUMN",
+    help=f"Column to average per key.  [default: {DEFAULT_MEAN}, if the file has it]",
+)
+@output_option()
+@click.option(
+    "--dir",
+    "directory",
+    type=DirectoryParam(),
+    metavar="DIR",
+    help="Directory to work in; a temporary one unless given.",
+)
+@click.option(
+    "--durability", type=click.Choice(["fsync", "os"]), help="Durability of the directory.  [default: fsync]"
+)
+@pass_settings
+def demo(
+    settings: Settings,
+    file: Path | None,
+    key: str,
+    mean: str | None,
+    output: str,
+    directory: str | None,
+    durability: str | None,
+) -> None:
+    """Send the rows of a CSV FILE (plain, .gz or .xz) through a stream, and prove that no row was lost.
+
+    FILE may be any CSV with a header; --key names the column with the routing key. Unless given, FILE is
+    data/flights.csv.xz of the project's repository, if the current directory has it.
+
+    Several writers, and a handler that is called in the order of each key, run while the stream scales. Then the
+    stream is truncated, sealed and deleted. The exit code is 1 if a row was lost, duplicated or out of order.
+    """
+    from eventproc.cli.demo.csv_file import scan
+    from eventproc.cli.demo.ledger import DemoLedger
+    from eventproc.cli.demo.run import run
+
+    file = _flights() if file is None else file
+    clock = SystemClock()
+    began_ms = clock.monotonic_ms()
+    rows = scan(file, key)
+    mean = mean or (DEFAULT_MEAN if DEFAULT_MEAN in rows.table.columns else None)
+    if mean is not None:
+        rows.table.index(mean)
+    ledger = DemoLedger(rows.count, key=key, mean_of=mean)
+
+    async def work(signal_scope: SignalScope) -> DemoReport:
+        with _working_directory(directory) as place:
+            note(
+                settings,
+                f"{rows.count:,} rows of {file.name}, {rows.keys:,} keys ({key}); working in {place}",
+            )
+            with progress(settings, file.name, rows.count) as show:
+                return await run(
+                    rows, ledger, place, durability=durability, show=show, signal_scope=signal_scope
+                )
+
+    report = run_with_signals(work)
+    seconds = (clock.monotonic_ms() - began_ms) / 1000
+    facts = _facts(report, seconds)
+    if output == TABLE:
+        _print_tables(facts, ledger, key, mean)
+    else:
+        show_one(facts, output)
+    if not report.flawless:
+        click.echo(
+            "eventproc: rows were lost, duplicated or out of order; this is a bug, please report it", err=True
+        )
+        raise click.exceptions.Exit(1)
+
+
+def _facts(report: DemoReport, seconds: float) -> dict[str, int | float]:
+    """Return the figures that the demo prints."""
+    return {
+        "written": report.written,
+        "processed": report.processed,
+        "duplicates": report.duplicates,
+        "order_violations": report.order_violations,
+        "epochs": report.epochs,
+        "events_per_second": round(report.processed / max(seconds, 0.001)),
+        "seconds": round(seconds, 2),
+        "peak_rss_mb": round(_peak_rss_mb(), 1),
+    }
+
+
+def _flights() -> Path:
+    if not FLIGHTS.is_file():
+        raise click.UsageError(
+            f"name a FILE: any CSV with a header, such as {FLIGHTS} of the project's repository; "
+            "--key names the column with the routing key"
+        )
+    return FLIGHTS
+
+
+@contextmanager
+def _working_directory(directory: str | None) -> Iterator[Path]:
+    if directory is not None:
+        yield Path(directory)
+        return
+    with tempfile.TemporaryDirectory(prefix="eventproc-demo-") as temporary:
+        yield Path(temporary)
+
+
+def _print_tables(facts: dict[str, int | float], ledger: DemoLedger, key: str, mean: str | None) -> None:
+    print_table(["what", "result"], [(name.replace("_", " "), f"{value:,}") for name, value in facts.items()])
+    worst = [] if mean is None else ledger.worst(WORST)
+    if worst:
+        click.echo()
+        rows = [(each.key, f"{each.mean:,.1f}", f"{each.rows:,}") for each in worst]
+        print_table([key, f"mean {mean}", "rows"], rows)
+
+
+def _peak_rss_mb() -> float:
+    """Return the peak memory of this process in 10^6 bytes.
+
+    It comes from /proc if possible, because getrusage's peak includes that of the parent process before exec.
+    """
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            line = next(line for line in status if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024 / 1e6
+    except (OSError, StopIteration):
+        unit_bytes = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes / 1e6

@@ -1,0 +1,1 @@
+"""What commands read: lines, JSON lines and CSV rows of files and pipes."""
