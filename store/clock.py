@@ -1,7 +1,7 @@
-"""Time, randomness and ids from one injected source, so that a test can own them.
+"""Time, randomness and ids from one injected source, which a test can replace.
 
-Wall-clock milliseconds stamp events, ages and holds; monotonic milliseconds of one boot measure leases
-and deadlines (architecture.md section 3, "Time"). Nothing else in the project reads a clock.
+Wall-clock milliseconds stamp events, ages and holds. Monotonic milliseconds of one boot measure leases and deadlines
+(architecture.md section 3, "Time"). No other module of the project reads a clock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Clock(Protocol):
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some moment of this boot; the same for all its processes; never steps back."""
+        """Milliseconds since a fixed moment of this boot; equal in all its processes; never steps back."""
         ...
 
     def random_bytes(self, count: int) -> bytes:
@@ -56,7 +56,7 @@ class SystemClock:
 def new_id(clock: Clock) -> str:
     """Return a UUID version 7 (RFC 9562 section 5.7): 48 bits of wall milliseconds, 74 random bits.
 
-    Ids made later sort later, to the millisecond, so that tables keyed by them list by time.
+    Later ids sort later, to the millisecond, so that a table keyed by ids is ordered by time.
     """
     wall = clock.wall_ms().to_bytes(6, "big")
     tail = bytearray(clock.random_bytes(10))

@@ -1,7 +1,7 @@
-"""Progress of groups, moved in the transaction that publishes what was processed.
+"""Progress of groups, updated in the transaction that publishes the results of the processed events.
 
-Two ways: the system's own groups finish single events, and their host checks its `Owner`; the groups of users
-move whole segments, fenced by who owns them (`move_progress`).
+The system's own groups finish single events, and their host checks its `Owner`. The groups of users update the
+progress of one segment, fenced by its owner (`move_progress`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eventproc.store.segments import Event
 
 @attrs.frozen
 class EventRef:
-    """An event as progress sees it: which group reads it, where it lies, where its bytes end."""
+    """Reference to an event for progress: the group that reads it, its position, and the end of its bytes."""
 
     group: str
     stream_id: int
@@ -31,27 +31,27 @@ class EventRef:
 
     @classmethod
     def of(cls, event: Event, *, group: str, stream_id: int) -> Self:
-        """Return how `group` refers to an event that it read of the stream."""
+        """Return the reference of `group` to an event that it read from the stream."""
         end_offset = event.offset + FRAME_BYTES + len(event.payload)
         return cls(group, stream_id, event.segment, event.number, end_offset)
 
 
 def get_progress(tx: Tx, group: str, stream_id: int, segment: SegmentId) -> Progress:
-    """Return the group's progress on the segment; nothing finished when it has none."""
+    """Return the group's progress on the segment, which is empty if none is stored."""
     tx.flush_pending()
     return _read(tx, (group, stream_id, segment))
 
 
 def finish_event(tx: Tx, event: EventRef) -> None:
-    """Mark the event as finished for its group; a repeated call changes nothing.
+    """Mark the event as finished for its group. A repeated call changes nothing.
 
-    Events finished in one commit cost one look-up and one row a segment, however many they are.
+    All events that one commit finishes cost one lookup and one row per segment.
     """
     finish_events(tx, event, 1)
 
 
 def finish_events(tx: Tx, first: EventRef, count: int) -> None:
-    """Mark `count` events from `first` on, the last of which ends at `first.end_offset`, as finished."""
+    """Mark `count` events from `first` on as finished. `first.end_offset` is the end of the last of them."""
     moved = tx.pending[_PROGRESS]
     where = (first.group, first.stream_id, first.segment)
     before = moved.find(tx, where)
@@ -63,7 +63,7 @@ def finish_events(tx: Tx, first: EventRef, count: int) -> None:
 
 @attrs.frozen
 class SegmentClaim:
-    """A segment as one reader of a group owns it, in one owner epoch."""
+    """A reader's claim to own a segment of its group, with the owner epoch in which it became the owner."""
 
     group: str
     reader: str
@@ -72,10 +72,10 @@ class SegmentClaim:
     owner_epoch: int
 
 
-def move_progress(tx: Tx, holding: SegmentClaim, progress: Progress) -> None:
-    """Make `progress` that of the segment, if the reader still owns it. One UPDATE.
+def move_progress(tx: Tx, claim: SegmentClaim, progress: Progress) -> None:
+    """Store `progress` for the segment, if the reader still owns it. One UPDATE.
 
-    Raises SegmentFenced when it was taken from the reader since, whoever has it now.
+    Raises SegmentFenced if the reader no longer owns it.
     """
     done = tx.execute(
         "UPDATE group_segment SET offset = ?, number = ?, finished = ?, moved_ms = ?"
@@ -85,35 +85,35 @@ def move_progress(tx: Tx, holding: SegmentClaim, progress: Progress) -> None:
             progress.number,
             progress_text(progress),
             tx.now_ms,
-            holding.group,
-            holding.stream_id,
-            holding.segment,
-            holding.reader,
-            holding.owner_epoch,
+            claim.group,
+            claim.stream_id,
+            claim.segment,
+            claim.reader,
+            claim.owner_epoch,
         ),
     )
     if done.rowcount != 1:
-        raise fenced(holding)
+        raise segment_fenced(claim)
 
 
-def fenced(holding: SegmentClaim) -> SegmentFenced:
-    """Return the error of a reader that does not own the segment any more."""
+def segment_fenced(claim: SegmentClaim) -> SegmentFenced:
+    """Return the error for a reader that no longer owns the segment."""
     return SegmentFenced(
-        group=holding.group,
-        reader=holding.reader,
-        stream_id=holding.stream_id,
-        segment=format_segment(holding.segment),
-        owner_epoch=holding.owner_epoch,
+        group=claim.group,
+        reader=claim.reader,
+        stream_id=claim.stream_id,
+        segment=format_segment(claim.segment),
+        owner_epoch=claim.owner_epoch,
     )
 
 
 def progress_text(progress: Progress) -> str:
-    """Return `progress` as it is stored."""
+    """Return `progress` in its stored form."""
     return json.dumps(encode_progress(progress), separators=(",", ":"))
 
 
 def progress_of_text(text: str, group: str, stream_id: int, segment: SegmentId) -> Progress:
-    """Return the progress that `text` stores, of that group on that segment. Raises CorruptRecord."""
+    """Return the progress in `text`, which is that of the group on the segment. Raises CorruptRecord."""
     key = f"progress of {group} on segment {segment} of stream {stream_id}"
     return decode_progress(json.loads(text), key=key)
 
@@ -121,8 +121,8 @@ def progress_of_text(text: str, group: str, stream_id: int, segment: SegmentId) 
 _Where: TypeAlias = tuple[str, int, SegmentId]
 
 
-class _GroupProgress:
-    """What the functions of one group commit finish, until it is written in one go."""
+class _PendingProgress:
+    """Progress that the functions of one commit batch change; written once at its end."""
 
     def __init__(self) -> None:
         self._known: dict[_Where, Progress] = {}
@@ -138,7 +138,7 @@ class _GroupProgress:
         self._moved.add(where)
 
     def flush(self, tx: Tx) -> None:
-        """Write what moved."""
+        """Write the changed progress."""
         for where in sorted(self._moved):
             progress = self._known[where]
             tx.execute(
@@ -152,7 +152,7 @@ class _GroupProgress:
         self._moved.clear()
 
 
-_PROGRESS: Final = PendingSlot(_GroupProgress)
+_PROGRESS: Final = PendingSlot(_PendingProgress)
 
 
 def _read(tx: Tx, where: _Where) -> Progress:

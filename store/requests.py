@@ -1,8 +1,8 @@
-"""The table `request`: a pending row is the intent of a workflow, a finished one its outcome.
+"""Requests of workflows: a pending row of the table `request` is an intent, a finished row its outcome.
 
-One intent per (target, kind): an equal one joins it, a different one is refused while it lasts
-(architecture.md section 5). Keeping intent and outcome in one row makes "clear the intent and write the
-outcome" one statement, which cannot be half done.
+At most one intent per (target, kind) is pending: an equal request joins it, a different one is refused
+(architecture.md section 5). Because intent and outcome share one row, one statement clears the intent and writes the
+outcome.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from eventproc.store.model.errors import EventprocError, Expired, InProgress, In
 from eventproc.store.model.failures import error_from_plain, error_to_plain
 
 OUTCOME_MEMORY_MS: Final = 24 * 3600 * 1000
-"""How long an outcome is kept. A retry with an id older than this is refused, so that it never runs
-twice; longer keeps more rows, shorter refuses slower callers."""
+"""How long an outcome is kept. A retry with an older id is refused, so that it never runs twice. A higher value keeps
+more rows; a lower one refuses slower callers."""
 
 
 @attrs.frozen
@@ -45,7 +45,7 @@ REQUEST_OUTCOMES: Final = SharedSlot(LocalResults[str, Outcome])
 
 
 class RequestStatus(StrEnum):
-    """What became of a request."""
+    """The state of a request."""
 
     PENDING = "pending"
     DONE = "done"
@@ -54,28 +54,33 @@ class RequestStatus(StrEnum):
 
 @attrs.frozen
 class Deadline:
-    """A moment of one boot, immune to steps of the wall clock; it has passed in every other boot."""
+    """A monotonic time of one boot, not affected by steps of the wall clock. In any other boot it has passed."""
 
     boot_id: str
     at_ms: int
 
     def has_passed(self, tx: Tx) -> bool:
-        """Return whether the moment lies behind the transaction's."""
+        """Return whether the deadline is before the time of the transaction."""
         return self.boot_id != tx.clock.boot_id or self.at_ms <= tx.monotonic_ms
 
     def is_before(self, other: Deadline) -> bool:
-        """Return whether `other`, of the present boot, comes later."""
+        """Return whether `other`, a deadline of the present boot, is later."""
         return self.boot_id != other.boot_id or self.at_ms < other.at_ms
 
 
 @attrs.frozen
 class Request:
-    """A request and what became of it.
+    """A request and its state.
 
-    id: UUID version 7. target: what it is about, "scope/stream" or a scope. kind: of the workflow.
-    body: the request's value as JSON. error: why it was rejected. Times in wall ms. deadline: it is not
-    begun after that. started: its first transaction was made. result: what the workflow made, for a caller
-    whose own process ran it; not stored.
+    id: UUID version 7.
+    target: the object that it changes, "scope/stream" or a scope.
+    kind: of the workflow.
+    body: the request's value as JSON.
+    error: the reason if it was rejected.
+    created_ms, finished_ms: wall clock.
+    deadline: it does not start after that.
+    started: whether its first transaction was committed.
+    result: the workflow's result, only if this process ran it; not stored.
     """
 
     id: str
@@ -91,15 +96,15 @@ class Request:
     result: object = None
 
     def ended(self, outcome: Outcome) -> Request:
-        """Return the request as it is after it ended so."""
+        """Return the request in its final state, with this outcome."""
         status = RequestStatus.DONE if outcome.error is None else RequestStatus.REJECTED
-        return Request(  # by hand: `evolve` takes five times as long, for each request that anyone waits for
+        return Request(  # not with `evolve`, which takes five times as long
             *(self.id, self.target, self.kind, self.body, status, outcome.error, self.created_ms),
             *(outcome.finished_ms, self.deadline, self.started, outcome.result),
         )
 
     def has_expired(self, tx: Tx) -> bool:
-        """Return whether it must not be begun any more; once begun it always runs to its end."""
+        """Return whether it must not start any more. A started request always runs to its end."""
         return self.deadline is not None and not self.started and self.deadline.has_passed(tx)
 
 
@@ -107,8 +112,8 @@ _COLUMNS: Final = (
     "id, target, kind, body, status, error, created_ms, finished_ms, deadline_boot, deadline_ms, started"
 )
 
-_STANDS_FOR: Final = "coalesce((SELECT request FROM joined WHERE id = ?), ?)"
-"""The id under which the request lies that two parameters name, both of them by the same id."""
+_STORED_ID: Final = "coalesce((SELECT request FROM joined WHERE id = ?), ?)"
+"""The stored id for a given id, which may be of a joined request. Takes the given id twice."""
 
 _Row: TypeAlias = tuple[str, str, str, bytes, str, str | None, int, int | None, str | None, int | None, int]
 
@@ -125,19 +130,21 @@ def submit_request(
 ) -> Request:
     """Record the intent and post its event; return the request to wait for.
 
-    within_ms: how long from now it may be begun; for ever unless given.
-    satisfied: returns whether there is nothing to do, and then the outcome is written at once and no event
-    is posted; what it raises refuses the request. It is asked for new requests only. A repeated
-    `request_id` returns what became of the first; a pending request with an equal body is joined: the
-    returned id is then that of the other, which `request_id` finds from now on too, and it may be begun for as
-    long as either allows. Raises InProgress for one with a different body, Expired for an
-    id older than OUTCOME_MEMORY_MS that is not known any more, InvalidArgument for no UUIDv7.
+    request_id: a repeated id returns the state of the first request.
+    satisfied: called for new requests only. If it returns True there is nothing to do: the outcome is written in this
+        transaction and no event is posted. If it raises, the request is refused with that error.
+    within_ms: how long from now it may start. None (default): without a limit.
+
+    A pending request with an equal body is joined. Then the returned id is that of the other request, which
+    `request_id` finds from now on, too; it may start until the later of both deadlines.
+    Raises InProgress if a pending request has a different body, Expired if the id is unknown and older than
+    OUTCOME_MEMORY_MS, InvalidArgument if it is no UUID of version 7.
     """
     repeated, other = _find_both(tx, request_id, target, kind)
     if repeated is not None:
         if (repeated.target, repeated.kind, repeated.body) != (target, kind, body):
             raise InvalidArgument(
-                what="request id", value=request_id, reason="it belongs to a different request"
+                what="request id", value=request_id, reason="the id belongs to a different request"
             )
         return repeated
     try:
@@ -170,7 +177,7 @@ def submit_request(
 
 
 def _join(tx: Tx, request_id: str, other: Request, deadline: Deadline | None) -> Request:
-    """Let `request_id` stand for `other` too, which waits to be begun until the later of the two deadlines."""
+    """Make `request_id` find `other`, too, and give `other` the later of the two deadlines."""
     tx.execute("INSERT INTO joined (id, request) VALUES (?, ?)", (request_id, other.id))
     if other.deadline is None or (deadline is not None and not other.deadline.is_before(deadline)):
         return other
@@ -182,13 +189,13 @@ def _join(tx: Tx, request_id: str, other: Request, deadline: Deadline | None) ->
 
 
 def start_request(tx: Tx, request: Request) -> None:
-    """Note that a workflow of several transactions has made its first: its deadline is over."""
+    """Record that a workflow has committed its first transaction, so that its deadline no longer applies."""
     if not request.started:
         tx.execute("UPDATE request SET started = 1 WHERE id = ?", (request.id,))
 
 
 def finish_request(tx: Tx, request_id: str, error: EventprocError | None = None) -> None:
-    """Write the outcome of a pending request and thereby clear its intent."""
+    """Write the outcome of a pending request, which also clears its intent."""
     status = RequestStatus.DONE if error is None else RequestStatus.REJECTED
     plain = None if error is None else error_to_plain(error)
     body = None if plain is None else json.dumps(plain)
@@ -212,9 +219,9 @@ def note_result(tx: Tx, request_id: str, result: object) -> None:
 
 
 def find_request(tx: Tx, request_id: str) -> Request | None:
-    """Return the request, that which it joined if it did, or None when it never was or is forgotten."""
+    """Return the request, or the one that it joined. None if it never existed or is forgotten."""
     row = tx.execute(
-        f"SELECT {_COLUMNS} FROM request WHERE id = {_STANDS_FOR}", (request_id, request_id)
+        f"SELECT {_COLUMNS} FROM request WHERE id = {_STORED_ID}", (request_id, request_id)
     ).fetchone()
     return None if row is None else _request(row)
 
@@ -233,17 +240,17 @@ def list_requests(tx: Tx, *, limit: int = 100) -> list[Request]:
 
 
 def pending_requests(tx: Tx) -> int:
-    """Return how many requests are pending; one index."""
+    """Return the number of pending requests. Reads one index."""
     row = tx.execute("SELECT count(*) FROM request WHERE status = 'pending'").fetchone()
     return int(row[0])
 
 
 def watch_request(request_id: str) -> Watch:
-    """Return what to subscribe to in order to learn of the request's outcome, whoever runs it."""
+    """Return the watch for the request's outcome, whichever process runs it."""
 
     def probe(tx: Tx) -> bool:
         row = tx.execute(
-            f"SELECT status FROM request WHERE id = {_STANDS_FOR}", (request_id, request_id)
+            f"SELECT status FROM request WHERE id = {_STORED_ID}", (request_id, request_id)
         ).fetchone()
         return row is not None and row[0] != RequestStatus.PENDING.value
 
@@ -251,7 +258,7 @@ def watch_request(request_id: str) -> Watch:
 
 
 def forget_outcomes(tx: Tx, *, limit: int = 1000) -> bool:
-    """Drop outcomes older than OUTCOME_MEMORY_MS, at most `limit`. Return whether there may be more."""
+    """Delete at most `limit` outcomes older than OUTCOME_MEMORY_MS. Return whether there may be more."""
     old = tx.execute(
         "SELECT id FROM request WHERE id < ? AND finished_ms < ? ORDER BY id LIMIT ?",
         (id_floor(tx.now_ms - OUTCOME_MEMORY_MS), tx.now_ms - OUTCOME_MEMORY_MS, limit),
@@ -262,9 +269,9 @@ def forget_outcomes(tx: Tx, *, limit: int = 1000) -> bool:
 
 
 def _find_both(tx: Tx, request_id: str, target: str, kind: str) -> tuple[Request | None, Request | None]:
-    """Return the request that the id stands for, and the intent of (target, kind); one statement."""
+    """Return the request of the id, and the pending request of (target, kind), with one statement."""
     rows = tx.execute(
-        f"SELECT 1, {_COLUMNS} FROM request WHERE id = {_STANDS_FOR}"
+        f"SELECT 1, {_COLUMNS} FROM request WHERE id = {_STORED_ID}"
         f" UNION ALL SELECT 0, {_COLUMNS} FROM request"
         " WHERE target = ? AND kind = ? AND status = 'pending'",
         (request_id, request_id, target, kind),

@@ -1,8 +1,8 @@
-"""The schema of the one database: every table, and why it has the shape it has.
+"""The schema of the database: every table, and the reason for its shape.
 
-Until the first release there is one schema, edited in place (architecture.md section 1). A table is an
-index-organised b-tree (WITHOUT ROWID) wherever rows are found by a natural key, because the price of a
-small commit is the number of b-trees it touches.
+Until the first release there is one schema, edited in place (architecture.md section 1). A table is an index-organised
+b-tree (WITHOUT ROWID) wherever rows are found by a natural key, because the cost of a small commit is the number of
+b-trees that it touches.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from eventproc.store.database import Tx
 
 TABLES = """
--- One versioned value per row; the kinds are registered by those who own them (store/records).
+-- One versioned value per row. Each room defines its own kinds (store/records).
 CREATE TABLE record (
     kind TEXT NOT NULL,
     key TEXT NOT NULL,
@@ -25,10 +25,9 @@ CREATE TABLE counter (
     value INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- One row per segment that still has a reader's interest. `head` is where readable bytes begin.
--- `base_*` is where, and since when, the next append goes when no extent is left: the tail is otherwise
--- derived from the last extent. `sealed_length` is NULL while the segment accepts appends; `sealed_epoch` is the
--- first epoch that no longer contains it. Extents that end at or before `freed` are gone.
+-- One row per segment that may still be read. `head` is where readable bytes begin. The tail follows from the last
+-- extent; if no extent is left, `base_*` holds its position and time. `sealed_length` is NULL while the segment accepts
+-- appends; `sealed_epoch` is the first epoch without it. Extents that end at or before `freed` are deleted.
 CREATE TABLE segment (
     stream_id INTEGER NOT NULL,
     segment INTEGER NOT NULL,
@@ -43,7 +42,7 @@ CREATE TABLE segment (
     PRIMARY KEY (stream_id, segment)
 ) WITHOUT ROWID;
 
--- Finds what the reaper has to look at. Appends do not touch it.
+-- Finds the segments that the reaper must visit. Appends do not touch it.
 CREATE INDEX segment_to_free ON segment (stream_id, segment) WHERE freed < head;
 
 -- A run of events of one segment. `place` is the blob that holds their columns, beginning at byte
@@ -62,12 +61,12 @@ CREATE TABLE extent (
     inline BLOB,
     PRIMARY KEY (stream_id, segment, start)
 ) WITHOUT ROWID;
--- Lets the reaper prove that nothing refers to a blob. Small appends do not touch it.
+-- Lets the reaper check that no extent refers to a blob. Small appends do not touch it.
 CREATE INDEX extent_place ON extent (place) WHERE place IS NOT NULL;
 
--- Columns of the events of one or more extents, of one stream. `data` stands last, so that reading the
--- other columns does not walk its pages. With a `chunk` (format 2), they lie in that file: `ends` is empty, and `data`
--- says where in it.
+-- Columns of the events of one or more extents of one stream. `data` is the last column, so that reading the others
+-- does not load its pages. With a `chunk` (format 2) the columns are in that file: `ends` is empty, and `data`
+-- holds the position in the file.
 CREATE TABLE blob (
     id INTEGER PRIMARY KEY,
     stream_id INTEGER NOT NULL,
@@ -81,12 +80,12 @@ CREATE TABLE blob (
     headers BLOB,
     data BLOB NOT NULL
 );
--- Lets the sweep prove that nothing lies in a file any more.
+-- Lets the sweep check that no blob uses a file.
 CREATE INDEX blob_chunk ON blob (chunk) WHERE chunk IS NOT NULL;
 
--- Arrow files in the long-term store: a run of events [start, start + length) of one segment; or `length` bytes of
--- events of several (`segment` is NULL), which only blobs point into. `path` is relative to the folder; `bytes` and
--- `checksum` (CRC-32) are those of the file.
+-- Arrow files in the long-term store. A file holds the events [start, start + length) of one segment, or `length` bytes
+-- of events of several segments (`segment` is NULL), to which only blobs refer. `path` is relative to the folder;
+-- `bytes` and `checksum` (CRC-32) are those of the file.
 CREATE TABLE chunk (
     id INTEGER PRIMARY KEY,
     stream_id INTEGER NOT NULL,
@@ -102,8 +101,8 @@ CREATE TABLE chunk (
 CREATE INDEX chunk_range ON chunk (stream_id, segment, start);
 CREATE UNIQUE INDEX chunk_path ON chunk (path);
 
--- What somebody outside the database reads, and must find until `until_ms` (wall). `plan` says what was planned;
--- `ranges` is JSON: lists, each to be read in order, of [segment, start, end].
+-- Ranges that a program outside the database reads and that must exist until `until_ms` (wall). `plan` identifies what
+-- was planned; `ranges` is JSON: lists of [segment, start, end], each list to be read in order.
 CREATE TABLE hold (
     stream_id INTEGER NOT NULL,
     name TEXT NOT NULL,
@@ -113,8 +112,8 @@ CREATE TABLE hold (
     PRIMARY KEY (stream_id, name)
 ) WITHOUT ROWID;
 
--- The last batch that each run of a sink of Spark committed to a stream. Only the run of the highest `turn` of a name
--- may commit. `offsets` is JSON: where that batch ended in its sources, if that was known.
+-- The last batch that each run of a Spark sink committed to a stream. Only the run with the highest `turn` of a
+-- name may commit. `offsets` is JSON: where that batch ended in its sources, if known.
 CREATE TABLE sink (
     stream_id INTEGER NOT NULL,
     name TEXT NOT NULL,
@@ -125,7 +124,7 @@ CREATE TABLE sink (
     PRIMARY KEY (stream_id, name, run)
 ) WITHOUT ROWID;
 
--- The last sequence of a named writer on a stream, and when that was.
+-- The last sequence of a named writer on a stream, and its time.
 CREATE TABLE writer (
     stream_id INTEGER NOT NULL,
     writer TEXT NOT NULL,
@@ -134,12 +133,13 @@ CREATE TABLE writer (
     PRIMARY KEY (stream_id, writer)
 ) WITHOUT ROWID;
 
--- A transaction, and for a day what became of it. Unfinished ones lie together (finished = 0), by stream: seal and the
--- timers look there. `version` grows by one with each change. `lease_ms` is NULL while it lasts as long as the
--- process of `instance` lives; `lease_until_ms` and `execution_until_ms` are monotonic ms of the boot. `position` is
--- its place in the order of commits, from the decision on, as are events, bytes and rows: before, the last staged row
--- says these. `prepared` counts how often it was prepared. `appended` is JSON: [segment, offset, first number, count]
--- for each segment. `reason` is that of an abort; of one that is decided to commit, how that failed last.
+-- A transaction, kept for a day after its end. Unfinished ones (finished = 0) are adjacent, by stream, for seal and
+-- the timers. `version` grows by one with each change. `lease_ms` is NULL if the transaction lasts as long as the
+-- process of `instance`; `lease_until_ms` and `execution_until_ms` are monotonic ms of the boot. `position` is its
+-- place in the order of commits, set by the decision, like `events`, `bytes` and `rows`: until then the last staged
+-- row holds them. `prepared` counts its preparations. `appended` is JSON: [segment, offset, first number, count] for
+-- each segment. `reason` is that of an abort; for a transaction that is decided to commit, the last failure of the
+-- commit.
 CREATE TABLE txn (
     finished INTEGER NOT NULL,
     stream_id INTEGER NOT NULL,
@@ -164,12 +164,12 @@ CREATE TABLE txn (
     finished_ms INTEGER,
     PRIMARY KEY (finished, stream_id, id)
 ) WITHOUT ROWID;
--- The order of commits. What is only open is not in it, so that beginning one touches one b-tree.
+-- The order of commits. Open transactions are not in it, so that beginning one touches one b-tree.
 CREATE INDEX txn_position ON txn (stream_id, finished, position) WHERE position IS NOT NULL;
 
--- Events of a transaction that nobody sees yet: `seq` counts its stagings, `part` tells the segments of one apart.
--- `keyed` is 0 when no event has a key. `packed` is 1 where a commit has packed small rows. (writer, sequence) is
--- the last identity in it. `total_*` are those of the transaction up to this row, so that staging touches no other.
+-- Events of a transaction that are not visible yet. `seq` counts its stagings, `part` the segments of one staging.
+-- `keyed` is 0 if no event has a key. `packed` is 1 if a commit has packed small rows. (writer, sequence) is the last
+-- identity in it. `total_*` are the totals of the transaction up to this row, so that staging touches no other row.
 CREATE TABLE staged (
     stream_id INTEGER NOT NULL,
     txn TEXT NOT NULL,
@@ -190,11 +190,11 @@ CREATE TABLE staged (
     inline BLOB,
     PRIMARY KEY (stream_id, txn, seq, part)
 ) WITHOUT ROWID;
--- The reaper's proof, as for extents.
+-- For the reaper, as for extents.
 CREATE INDEX staged_place ON staged (place) WHERE place IS NOT NULL;
 
--- A request of a workflow: while pending it is the intent, afterwards the outcome. The deadline is
--- (boot id, monotonic ms) and bounds only the time until `started`, the workflow's first transaction.
+-- A request of a workflow: the intent while pending, the outcome afterwards. The deadline is (boot id, monotonic
+-- ms). It bounds only the time until `started`, the workflow's first transaction.
 CREATE TABLE request (
     id TEXT PRIMARY KEY,
     target TEXT NOT NULL,
@@ -211,17 +211,17 @@ CREATE TABLE request (
 -- At most one intent per (target, kind).
 CREATE UNIQUE INDEX request_intent ON request (target, kind) WHERE status = 'pending';
 
--- The id of a request that joined an equal pending one: it finds that one for as long as that one is kept.
+-- The id of a request that joined an equal pending one. It finds that one as long as that one is kept.
 CREATE TABLE joined (
     id TEXT PRIMARY KEY,
     request TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX joined_request ON joined (request);
 
--- Progress of a group on a segment that it has not processed to its end. `owner` is the reader that may move it,
--- fenced by `owner_epoch`, a generation of the group, which grows with each change of owner and never comes again.
--- `target` is the reader that shall own it. `waiting` lists the predecessors not finished yet (JSON; NULL: it may be
--- read). `moved_ms` is when progress was last made durable. The system's own groups have no owner here.
+-- Progress of a group on a segment that it has not processed to its end. `owner` is the reader that may update it,
+-- fenced by `owner_epoch`, a generation of the group, which grows with each change of owner and is never reused.
+-- `target` is the reader that will own it. `waiting` lists the unfinished predecessors (JSON; NULL: it may be read).
+-- `moved_ms` is when progress was last stored. The system's own groups have no owner here.
 CREATE TABLE group_segment (
     group_name TEXT NOT NULL,
     stream_id INTEGER NOT NULL,
@@ -237,8 +237,8 @@ CREATE TABLE group_segment (
     PRIMARY KEY (group_name, stream_id, segment)
 ) WITHOUT ROWID;
 
--- Readers that are members of a group. `epoch` is the generation in which one joined. `seen_ms` is its last sign of
--- life, monotonic, kept up where the group has a lease. `status` is for people (JSON).
+-- Readers that are members of a group. `epoch` is the generation in which the reader joined. `seen_ms` is its last sign
+-- of life (monotonic), updated if the group has a lease. `status` is for display (JSON).
 CREATE TABLE group_member (
     group_name TEXT NOT NULL,
     reader TEXT NOT NULL,
@@ -250,15 +250,15 @@ CREATE TABLE group_member (
     PRIMARY KEY (group_name, reader)
 ) WITHOUT ROWID;
 
--- Who owns something only one instance may do. `owner_epoch` grows with each new owner.
+-- The owner of work that only one instance may do. `owner_epoch` grows with each new owner.
 CREATE TABLE owner (
     name TEXT PRIMARY KEY,
     instance TEXT NOT NULL,
     owner_epoch INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- Streams with bytes that nobody can read any more: truncated (deleted = 0) or deleted (deleted = 1). `not_before_ms`
--- (wall): all that is left is held; look again then.
+-- Streams with bytes that can no longer be read: truncated (deleted = 0) or deleted (deleted = 1). `not_before_ms`
+-- (wall): until then all remaining bytes are held.
 CREATE TABLE reap (
     stream_id INTEGER PRIMARY KEY,
     name TEXT NOT NULL,

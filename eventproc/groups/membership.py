@@ -50,7 +50,7 @@ from eventproc.store.groups import (
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.model.group_errors import ReaderFenced, ReaderOnline
 from eventproc.store.model.progress import Progress
-from eventproc.store.progress import SegmentClaim, fenced, move_progress
+from eventproc.store.progress import SegmentClaim, move_progress, segment_fenced
 from eventproc.store.records import find, get
 from eventproc.store.replicated import FoldedState
 from eventproc.store.tasks import run_uninterrupted
@@ -245,7 +245,7 @@ class GroupMember(Membership):
             self.reader,
             holding.owner_epoch,
         ):
-            raise fenced(holding)
+            raise segment_fenced(holding)
         state = change(tx, self.group, *self._passing(tx, state), completion(tx, self.group, state, key))
         tx.after(lambda: self._give_up([key], state))
 
@@ -421,7 +421,7 @@ class GroupMember(Membership):
         epoch = -1 if owned is None else owned.owner_epoch
         holding = SegmentClaim(self.group, self.reader, stream_id, segment, epoch)
         if owned is None:
-            raise fenced(holding)
+            raise segment_fenced(holding)
         return holding
 
 

@@ -1,4 +1,4 @@
-"""What streams there are: scopes, streams, epochs, as versioned records, and the system's own streams."""
+"""The catalog: scopes, streams and epochs as versioned records, and the system's own streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions about scopes, streams and their history; functions of a transaction, they change nothing."""
+"""Queries about scopes, streams and their history, as functions of a transaction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def get_scope(tx: Tx, name: str) -> Versioned[Scope]:
 
 
 def verify_active(scope: Scope, event: str) -> None:
-    """Raise IllegalTransition, naming `event`, while a request deletes the scope."""
+    """Raise IllegalTransition, naming `event`, if a request is deleting the scope."""
     if scope.state is not ScopeState.ACTIVE:
         raise IllegalTransition(state=scope.state.value, event=event, name=f"scope {scope.name}")
 
@@ -40,8 +40,8 @@ def find_stream(tx: Tx, name: str) -> Versioned[StreamRecord] | None:
 def get_stream(tx: Tx, name: str, *, stream_id: int | None = None) -> Versioned[StreamRecord]:
     """Return the stream named "scope/stream".
 
-    stream_id: the incarnation that is meant. Raises NotFound naming what is missing, the scope or the
-    stream, and StreamReplaced when another incarnation, or none, has the name now.
+    stream_id: the expected incarnation; None accepts any. Raises NotFound, naming the scope or the stream that is
+    missing, and StreamReplaced if another incarnation, or none, has the name now.
     """
     found = find(tx, STREAM, name)
     if stream_id is not None and (found is None or found.value.stream_id != stream_id):
@@ -62,7 +62,7 @@ def get_writable_stream(tx: Tx, name: str, *, stream_id: int | None = None) -> V
 
 
 def list_scopes(tx: Tx) -> list[Scope]:
-    """Return all scopes but the system's, by name."""
+    """Return all scopes except the system's, sorted by name."""
     return [get(tx, SCOPE, key).value for key in keys(tx, SCOPE) if not key.startswith("_")]
 
 
@@ -72,7 +72,7 @@ def stream_names(tx: Tx, scope: str) -> list[str]:
 
 
 def list_streams(tx: Tx, scope: str | None = None) -> list[StreamRecord]:
-    """Return the streams of the scope, or of all scopes but the system's, by name. Raises NotFound."""
+    """Return the streams of the scope, or of all scopes except the system's, sorted by name. Raises NotFound."""
     if scope is not None:
         get_scope(tx, scope)
         names = stream_names(tx, scope)
@@ -82,12 +82,12 @@ def list_streams(tx: Tx, scope: str | None = None) -> list[StreamRecord]:
 
 
 def current_epoch(tx: Tx, stream: StreamRecord) -> Epoch:
-    """Return the epoch whose segments are active. Two look-ups with that of the stream."""
+    """Return the current epoch, which holds the active segments. One lookup."""
     return StoredHistory(tx, stream).epoch(stream.epoch)
 
 
 class StoredHistory:
-    """The history of a stream as the pure model asks for it, read epoch by epoch from one transaction."""
+    """The history of a stream, as the model's `History`. Reads epochs one by one from one transaction."""
 
     def __init__(self, tx: Tx, stream: StreamRecord) -> None:
         self._tx = tx
@@ -120,14 +120,14 @@ def insert_epoch(tx: Tx, stream_id: int, epoch: Epoch) -> None:
 
 
 def head_offsets(tx: Tx, stream: StreamRecord) -> dict[SegmentId, int]:
-    """Return the earliest readable cut: that of the truncation, else the first epoch at 0."""
+    """Return the earliest readable cut: that of the last truncation, else offset 0 in the first epoch."""
     if stream.head is not None:
         return dict(stream.head)
     return dict.fromkeys(StoredHistory(tx, stream).epoch(stream.first_epoch).ids, 0)
 
 
 def tail_offsets(tx: Tx, stream: StreamRecord) -> dict[SegmentId, int]:
-    """Return the end of all active segments, of one moment. One look-up a segment."""
+    """Return the ends of all active segments. One lookup per segment."""
     offsets = {}
     for segment in current_epoch(tx, stream).ids:
         state = segment_state(tx, stream.stream_id, segment)

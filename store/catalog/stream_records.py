@@ -1,7 +1,7 @@
-"""The records of the catalog, and the invariants that hold whoever changes them.
+"""The records of the catalog and their invariants, which every change must satisfy.
 
-A stream's record is small and read by everybody; its history is one immutable record an epoch, so that
-a stream that was scaled a thousand times still costs two look-ups.
+A stream's record is small and read often. Its history is one immutable record per epoch, so that a stream that was
+scaled a thousand times still costs two lookups.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ class Scope:
 
 @attrs.frozen(kw_only=True)
 class StreamRecord:
-    """A stream as the catalog knows it.
+    """The record of a stream.
 
-    name: "scope/stream". stream_id: its incarnation, never reused. epoch: number of the current one.
-    first_epoch: the oldest whose record is kept. head: the cut it was truncated at, {segment: offset},
-    -1 for a segment that begins after the cut; None while nothing was truncated.
+    name: "scope/stream".
+    stream_id: its incarnation, never reused.
+    epoch: number of the current epoch.
+    first_epoch: the oldest epoch with a record.
+    head: the cut at which it was truncated, {segment: offset}; -1 for a segment that begins after the cut. None if it
+        was never truncated.
     """
 
     name: str

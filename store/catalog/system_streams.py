@@ -1,7 +1,7 @@
-"""The system's own scope and streams, and the one place where a stream's rows are first written.
+"""The system's own scope and streams, and the creation of a stream's rows.
 
-`_system/request`, `commit` and `abort` are ordinary streams of two segments, rows of the first schema:
-making them through the request stream would be a circle, and a poisoned request would stop the
+`_system/request`, `_system/commit` and `_system/abort` are ordinary streams of two segments. The first migration
+creates them: creating them through the request stream would be circular, and a failing request would block the
 truncation of its own stream (pitfalls.md item 26).
 """
 
@@ -25,7 +25,7 @@ from eventproc.store.segments import EventBlock, SegmentEvents, append, create_s
 SYSTEM_SCOPE: Final = "_system"
 
 SYSTEM_SEGMENTS: Final = 2
-"""Segments of each internal stream: enough to see that order per key, not per stream, is what holds."""
+"""Segments of each internal stream: two, so that tests show that order holds per key and not per stream."""
 
 
 @attrs.frozen
@@ -41,11 +41,11 @@ COMMIT_STREAM: Final = SystemStream("_system/commit", 2)
 ABORT_STREAM: Final = SystemStream("_system/abort", 3)
 
 SYSTEM_EPOCH: Final = first_epoch(SYSTEM_SEGMENTS, created_ms=0)
-"""Segments of each internal stream and their ranges, for ever: they are never scaled. Its time means nothing."""
+"""The only epoch of each internal stream, because they are never scaled. Its time has no meaning."""
 
 
 def new_stream_id(tx: Tx) -> int:
-    """Return an id that no stream, and nothing else that owns segments, has had before."""
+    """Return a new id for a stream or another owner of segments. Ids are never reused."""
     row = tx.execute(
         "INSERT INTO counter (name, value) VALUES ('stream_id', 1)"
         " ON CONFLICT DO UPDATE SET value = value + 1 RETURNING value"

@@ -1,4 +1,4 @@
-"""Versioned records of open kinds: read, change, replace what was read."""
+"""Versioned records: create, read, replace with an expected version, delete. Any room may define a kind."""
 
 from __future__ import annotations
 

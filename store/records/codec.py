@@ -1,6 +1,6 @@
-"""attrs values to JSON and back, through one cattrs converter.
+"""Converts attrs values to JSON and back, with one cattrs converter.
 
-JSON, because a person with nothing but the `sqlite3` shell can read it when something went wrong.
+The format is JSON because a person with only the `sqlite3` shell can read it in an emergency.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).enc
 
 
 def to_json(value: object) -> bytes:
-    """Return `value`, an attrs instance, as compact UTF-8 JSON; fields at their default are left out."""
+    """Return `value`, an attrs instance, as compact UTF-8 JSON, without fields that have their default."""
     return _ENCODE(_CONVERTER.unstructure(value)).encode()
 
 
 def from_json(body: bytes, kind: type[T]) -> T:
-    """Return the `kind` that `to_json` wrote as `body`. Raises ValueError naming what does not fit."""
-    return from_plain(json.loads(body.decode()), kind)  # from bytes it would look for their encoding first
+    """Return the `kind` that `to_json` wrote as `body`. Raises ValueError that names the mismatch."""
+    return from_plain(json.loads(body.decode()), kind)  # `loads` of bytes would detect their encoding first
 
 
 def from_plain(plain: object, kind: type[T]) -> T:
-    """Return `plain`, made of JSON's types, as a `kind`. Raises ValueError naming what does not fit."""
+    """Return `plain`, a value of JSON types, as a `kind`. Raises ValueError that names the mismatch."""
     try:
         return _CONVERTER.structure(plain, kind)
     except (
         cattrs.BaseValidationError,
         cattrs.ForbiddenExtraKeysError,
-        AttributeError,  # JSON of another shape, such as a list in the place of an object
+        AttributeError,  # JSON of another shape, such as a list instead of an object
         KeyError,
         TypeError,
         ValueError,

@@ -1,4 +1,4 @@
-"""What a record kind is: its type, its format number, the steps from older formats, its invariants."""
+"""Record kinds: the type of a record's values, its format number, the steps from older formats, its invariant."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ def _nothing_to_check(before: object, after: object) -> str | None:
 
 @attrs.frozen(kw_only=True, eq=False)
 class RecordKind(Generic[T]):
-    """A kind of record. Whoever needs one makes one: there is no closed list.
+    """A kind of record. Any room may define its own kinds.
 
-    name: unique among kinds, stored. value: the attrs class. format: number written with each body.
-    upcasts: from format n, the step to n + 1; there must be one for each older format.
-    invariant: predicate over (before, after), `before` None at creation; a sentence refuses the change
-    with InvariantBroken, wherever it came from. immutable: nobody changes a value, nor anything in it; then one that is
-    known already may be given out again instead of decoding its body once more.
+    name: unique among kinds; stored with each record.
+    value: the attrs class of the values.
+    format: number stored with each body.
+    upcasts: for each older format n, the step from n to n + 1.
+    invariant: called with (before, after), `before` None at creation. A returned sentence refuses the change with
+        InvariantBroken, for every caller.
+    immutable: whether values, and everything in them, never change. Then decoded values are cached and shared.
     """
 
     name: str
@@ -46,13 +48,15 @@ class RecordKind(Generic[T]):
     def decode(self, key: str, body: bytes) -> T:
         """Return the value that was stored as `body` under `key`, upcast step by step.
 
-        Raises CorruptRecord when it cannot be one, or was written by a newer format.
+        Raises CorruptRecord if the body is not valid, or has a newer format.
         """
         number, _, text = bytes(body).partition(b":")
         try:
             found, plain = int(number), json.loads(text.decode())
             if found > self.format:
-                raise ValueError(f"format {found} is newer than {self.format}, the newest known here")
+                raise ValueError(
+                    f"format {found} is newer than {self.format}, the newest format of this version"
+                )
             for step in range(found, self.format):
                 plain = self.upcasts[step](plain)
             return from_plain(plain, self.value)
@@ -60,6 +64,6 @@ class RecordKind(Generic[T]):
             raise CorruptRecord(key=f"{self.name} {key}", reason=str(error)) from error
 
     def verify(self, key: str, before: T | None, after: T) -> None:
-        """Raise InvariantBroken when `after` may not follow `before` (None: must not exist)."""
+        """Raise InvariantBroken if `after` may not follow `before` (None at creation)."""
         if (reason := self.invariant(before, after)) is not None:
             raise InvariantBroken(key=f"{self.name} {key}", reason=reason)

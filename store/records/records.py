@@ -1,7 +1,7 @@
-"""Records in the database: create, get, replace(expected) and delete, as functions of a transaction.
+"""Records in the database: create, get, replace and delete, as functions of a transaction.
 
-One statement decides, the loser learns why, and nothing is half done. A version is 1 at creation and
-grows by one with each replace, for ever (invariant 7).
+One statement compares the version and changes the record. If it fails, an error gives the reason and nothing has
+changed. A version is 1 at creation and grows by one with each replacement (invariant 7).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ABSENT: Final = 0
 
 @attrs.frozen
 class Versioned(Generic[T]):
-    """A record as it was read: its key, its version, its value. Hand it back to `replace`."""
+    """A record as it was read. Pass it to `replace` or `delete`."""
 
     key: str
     version: int
@@ -49,14 +49,14 @@ def create(tx: Tx, kind: RecordKind[T], key: str, value: T) -> Versioned[T]:
 
 
 def find(tx: Tx, kind: RecordKind[T], key: str) -> Versioned[T] | None:
-    """Return the record, or None. One b-tree look-up and one JSON document, once a transaction."""
+    """Return the record, or None. One b-tree lookup and one JSON document; repeated calls in a transaction are free."""
     cached = ("record", kind.name, key)
     found = tx.cache.get(cached, _UNREAD)
     if found is _UNREAD:
         row = tx.execute(
             "SELECT version, body FROM record WHERE kind = ? AND key = ?", (kind.name, key)
         ).fetchone()
-        found = None if row is None else Versioned(key, row[0], _meaning(tx, kind, key, row[1]))
+        found = None if row is None else Versioned(key, row[0], _decode(tx, kind, key, row[1]))
         tx.remember(cached, found)
     return found  # type: ignore[no-any-return]  # a cast would be one more call
 
@@ -69,7 +69,7 @@ def get(tx: Tx, kind: RecordKind[T], key: str) -> Versioned[T]:
 
 
 def replace(tx: Tx, kind: RecordKind[T], before: Versioned[T], value: T) -> Versioned[T]:
-    """Store `value` where `before` still stands. Raises VersionConflict, or NotFound when it is gone."""
+    """Replace the record `before` with `value`. Raises VersionConflict if it changed, NotFound if it was deleted."""
     kind.verify(before.key, before.value, value)
     body = kind.encode(value)
     done = tx.execute(
@@ -82,7 +82,7 @@ def replace(tx: Tx, kind: RecordKind[T], before: Versioned[T], value: T) -> Vers
 
 
 def delete(tx: Tx, kind: RecordKind[T], before: Versioned[T]) -> None:
-    """Remove the record that `before` is. Raises VersionConflict, or NotFound when it is gone."""
+    """Delete the record `before`. Raises VersionConflict if it changed, NotFound if it was deleted."""
     done = tx.execute(
         "DELETE FROM record WHERE kind = ? AND key = ? AND version = ?",
         (kind.name, before.key, before.version),
@@ -93,7 +93,7 @@ def delete(tx: Tx, kind: RecordKind[T], before: Versioned[T]) -> None:
 
 
 def delete_all(tx: Tx, kind: RecordKind[T], keys: Iterable[str]) -> None:
-    """Remove the records of these keys, whatever their versions; for what nobody can change any more."""
+    """Delete the records of these keys regardless of their versions; for records that no longer change."""
     for key in keys:
         tx.execute("DELETE FROM record WHERE kind = ? AND key = ?", (kind.name, key))
         tx.remember(("record", kind.name, key), None)
@@ -109,14 +109,14 @@ def keys(tx: Tx, kind: RecordKind[T], *, prefix: str = "", after: str = "", limi
 
 
 def _written(tx: Tx, kind: RecordKind[T], body: bytes, after: Versioned[T]) -> Versioned[T]:
-    """Remember what was written just now, and return it."""
+    """Cache the record just written, and return it."""
     tx.remember(("record", kind.name, after.key), after)
     if kind.immutable:
         tx.shared[RECORD_CACHE].keep(kind.name, after.key, body, after.value)
     return after
 
 
-def _meaning(tx: Tx, kind: RecordKind[T], key: str, body: bytes) -> T:
+def _decode(tx: Tx, kind: RecordKind[T], key: str, body: bytes) -> T:
     if not kind.immutable:
         return kind.decode(key, body)
     known = tx.shared[RECORD_CACHE]

@@ -28,7 +28,7 @@ from eventproc.store.model.errors import NotFound
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.progress import Progress
-from eventproc.store.progress import SegmentClaim, fenced
+from eventproc.store.progress import SegmentClaim, segment_fenced
 from eventproc.store.segments import Event
 
 
@@ -136,7 +136,7 @@ class ProgressCommit:
             assigned = cell.assigned
             owned = membership.owned.get(cell.key)
             if owned is None or owned.owner_epoch != assigned.owner_epoch:
-                raise fenced(
+                raise segment_fenced(
                     SegmentClaim(membership.group, membership.reader, *cell.key, assigned.owner_epoch)
                 )
 
