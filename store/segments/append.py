@@ -1,12 +1,11 @@
 """Appending to segments: conditional, deduplicated, and merged with what the same commit appends.
 
-What must be true: an append is whole or not at all, over all its segments; a segment's offsets, numbers
-and times only grow; a sealed segment never does; a repeated (writer, sequence) changes nothing.
+What must be true: an append takes effect in all its segments or in none. Offsets, event numbers and times of a segment
+only grow. A sealed segment never grows. A repeated (writer, sequence) changes nothing.
 
-Appends of one group commit are collected and written once, before the COMMIT: one blob a stream, one
-extent a segment, however many callers there were (measured 3x for many writers). Small ones carry their
-columns inside the extent row, which is then the only b-tree they touch.
-"""
+The appends of one group commit are collected and written together before the COMMIT: one blob per stream and one extent
+per segment, for any number of callers (measured 3x for many writers). Small appends carry their columns inside the
+extent row, which is then the only b-tree they touch."""
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ T = TypeVar("T")
 
 
 RUN_BYTES_MAX: Final = 64 * 1024
-"""Bytes up to which appends of one commit reach readers of this process as one run, which costs some objects. More
-saves nothing, and a run is taken whole."""
+"""Bytes up to which the appends of one commit reach readers of this process as one run. A run costs some objects;
+larger runs save nothing more, and a reader always takes a complete run."""
 
 
 class SegmentEvents(NamedTuple):
@@ -48,7 +47,7 @@ class SegmentEvents(NamedTuple):
 
 @attrs.frozen
 class WriterSequence:
-    """Identity of an append: the writer's `sequence`-th, counted from 1, over all segments of the stream."""
+    """Identity of an append: the `sequence`-th append of the writer to the stream, counted from 1."""
 
     writer: str
     sequence: int
@@ -56,7 +55,7 @@ class WriterSequence:
 
 @attrs.frozen
 class AppendResult:
-    """Where the events of one part lie: from `offset` and event `number` on."""
+    """Where events were appended: `count` events from `offset` and event `number` of the segment on."""
 
     segment: SegmentId
     offset: int
@@ -65,7 +64,7 @@ class AppendResult:
 
 
 _PendingAppend: TypeAlias = tuple[AppendResult, int, EncodedBlock]
-"""An append that is not written yet: where it will lie, its time, its events. A tuple, for one is made per caller."""
+"""An append that is not written yet: its result, time and events. A tuple, because one is made per caller."""
 
 
 def append(
@@ -77,11 +76,13 @@ def append(
     identity: WriterSequence | None = None,
     expected_offset: int | None = None,
 ) -> tuple[AppendResult, ...]:
-    """Append the parts, all or none, and return where they were appended; empty when they had been appended before.
+    """Append all parts or none; return where, or an empty tuple if the identity appended them before.
 
-    stream: name, for errors only; the rows are those of `stream_id`. expected_offset: of a conditional
-    append of one part. Raises SegmentSealed, NotFound (segment of no such stream), OffsetConflict;
-    then nothing changed. Cost: one look-up a segment, once a commit, and the rows at its end.
+    stream: name of the stream `stream_id`, for errors.
+    identity: makes the append idempotent. None: a repeated call appends again.
+    expected_offset: fail unless the segment ends there; for an append of one part.
+    Raises SegmentSealed, NotFound (the stream has no such segment), OffsetConflict; then nothing changed.
+    Cost: one look-up per segment and commit, and the rows that are written at the end of the commit.
     """
     group = tx.pending[_PENDING_APPENDS]
     assert expected_offset is None or len(parts) == 1, "a conditional append has one part"
@@ -100,22 +101,22 @@ def append(
 
 
 def tail_offset(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> int:
-    """Return where the next append to the segment goes, behind what this group commit has appended to it so far.
+    """Return the offset of the next append to the segment, after what this group commit has appended so far.
 
-    Raises NotFound, SegmentSealed. One look-up a commit, which the append itself then needs no more.
+    Raises NotFound, SegmentSealed. One look-up, which a following append in the same commit saves.
     """
     return tx.pending[_PENDING_APPENDS].tail(tx, stream, stream_id, segment).offset
 
 
 def flush_appends(tx: Tx, stream_id: int) -> None:
-    """Write what this group commit appends to the stream, for who must see it with SQL or ends its segments."""
+    """Write the pending appends of this group commit to the stream, before SQL reads them or a segment is sealed."""
     group = tx.pending[_PENDING_APPENDS]
     if group.knows(stream_id):
         group.flush(tx)
 
 
 def last_sequence(tx: Tx, stream_id: int, writer: str) -> int:
-    """Return the sequence of the last append of `writer` to the stream, 0 when there is none. One look-up."""
+    """Return the sequence of the writer's last append to the stream, 0 if there is none. One look-up."""
     flush_appends(tx, stream_id)
     return _stored_sequence(tx, stream_id, writer)
 
@@ -128,7 +129,7 @@ def _stored_sequence(tx: Tx, stream_id: int, writer: str) -> int:
 
 
 class _PendingAppends:
-    """What the functions of one group commit append, until it is written in one go."""
+    """The appends of one group commit, collected until they are written together."""
 
     def __init__(self) -> None:
         self._tails: dict[tuple[int, SegmentId], SegmentTail] = {}
@@ -136,18 +137,18 @@ class _PendingAppends:
         self._identities: dict[int, list[WriterSequence]] = {}  # {stream id: of those appends}
 
     def has_appended(self, tx: Tx, stream_id: int, identity: WriterSequence) -> bool:
-        """Return whether the identity's append, or a later one of its writer, was made before."""
+        """Return whether the writer has already made this append or a later one."""
         here = (other for other in self._identities.get(stream_id, ()) if other.writer == identity.writer)
         if any(identity.sequence <= other.sequence for other in here):
             return True
         return identity.sequence <= _stored_sequence(tx, stream_id, identity.writer)
 
     def knows(self, stream_id: int) -> bool:
-        """Return whether a tail of the stream is remembered here."""
+        """Return whether this object knows a tail of the stream."""
         return any(known == stream_id for known, _ in self._tails)
 
     def tail(self, tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> SegmentTail:
-        """Return where the next append to the segment goes. Raises NotFound, SegmentSealed."""
+        """Return the segment's tail after the pending appends. Raises NotFound, SegmentSealed."""
         if (tail := self._tails.get((stream_id, segment))) is None:
             tail = self._tails[stream_id, segment] = find_tail(tx, stream, stream_id, segment)
         return tail
@@ -178,7 +179,7 @@ class _PendingAppends:
         return tuple(appended)
 
     def flush(self, tx: Tx) -> None:
-        """Write what was collected: rows of extents, at most one blob a stream, sequences of writers."""
+        """Write the collected appends: extents, at most one blob per stream, and the sequences of writers."""
         recent, tiny = RecentEvents.of(tx), tx.shared[INLINE_EXTENT_COUNTER]
         for stream_id, pending in self._pending.items():
             by_segment = _by_segment(pending)
@@ -233,7 +234,7 @@ def _insert_blob(tx: Tx, stream_id: int, by_segment: list[list[_PendingAppend]])
 def _extent(
     stream_id: int, appends: list[_PendingAppend]
 ) -> tuple[int, SegmentId, int, int, int, int, int, int]:
-    """Return the columns of the appends' one extent up to its times."""
+    """Return the columns of the appends' extent row, from the stream's id to its times."""
     first, time, events = appends[0]
     length, count = len(events.data), first.count
     for where, _, more in appends[1:]:
@@ -243,7 +244,7 @@ def _extent(
 
 
 def _store_sequence(tx: Tx, stream_id: int, identity: WriterSequence) -> None:
-    """Store the identity as the writer's last on the stream."""
+    """Store the sequence as the writer's last on the stream."""
     tx.execute(
         "INSERT INTO writer (stream_id, writer, sequence, at_ms) VALUES (?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET sequence = max(sequence, excluded.sequence), at_ms = excluded.at_ms",
@@ -252,7 +253,7 @@ def _store_sequence(tx: Tx, stream_id: int, identity: WriterSequence) -> None:
 
 
 def _event_runs(appends: list[_PendingAppend]) -> list[EventRun]:
-    """Return the appends of one segment as readers get them: as many in one run as RUN_BYTES_MAX allows."""
+    """Return the appends of one segment as runs of at most RUN_BYTES_MAX each, as readers get them."""
     if len(appends) == 1:
         return [_event_run(appends)]
     runs, together, size_bytes = [], [appends[0]], len(appends[0][2].data)
@@ -287,7 +288,7 @@ def _event_run(appends: list[_PendingAppend]) -> EventRun:
 
 
 def _column(blocks: list[EventBlock], columns: list[list[T | None] | None]) -> list[T | None] | None:
-    """Return one column of all blocks; None where none of them has it."""
+    """Return one column of all blocks, or None if no block has it."""
     if len(columns) == 1:
         return columns[0]
     if all(column is None for column in columns):

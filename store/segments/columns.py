@@ -1,11 +1,11 @@
 """Events as columns: what a writer hands over, what a segment stores, what a reader gets back.
 
-A batch of events is never a list of objects here. It is one list per column on the side of the caller
-(`EventBlock`), and one buffer per column on the side of the database (`EncodedBlock`), so that a stored blob
-becomes Arrow columns without a loop per event, and a batch costs a handful of calls whatever its size.
+A batch of events is never a list of objects here. The caller has one list per column (`EventBlock`), and the database
+has one buffer per column (`EncodedBlock`). A stored blob therefore becomes Arrow columns without a loop per event, and
+a batch of any size costs a handful of calls.
 
-Framing: each event lies in the segment as Pravega frames it: a 4-byte big-endian type, 0, a 4-byte
-big-endian length, the payload (architecture.md section 3). An offset counts these bytes.
+Framing: an event lies in its segment as Pravega frames it: a 4-byte big-endian type 0, a 4-byte big-endian length, the
+payload (architecture.md section 3). Offsets count these bytes.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ import attrs
 from eventproc.store.model.limits import FRAME_BYTES
 
 NO_TIME: Final = -(2**63)
-"""Stored event time of an event that has none."""
+"""The stored event time of an event without one."""
 
 Headers = Mapping[str, str]
 
-_UINT: Final = Struct("@I")  # in the machine's own order, as arrays are
+_UINT: Final = Struct("@I")  # in the machine's byte order, as `array` has it
 _DOUBLE: Final = Struct("@d")
 
 
 class _FrameHeads(dict[int, bytes]):
-    """Length of a payload -> its frame's head; payloads of a stream share few lengths."""
+    """{length of a payload: head of its frame}. The payloads of a stream share few lengths."""
 
     def __missing__(self, length: int) -> bytes:
         head = length.to_bytes(FRAME_BYTES, "big")
@@ -47,9 +47,12 @@ _FRAME_HEAD = _FrameHeads()
 class EventBlock:
     """Events in order, one list per column; a column that no event uses is None.
 
-    payloads: n values of bytes. keys: n routing keys, None for an event without. positions: n routing
-    positions in [0,1), NaN for an event without key. event_times: n user times in ms, or None.
-    headers: n mappings or None. All present lists have the same length.
+    payloads: the payloads.
+    keys: routing keys, None for an event without one.
+    positions: routing positions in [0, 1), NaN for an event without a key.
+    event_times: the user's times in ms, None for an event without one.
+    headers: the user's headers, None for an event without any.
+    All present lists have the same length.
     """
 
     payloads: list[bytes]
@@ -75,7 +78,7 @@ class EventBlock:
         )
 
     def _encode_one(self) -> EncodedBlock:
-        """Encode one event, as an awaited write does: without columns being made, and joined, for one value."""
+        """Encode a single event, as an awaited write does, without making columns of one value."""
         (payload,) = self.payloads
         key = None if self.keys is None else self.keys[0]
         text = b"" if key is None else key.encode()
@@ -85,7 +88,7 @@ class EventBlock:
 
 @attrs.define(eq=False)
 class EncodedBlock:
-    """An `EventBlock` with its costly columns ready, so that little is left to do under the write lock."""
+    """An `EventBlock` with its costly columns encoded, so that little work is left under the write lock."""
 
     block: EventBlock
     lengths: array[int]
@@ -105,7 +108,7 @@ class EncodedBlock:
 
 @attrs.define(eq=False)
 class KeyColumn:
-    """UTF-8 keys: their byte lengths, their text, and one byte per event that is 0 where there is no key."""
+    """UTF-8 keys: their lengths in bytes, their text, and one byte per event, 0 for an event without a key."""
 
     lengths: array[int]
     text: bytes
@@ -115,9 +118,9 @@ class KeyColumn:
 class Columns(NamedTuple):
     """Columns as one blob stores them, in its order; None where no event has a value.
 
-    ends: uint32, byte ends of the frames relative to the blob. keys: see `decode_keys`. positions:
-    float64. times: int64 append times, None when all equal the extent's. event_times: int64 with
-    NO_TIME. headers: JSON list. data: the frames.
+    ends: uint32, the end of each frame in the blob's data. keys: see `decode_keys`. positions: float64.
+    times: int64 append times, None if all equal the extent's. event_times: int64, NO_TIME for none. headers: a JSON
+    list. data: the frames.
     """
 
     ends: bytes
@@ -130,7 +133,7 @@ class Columns(NamedTuple):
 
 
 def join_blocks(parts: Sequence[EncodedBlock], *, times: bytes | None = None) -> Columns:
-    """Return the columns of `parts`, one after the other, as one blob stores them."""
+    """Return the concatenated columns of `parts` as one blob stores them."""
     if len(parts) == 1:
         return _one_event(parts[0], times) if len(parts[0].lengths) == 1 else _join_one(parts[0], times)
     lengths = array("I", chain.from_iterable(part.lengths for part in parts))
@@ -148,7 +151,7 @@ def join_blocks(parts: Sequence[EncodedBlock], *, times: bytes | None = None) ->
 
 
 def _join_one(part: EncodedBlock, times: bytes | None) -> Columns:
-    """Return the columns of one part, which nothing has to be joined for."""
+    """Return the columns of a single part."""
     block, keys = part.block, part.keys
     return Columns(
         ends=array("I", accumulate(map(FRAME_BYTES.__add__, part.lengths))).tobytes(),
@@ -162,9 +165,9 @@ def _join_one(part: EncodedBlock, times: bytes | None) -> Columns:
 
 
 def _one_event(part: EncodedBlock, times: bytes | None) -> Columns:
-    """Return the columns of one event, as an awaited write makes them: packed, without lists and arrays of one."""
+    """Return the columns of a single event, as an awaited write makes them, without lists and arrays of one value."""
     block, keys = part.block, part.keys
-    assert keys is None or keys.present is None, "one event without a key has no column of keys"
+    assert keys is None or keys.present is None, "an event without a key has no key column"
     return Columns(
         _UINT.pack(len(part.data)),
         None if keys is None else b"".join((b"\0", _UINT.pack(len(keys.text)), keys.text)),
@@ -245,9 +248,9 @@ def _join_headers(blocks: Sequence[EventBlock]) -> bytes | None:
 
 
 def decode_keys(column: bytes, count: int, first: int, last: int) -> list[str | None]:
-    """Return keys [first, last) of a stored key column of `count` events.
+    """Return the keys [first, last) of a stored key column of `count` events.
 
-    Layout: one byte, 1 when presence bytes follow; `count` uint32 ends; presence bytes, if any; UTF-8.
+    Layout: one byte, which is 1 if presence bytes follow; `count` uint32 ends; presence bytes, if any; the UTF-8 text.
     """
     ends = array("I")
     ends.frombytes(column[1 : 1 + 4 * count])

@@ -1,4 +1,4 @@
-"""What readers get: runs of consecutive events of one segment, and the events in them."""
+"""Events as readers get them: runs of consecutive events of one segment, and the events in a run."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ _make_event: Final[Any] = partial(tuple.__new__, Event)
 
 @attrs.define(eq=False)
 class EventRun:
-    """Consecutive events of one segment, as columns.
+    """Consecutive events of one segment, as columns; a column that no event uses is None.
 
-    [start, end) in bytes, first_number in events. time: append time of all of them, or times for each.
-    A column that no event uses is None.
+    start, end: the byte range [start, end). first_number: event number of the first event.
+    time: append time of all events, unless `times` has one for each.
     """
 
     segment: SegmentId
@@ -67,7 +67,7 @@ class EventRun:
         return len(self.payloads)
 
     def events(self, decode: Callable[[bytes], P] | None = None) -> Iterator[Event[P]]:
-        """Yield the events in order, each payload through `decode` if given; about 0.25 us each without."""
+        """Yield the events in order, with payloads decoded by `decode` if given. About 0.25 us each without it."""
         lengths = map(FRAME_BYTES.__add__, map(len, self.payloads))
         columns = zip(
             self.payloads if decode is None else map(decode, self.payloads),
@@ -89,10 +89,10 @@ class EventRun:
         return self.start + count * FRAME_BYTES + sum(map(len, self.payloads[:count]))
 
     def split(self, offset: int) -> tuple[EventRun, EventRun]:
-        """Return the events before `offset` and those from it on; `offset` must be an event border inside."""
+        """Return the events before `offset` and those from it on; `offset` must be an event boundary inside the run."""
         ends = accumulate(map(FRAME_BYTES.__add__, map(len, self.payloads)), initial=self.start)
-        at = next((index for index, border in enumerate(ends) if border == offset), None)
-        assert at is not None, f"{offset} is not an event border of [{self.start}, {self.end})"
+        at = next((index for index, end in enumerate(ends) if end == offset), None)
+        assert at is not None, f"{offset} is not an event boundary of [{self.start}, {self.end})"
         return self._slice(0, at, self.start, offset), self._slice(at, len(self), offset, self.end)
 
     def _slice(self, first: int, last: int, start: int, end: int) -> EventRun:

@@ -26,8 +26,8 @@ from eventproc.store.segments.file_blobs import FILE_BLOB_FORMAT, load_file_blob
 from eventproc.store.segments.stored_columns import concatenate_columns
 
 INLINE_BYTES_MAX: Final = 2048
-"""Bytes of data up to which an extent's columns lie in its row. A page holds a few such rows; beyond a
-quarter of a page SQLite moves them to overflow pages and the saving is gone."""
+"""Bytes of data up to which an extent carries its columns in its row. A page holds a few such rows. Beyond a quarter of
+a page, SQLite moves them to overflow pages, which costs what an inline extent saves."""
 
 
 BLOB_FORMAT: Final = 1
@@ -35,20 +35,24 @@ BLOB_FORMAT: Final = 1
 
 
 INLINE_HEAD: Final = struct.Struct("<7i")
-"""Lengths of the seven columns of an inline extent, -1 for one that is absent; the columns follow."""
+"""Lengths of the seven columns of an inline extent, -1 for an absent one. The columns follow."""
 
 
 _EXTENTS_A_QUERY: Final = 256
-"""Extents fetched by one query; a run of tiny ones is walked in steps of this."""
+"""Extents that one query fetches; a long run of small extents is read in steps of this size."""
 
 
 JOIN_EXTENTS_MAX: Final = 256
-"""Inline extents in a row that call for joining. Reading a run costs a row each; joining it rewrites it."""
+"""Consecutive inline extents that are joined. With more, readers read more rows; with fewer, bytes are rewritten more
+often."""
 
 
 @attrs.frozen
 class Extent:
-    """An index row: [start, start + length) of a segment, and where its columns lie."""
+    """An index row: bytes [start, start + length) of a segment, and where their columns lie.
+
+    place: id of the blob, None for an inline extent. place_offset: first byte of the extent in the blob's data.
+    """
 
     start: int
     length: int
@@ -90,7 +94,7 @@ INSERT_EXTENT: Final = """
 
 
 class BlobLoader:
-    """Blobs read in one transaction, each loaded and its ends parsed once. loaded_bytes: of their events."""
+    """Loads the blobs of one transaction, each once. loaded_bytes: bytes of events loaded so far."""
 
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
@@ -111,17 +115,17 @@ class BlobLoader:
 
 
 def load_blob(tx: Tx, blob_id: int) -> Columns:
-    """Return the columns of a blob. Raises CorruptRecord when it is missing or of an unknown format."""
+    """Return the columns of a blob. Raises CorruptRecord if it is missing or has an unknown format."""
     row = tx.execute(
         "SELECT format, chunk, ends, keys, positions, times, event_times, headers, data FROM blob WHERE id = ?",
         (blob_id,),
     ).fetchone()
     if row is None:
-        raise CorruptRecord(key=f"blob {blob_id}", reason="an extent refers to it and it is not there")
+        raise CorruptRecord(key=f"blob {blob_id}", reason="not found, but an extent refers to it")
     if row[0] == FILE_BLOB_FORMAT:
         return load_file_blob(tx, row[1], row[-1])
     if row[0] != BLOB_FORMAT:
-        raise CorruptRecord(key=f"blob {blob_id}", reason=f"format {row[0]} is not known here")
+        raise CorruptRecord(key=f"blob {blob_id}", reason=f"unknown format {row[0]}")
     return Columns(*row[2:])
 
 
@@ -137,13 +141,13 @@ def insert_blob(tx: Tx, stream_id: int, columns: Columns) -> int:
 
 
 def pack_inline(columns: Columns) -> bytes:
-    """Return the columns as one value: seven lengths, -1 for an absent column, then the columns."""
+    """Return the value of an inline extent: seven lengths (-1 for an absent column), then the columns."""
     head = INLINE_HEAD.pack(*[-1 if column is None else len(column) for column in columns])
     return b"".join([head, *filter(None, columns)])
 
 
 def unpack_inline(packed: bytes) -> Columns:
-    """Return what `pack_inline` packed."""
+    """Return the columns that `pack_inline` packed."""
     at = INLINE_HEAD.size
     values: list[bytes | None] = []
     for length in INLINE_HEAD.unpack_from(packed):
@@ -184,7 +188,7 @@ def decode_extent(blobs: BlobLoader, segment: SegmentId, extent: Extent) -> Even
 
 
 def concatenate_inline(run: Sequence[Extent]) -> tuple[Columns, array[int]]:
-    """Return the columns of extents that have theirs in their rows, one after the other, and when each event came."""
+    """Return the concatenated columns of inline extents, and the append time of each event."""
     parts: list[tuple[Columns, int]] = []
     times = array("q")
     for extent in run:
@@ -204,7 +208,7 @@ def _index(ends: array[int], place_offset: int) -> int:
 
 
 def ends_of(columns: Columns) -> array[int]:
-    """Return where the events end in the columns' data."""
+    """Return the offset in the columns' data at which each event ends."""
     ends = array("I")
     ends.frombytes(columns.ends)
     return ends
@@ -223,7 +227,11 @@ def _event_times(column: bytes | None, first: int, last: int) -> list[int | None
 
 
 class InlineExtentCounter:
-    """Counts the inline extents that this process appended, per segment."""
+    """Counts the consecutive inline extents that this process appended to each segment, and reports long runs.
+
+    It is a hint in memory. The runs of a process that died stay readable and are never joined: that is cheaper than
+    checking every segment regularly. Processes that end after each commit call `join_tail` instead.
+    """
 
     def __init__(self) -> None:
         self._runs: dict[tuple[int, SegmentId], tuple[int, int]] = {}  # {segment: (first offset, count)}
@@ -231,7 +239,7 @@ class InlineExtentCounter:
         self.on_due: Callable[[], None] = lambda: None
 
     def note(self, stream_id: int, segment: SegmentId, start: int) -> None:
-        """Count an inline extent that was just made durable; calls `on_due` when a run is long enough."""
+        """Count an inline extent that became durable; call `on_due` when the run is long enough to be joined."""
         first, count = self._runs.pop((stream_id, segment), (start, 0))
         if count + 1 < JOIN_EXTENTS_MAX:
             self._runs[stream_id, segment] = (first, count + 1)
@@ -240,7 +248,7 @@ class InlineExtentCounter:
             self.on_due()
 
     def take(self) -> list[tuple[int, SegmentId, int]]:
-        """Return, once each, the runs to join: (stream id, segment, first offset)."""
+        """Return the runs to join that were not returned before: (stream id, segment, first offset)."""
         due, self._due = self._due, []
         return due
 

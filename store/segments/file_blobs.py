@@ -31,20 +31,20 @@ GONE_SUFFIX: Final = ".gone"
 """Suffix of a chunk file that was put aside and will be unlinked."""
 
 FILE_BLOB_FORMAT: Final = 2
-"""Format number of a blob whose columns lie in a file."""
+"""Format number of a blob whose columns lie in a chunk file."""
 
 BufferRef = tuple[int, int]
-"""Where a buffer lies in its file: (position, length), in bytes; a length of 0 for one that is not there."""
+"""Where a buffer lies in its file: (position, length) in bytes. The length is 0 for an absent buffer."""
 
 NO_BUFFER: Final[BufferRef] = (0, 0)
 
 
 @attrs.frozen
 class BufferRefs:
-    """Where the buffers of `count` events lie, as Arrow lays them out.
+    """Where the Arrow buffers of `count` events lie in a file.
 
-    *_present: bitmaps, absent where every event has the value. *_ends: int32, count + 1 of them, from 0. Times are
-    int64, in ms. headers_*: a map; the ends of all its names, and of all its values.
+    *_present: bitmaps, absent if every event has the value. *_ends: int32, count + 1 values from 0. Times: int64, ms.
+    headers_*, name*, value*: a map column: the ends of each event's pairs, all names and all values with their ends.
     """
 
     count: int
@@ -64,46 +64,47 @@ class BufferRefs:
     values: BufferRef = NO_BUFFER
 
     def pack(self) -> bytes:
-        """Return this as a blob's row has it."""
-        count, *places = attrs.astuple(self, recurse=False)
-        return array("q", [count, *(number for place in places for number in place)]).tobytes()
+        """Return the value that a blob's row stores."""
+        count, *refs = attrs.astuple(self, recurse=False)
+        return array("q", [count, *(number for ref in refs for number in ref)]).tobytes()
 
     @classmethod
     def unpack(cls, packed: bytes) -> BufferRefs:
-        """Return what `pack` packed."""
+        """Return the references that `pack` packed."""
         count, *numbers = memoryview(packed).cast("q").tolist()
         return cls(count, *zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def chunks_folder(tx: Tx) -> Path:
-    """Return where the chunk files of the database lie."""
+    """Return the folder of the database's chunk files."""
     row = tx.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()
     return Path(row[0]).parent / CHUNKS_FOLDER
 
 
 def load_file_blob(tx: Tx, chunk: int, packed: bytes) -> Columns:
-    """Return the columns of a blob that lies in a file. Raises CorruptRecord when they are not there.
+    """Return the columns of a blob that lies in a chunk file. packed: its packed `BufferRefs`.
 
-    Cost: opening a file, and about 0.5 us an event. A file that was put aside since the snapshot began is still found.
+    It also finds a file that was put aside since the snapshot began. Raises CorruptRecord if the file is missing or
+    damaged. Cost: opening a file, and about 0.5 us per event.
     """
     with _open_buffers(tx, chunk) as buffers:
         return buffers.columns(BufferRefs.unpack(packed))
 
 
-def insert_file_blob(tx: Tx, stream_id: int, chunk: int, places: bytes) -> int:
-    """Write a blob whose columns lie in a file, at `BufferRefs`, packed; return its id."""
+def insert_file_blob(tx: Tx, stream_id: int, chunk: int, packed: bytes) -> int:
+    """Insert a blob whose columns lie in a chunk file; return its id. packed: its packed `BufferRefs`."""
     blob = tx.execute(
         "INSERT INTO blob (stream_id, format, chunk, ends, data) VALUES (?, ?, ?, x'', ?)",
-        (stream_id, FILE_BLOB_FORMAT, chunk, places),
+        (stream_id, FILE_BLOB_FORMAT, chunk, packed),
     ).lastrowid
     assert blob is not None, "an insert has a row id"
     return blob
 
 
 def load_file_blob_ends(tx: Tx, chunk: int, packed: bytes) -> array[int]:
-    """Return where the events of a blob that lies in a file end in its columns, and read nothing else of it.
+    """Return the event ends of a blob that lies in a chunk file, without reading its other columns.
 
-    Raises CorruptRecord. About 0.1 us an event.
+    Raises CorruptRecord. About 0.1 us per event.
     """
     with _open_buffers(tx, chunk) as buffers:
         ends = buffers.ints(BufferRefs.unpack(packed).payload_ends)
@@ -114,7 +115,7 @@ def load_file_blob_ends(tx: Tx, chunk: int, packed: bytes) -> array[int]:
 def _open_buffers(tx: Tx, chunk: int) -> Iterator[_BufferReader]:
     row = tx.execute("SELECT path FROM chunk WHERE id = ?", (chunk,)).fetchone()
     if row is None:
-        raise CorruptRecord(key=f"chunk {chunk}", reason="a blob refers to it and it is not there")
+        raise CorruptRecord(key=f"chunk {chunk}", reason="not found, but a blob refers to it")
     path = chunks_folder(tx) / row[0]
     for name in (path, path.with_name(path.name + GONE_SUFFIX)):
         try:
@@ -126,39 +127,45 @@ def _open_buffers(tx: Tx, chunk: int) -> Iterator[_BufferReader]:
             return
         finally:
             os.close(descriptor)
-    raise CorruptRecord(key=f"chunk file {path}", reason="events lie in it and it is not there")
+    raise CorruptRecord(
+        key=f"chunk file {path}", reason="file not found, but events lie in it; restore it from a backup"
+    )
 
 
 @attrs.frozen
 class _BufferReader:
-    """Reads buffers of one open file."""
+    """Reads the buffers of one open chunk file."""
 
     path: Path
     descriptor: int
 
-    def columns(self, places: BufferRefs) -> Columns:
-        """Return everything."""
+    def columns(self, refs: BufferRefs) -> Columns:
+        """Return all columns."""
         block = EventBlock(
-            payloads=_cut(self.ints(places.payload_ends), self._read(places.payloads)),
-            keys=self._keys(places),
-            event_times=self._event_times(places),
-            headers=self._headers(places),
+            payloads=_cut(self.ints(refs.payload_ends), self._read(refs.payloads)),
+            keys=self._keys(refs),
+            event_times=self._event_times(refs),
+            headers=self._headers(refs),
         )
-        if len(block) != places.count:
-            raise CorruptRecord(key=f"chunk file {self.path}", reason="it has other events than its blob")
-        return join_blocks([block.encode()], times=self._read(places.times) or None)
+        if len(block) != refs.count:
+            raise CorruptRecord(
+                key=f"chunk file {self.path}", reason="its number of events differs from that of its blob"
+            )
+        return join_blocks([block.encode()], times=self._read(refs.times) or None)
 
-    def _read(self, place: BufferRef) -> bytes:
-        position, length = place
+    def _read(self, ref: BufferRef) -> bytes:
+        position, length = ref
         found = os.pread(self.descriptor, length, position) if length else b""
         if len(found) != length:
-            raise CorruptRecord(key=f"chunk file {self.path}", reason="it is shorter than it was")
+            raise CorruptRecord(
+                key=f"chunk file {self.path}", reason="the file is shorter than when it was written"
+            )
         return found
 
-    def ints(self, place: BufferRef) -> array[int]:
-        """Return a buffer of int32."""
+    def ints(self, ref: BufferRef) -> array[int]:
+        """Return the values of an int32 buffer."""
         values = array("i")
-        values.frombytes(self._read(place))
+        values.frombytes(self._read(ref))
         return values
 
     def _texts(self, ends: BufferRef, text: BufferRef) -> list[str]:
@@ -169,27 +176,27 @@ class _BufferReader:
             return [whole[begin:end] for begin, end in pairwise(borders)]
         return [each.decode() for each in _cut(borders, found)]
 
-    def _keys(self, places: BufferRefs) -> list[str | None] | None:
-        if not places.key_ends[1]:
+    def _keys(self, refs: BufferRefs) -> list[str | None] | None:
+        if not refs.key_ends[1]:
             return None
-        return self._present(places.key_present, self._texts(places.key_ends, places.keys))
+        return self._present(refs.key_present, self._texts(refs.key_ends, refs.keys))
 
-    def _event_times(self, places: BufferRefs) -> list[int | None] | None:
-        if not places.event_times[1]:
+    def _event_times(self, refs: BufferRefs) -> list[int | None] | None:
+        if not refs.event_times[1]:
             return None
         values = array("q")
-        values.frombytes(self._read(places.event_times))
-        return self._present(places.event_time_present, values)
+        values.frombytes(self._read(refs.event_times))
+        return self._present(refs.event_time_present, values)
 
-    def _headers(self, places: BufferRefs) -> list[Headers | None] | None:
-        if not places.headers_ends[1]:
+    def _headers(self, refs: BufferRefs) -> list[Headers | None] | None:
+        if not refs.headers_ends[1]:
             return None
-        names = self._texts(places.name_ends, places.names)
-        values = self._texts(places.value_ends, places.values)
+        names = self._texts(refs.name_ends, refs.names)
+        values = self._texts(refs.value_ends, refs.values)
         pairs = list(zip(names, values, strict=True))
-        ends = self.ints(places.headers_ends)
+        ends = self.ints(refs.headers_ends)
         headers: list[Headers] = [dict(pairs[begin:end]) for begin, end in pairwise(ends)]
-        return self._present(places.headers_present, headers)
+        return self._present(refs.headers_present, headers)
 
     def _present(self, bitmap: BufferRef, values: Sequence[V]) -> list[V | None]:
         if not bitmap[1]:

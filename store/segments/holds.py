@@ -1,7 +1,7 @@
-"""Holds: ranges of a stream that somebody outside the database reads, kept readable until a deadline.
+"""Holds: ranges of a stream that are read outside the database, kept readable until a deadline.
 
-Truncation moves the head past them all the same; the reaper frees nothing at or behind a segment's first held
-byte, and keeps the chunk files that overlap them. Why it is made so: docs/design/chunk-files.md.
+A truncation moves the head past a held range as usual. The reaper frees nothing at or behind the first held byte of a
+segment, and the sweep keeps the chunk files that overlap a held range. Reasons: docs/design/chunk-files.md.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 
 HOLD_MS: Final = 3_600_000
-"""How long a hold lasts unless renewed, wall ms. Longer keeps bytes for queries that died; shorter gives a
-driver less time to come back, and a job without anybody to renew less time to finish."""
+"""How long a hold lasts unless renewed, in wall ms. Longer keeps bytes for queries that died. Shorter gives a driver
+less time to come back, and a job that cannot renew less time to finish."""
 
 RENEW_MS: Final = HOLD_MS // 3
-"""Pause between two renewals: two may fail."""
+"""Pause between two renewals, so that two may fail."""
 
 LOOK_AGAIN_MS: Final = 30_000
-"""When the reaper looks again at a stream of which all that is left is held: its deadlines may move both ways."""
+"""Pause before the reaper looks again at a stream whose unreadable bytes are all held. Deadlines may move both ways."""
 
 
 @attrs.frozen
 class HeldRange:
-    """Events [start, end) of a segment, bytes, at event borders."""
+    """Events in bytes [start, end) of a segment, both event boundaries."""
 
     segment: SegmentId
     start: int
@@ -36,11 +36,11 @@ class HeldRange:
 
 
 HeldRanges = Sequence[Sequence[HeldRange]]
-"""Ranges that are held together: lists of which each is to be read in order."""
+"""Ranges that are held together, in lists; the ranges of one list are read in order."""
 
 
 def place_hold(tx: Tx, stream_id: int, name: str, *, plan: str, ranges: HeldRanges, until_ms: int) -> None:
-    """Hold the ranges under `name` until `until_ms`, instead of what that name held. One row."""
+    """Hold the ranges under `name` until `until_ms`; they replace the ranges that the name held before. One row."""
     rows = [[[each.segment, each.start, each.end] for each in group] for group in ranges]
     tx.execute(
         "INSERT INTO hold (stream_id, name, plan, ranges, until_ms) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
@@ -50,7 +50,7 @@ def place_hold(tx: Tx, stream_id: int, name: str, *, plan: str, ranges: HeldRang
 
 
 def find_held_plan(tx: Tx, stream_id: int, plan: str) -> list[list[HeldRange]] | None:
-    """Return the ranges that were held for `plan`, whoever held them, if that is still known."""
+    """Return the ranges that any hold has for `plan`, None if there is no such hold any more."""
     row = tx.execute(
         "SELECT ranges FROM hold WHERE stream_id = ? AND plan = ? LIMIT 1", (stream_id, plan)
     ).fetchone()
@@ -58,7 +58,7 @@ def find_held_plan(tx: Tx, stream_id: int, plan: str) -> list[list[HeldRange]] |
 
 
 def renew_holds(tx: Tx, holds: Iterable[tuple[int, str]], *, until_ms: int) -> None:
-    """Move the deadlines of holds, (stream id, name), that are still there."""
+    """Move the deadlines of those of the holds, (stream id, name), that still exist."""
     tx.executemany(
         "UPDATE hold SET until_ms = ? WHERE stream_id = ? AND name = ?",
         [(until_ms, stream_id, name) for stream_id, name in holds],
@@ -66,7 +66,7 @@ def renew_holds(tx: Tx, holds: Iterable[tuple[int, str]], *, until_ms: int) -> N
 
 
 def release_holds(tx: Tx, holds: Iterable[tuple[int, str]]) -> None:
-    """End holds, (stream id, name); those that are not there are fine. What they kept from the reaper is its own."""
+    """End holds, (stream id, name), and let the reaper look at their streams. Missing holds are ignored."""
     for stream_id, name in holds:
         done = tx.execute("DELETE FROM hold WHERE stream_id = ? AND name = ?", (stream_id, name))
         if done.rowcount:
@@ -75,7 +75,7 @@ def release_holds(tx: Tx, holds: Iterable[tuple[int, str]]) -> None:
 
 
 def held_ranges(tx: Tx, stream_id: int) -> list[HeldRange]:
-    """Return what live holds of the stream hold. One look-up, a row for each hold."""
+    """Return the ranges of the stream's live holds. One query, one row per hold."""
     rows = tx.execute(
         "SELECT ranges FROM hold WHERE stream_id = ? AND until_ms > ?", (stream_id, tx.now_ms)
     ).fetchall()
@@ -83,7 +83,7 @@ def held_ranges(tx: Tx, stream_id: int) -> list[HeldRange]:
 
 
 def held_from(tx: Tx, stream_id: int) -> dict[SegmentId, int]:
-    """Return the first held byte of each segment of which live holds of the stream hold something."""
+    """Return the first held byte of each segment that a live hold of the stream covers."""
     first: dict[SegmentId, int] = {}
     for each in held_ranges(tx, stream_id):
         first[each.segment] = min(each.start, first.get(each.segment, each.start))
@@ -91,20 +91,20 @@ def held_from(tx: Tx, stream_id: int) -> dict[SegmentId, int]:
 
 
 def postpone_reaping(tx: Tx, stream_id: int) -> None:
-    """Let the reaper look at other streams for LOOK_AGAIN_MS: all that it could free of this one is held."""
+    """Keep the reaper from the stream for LOOK_AGAIN_MS, because all its unreadable bytes are held."""
     tx.execute(
         "UPDATE reap SET not_before_ms = ? WHERE stream_id = ?", (tx.now_ms + LOOK_AGAIN_MS, stream_id)
     )
 
 
 def has_expired_holds(tx: Tx) -> bool:
-    """Return whether there are holds whose deadline passed. A scan, as that of `forget_expired_holds`."""
+    """Return whether there are holds past their deadline. Scans the table, as `forget_expired_holds` does."""
     row = tx.execute("SELECT EXISTS (SELECT 1 FROM hold WHERE until_ms <= ?)", (tx.now_ms,)).fetchone()
     return bool(row[0])
 
 
 def forget_expired_holds(tx: Tx) -> None:
-    """Drop the holds whose deadline passed. A scan: holds are as many as running queries, times two."""
+    """Drop the holds past their deadline. Scans the table, which has about two holds per running query."""
     tx.execute("DELETE FROM hold WHERE until_ms <= ?", (tx.now_ms,))
 
 

@@ -1,4 +1,7 @@
-"""Joining runs of small inline extents into blobs."""
+"""Joining runs of small inline extents into blobs.
+
+Readers do not notice: an offset finds its bytes wherever they lie.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,13 @@ from eventproc.store.segments.extents import (
 from eventproc.store.segments.reaper import STEP_EXTENTS_MAX
 
 JOIN_EXTENTS_MIN: Final = 32
-"""Inline extents in a row that are worth joining: fewer save little and rewrite the same bytes often."""
+"""Consecutive inline extents that are worth joining. Shorter runs save little and rewrite the same bytes often."""
 
 
 def join_step(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | None:
     """Join the run of inline extents at `offset` into one blob, if it is long enough.
 
-    Returns the offset to look at next, or None when the rest of the segment is not worth it yet.
-    Readers never notice: an offset finds its bytes wherever they lie.
+    Returns the offset at which the next step begins, None if the rest of the segment is not worth joining yet.
     """
     flush_appends(tx, stream_id)
     found = read_extents(tx, stream_id, segment, offset, limit=STEP_EXTENTS_MAX)
@@ -39,7 +41,7 @@ def join_step(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | 
         run.append(extent)
     if len(run) < JOIN_EXTENTS_MIN:
         passed = found[: len(run) + 1]
-        # At the tail, what is found is the last extent, which ends where we are: nothing is left to look at.
+        # At the tail the last extent is found, which ends at `offset`: nothing is left.
         return passed[-1].end if len(passed) > len(run) and passed[-1].end > offset else None
     _replace_by_blob(tx, stream_id, segment, run)
     return run[-1].end

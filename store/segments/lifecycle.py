@@ -1,4 +1,4 @@
-"""Segments come and go: create, seal, truncate, forget; each a function of a workflow's transaction."""
+"""Creating, sealing, truncating and deleting segments; each a function of a workflow's transaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventproc.store.segments.state import find_tail, segment_state
 
 
 def create_segments(tx: Tx, stream_id: int, segments: Iterable[SegmentId], *, since_ms: int = 0) -> None:
-    """Make new, empty segments. since_ms: no event of theirs has a time before that, whatever the clock says."""
+    """Create empty segments. since_ms: lower bound of the append times of their events, even if the clock is behind."""
     tx.executemany(
         "INSERT INTO segment (stream_id, segment, base_time) VALUES (?, ?, ?)",
         [(stream_id, segment, since_ms) for segment in segments],
@@ -23,12 +23,12 @@ def create_segments(tx: Tx, stream_id: int, segments: Iterable[SegmentId], *, si
 def seal_segments(
     tx: Tx, stream: str, stream_id: int, segments: Iterable[SegmentId], *, sealed_epoch: int | None
 ) -> int:
-    """Seal active segments at their tails; from this transaction on they never grow.
+    """Seal active segments at their tails: they never grow after this transaction. Return their latest append time.
 
-    stream: name, for errors. segments: at least one. sealed_epoch: the epoch that replaces them, None when the whole
-    stream is sealed.
-    Returns when the last event of them all was appended, or the time before which none can be. Raises SegmentSealed,
-    NotFound, when one is not active. A look-up a segment.
+    stream: name, for errors. segments: at least one.
+    sealed_epoch: the epoch that replaces them, None if the complete stream is sealed.
+    The returned time is a lower bound for the append times of events in successors.
+    Raises SegmentSealed or NotFound if a segment is not active. Cost: one look-up per segment.
     """
     flush_appends(tx, stream_id)
     tails = {segment: find_tail(tx, stream, stream_id, segment) for segment in segments}
@@ -43,9 +43,9 @@ def seal_segments(
 def truncate_segments(
     tx: Tx, stream: str, stream_id: int, heads: Mapping[SegmentId, int], *, passed: Iterable[SegmentId]
 ) -> None:
-    """Move heads forward: `heads` to offsets that are event borders, `passed` segments to their end.
+    """Move heads forward. The reaper then frees the bytes before them.
 
-    The bytes before are freed by the reaper. A head never moves back: an older one is left alone.
+    heads: {segment: event boundary}; a head that lies further already stays. passed: segments to truncate to their end.
     """
     flush_appends(tx, stream_id)
     for segment in passed:
@@ -61,7 +61,7 @@ def truncate_segments(
 
 
 def request_reaping(tx: Tx, stream: str, stream_id: int, *, deleted: bool) -> None:
-    """Leave word that the stream has bytes nobody can read; wakes the reaper."""
+    """Record that the stream has unreadable bytes, and wake the reaper. deleted: the stream was deleted."""
     tx.execute(
         "INSERT INTO reap (stream_id, name, deleted) VALUES (?, ?, ?)"
         " ON CONFLICT DO UPDATE SET deleted = max(deleted, excluded.deleted), not_before_ms = 0",
@@ -78,7 +78,7 @@ def _move_head(tx: Tx, stream_id: int, segment: SegmentId, offset: int, number: 
 
 
 def delete_segments(tx: Tx, stream: str, stream_id: int) -> None:
-    """Make the stream's segments unreadable at once; the reaper frees their bytes."""
+    """Make the stream's segments unreadable with this transaction. The reaper then frees their bytes."""
     flush_appends(tx, stream_id)
     tx.execute("DELETE FROM segment WHERE stream_id = ?", (stream_id,))
     request_reaping(tx, stream, stream_id, deleted=True)

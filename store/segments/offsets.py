@@ -1,4 +1,8 @@
-"""Where events begin and end in a segment, asked for without reading any event: index rows, and one blob's ends."""
+"""Event boundaries in a segment: offsets, event numbers and append times, converted into each other.
+
+No event is decoded for this. The functions read index rows and the ends of one blob; only `offset_at_time` decodes an
+extent.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,13 @@ from eventproc.store.segments.state import SegmentState, segment_state
 
 
 def number_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
-    """Return how many events of the segment begin before `offset`, an event border.
+    """Return how many events of the segment begin before `offset`, an event boundary.
 
-    Before the head and beyond the tail it counts as these. Two look-ups, and one blob's ends if no extent begins there.
+    An offset before the head counts as the head, one beyond the tail as the tail.
+    Cost: two look-ups, and one blob's ends unless an extent begins at the offset.
     """
     state = segment_state(tx, stream_id, segment)
-    assert state is not None, f"segment {segment} of stream {stream_id} is not there"
+    assert state is not None, f"segment {format_segment(segment)} of stream {stream_id} not found"
     if offset >= state.tail:
         return state.tail_number
     if offset <= state.head:
@@ -33,12 +38,13 @@ def number_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
 
 
 def offset_after(tx: Tx, stream_id: int, segment: SegmentId, offset: int, count: int) -> int:
-    """Return the border `count` events after `offset`, an event border within [head, tail]; at most the tail.
+    """Return the event boundary `count` events after `offset`, at most the tail.
 
-    Walks the index rows in between, and reads the ends of two blobs.
+    offset: an event boundary in [head, tail].
+    Cost: reads the index rows in between, and the ends of two blobs.
     """
     state = segment_state(tx, stream_id, segment)
-    assert state is not None, f"segment {segment} of stream {stream_id} is not there"
+    assert state is not None, f"segment {format_segment(segment)} of stream {stream_id} not found"
     number = number_at(tx, stream_id, segment, offset) + count
     if number >= state.tail_number:
         return state.tail
@@ -49,20 +55,20 @@ def offset_after(tx: Tx, stream_id: int, segment: SegmentId, offset: int, count:
         (stream_id, segment, number, stream_id, segment, offset),
     ).fetchone()
     extent = read_extents(tx, stream_id, segment, row[0], limit=1)[0]
-    return _ExtentBoundaries(tx, extent).border(number - extent.first_number)
+    return _ExtentBoundaries(tx, extent).offset_after(number - extent.first_number)
 
 
 def boundary_before(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
-    """Return the last event border at or before `offset`, which lies in [head, tail]. One blob's ends."""
+    """Return the last event boundary at or before `offset`, which lies in [head, tail]. Reads one blob's ends."""
     found = read_extents(tx, stream_id, segment, offset, limit=1)
     if not found or found[0].end <= offset:
         return offset
-    borders = _ExtentBoundaries(tx, found[0])
-    return borders.border(borders.count_before(offset + 1) - 1)
+    boundaries = _ExtentBoundaries(tx, found[0])
+    return boundaries.offset_after(boundaries.count_before(offset + 1) - 1)
 
 
 def is_event_boundary(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> bool:
-    """Return whether an event begins at `offset`, or the segment ends there. Reads one extent's ends."""
+    """Return whether an event begins at `offset` or the segment ends there. Reads one extent's ends."""
     state = segment_state(tx, stream_id, segment)
     if state is None or not state.head <= offset <= state.tail:
         return False
@@ -76,10 +82,10 @@ def is_event_boundary(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -
 
 
 def verify_offset(tx: Tx, cut: StreamCut, segment: SegmentId) -> SegmentState | None:
-    """Return the state of a segment of the cut, None when it has no row, if the cut's offset in it can be one.
+    """Check the cut's offset in a segment; return the segment's state, or None if it has no row.
 
-    Raises InvalidCut for an offset beyond the end, or inside an event. What lies before the head is not judged:
-    nobody knows any more. One look-up, and one extent's ends.
+    Raises InvalidCut if the offset lies beyond the end or inside an event. An offset before the head is accepted: the
+    events there are gone, so that it cannot be checked. One look-up, and one extent's ends.
     """
     offset, state = cut.offsets[segment], segment_state(tx, cut.stream_id, segment)
     where = f"offset {offset} of segment {format_segment(segment)}"
@@ -95,10 +101,10 @@ def verify_offset(tx: Tx, cut: StreamCut, segment: SegmentId) -> SegmentState | 
 
 
 def offset_at_time(tx: Tx, stream_id: int, segment: SegmentId, time_ms: int) -> int:
-    """Return the offset of the first event appended at or after `time_ms`, the tail when there is none.
+    """Return the offset of the first event appended at or after `time_ms`, the tail if there is none.
 
-    Times never fall within a segment, so it is the first extent that ends late enough; extents before it are
-    walked, their index rows only.
+    Append times never fall within a segment, so the event lies in the first extent that ends late enough. Of the
+    extents before it only the index rows are read.
     """
     state = segment_state(tx, stream_id, segment)
     if state is None:
@@ -116,7 +122,7 @@ def offset_at_time(tx: Tx, stream_id: int, segment: SegmentId, time_ms: int) -> 
 
 
 class _ExtentBoundaries:
-    """The borders of the events of one extent, counted in it."""
+    """The event boundaries of one extent; events are counted from its first."""
 
     def __init__(self, tx: Tx, extent: Extent) -> None:
         self._extent = extent
@@ -128,10 +134,10 @@ class _ExtentBoundaries:
         if offset <= self._extent.start:
             return 0
         at = self._extent.place_offset + offset - self._extent.start
-        # One event begins with the extent, and one more with each end that lies before.
+        # One event begins with the extent, and one more at each earlier end.
         return 1 + bisect_right(self._ends, at - 1) - self._begun
 
-    def border(self, count: int) -> int:
+    def offset_after(self, count: int) -> int:
         """Return the offset after the first `count` events."""
         if count == 0:
             return self._extent.start
@@ -139,14 +145,14 @@ class _ExtentBoundaries:
 
 
 def _ends(tx: Tx, extent: Extent) -> array[int]:
-    """Return the ends of the columns that hold the extent; of a blob, without its other columns."""
+    """Return the event ends of the extent's columns, without loading the other columns of a blob."""
     row = tx.execute(
         "SELECT format, ends, chunk, iif(chunk IS NULL, NULL, data) FROM blob WHERE id = ?", (extent.place,)
     ).fetchone()
     if row is not None and row[0] == FILE_BLOB_FORMAT:
         return load_file_blob_ends(tx, row[2], row[3])
     if row is None or row[0] != BLOB_FORMAT:
-        return BlobLoader(tx).columns(extent)[1]  # inline, or says what is wrong
+        return BlobLoader(tx).columns(extent)[1]  # inline, or raises CorruptRecord
     ends = array("I")
     ends.frombytes(row[1])
     return ends

@@ -1,8 +1,8 @@
-"""Freeing what nobody can read any more, and joining runs of tiny extents.
+"""The reaper: freeing bytes that can no longer be read.
 
-Each function is one bounded step, a transaction of its own; a reaper that dies between two of them left
-a state from which any other goes on, because what is left to do is written in the table `reap`. A blob
-is freed in the transaction that proves that no extent, and nothing that is staged, refers to it.
+Each function is one bounded step in a transaction of its own. What is left to do is written in the table `reap`, so
+that any other reaper can go on after one died between two steps. A blob is freed in the transaction that proves that no
+extent and no staged row refers to it.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from functools import partial
 from typing import Final, Generic, TypeVar
 
 from eventproc.store.database import SharedSlot, Tx
-from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.segments.holds import held_from, postpone_reaping
 from eventproc.store.segments.state import segment_state
 
 STEP_EXTENTS_MAX: Final = 256
-"""Extents freed or joined in one step: a few milliseconds under the write lock."""
+"""Extents that one step frees or joins: a few milliseconds under the write lock."""
 
 STEP_SEGMENTS_MAX: Final = 64
-"""Segments looked at in one step: a truncation after many scales passes many, each with little in it."""
+"""Segments of one step: a truncation after many scales passes many small segments."""
 
 STEP_BLOBS_MAX: Final = 8
-"""Blobs, of at most one group commit each, freed in one step; the freed pages are written to the WAL."""
+"""Blobs that one step frees; a blob has at most one group commit. The freed pages are written to the WAL."""
 
 
 VACUUM_PAGES: Final = 64
-"""Free pages given back to the file system at the end of a step: each is a page to move, and one for the WAL."""
+"""Free pages that one step returns to the file system. Each costs moving a page, and writing one to the WAL."""
 
 WRITER_MEMORY_MS: Final = 7 * 24 * 3600 * 1000
-"""How long the last sequence of a silent writer is remembered. A retry that comes later is appended
-again; longer keeps a row for every writer that ever was."""
+"""How long the last sequence of a silent writer is kept. A retry that comes later is appended again. Longer keeps more
+rows of writers that no longer exist."""
 
 WRITERS_A_STEP: Final = 1000
-"""Writers looked at in one step of forgetting: about a millisecond under the write lock, each half minute."""
+"""Writers that one step of forgetting reads: about a millisecond under the write lock, every 30 s."""
 
 
 def free_step(tx: Tx, stream_id: int, *, deleted: bool) -> bool:
-    """Free some bytes of the stream that nobody can read. Return whether none are left.
+    """Free some unreadable bytes of the stream; return whether none are left.
 
-    What is held stays; when nothing else is left, the stream's turn comes again later.
+    Held bytes stay. If all that is left is held, the stream is looked at again after some time.
     """
     tx.flush_pending()
     finished = _free_deleted(tx, stream_id) if deleted else _free_truncated(tx, stream_id)
@@ -49,10 +49,10 @@ def free_step(tx: Tx, stream_id: int, *, deleted: bool) -> bool:
 
 
 def vacuum_step(tx: Tx) -> bool:
-    """Give some free pages back to the file system; return whether there are more. About 20 us a page."""
+    """Return some free pages to the file system; return whether there are more. About 20 us per page."""
     free = int(tx.execute("PRAGMA freelist_count").fetchone()[0])
     for _ in range(min(free, VACUUM_PAGES)):
-        # A page at a time: the driver steps a statement without columns once, whatever number it is given.
+        # One page per statement: the driver steps a statement without columns only once.
         tx.execute("PRAGMA incremental_vacuum(1)")
     return free > VACUUM_PAGES
 
@@ -150,7 +150,7 @@ def _free_deleted(tx: Tx, stream_id: int) -> bool:
         _free_extents(tx, stream_id, rows, places)
         free_unreferenced_blobs(tx, places)
         return False
-    # Only of the system's own: a group of a user keeps its rows, as it says that its stream was deleted.
+    # Only those of the system's groups. A user's group keeps its rows, because it reports the deleted stream.
     tx.execute(
         r"DELETE FROM group_segment WHERE stream_id = ? AND group_name LIKE '\_%' ESCAPE '\'", (stream_id,)
     )
@@ -164,9 +164,9 @@ def _free_deleted(tx: Tx, stream_id: int) -> bool:
 
 
 def _keep_tail(tx: Tx, stream_id: int, segment: SegmentId) -> None:
-    """Write down where the segment ends, before its last extent may go."""
+    """Store where the segment ends, before its last extent may be deleted."""
     state = segment_state(tx, stream_id, segment)
-    assert state is not None, f"segment {segment} of stream {stream_id} is not there"
+    assert state is not None, f"segment {format_segment(segment)} of stream {stream_id} not found"
     tx.execute(
         """
         UPDATE segment SET base_offset = ?, base_number = ?, base_time = coalesce(
@@ -180,9 +180,9 @@ def _keep_tail(tx: Tx, stream_id: int, segment: SegmentId) -> None:
 def _free_extents(
     tx: Tx, stream_id: int, rows: Iterable[tuple[SegmentId, int, int | None]], places: set[int]
 ) -> int:
-    """Delete extents (segment, start, place), as long as `places`, to which theirs are added, are few enough.
+    """Delete the first of these extents (segment, start, blob id); return how many were deleted.
 
-    Returns how many were deleted.
+    places: the blobs of this step, to which those of the deleted extents are added. It stops at STEP_BLOBS_MAX blobs.
     """
     freed = 0
     for segment, start, place in rows:
@@ -199,7 +199,7 @@ def _free_extents(
 
 
 def free_unreferenced_blobs(tx: Tx, places: Iterable[int]) -> None:
-    """Delete those blobs that nothing refers to any more: no extent, no staged row."""
+    """Delete those of the blobs that no extent and no staged row refers to."""
     for place in places:
         tx.execute(
             "DELETE FROM blob WHERE id = ? AND NOT EXISTS (SELECT 1 FROM extent WHERE place = ?)"

@@ -1,8 +1,8 @@
-"""Events just committed by this process, for readers of the same process that wait at the tail.
+"""Events just committed by this process, for its readers that wait at the tail.
 
-Within a process, waiting readers get committed bytes without a read (architecture.md section 1,
-"Notification"). Entries are added after the acknowledgement only, and dropped oldest first: a reader that comes
-late reads the database instead, so that losing an entry costs time and nothing else.
+Within a process, waiting readers get committed bytes without a read (architecture.md section 1, "Bell"). Runs are added
+after the acknowledgement, and the oldest are dropped first. A reader that comes late reads the database instead, so
+that a dropped run costs time only.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.event import EventRun
 
 RECENT_BYTES_MAX: Final = 16 * 2**20
-"""Bytes of frames, and RUN_OVERHEAD_BYTES a run, kept for all streams of a process. More lets slower readers stay off
-the disk; it is memory that every embedding process pays, and small events take several times their frames."""
+"""Bytes kept for all streams of a process: frames, and RUN_OVERHEAD_BYTES per run. More keeps slower readers off the
+disk. Every embedding process pays this memory, and small events take several times the size of their frames."""
 
 RUN_OVERHEAD_BYTES: Final = 512
-"""What a run takes besides its events: an object, its lists, its place here. Uncounted, it would be ten times the
-rest where each run is one small event, as the requests of a host are."""
+"""Memory of a run besides its events: an object, its lists, its entry here. Where each run is one small event, as with
+the requests of a host, this is ten times the rest."""
 
 
 class RecentEvents:
-    """Runs by where they begin: {(stream id, segment, offset): run}, the oldest first."""
+    """The runs last committed, by where they begin: {(stream id, segment, offset): run}, the oldest first."""
 
     def __init__(self) -> None:
         self._watched: Counter[int] = Counter()
@@ -35,7 +35,7 @@ class RecentEvents:
 
     @staticmethod
     def of(tx: Tx) -> RecentEvents:
-        """Return the one of this transaction's database."""
+        """Return the object of this transaction's database."""
         return tx.shared[RECENT_EVENTS]
 
     @contextmanager
@@ -51,11 +51,11 @@ class RecentEvents:
                 self.forget(stream_id)
 
     def wanted(self, stream_id: int) -> bool:
-        """Return whether anybody watches the stream. Called on the writer's thread; a stale answer is harmless."""
+        """Return whether a reader watches the stream. Called on the writer's thread; a stale answer is harmless."""
         return stream_id in self._watched
 
     def add(self, stream_id: int, runs: Sequence[EventRun]) -> None:
-        """Keep runs that were just acknowledged."""
+        """Keep runs that were just acknowledged, if the stream is still watched."""
         if stream_id not in self._watched:
             return
         for run in runs:
@@ -66,11 +66,11 @@ class RecentEvents:
             self._size_bytes -= _size_bytes(oldest)
 
     def find(self, stream_id: int, segment: SegmentId, offset: int) -> EventRun | None:
-        """Return the run that begins exactly there, if it is still kept."""
+        """Return the run that begins at this offset, if it is still kept."""
         return self._runs.get((stream_id, segment, offset))
 
     def forget(self, stream_id: int) -> None:
-        """Drop what is kept of the stream: it was truncated, deleted, or nobody watches it any more."""
+        """Drop the runs of a stream that was truncated or deleted, or that is no longer watched."""
         for key in [key for key in self._runs if key[0] == stream_id]:
             self._size_bytes -= _size_bytes(self._runs.pop(key))
 

@@ -32,7 +32,7 @@ from eventproc.store.segments.extents import (
     unpack_inline,
 )
 from eventproc.store.segments.reaper import free_unreferenced_blobs
-from eventproc.store.segments.stored_columns import concatenate_columns, cut, pick
+from eventproc.store.segments.stored_columns import concatenate_columns, slice_columns, pick_events
 from eventproc.store.transactions.commit_round import STAGED_COLUMNS, StagedRow, keyless_segment
 from eventproc.store.transactions.txn_record import TxnRecord, change_txn, find_txn
 
@@ -145,7 +145,7 @@ def _new_rows(
     place = None if inline else insert_blob(tx, txn.stream_id, columns)
     place_offset, first = 0, 0
     for piece in planned.pieces:
-        own = pack_inline(cut(columns, first, first + piece.count)) if inline else None
+        own = pack_inline(slice_columns(columns, first, first + piece.count)) if inline else None
         key = (txn.stream_id, txn.id, piece.seq, piece.part)
         what = (piece.segment, piece.length, piece.count, piece.keyed, piece.packed)
         yield (*key, *what, place, place_offset, own)
@@ -226,7 +226,7 @@ class _RowSplitter:
         chosen: dict[SegmentId, list[int]] = {}
         for index, segment in enumerate(route):
             chosen.setdefault(segment, []).append(index)
-        return {segment: (pick(columns, own), len(own)) for segment, own in chosen.items()}
+        return {segment: (pick_events(columns, own), len(own)) for segment, own in chosen.items()}
 
     def _columns(self, row: StagedRow) -> Columns:
         if row.inline is not None:
@@ -236,7 +236,7 @@ class _RowSplitter:
             found = self._blobs[row.place] = load_blob(self._tx, row.place)
         ends = memoryview(found.ends).cast("I")
         first = bisect_right(ends, row.place_offset)
-        return cut(found, first, first + row.events)
+        return slice_columns(found, first, first + row.events)
 
     def _route(self, row: StagedRow, columns: Columns) -> list[SegmentId]:
         if row.segment in self._epoch.by_id:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventproc.store.segments.columns import Columns, join_blocks
-from eventproc.store.segments.stored_columns import concatenate_columns, cut, pick
+from eventproc.store.segments.stored_columns import concatenate_columns, slice_columns, pick_events
 from tests.segments.test_concatenate import ROWS, Row, block
 
 STAGED = ROWS.map(lambda row: row if row[1] is not None else (*row[:2], nan, *row[3:]))
@@ -32,9 +32,9 @@ def test_cut_and_picked_columns_are_those_of_the_events_alone(rows: list[Row], d
     columns = columns_of(rows)
     first = data.draw(st.integers(0, len(rows) - 1))
     last = data.draw(st.integers(first + 1, len(rows)))
-    assert filled(cut(columns, first, last), last - first) == filled(
+    assert filled(slice_columns(columns, first, last), last - first) == filled(
         columns_of(rows[first:last]), last - first
     )
     chosen = sorted(data.draw(st.sets(st.integers(0, len(rows) - 1), min_size=1)))
     own = [rows[index] for index in chosen]
-    assert filled(pick(columns, chosen), len(own)) == filled(columns_of(own), len(own))
+    assert filled(pick_events(columns, chosen), len(own)) == filled(columns_of(own), len(own))
