@@ -32,7 +32,7 @@ from eventproc.store.segments.extents import (
     unpack_inline,
 )
 from eventproc.store.segments.reaper import free_unreferenced_blobs
-from eventproc.store.segments.stored_columns import concatenate_columns, slice_columns, pick_events
+from eventproc.store.segments.stored_columns import concatenate_columns, pick_events, slice_columns
 from eventproc.store.transactions.commit_round import STAGED_COLUMNS, StagedRow, keyless_segment
 from eventproc.store.transactions.txn_record import TxnRecord, change_txn, find_txn
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventproc.store.segments.columns import Columns, join_blocks
-from eventproc.store.segments.stored_columns import concatenate_columns, slice_columns, pick_events
+from eventproc.store.segments.stored_columns import concatenate_columns, pick_events, slice_columns
 from tests.segments.test_concatenate import ROWS, Row, block
 
 STAGED = ROWS.map(lambda row: row if row[1] is not None else (*row[:2], nan, *row[3:]))
