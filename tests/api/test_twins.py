@@ -29,6 +29,7 @@ AWAITED_ONLY = {"db", "events_written"}
 """What only extensions and the twin itself use; `events_written` is an attribute of the async writer."""
 
 
+@pytest.mark.subprocess
 def test_the_generated_module_is_current() -> None:
     assert PATH.read_text(encoding="utf-8") == render(), "run `python -m tools.blocking`"
 

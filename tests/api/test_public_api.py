@@ -1,0 +1,104 @@
+"""The front door: what is public is listed, documented, importable, and speaks of public types only."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+import eventproc
+from eventproc import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "public-api.md").read_text(encoding="utf-8")
+
+FOR_TESTS_AND_EXTENSIONS = {"Clock", "Faults", "Database", "Tx"}
+"""Named in signatures, and not part of what is kept stable; the page says so."""
+
+FOR_THE_ENGINE = {
+    "App.add",
+    "App.processor",
+    "App.processors",
+    "Context.end",
+    "Request.deadline",
+    "Request.ended",
+}
+"""Members of public classes that only the library uses."""
+
+
+def public_classes() -> list[type]:
+    return [found for name in eventproc.__all__ if inspect.isclass(found := getattr(eventproc, name))]
+
+
+def test_every_listed_name_is_importable_and_every_importable_name_is_listed() -> None:
+    assert sorted(eventproc.__all__) == list(eventproc.__all__)
+    listed = {name for names in eventproc._WHERE.values() for name in names}
+    assert listed | {"__version__"} == set(eventproc.__all__)
+    assert all(hasattr(eventproc, name) for name in eventproc.__all__)
+
+
+def test_the_page_of_the_public_api_names_exactly_what_is_public() -> None:
+    named = {
+        name for row in re.findall(r"^\| (`.*?`) \|", PAGE, re.M) for name in re.findall(r"`(\w+)`", row)
+    }
+    assert named == set(eventproc.__all__) - {"__version__"}
+
+
+@pytest.mark.parametrize("kind", public_classes())
+def test_a_public_class_and_its_public_methods_say_what_they_do(kind: type) -> None:
+    assert inspect.getdoc(kind)
+    silent = [
+        name for name, member in vars(kind).items() if _is_public_method(name, member) and not member.__doc__
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("kind", public_classes())
+def test_the_signatures_of_a_public_class_name_public_types_only(kind: type) -> None:
+    public = {getattr(eventproc, name) for name in eventproc.__all__}
+    public |= {getattr(errors, name) for name in errors.__all__}
+    hidden = {
+        f"{where}: {found.__name__}"
+        for where, hint in _hints(kind)
+        for found in _classes_in(hint)
+        if where.partition("(")[0] not in FOR_THE_ENGINE
+        and found.__module__.startswith("eventproc")
+        and found not in public
+        and found.__name__ not in FOR_TESTS_AND_EXTENSIONS
+    }
+    assert hidden == set()
+
+
+def _is_public_method(name: str, member: object) -> bool:
+    return not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property))
+
+
+def _hints(kind: type) -> Iterator[tuple[str, object]]:
+    """Yield where a type is named, and the type: of parameters, results, properties, and fields of values."""
+    for name, member in inspect.getmembers(kind):
+        function = member.fget if isinstance(member, property) else member
+        if not name.startswith("_") and inspect.isfunction(function):
+            for parameter, hint in typing.get_type_hints(function).items():
+                yield f"{kind.__name__}.{name}({parameter})", hint
+    if attrs.has(kind) or hasattr(kind, "_fields"):
+        for name, hint in typing.get_type_hints(kind).items():
+            if not name.startswith("_"):
+                yield f"{kind.__name__}.{name}", hint
+
+
+def _classes_in(hint: object) -> Iterator[type]:
+    if isinstance(hint, type) and not isinstance(hint, types.GenericAlias):
+        yield hint
+    origin = typing.get_origin(hint)
+    if isinstance(origin, type):
+        yield origin
+    arguments = typing.get_args(hint)
+    for argument in arguments:
+        for each in argument if isinstance(argument, list) else [argument]:
+            yield from _classes_in(each)
