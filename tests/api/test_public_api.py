@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import types
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,11 +92,9 @@ def _hints(kind: type) -> Iterator[tuple[str, object]]:
 
 
 def _classes_in(hint: object) -> Iterator[type]:
-    if isinstance(hint, type) and not isinstance(hint, types.GenericAlias):
-        yield hint
-    origin = typing.get_origin(hint)
-    if isinstance(origin, type):
-        yield origin
+    found = typing.get_origin(hint) or hint
+    if isinstance(found, type):
+        yield found
     arguments = typing.get_args(hint)
     for argument in arguments:
         for each in argument if isinstance(argument, list) else [argument]:
