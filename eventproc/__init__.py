@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         BlockingWriter,
         open_blocking,
     )
+    from eventproc.blocking.synchronizer import BlockingStateSynchronizer
     from eventproc.groups import (
         GroupCheckpoint,
         GroupDescription,
@@ -102,6 +103,7 @@ _WHERE = {
         "BlockingWriter",
         "open_blocking",
     ),
+    "eventproc.blocking.synchronizer": ("BlockingStateSynchronizer",),
     "eventproc.groups": (
         "GroupCheckpoint",
         "GroupDescription",
@@ -229,6 +231,7 @@ __all__ = [
     "BlockingReaderGroup",
     "BlockingRequests",
     "BlockingRunning",
+    "BlockingStateSynchronizer",
     "BlockingStream",
     "BlockingTransaction",
     "BlockingWriter",
