@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         Running,
     )
     from eventproc.processors.dead_letters.letters import DeadLetter, DeadLetters, LetterCount
+    from eventproc.processors.emit import EmitTarget
     from eventproc.processors.observe.status import Blocker, MemberStatus, ProcessorMember, ProcessorState
     from eventproc.runtime import Eventproc, Requests, open, open_memory
     from eventproc.store.database import Durability
@@ -133,6 +134,7 @@ _WHERE = {
         "DeadLetters",
         "LetterCount",
     ),
+    "eventproc.processors.emit": ("EmitTarget",),
     "eventproc.processors.observe.status": (
         "Blocker",
         "MemberStatus",
@@ -245,6 +247,7 @@ __all__ = [
     "DeleteStream",
     "Directive",
     "Durability",
+    "EmitTarget",
     "Epoch",
     "Event",
     "EventWriter",

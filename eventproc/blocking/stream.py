@@ -27,6 +27,7 @@ class BlockingStream(StreamCalls, Generic[T]):
         super().__init__(loop, stream)
         self.name = stream.name
         self.stream_id = stream.stream_id
+        self.codec = stream.codec
 
     def __repr__(self) -> str:
         return f"<BlockingStream {self.name}#{self.stream_id}>"

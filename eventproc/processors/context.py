@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import Logger, LoggerAdapter
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar, overload
 
-from eventproc.processors.emit import Emission
+from eventproc.processors.emit import Emission, EmitTarget
 from eventproc.processors.errors import CallEnded
 from eventproc.store.database import Tx
 from eventproc.store.database.tx import Cursor, SqlParameters
+from eventproc.streams import Codec, Stream
+
+P = TypeVar("P")
 
 Log: TypeAlias = "LoggerAdapter[Logger]"
 
@@ -32,24 +35,61 @@ class Context:
             self._log = self._make_log()
         return self._log
 
+    @overload
     def emit(
         self,
-        stream: str,
-        payload: bytes,
+        stream: Stream[P],
+        payload: P,
         *,
+        codec: Codec[P] | None = None,
+        key: str | None = None,
+        event_time: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None: ...
+    @overload
+    def emit(
+        self,
+        stream: str | EmitTarget,
+        payload: object,
+        *,
+        codec: Codec[Any] | None = None,
+        key: str | None = None,
+        event_time: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None: ...
+    def emit(
+        self,
+        stream: str | EmitTarget,
+        payload: Any,
+        *,
+        codec: Codec[Any] | None = None,
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Append an event to `stream` ("scope/stream") in the transaction that makes this one finished.
+        """Append an event to a stream in the transaction that makes the handled event finished.
 
-        Nothing is emitted when the call fails, is cancelled, or its segment was taken over meanwhile. Raises
-        InvalidArgument for what no writer would take, CallEnded when the handler has returned; a stream that is
-        missing or sealed by then stops the processor.
+        Nothing is emitted if the call fails, is cancelled, or its segment is taken over meanwhile. If the stream is
+        missing or sealed by then, the processor stops.
+
+        Args:
+            stream: a stream's handle, or its name, "scope/stream".
+            payload: for a handle, a value of its payload type. For a name, bytes as they are, or any value that the
+                codec of its class serves, such as a str or a dataclass.
+            codec: object with `encode` and `decode`, used instead.
+            key: routing key; events of one key keep their order. None (default): any segment.
+            event_time: the event's time, in ms. None (default): none.
+            headers: names and texts beside the payload. None (default): none.
+
+        Raises:
+            InvalidArgument: a writer would refuse the event too.
+            CallEnded: the handler has returned.
         """
         if self._emitted is None:
             raise CallEnded(attempt=self.attempt)
-        self._emitted.append(Emission.make(stream, payload, key=key, event_time=event_time, headers=headers))
+        self._emitted.append(
+            Emission.make(stream, payload, codec=codec, key=key, event_time=event_time, headers=headers)
+        )
 
     def end(self) -> Sequence[Emission]:
         """Return what was emitted; nothing can be from now on."""

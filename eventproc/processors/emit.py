@@ -8,20 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from eventproc.store.catalog import StreamRecord, current_epoch, get_writable_stream
 from eventproc.store.database import Tx
-from eventproc.store.model.argument_checks import check_instance, invalid_argument
+from eventproc.store.model.argument_checks import check_instance
 from eventproc.store.model.limits import EVENT_BYTES_MAX, FRAME_BYTES
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.routing import check_key
 from eventproc.store.segments import append
 from eventproc.streams.check import check_event_time, check_headers, check_size
+from eventproc.streams.codec import Codec, codec_for, codec_of
 from eventproc.streams.lanes import Lanes
 
 NAMES_KNOWN_MAX: Final = 1024
 """Names of streams that were found good and are not looked at again; a processor emits to few."""
+
+
+_TARGET: Final = "it must be a stream's handle, or its name as str, such as scope/stream"
+
+
+@runtime_checkable
+class EmitTarget(Protocol):
+    """A stream's handle, of either twin: events for it are encoded by its codec."""
+
+    @property
+    def name(self) -> str:
+        """The stream's full name."""
+        ...
+
+    @property
+    def codec(self) -> Codec[Any]:
+        """Encodes the payloads."""
+        ...
 
 
 class Emission(NamedTuple):
@@ -40,23 +59,30 @@ class Emission(NamedTuple):
     @classmethod
     def make(
         cls,
-        stream: str,
-        payload: bytes,
+        target: str | EmitTarget,
+        payload: Any,
         *,
+        codec: Codec[Any] | None = None,
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Emission:
-        """Return the emission, with copies of what its caller could change.
+        """Return the emission, with copies of what its caller could change. About 1 us, and the codec's time.
 
-        Raises InvalidArgument for what no writer would take either, and for the system's own streams. Whether
-        the stream is there, and takes events, only the transaction can tell. About 1 us.
+        Raises InvalidArgument for what a writer refuses too, and for the system's own streams. Only the transaction
+        finds out whether the stream exists and accepts events.
         """
-        if type(stream) is not str:
-            check_instance(str, "stream name", stream, "it must be str, and look like scope/stream")
+        if type(target) is str:
+            stream = target
+        elif isinstance(target, EmitTarget):
+            stream, codec = target.name, codec or target.codec
+        else:
+            stream = check_instance(str, "stream", target, _TARGET)
         _check_name(stream)
-        if type(payload) is not bytes:
-            payload = _bytes_of(payload)
+        if codec is not None:
+            payload = codec_for(codec=codec).encode(payload)
+        elif type(payload) is not bytes:
+            payload = _encoded(payload)
         if len(payload) > EVENT_BYTES_MAX:
             check_size(payload)
         if key is not None:
@@ -102,7 +128,9 @@ def _check_name(stream: str) -> None:
     StreamName.parse(stream)
 
 
-def _bytes_of(payload: object) -> bytes:
+def _encoded(payload: object) -> bytes:
+    """Return the bytes of a payload, by the codec of its class."""
     if isinstance(payload, (bytes, bytearray, memoryview)):
         return bytes(payload)
-    raise invalid_argument("payload", payload, "it must be bytes")
+    kind: Any = type(payload)
+    return codec_of(kind).encode(payload)

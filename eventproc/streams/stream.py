@@ -58,13 +58,17 @@ class Stream(Generic[T]):
     The handle belongs to one incarnation: after a delete its methods raise NotFound or StreamReplaced, also when a
     new stream has the name. Methods that change the stream submit a request and wait for its outcome; `timeout_ms`
     bounds the wait only. T is the type of its payloads, bytes by default: its writers and readers take it from here.
+
+    name: "scope/stream".
+    stream_id: the incarnation; never reused.
+    codec: encodes and decodes the payloads.
     """
 
     def __init__(self, db: Database, name: str, stream_id: int, codec: PayloadCodec[T]) -> None:
         self._db = db
         self.name = name
         self.stream_id = stream_id
-        self._codec = codec
+        self.codec = codec
 
     def __repr__(self) -> str:
         return f"<Stream {self.name}#{self.stream_id}>"
@@ -246,7 +250,7 @@ class Stream(Generic[T]):
 
     def _codec_for(self, payload: type[Any] | None, codec: Codec[Any] | None) -> PayloadCodec[Any]:
         """Return the codec that a caller named, or else the handle's."""
-        return self._codec if payload is None and codec is None else codec_for(payload, codec)
+        return self.codec if payload is None and codec is None else codec_for(payload, codec)
 
     async def transactions(self, *, finished: bool = False) -> list[TransactionDescription]:
         """Return the transactions under way: open, committing and aborting; the oldest first, at most 500.

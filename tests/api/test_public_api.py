@@ -26,6 +26,7 @@ FOR_THE_ENGINE = {
     "App.processors",
     "Context.end",
     "Request.deadline",
+    "ReplicatedType.decode",
     "Request.ended",
 }
 """Members of public classes that only the library uses."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, cast
@@ -139,7 +140,9 @@ async def test_an_emission_exists_exactly_when_the_rest_of_its_transaction_does(
         ("t", b"", {}),
         (5, b"", {}),
         ("_system/request", b"", {}),
-        ("s/t", "text", {}),
+        ("s/t", object(), {}),
+        ("s/t", 1j, {}),
+        ("s/t", "text", {"codec": 5}),
         ("s/t", bytes(EVENT_BYTES_MAX + 1), {}),
         ("s/t", b"", {"key": 5}),
         ("s/t", b"", {"key": "\ud800"}),
@@ -155,6 +158,45 @@ def test_what_no_event_may_be_is_refused_where_it_is_emitted(
 ) -> None:
     with pytest.raises(InvalidArgument):
         Emission.make(stream, payload, **options)
+
+
+@dataclasses.dataclass
+class Order:
+    item: str
+
+
+class Backwards:
+    """A codec of text, as a user writes one."""
+
+    def encode(self, value: str) -> bytes:
+        return value[::-1].encode()
+
+    def decode(self, payload: bytes) -> str:
+        return payload.decode()[::-1]
+
+
+@pytest.mark.parametrize(
+    ("payload", "codec", "expected"),
+    [
+        (b"raw", None, b"raw"),
+        (bytearray(b"raw"), None, b"raw"),
+        ("zwölf", None, "zwölf".encode()),
+        (Order("pear"), None, b'{"item":"pear"}'),
+        ("abc", Backwards(), b"cba"),
+    ],
+)
+def test_a_payload_is_encoded_by_the_codec_of_its_class_or_the_one_given(
+    payload: object, codec: Backwards | None, expected: bytes
+) -> None:
+    assert Emission.make("s/t", payload, codec=codec).payload == expected
+
+
+async def test_a_stream_handle_takes_payloads_of_its_type(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/orders", payload=Order)
+    emission = Emission.make(stream, Order("pear"), key="k")
+    assert emission == Emission("s/orders", b'{"item":"pear"}', "k")
+    with pytest.raises(InvalidArgument, match="this writer takes Order"):
+        Emission.make(stream, b"raw")
 
 
 def test_an_emission_knows_what_it_takes_in_its_segment() -> None:
