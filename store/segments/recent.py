@@ -1,6 +1,6 @@
 """Events just committed by this process, for its readers that wait at the tail.
 
-Within a process, waiting readers get committed bytes without a read (architecture.md section 1, "Bell"). Runs are added
+Within a process, waiting readers get committed bytes without a read (architecture.md section 1, "Notification"). Runs are added
 after the acknowledgement, and the oldest are dropped first. A reader that comes late reads the database instead, so
 that a dropped run costs time only.
 """
