@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.support import Arena
+from tests.system.support import WorkerProcesses
 
 
 @pytest.fixture
-def arena(tmp_path: Path) -> Arena:
-    return Arena(tmp_path)
+def processes(tmp_path: Path) -> WorkerProcesses:
+    return WorkerProcesses(tmp_path)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ import anyio.to_thread
 import eventproc
 from eventproc.processors.app import OrderName
 from eventproc.store.faults import NO_FAULTS
-from tests.system.say import SayHandler, say
+from tests.system.protocol import SayHandler, say
 from tests.system.worker import mortality
 
 SOURCE = "work/in"
@@ -34,7 +34,7 @@ YIELD_EACH = 17
 """One call in so many waits, so that calls for many keys are under way at once."""
 
 
-class Notes:
+class HandlerNotes:
     """What this process handled: "segment number payload key", a line each, without a buffer."""
 
     def __init__(self, path: Path) -> None:
@@ -51,7 +51,7 @@ class Notes:
             say(f"seen {self._seen}")
 
 
-class Gate:
+class HandlerGate:
     """Lets calls for events that count less than `begin` pass, and all once it is open."""
 
     def __init__(self, begin: str) -> None:
@@ -64,7 +64,9 @@ class Gate:
             await self.opened.wait()
 
 
-def make_app(order: OrderName | None, notes: Notes, gate: Gate, *, exactly_once: bool) -> eventproc.App:
+def make_app(
+    order: OrderName | None, notes: HandlerNotes, gate: HandlerGate, *, exactly_once: bool
+) -> eventproc.App:
     app = eventproc.App()
 
     @app.processor(SOURCE, group=GROUP, order=order, exactly_once=exactly_once)
@@ -80,8 +82,8 @@ def make_app(order: OrderName | None, notes: Notes, gate: Gate, *, exactly_once:
 
 
 async def process(base: Path, name: str, order: OrderName | None, kind: str, begin: str, *death: str) -> None:
-    mortal, gate = mortality(*death), Gate(begin)
-    notes = Notes(base / "journal" / f"{name}.handled")
+    mortal, gate = mortality(*death), HandlerGate(begin)
+    notes = HandlerNotes(base / "journal" / f"{name}.handled")
     app = make_app(order, notes, gate, exactly_once=kind == "once")
     opening = eventproc.open(base / "store", create=False, faults=mortal or NO_FAULTS)
     async with opening as ep, ep.run(app) as running:

@@ -1,4 +1,4 @@
-"""One directory, its processes, and what they said was acknowledged."""
+"""The processes of one test on one directory, and what was acknowledged to them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from eventproc.store.database.locks import lock_holders
 from eventproc.store.model.errors import StillPending
 from eventproc.testing import check
 from tests.support.child_process import PATIENCE_S, ChildProcess
-from tests.system.rows import STREAM, check_rows
+from tests.system.protocol import STREAM, check_rows
 
 T = TypeVar("T")
 
 
-class Arena:
-    """The directory of one test. Each process in it is a worker (worker.py) of one role."""
+class WorkerProcesses:
+    """The directory of one test and its processes. Each process is a worker (worker.py) with one role."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -31,7 +31,7 @@ class Arena:
         self.journal.mkdir()
 
     def start(self, role: str, *arguments: object, ready: str = "open") -> ChildProcess:
-        """Start a worker; it has the directory open when this returns."""
+        """Start a worker and return when it has the directory open."""
         with ExitStack() as undo:
             worker = ChildProcess(["-m", "tests.system.worker", str(self.base), role, *map(str, arguments)])
             undo.enter_context(worker)
@@ -88,8 +88,8 @@ def hear(worker: ChildProcess, expected: str) -> str:
     return line
 
 
-def bury(worker: ChildProcess) -> None:
-    """Wait for the end of a worker that kills itself, and of all that could still speak for it."""
+def wait_dead(worker: ChildProcess) -> None:
+    """Wait until a worker that kills itself, and every child of it that has its output open, has ended."""
     while worker.hear():
         pass
     worker.kill()
@@ -103,7 +103,7 @@ async def read_all(ep: eventproc.Eventproc, name: str) -> list[tuple[str | None,
 
 
 async def settle(ep: eventproc.Eventproc) -> None:
-    """Return when every request has its outcome, whoever runs them."""
+    """Return when every request has its outcome."""
     for request in await ep.requests.list(limit=10_000):
         try:
             await ep.requests.wait(request.id, timeout_ms=PATIENCE_S * 1000)
@@ -112,7 +112,7 @@ async def settle(ep: eventproc.Eventproc) -> None:
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Return when `condition` holds, of a state that tells nobody; a time limit only for what would hang."""
+    """Poll until `condition` holds, for a state without a notification. The time limit ends a test that would hang."""
     deadline = monotonic() + PATIENCE_S
     while not condition():
         assert monotonic() < deadline, f"for {PATIENCE_S} s not {what}"

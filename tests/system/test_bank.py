@@ -12,8 +12,8 @@ import eventproc
 from eventproc.store import faults
 from eventproc.testing import check
 from tests.support.child_process import ChildProcess
-from tests.system.bank import LEDGERS, SAID_EACH, Auditor
-from tests.system.support import Arena, bury, hear
+from tests.system.bank_worker import LEDGERS, SAID_EACH, Auditor
+from tests.system.support import WorkerProcesses, hear, wait_dead
 
 TELLERS = 4
 KILLS = 8
@@ -30,8 +30,8 @@ DEATHS = (
 class Bank:
     """A directory with both ledgers, and the processes that work on it; they end with the block."""
 
-    def __init__(self, arena: Arena, seed: int) -> None:
-        self.arena = arena
+    def __init__(self, processes: WorkerProcesses, seed: int) -> None:
+        self.processes = processes
         self._seed = seed
         self._ending = ExitStack()
 
@@ -43,8 +43,8 @@ class Bank:
 
     def start(self, role: str, name: str, *death: object) -> ChildProcess:
         """Start a process; it says "open" when it has the directory open."""
-        arguments = [str(self.arena.base), role, name, str(self._seed), *map(str, death)]
-        return self._ending.enter_context(ChildProcess(["-m", "tests.system.bank", *arguments]))
+        arguments = [str(self.processes.base), role, name, str(self._seed), *map(str, death)]
+        return self._ending.enter_context(ChildProcess(["-m", "tests.system.bank_worker", *arguments]))
 
     def start_teller(self, number: int) -> ChildProcess:
         """Start the teller of that number; every other one carries its death with it, one of each kind in turn."""
@@ -52,17 +52,17 @@ class Bank:
         return self.start("teller", f"t{number}", *death)
 
 
-def open_bank(arena: Arena) -> None:
+def open_bank(processes: WorkerProcesses) -> None:
     async def found(ep: eventproc.Eventproc) -> None:
         await ep.create_scope("bank")
         for name in LEDGERS:
             await ep.create_stream(name, scaling=eventproc.ScalingPolicy.fixed(2))
 
-    arena.found(durability="os")
-    arena.call(found)
+    processes.found(durability="os")
+    processes.call(found)
 
 
-def close_bank(arena: Arena) -> Auditor:
+def close_bank(processes: WorkerProcesses) -> Auditor:
     """Seal the ledgers, which ends what was left open; return what was in them after their last commits."""
 
     async def close(ep: eventproc.Eventproc) -> Auditor:
@@ -76,13 +76,13 @@ def close_bank(arena: Arena) -> Auditor:
         await check(ep.db)
         return auditor
 
-    return arena.call(close)
+    return processes.call(close)
 
 
-def noted(arena: Arena) -> dict[str, dict[str, str]]:
+def noted(processes: WorkerProcesses) -> dict[str, dict[str, str]]:
     """Return {what became of it: {"teller number": ledger}} of the transfers; "begun" of those nobody knows."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
-    for path in arena.journal.glob("*.bank"):
+    for path in processes.journal.glob("*.bank"):
         ledgers: dict[str, str] = {}
         for line in path.read_text().splitlines():
             what, number, *rest = line.split()
@@ -112,7 +112,7 @@ def kill_tellers(bank: Bank, tellers: list[ChildProcess], choose: Random, kills:
     """Kill one teller after another, and let a new one take its place."""
     for number in range(kills):
         if number % 2:
-            bury(tellers[number % TELLERS])
+            wait_dead(tellers[number % TELLERS])
         else:
             hear(tellers[number % TELLERS], f"written {SAID_EACH * choose.randint(1, 3)}")
             tellers[number % TELLERS].kill()
@@ -121,9 +121,11 @@ def kill_tellers(bank: Bank, tellers: list[ChildProcess], choose: Random, kills:
 
 
 @pytest.mark.hunt(seeds=1)
-def test_the_total_never_changes_and_nothing_is_missing_whoever_is_killed(arena: Arena, seed: int) -> None:
-    open_bank(arena)
-    with Bank(arena, seed) as bank:
+def test_the_total_never_changes_and_nothing_is_missing_whoever_is_killed(
+    processes: WorkerProcesses, seed: int
+) -> None:
+    open_bank(processes)
+    with Bank(processes, seed) as bank:
         auditor = bank.start("auditor", "auditor")
         manager = bank.start("manager", "manager")
         tellers = [bank.start_teller(number) for number in range(TELLERS)]
@@ -133,8 +135,8 @@ def test_the_total_never_changes_and_nothing_is_missing_whoever_is_killed(arena:
         assert manager.finish() == 0
         for teller in tellers:
             teller.kill()
-        books = close_bank(arena)
+        books = close_bank(processes)
         assert auditor.finish() == 0, "the total was another in between"
-    transfers = noted(arena)
+    transfers = noted(processes)
     assert len(transfers["done"]) > KILLS
     check_books(books, transfers)

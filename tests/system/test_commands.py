@@ -14,8 +14,8 @@ from eventproc.store import faults
 from eventproc.testing import check
 from tests.cli.shell import COMMAND, shell
 from tests.support.child_process import ChildProcess
-from tests.system.rows import STREAM, check_rows, key_of, payload_of
-from tests.system.support import Arena, hear, read_all, state_of, stop_outside, wait_until
+from tests.system.protocol import STREAM, check_rows, key_of, payload_of
+from tests.system.support import WorkerProcesses, hear, read_all, state_of, stop_outside, wait_until
 
 TAKEOVER_S_MAX = 10
 ROWS = 300
@@ -43,10 +43,10 @@ class Shells:
 
 
 @pytest.fixture
-def shells(arena: Arena) -> Shells:
+def shells(processes: WorkerProcesses) -> Shells:
     """A directory with STREAM in it, whose segments are 0.0 and 1.0."""
-    arena.found(segments=2)
-    return Shells(arena.directory)
+    processes.found(segments=2)
+    return Shells(processes.directory)
 
 
 def row_of(writer: str, number: int) -> str:
@@ -72,7 +72,9 @@ def hear_written(writer: ChildProcess, count: int) -> None:
         assert int(said.split()[1]) < count, f"{said!r}, of {count} rows"
 
 
-def test_two_write_and_one_follows_while_others_split_and_merge(arena: Arena, shells: Shells) -> None:
+def test_two_write_and_one_follows_while_others_split_and_merge(
+    processes: WorkerProcesses, shells: Shells
+) -> None:
     acked: dict[str, int] = {}
     with (
         shells.start("read", STREAM, "--follow") as follower,
@@ -100,11 +102,11 @@ def test_two_write_and_one_follows_while_others_split_and_merge(arena: Arena, sh
         assert follower.finish() == 0
     assert check_rows(followed, acked, by_batch=False) == acked
     assert check_rows(shells.read(), acked, by_batch=False) == acked
-    arena.call(lambda ep: check(ep.db))
+    processes.call(lambda ep: check(ep.db))
 
 
 def test_every_row_that_a_killed_write_reported_is_there_once(
-    arena: Arena, shells: Shells, tmp_path: Path
+    processes: WorkerProcesses, shells: Shells, tmp_path: Path
 ) -> None:
     file = tmp_path / "rows.csv"
     with file.open("w", encoding="utf-8") as rows:
@@ -118,18 +120,20 @@ def test_every_row_that_a_killed_write_reported_is_there_once(
         writer.kill()
         reported += [int(line.split()[1]) for line in lines_of(writer)]
     assert reported == sorted(set(reported))
-    read = arena.call(lambda ep: read_all(ep, STREAM))
+    read = processes.call(lambda ep: read_all(ep, STREAM))
     rows_read = [(key, json.loads(payload)["row"].encode()) for key, payload in read]
     found = check_rows(rows_read, {"ada": reported[-1]}, by_batch=False)
     assert reported[-1] <= found["ada"] <= FILE_ROWS
     assert shells.run("write", STREAM, "--format", "lines", stdin=b"one more\n") == "written 1\n"
 
 
-def test_the_others_go_on_when_run_sleeps_and_when_it_is_killed(arena: Arena, shells: Shells) -> None:
+def test_the_others_go_on_when_run_sleeps_and_when_it_is_killed(
+    processes: WorkerProcesses, shells: Shells
+) -> None:
     with shells.start("run") as first:
         hear(first, "serving")
         shells.run("stream", "split", STREAM, "0.0")
-        stop_outside(first, arena.directory / "write.lock")
+        stop_outside(first, processes.directory / "write.lock")
         assert shells.run("write", STREAM, "--format", "lines", stdin=b"a\nb\n").endswith("written 2\n")
         shells.run("stream", "split", STREAM, "2.1", "--timeout", TAKEOVER_S_MAX)
         first.resume()
@@ -140,12 +144,14 @@ def test_the_others_go_on_when_run_sleeps_and_when_it_is_killed(arena: Arena, sh
             shells.run("stream", "split", STREAM, "6.3")
             os.kill(second.pid, signal.SIGTERM)
             assert second.finish() == 0
-    arena.call(lambda ep: check(ep.db))
-    assert arena.call(epoch_of) == 4
+    processes.call(lambda ep: check(ep.db))
+    assert processes.call(epoch_of) == 4
 
 
-def test_who_sleeps_inside_write_lock_is_named_by_a_command(arena: Arena, shells: Shells) -> None:
-    with arena.start("guest", "stop", faults.WRITE_BEGUN, 1) as sleeper:
+def test_who_sleeps_inside_write_lock_is_named_by_a_command(
+    processes: WorkerProcesses, shells: Shells
+) -> None:
+    with processes.start("guest", "stop", faults.WRITE_BEGUN, 1) as sleeper:
         sleeper.say(f"write {STREAM} slow")
         wait_until(lambda: state_of(sleeper) == "T", "stopped")
         with shells.start("write", STREAM, "--format", "lines") as writer:

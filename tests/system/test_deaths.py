@@ -10,9 +10,9 @@ import eventproc
 from eventproc.store import faults
 from eventproc.store.model.states import StreamState
 from eventproc.testing import check
-from tests.system.lives import SCOPE, Lived
-from tests.system.rows import check_rows
-from tests.system.support import Arena, bury, read_all, settle
+from tests.system.lifecycles import SCOPE, LifecycleJournal
+from tests.system.protocol import check_rows
+from tests.system.support import WorkerProcesses, read_all, settle, wait_dead
 
 # How many of the point each of the successive lives survives: in the first workflow, later, much later.
 LIVES = {
@@ -23,30 +23,32 @@ LIVES = {
 }
 
 
-async def check_lives(ep: eventproc.Eventproc, lived: Lived) -> None:
+async def check_lives(ep: eventproc.Eventproc, journal: LifecycleJournal) -> None:
     """Assert that everything noted is there, and nothing else of it."""
     await settle(ep)
     await check(ep.db)
     there = {stream.name.partition("/")[2]: stream for stream in await ep.streams()}
-    for name, rows in lived.acked.items():
+    for name, rows in journal.acked.items():
         if name not in there:
-            assert name in lived.deleting, f"{name} is gone"
+            assert name in journal.deleting, f"{name} is gone"
             continue
         read = check_rows(await read_all(ep, f"{SCOPE}/{name}"), {name: rows})
         assert set(read) == {name}, f"{name} has rows of others"
-        if name in lived.sealed:
+        if name in journal.sealed:
             assert there[name].state is StreamState.SEALED
     for request in await ep.requests.list(limit=10_000):
         assert request.error is None, f"{request.kind} of {request.target} was refused: {request.error}"
 
 
 @pytest.mark.parametrize("point", LIVES)
-def test_the_next_process_finishes_what_a_death_at_a_point_of_a_write_left(arena: Arena, point: str) -> None:
+def test_the_next_process_finishes_what_a_death_at_a_point_of_a_write_left(
+    processes: WorkerProcesses, point: str
+) -> None:
     lives = LIVES[point]
     for number, count in enumerate(lives):
         name = f"life{number}"
-        with arena.start("live", name, "kill", point, count, ready="") as mortal:
-            bury(mortal)
-        lived = Lived(arena.journal / f"{name}.lives")
-        arena.call(partial(check_lives, lived=lived))
-        assert len(lived.acked) >= number, "its life was to be longer than those before"
+        with processes.start("live", name, "kill", point, count, ready="") as mortal:
+            wait_dead(mortal)
+        journal = LifecycleJournal(processes.journal / f"{name}.lives")
+        processes.call(partial(check_lives, journal=journal))
+        assert len(journal.acked) >= number, "its life was to be longer than those before"

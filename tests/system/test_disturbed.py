@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.child_process import ChildProcess
-from tests.system.support import Arena, hear
+from tests.system.support import WorkerProcesses, hear
 
 FORKS = 8
 
@@ -21,13 +21,13 @@ print(f"turns {turns}", flush=True)
 """
 
 
-def test_everything_at_once_loses_nothing(arena: Arena) -> None:
-    arena.found(durability="os")
-    database = arena.directory / "eventproc.db"
+def test_everything_at_once_loses_nothing(processes: WorkerProcesses) -> None:
+    processes.found(durability="os")
+    database = processes.directory / "eventproc.db"
     with (
-        arena.start("disturbed", "parent") as parent,
-        arena.start("write", "neighbour") as neighbour,
-        arena.start("scale", 1, 1000) as scaler,
+        processes.start("disturbed", "parent") as parent,
+        processes.start("write", "neighbour") as neighbour,
+        processes.start("scale", 1, 1000) as scaler,
         ChildProcess.running(OUTSIDER, database) as outsider,
     ):
         for number in range(FORKS):
@@ -40,17 +40,17 @@ def test_everything_at_once_loses_nothing(arena: Arena) -> None:
         assert neighbour.finish() == 0
         outsider.finish()
         assert int(hear(outsider, "turns").split()[1]) > FORKS
-    written = arena.check()
+    written = processes.check()
     assert set(written) == {"parent", "neighbour", *(f"child-{number}" for number in range(FORKS))}
 
 
-def test_the_last_one_to_leave_may_be_disturbed_and_killed(arena: Arena) -> None:
-    arena.found(durability="os")
+def test_the_last_one_to_leave_may_be_disturbed_and_killed(processes: WorkerProcesses) -> None:
+    processes.found(durability="os")
     for life in range(2):
-        with arena.start("disturbed", f"parent-{life}") as parent:
+        with processes.start("disturbed", f"parent-{life}") as parent:
             parent.say(f"fork child-{life}")
             hear(parent, "forked")
             for _ in range(3):
                 hear(parent, "written")
             parent.kill()
-        arena.check()
+        processes.check()

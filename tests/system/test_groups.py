@@ -10,9 +10,9 @@ import attrs
 import eventproc
 from eventproc.groups import GroupDescription
 from tests.support.child_process import ChildProcess
-from tests.system.rows import STREAM, check_rows
-from tests.system.sharing import FENCED, GROUP, NOTES
-from tests.system.support import Arena, hear, stop_outside
+from tests.system.group_worker import FENCED, GROUP, NOTES
+from tests.system.protocol import STREAM, check_rows
+from tests.system.support import WorkerProcesses, hear, stop_outside
 
 LEASE_MS = 2_000
 READERS = ("ann", "ben", "cat", "dan")
@@ -28,13 +28,13 @@ class Delivery:
 class Readers:
     """The processes of a group, and what was delivered to them."""
 
-    def __init__(self, arena: Arena, stack: ExitStack) -> None:
-        self.arena = arena
+    def __init__(self, processes: WorkerProcesses, stack: ExitStack) -> None:
+        self.processes = processes
         self.harmed: set[str] = set()
         self.living = {name: stack.enter_context(self._start(name)) for name in READERS}
 
     def _start(self, name: str) -> ChildProcess:
-        worker = ChildProcess(["-m", "tests.system.sharing", str(self.arena.base), name])
+        worker = ChildProcess(["-m", "tests.system.group_worker", str(self.processes.base), name])
         hear(worker, "open")
         return worker
 
@@ -45,7 +45,7 @@ class Readers:
     def stop_until_expired(self, name: str) -> None:
         """Stop a reader outside the lock of the writers, until the others took it for dead."""
         self.harmed.add(name)
-        stop_outside(self.living[name], self.arena.directory / "write.lock")
+        stop_outside(self.living[name], self.processes.directory / "write.lock")
         while name in {member.reader for member in self.described().members}:
             pass
 
@@ -60,12 +60,12 @@ class Readers:
         async def describe(ep: eventproc.Eventproc) -> GroupDescription:
             return await (await ep.reader_group(GROUP)).describe()
 
-        return self.arena.call(describe, host=False)
+        return self.processes.call(describe, host=False)
 
     def deliveries(self) -> list[Delivery]:
         """Return what was delivered so far, in its order; who was fenced on the way counts as harmed."""
         found: list[Delivery] = []
-        for line in (self.arena.journal / NOTES).read_bytes().splitlines():
+        for line in (self.processes.journal / NOTES).read_bytes().splitlines():
             reader, key, *payload = line.split(b" ", 2)
             if key.decode() == FENCED:  # also by a machine that is too busy for a sign of life
                 self.harmed.add(reader.decode())
@@ -98,38 +98,38 @@ def first_of_each(deliveries: Sequence[Delivery]) -> list[tuple[str | None, byte
 
 
 def test_nothing_is_lost_and_order_holds_through_scales_kills_and_a_stop_beyond_the_lease(
-    arena: Arena,
+    processes: WorkerProcesses,
 ) -> None:
-    arena.found(durability="os")
-    arena.call(make)
+    processes.found(durability="os")
+    processes.call(make)
     with (
         ExitStack() as stack,
-        arena.start("write", "ada") as ada,
-        arena.start("write", "bob") as bob,
+        processes.start("write", "ada") as ada,
+        processes.start("write", "bob") as bob,
     ):
-        readers = Readers(arena, stack)
+        readers = Readers(processes, stack)
         hear(readers.living[readers.owner()], "seen")
-        arena.call(grow)
+        processes.call(grow)
         for reader in readers.living.values():
             hear(reader, "seen")
         readers.kill("ann")
         hear(readers.living["ben"], "seen")
         readers.stop_until_expired("cat")
         before = len(readers.deliveries())
-        arena.call(shrink)
+        processes.call(shrink)
         readers.living["cat"].resume()
         hear(readers.living["cat"], f"log eventproc.groups {GROUP}: reader 'cat' was taken for dead")
         hear(ada, "written")
         readers.kill(readers.owner(besides="cat"))
         hear(ada, "written")
         assert (ada.finish(), bob.finish()) == (0, 0)
-        arena.call(seal)
+        processes.call(seal)
         for reader in readers.living.values():
             hear(reader, "closed")
         assert readers.described().segments == ()
-    written = arena.check()
+    written = processes.check()
     deliveries = readers.deliveries()
-    assert check_rows(first_of_each(deliveries), arena.acked()) == written
+    assert check_rows(first_of_each(deliveries), processes.acked()) == written
     unharmed = [each for each in deliveries if each.reader not in readers.harmed]
     assert len(unharmed) == len({(each.key, each.payload) for each in unharmed}), (
         "no death, and delivered twice"

@@ -22,8 +22,16 @@ from eventproc.workflows.requests import (
     UpdateStream,
 )
 from tests.support.child_process import ChildProcess
-from tests.system.rows import STREAM
-from tests.system.support import Arena, bury, hear, settle, state_of, wait_until, waits_for_flock
+from tests.system.protocol import STREAM
+from tests.system.support import (
+    WorkerProcesses,
+    hear,
+    settle,
+    state_of,
+    wait_dead,
+    wait_until,
+    waits_for_flock,
+)
 
 TAKEOVER_MS_MAX = 10_000
 STREAMS = 10
@@ -68,10 +76,10 @@ async def requests_for_fifty(ep: eventproc.Eventproc) -> list[AnyRequest]:
     ],
 )
 def test_another_process_finishes_fifty_requests_of_a_killed_host_each_once(
-    arena: Arena, point: str, count: int
+    processes: WorkerProcesses, point: str, count: int
 ) -> None:
-    arena.found()
-    asked = arena.call(requests_for_fifty)
+    processes.found()
+    asked = processes.call(requests_for_fifty)
 
     async def submit(ep: eventproc.Eventproc) -> list[str]:
         return [(await ep.requests.submit(request)).id for request in asked]
@@ -94,20 +102,20 @@ def test_another_process_finishes_fifty_requests_of_a_killed_host_each_once(
         assert len(await ep.streams("made")) == CREATED
         return [request.finished_ms for request in found]
 
-    ids = arena.call(submit, host=False)
-    assert arena.call(pending, host=False) == len(asked)
-    with arena.start("serve", "kill", point, count, ready="") as host:
-        bury(host)
-    assert arena.call(pending, host=False) > 0, "it was to die in the middle"
-    with arena.start("serve") as heir:
-        times = arena.call(finished, host=False)
+    ids = processes.call(submit, host=False)
+    assert processes.call(pending, host=False) == len(asked)
+    with processes.start("serve", "kill", point, count, ready="") as host:
+        wait_dead(host)
+    assert processes.call(pending, host=False) > 0, "it was to die in the middle"
+    with processes.start("serve") as heir:
+        times = processes.call(finished, host=False)
         assert heir.finish() == 0
-    assert arena.call(finished) == times, "something was done again"
+    assert processes.call(finished) == times, "something was done again"
 
 
-def stop_with_a_step_in_hand(arena: Arena, host: ChildProcess, guest: ChildProcess) -> str:
+def stop_with_a_step_in_hand(processes: WorkerProcesses, host: ChildProcess, guest: ChildProcess) -> str:
     """Stop the host when it waits for write.lock with a step of a request; return the request's id."""
-    path = arena.directory / "write.lock"
+    path = processes.directory / "write.lock"
     for attempt in range(50):
         scope = f"doomed-{attempt}"
         assert guest.ask(f"streams {scope} 30") == "made"
@@ -126,14 +134,14 @@ def stop_with_a_step_in_hand(arena: Arena, host: ChildProcess, guest: ChildProce
     raise AssertionError("the host is too fast for this test")
 
 
-def test_the_others_go_on_when_the_host_sleeps_and_it_wakes_up_fenced(arena: Arena) -> None:
-    arena.found()
-    with arena.start("serve") as sleeper:
+def test_the_others_go_on_when_the_host_sleeps_and_it_wakes_up_fenced(processes: WorkerProcesses) -> None:
+    processes.found()
+    with processes.start("serve") as sleeper:
         assert sleeper.ask(f"split {STREAM} 60000") == "epoch 1"
         assert sleeper.ask("hosting") == "yes"
-        with arena.start("serve") as other:
+        with processes.start("serve") as other:
             assert other.ask("hosting") == "no"
-            request_id = stop_with_a_step_in_hand(arena, sleeper, other)
+            request_id = stop_with_a_step_in_hand(processes, sleeper, other)
             assert other.ask(f"write {STREAM} meanwhile") == "written"
             assert other.ask(f"split {STREAM} {TAKEOVER_MS_MAX}").startswith("log ")
             assert hear(other, "epoch") == "epoch 2"
@@ -152,12 +160,15 @@ def test_the_others_go_on_when_the_host_sleeps_and_it_wakes_up_fenced(arena: Are
             assert hear(other, "1") == "1"
             assert sleeper.finish() == 0
             assert other.finish() == 0
-    arena.call(lambda ep: check(ep.db))
+    processes.call(lambda ep: check(ep.db))
 
 
-def test_who_sleeps_inside_write_lock_is_named_by_the_others(arena: Arena) -> None:
-    arena.found()
-    with arena.start("serve") as other, arena.start("guest", "stop", faults.WRITE_BEGUN, 2) as sleeper:
+def test_who_sleeps_inside_write_lock_is_named_by_the_others(processes: WorkerProcesses) -> None:
+    processes.found()
+    with (
+        processes.start("serve") as other,
+        processes.start("guest", "stop", faults.WRITE_BEGUN, 2) as sleeper,
+    ):
         assert sleeper.ask(f"write {STREAM} first") == "written"
         sleeper.say(f"write {STREAM} second")
         wait_until(lambda: state_of(sleeper) == "T", "stopped")
@@ -170,4 +181,4 @@ def test_who_sleeps_inside_write_lock_is_named_by_the_others(arena: Arena) -> No
         assert other.ask(f"count {STREAM}") == "3"
         assert sleeper.finish() == 0
         assert other.finish() == 0
-    arena.call(lambda ep: check(ep.db))
+    processes.call(lambda ep: check(ep.db))

@@ -6,8 +6,8 @@ import pytest
 
 import eventproc
 from tests.support.child_process import ChildProcess
-from tests.system.rows import STREAM, check_rows
-from tests.system.support import Arena, hear
+from tests.system.protocol import STREAM, check_rows
+from tests.system.support import WorkerProcesses, hear
 
 SCALES = 8
 
@@ -16,8 +16,8 @@ async def seal(ep: eventproc.Eventproc) -> None:
     await (await ep.stream(STREAM)).seal()
 
 
-def followed(arena: Arena, name: str) -> list[tuple[str | None, bytes]]:
-    lines = (arena.journal / f"{name}.seen").read_bytes().splitlines()
+def followed(processes: WorkerProcesses, name: str) -> list[tuple[str | None, bytes]]:
+    lines = (processes.journal / f"{name}.seen").read_bytes().splitlines()
     return [(key.decode(), payload) for key, _, payload in (line.partition(b" ") for line in lines)]
 
 
@@ -27,35 +27,37 @@ def end(*workers: ChildProcess) -> None:
 
 
 @pytest.mark.hunt(seeds=2)
-def test_two_write_and_one_follows_while_a_fourth_splits_and_merges(arena: Arena, seed: int) -> None:
-    arena.found(durability="fsync" if seed % 2 else "os")
+def test_two_write_and_one_follows_while_a_fourth_splits_and_merges(
+    processes: WorkerProcesses, seed: int
+) -> None:
+    processes.found(durability="fsync" if seed % 2 else "os")
     with (
-        arena.start("follow", "eve") as follower,
-        arena.start("write", "ada") as ada,
-        arena.start("write", "bob") as bob,
-        arena.start("scale", seed, SCALES) as scaler,
+        processes.start("follow", "eve") as follower,
+        processes.start("write", "ada") as ada,
+        processes.start("write", "bob") as bob,
+        processes.start("scale", seed, SCALES) as scaler,
     ):
         for number in range(SCALES):
             hear(scaler, f"scaled {number + 1}")
             hear(ada, "written")
             hear(bob, "written")
         end(ada, bob, scaler)
-        arena.call(seal)
+        processes.call(seal)
         hear(follower, "closed")
-    written = arena.check()
+    written = processes.check()
     assert set(written) == {"ada", "bob"}
-    assert check_rows(followed(arena, "eve"), arena.acked()) == written
+    assert check_rows(followed(processes, "eve"), processes.acked()) == written
 
 
-def test_a_writer_that_is_killed_leaves_every_row_it_reported_once(arena: Arena) -> None:
-    arena.found()
+def test_a_writer_that_is_killed_leaves_every_row_it_reported_once(processes: WorkerProcesses) -> None:
+    processes.found()
     with (
-        arena.start("follow", "eve") as follower,
-        arena.start("write", "ada") as survivor,
-        arena.start("scale", 3, 1000) as scaler,
+        processes.start("follow", "eve") as follower,
+        processes.start("write", "ada") as survivor,
+        processes.start("scale", 3, 1000) as scaler,
     ):
         for life in range(3):
-            with arena.start("write", f"mortal-{life}") as mortal:
+            with processes.start("write", f"mortal-{life}") as mortal:
                 for _ in range(3):
                     hear(mortal, "written")
                 hear(scaler, "scaled")
@@ -63,19 +65,19 @@ def test_a_writer_that_is_killed_leaves_every_row_it_reported_once(arena: Arena)
         hear(survivor, "written")
         scaler.kill()
         end(survivor)
-        arena.call(seal)
+        processes.call(seal)
         hear(follower, "closed")
-    written = arena.check()
+    written = processes.check()
     assert set(written) == {"ada", "mortal-0", "mortal-1", "mortal-2"}
-    assert check_rows(followed(arena, "eve"), arena.acked()) == written
+    assert check_rows(followed(processes, "eve"), processes.acked()) == written
 
 
-def test_a_follower_sees_what_others_write_without_asking(arena: Arena) -> None:
-    arena.found()
-    with arena.start("follow", "eve") as follower, arena.start("write", "ada") as writer:
+def test_a_follower_sees_what_others_write_without_asking(processes: WorkerProcesses) -> None:
+    processes.found()
+    with processes.start("follow", "eve") as follower, processes.start("write", "ada") as writer:
         seen = [int(hear(follower, "seen").split()[1]) for _ in range(3)]
         assert seen == sorted(set(seen)), "it read while the other wrote"
         end(writer)
-        arena.call(seal)
+        processes.call(seal)
         hear(follower, "closed")
-    assert check_rows(followed(arena, "eve"), arena.acked()) == arena.check()
+    assert check_rows(followed(processes, "eve"), processes.acked()) == processes.check()

@@ -11,9 +11,9 @@ import anyio
 import eventproc
 from eventproc.store import faults
 from eventproc.testing import check
-from tests.system.lives import SCOPE, Lived
-from tests.system.rows import check_rows
-from tests.system.support import Arena, bury, read_all, settle
+from tests.system.lifecycles import SCOPE, LifecycleJournal
+from tests.system.protocol import check_rows
+from tests.system.support import WorkerProcesses, read_all, settle, wait_dead
 from tests.torture.test_wal_prefixes import frame_ends
 
 GROUPS = 24
@@ -49,28 +49,30 @@ def rows_in(directory: Path, *, settled: bool) -> dict[str, int]:
     return anyio.run(main)
 
 
-def after_power_loss(arena: Arena, wal: bytes, base: Path, *, settled: bool) -> dict[str, int]:
+def after_power_loss(processes: WorkerProcesses, wal: bytes, base: Path, *, settled: bool) -> dict[str, int]:
     """Open a copy of the directory whose log is `wal`; return {stream: rows}."""
     base.mkdir()
-    shutil.copy(arena.directory / "eventproc.db", base)
+    shutil.copy(processes.directory / "eventproc.db", base)
     (base / "eventproc.db-wal").write_bytes(wal)
     return rows_in(base, settled=settled)
 
 
-def test_every_prefix_of_the_log_is_a_past_that_holds_together(arena: Arena, tmp_path: Path) -> None:
-    arena.found(durability="os")
-    with arena.start("live", "ada", "kill", faults.WRITE_COMMITTED, GROUPS, ready="") as mortal:
-        bury(mortal)
-    wal = (arena.directory / "eventproc.db-wal").read_bytes()
+def test_every_prefix_of_the_log_is_a_past_that_holds_together(
+    processes: WorkerProcesses, tmp_path: Path
+) -> None:
+    processes.found(durability="os")
+    with processes.start("live", "ada", "kill", faults.WRITE_COMMITTED, GROUPS, ready="") as mortal:
+        wait_dead(mortal)
+    wal = (processes.directory / "eventproc.db-wal").read_bytes()
     pasts: list[dict[str, int]] = []
     for number, end in enumerate(frame_ends(wal)):
         settled = number % SETTLED_EACH == 0
-        pasts.append(after_power_loss(arena, wal[:end], tmp_path / f"cut-{end}", settled=settled))
+        pasts.append(after_power_loss(processes, wal[:end], tmp_path / f"cut-{end}", settled=settled))
     assert len(pasts) > GROUPS, "less than a frame for each group: this shows nothing"
     for before, after in pairwise(pasts):
         assert all(after.get(name, -1) >= rows for name, rows in before.items()), (before, after)
-    lived = Lived(arena.journal / "ada.lives")
-    assert all(pasts[-1][name] >= rows for name, rows in lived.acked.items())
+    journal = LifecycleJournal(processes.journal / "ada.lives")
+    assert all(pasts[-1][name] >= rows for name, rows in journal.acked.items())
     assert max(pasts[-1].values()) > 0
     assert len({tuple(past.items()) for past in pasts}) > 3, "pasts with the same rows only"
-    assert rows_in(arena.directory, settled=True) == pasts[-1]
+    assert rows_in(processes.directory, settled=True) == pasts[-1]

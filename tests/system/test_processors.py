@@ -21,7 +21,7 @@ from eventproc.store.model.progress import Progress
 from eventproc.testing import check
 from tests.support.child_process import REPOSITORY, ChildProcess
 from tests.system.processing import GROUP, SEEN_EACH, SOURCE, TARGET
-from tests.system.support import Arena, bury, read_all, stop_outside
+from tests.system.support import WorkerProcesses, read_all, stop_outside, wait_dead
 
 pytestmark = pytest.mark.torture
 
@@ -72,9 +72,9 @@ def size(pytestconfig: pytest.Config) -> Size:
     return Size(factor, KILLS if factor > 1 else KILLS_QUICK)
 
 
-def start(arena: Arena, name: str, order: str, kind: str, *rest: object) -> ChildProcess:
+def start(processes: WorkerProcesses, name: str, order: str, kind: str, *rest: object) -> ChildProcess:
     return ChildProcess(
-        ["-m", "tests.system.processing", str(arena.base), name, order, kind, *map(str, rest)]
+        ["-m", "tests.system.processing", str(processes.base), name, order, kind, *map(str, rest)]
     )
 
 
@@ -92,7 +92,7 @@ async def found(ep: eventproc.Eventproc) -> None:
         await ep.create_stream(name, scaling=eventproc.ScalingPolicy.fixed(SEGMENTS))
 
 
-def fill(arena: Arena, rows: Iterator[tuple[bytes, str]]) -> int:
+def fill(processes: WorkerProcesses, rows: Iterator[tuple[bytes, str]]) -> int:
     """Write the rows; return how many."""
 
     async def main(ep: eventproc.Eventproc) -> int:
@@ -100,23 +100,23 @@ def fill(arena: Arena, rows: Iterator[tuple[bytes, str]]) -> int:
         async with (await ep.stream(SOURCE)).writer() as writer:
             return await writer.write_many(rows)
 
-    arena.found(durability="os")
-    return arena.call(main)
+    processes.found(durability="os")
+    return processes.call(main)
 
 
-def durable(arena: Arena) -> dict[int, Progress]:
+def durable(processes: WorkerProcesses) -> dict[int, Progress]:
     """Return {segment: what of it is finished, durably}."""
 
     async def main(ep: eventproc.Eventproc) -> dict[int, Progress]:
         known = await ep.db.read(lambda tx: progress_by_segment(tx, GROUP))
         return {int(segment): progress for (_, segment), progress in known.items()}
 
-    return arena.call(main, host=False)
+    return processes.call(main, host=False)
 
 
-def handled(arena: Arena, name: str) -> list[Handled]:
+def handled(processes: WorkerProcesses, name: str) -> list[Handled]:
     """Return what a process noted, but for a line it was killed in."""
-    lines = (arena.journal / f"{name}.handled").read_bytes().split(b"\n")[:-1]
+    lines = (processes.journal / f"{name}.handled").read_bytes().split(b"\n")[:-1]
     return [
         (int(segment), int(number), int(count), key.decode())
         for segment, number, count, key in map(bytes.split, lines)
@@ -124,7 +124,7 @@ def handled(arena: Arena, name: str) -> list[Handled]:
 
 
 def lives(
-    arena: Arena, order: str, kind: str, events: int, kills: int
+    processes: WorkerProcesses, order: str, kind: str, events: int, kills: int
 ) -> Iterator[tuple[str, dict[int, Progress]]]:
     """Let processes begin and be killed, and one finish; yield each, with what was durable before it began.
 
@@ -132,21 +132,21 @@ def lives(
     """
     random, pause = Random(3), events // (KILLS + 2)
     for life in range(kills):
-        before = durable(arena) if life else {}
+        before = durable(processes) if life else {}
         death = DEATHS[life // 2] if life % 2 else None
         with start(
-            arena, f"life{life}", order, kind, *(() if death is None else ("-", "kill", *death))
+            processes, f"life{life}", order, kind, *(() if death is None else ("-", "kill", *death))
         ) as worker:
             if death is None:
                 heard(worker, f"seen {random.randrange(pause // 3, pause) // SEEN_EACH * SEEN_EACH}")
                 worker.kill()
             else:
-                bury(worker)
+                wait_dead(worker)
         yield f"life{life}", before
-    worked = sum(bool(handled(arena, f"life{life}")) for life in range(kills))
+    worked = sum(bool(handled(processes, f"life{life}")) for life in range(kills))
     assert worked >= kills // 2, f"only {worked} processes came to handle anything"
-    before = durable(arena)
-    with start(arena, "last", order, kind) as worker:
+    before = durable(processes)
+    with start(processes, "last", order, kind) as worker:
         heard(worker, "idle")
         assert worker.finish() == 0
     yield "last", before
@@ -202,27 +202,27 @@ def check_whole(by_life: list[list[Handled]], by: int | None, events: int) -> No
 
 @pytest.mark.parametrize(("order", "by"), [("segment", 0), ("key", 3), ("none", None)])
 def test_killed_processes_lose_nothing_and_repeat_only_what_was_not_durable(
-    arena: Arena, order: str, by: int | None, size: Size
+    processes: WorkerProcesses, order: str, by: int | None, size: Size
 ) -> None:
     choose, events = Random(17), min(EVENTS_EACH * size.factor, EVENTS_MAX)
-    fill(arena, ((b"%d" % number, f"k{choose.randrange(KEYS)}") for number in range(events)))
+    fill(processes, ((b"%d" % number, f"k{choose.randrange(KEYS)}") for number in range(events)))
     by_life = []
-    for name, before in lives(arena, order, "least", events, size.kills):
-        seen = handled(arena, name)
+    for name, before in lives(processes, order, "least", events, size.kills):
+        seen = handled(processes, name)
         check_life(seen, before, by)
         by_life.append(seen)
     check_whole(by_life, by, events)
-    check_outputs(arena, events, ordered=by is not None)
+    check_outputs(processes, events, ordered=by is not None)
 
 
-def check_outputs(arena: Arena, events: int, *, ordered: bool = True) -> None:
+def check_outputs(processes: WorkerProcesses, events: int, *, ordered: bool = True) -> None:
     """Assert that the outputs of each event are there once, those of a key in order, and that all invariants hold."""
 
     async def main(ep: eventproc.Eventproc) -> list[tuple[str | None, bytes]]:
         await check(ep.db)
         return await read_all(ep, TARGET)
 
-    read = arena.call(main)
+    read = processes.call(main)
     assert len(read) == 2 * events
     assert len({payload for _, payload in read}) == 2 * events
     if not ordered:
@@ -245,34 +245,34 @@ def flights(count: int) -> Iterator[tuple[bytes, str]]:
 
 @pytest.mark.parametrize("order", ["key", "segment", "none"])
 def test_flights_through_killed_processes_come_out_exactly_once_in_order(
-    arena: Arena, order: str, size: Size
+    processes: WorkerProcesses, order: str, size: Size
 ) -> None:
-    count = fill(arena, flights(FLIGHTS_EACH * size.factor))
-    for name, before in lives(arena, order, "once", count, size.kills):
-        check_life(handled(arena, name), before, {"key": 3, "segment": 0, "none": None}[order])
-    check_outputs(arena, count, ordered=order != "none")
+    count = fill(processes, flights(FLIGHTS_EACH * size.factor))
+    for name, before in lives(processes, order, "once", count, size.kills):
+        check_life(handled(processes, name), before, {"key": 3, "segment": 0, "none": None}[order])
+    check_outputs(processes, count, ordered=order != "none")
 
 
 @pytest.mark.parametrize("kind", ["once", "least"])
 def test_a_stopped_process_that_wakes_after_it_was_expired_moves_nothing_and_emits_nothing(
-    arena: Arena, kind: str
+    processes: WorkerProcesses, kind: str
 ) -> None:
-    fill(arena, ((b"%d" % number, f"k{number % AT_ONCE}") for number in range(FEW)))
-    with start(arena, "sleeper", "key", kind, FEW // 2) as sleeper, ExitStack() as others:
+    fill(processes, ((b"%d" % number, f"k{number % AT_ONCE}") for number in range(FEW)))
+    with start(processes, "sleeper", "key", kind, FEW // 2) as sleeper, ExitStack() as others:
         heard(sleeper, "open", *["gated"] * AT_ONCE)
-        stop_outside(sleeper, arena.directory / "write.lock")
-        arena.call(expire_all, host=False)
-        heir = others.enter_context(start(arena, "heir", "key", kind))
+        stop_outside(sleeper, processes.directory / "write.lock")
+        processes.call(expire_all, host=False)
+        heir = others.enter_context(start(processes, "heir", "key", kind))
         heard(heir, "idle")
-        check_outputs(arena, FEW)
-        progress = durable(arena)
+        check_outputs(processes, FEW)
+        progress = durable(processes)
         sleeper.resume()
         sleeper.say("go")
         heard(sleeper, "log eventproc.groups")
         assert sleeper.finish() == heir.finish() == 0
-    assert durable(arena) == progress
-    check_outputs(arena, FEW)
-    seen = handled(arena, "heir")
+    assert durable(processes) == progress
+    check_outputs(processes, FEW)
+    seen = handled(processes, "heir")
     assert {each[2] for each in seen} >= set(range(FEW // 2, FEW))
 
 
@@ -282,13 +282,13 @@ async def expire_all(ep: eventproc.Eventproc) -> None:
         await ep.db.write(partial(reader_offline, group=GROUP, reader=member.reader))
 
 
-def test_work_goes_on_beside_a_process_that_is_killed(arena: Arena) -> None:
-    fill(arena, ((b"%d" % number, f"k{number % KEYS}") for number in range(EVENTS_EACH)))
-    with start(arena, "survivor", "key", "least") as survivor:
+def test_work_goes_on_beside_a_process_that_is_killed(processes: WorkerProcesses) -> None:
+    fill(processes, ((b"%d" % number, f"k{number % KEYS}") for number in range(EVENTS_EACH)))
+    with start(processes, "survivor", "key", "least") as survivor:
         heard(survivor, "seen")
         for life in range(3):
-            with start(arena, f"life{life}", "key", "least") as worker:
+            with start(processes, f"life{life}", "key", "least") as worker:
                 heard(worker, "open")
         heard(survivor, "idle")
         assert survivor.finish() == 0
-    check_outputs(arena, EVENTS_EACH)
+    check_outputs(processes, EVENTS_EACH)

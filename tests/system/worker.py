@@ -2,13 +2,13 @@
 
     python -m tests.system.worker BASE ROLE …        works on the directory BASE/store, keeps notes in BASE/journal
 
-    write NAME [N]      writes the rows of NAME until its input ends, or N sends; "written N" now and then
-    disturbed NAME      the same while threads of it do harm; "fork NAME" on its input is done by harm.py
-    follow NAME         reads STREAM from its head to its end, notes what it reads; "seen N" now and then
+    write NAME [N]      writes the rows of NAME until its input ends, or N sends; "written N" from time to time
+    disturbed NAME      the same while its threads disturb its files (interference.py); "fork NAME" on its input forks
+    follow NAME         reads STREAM from its head to its end, notes what it reads; "seen N" from time to time
     scale SEED N        splits and merges STREAM N times, at random; "scaled EPOCH" each time
-    live NAME [DEATH POINT COUNT]       whole lives of streams, one after the other (lives.py)
-    serve [DEATH POINT COUNT]           does what its input says (commands.py), as host when it is its turn
-    guest               the same, and is never the host
+    live NAME [DEATH POINT COUNT]       whole lives of streams, one after the other (lifecycles.py)
+    serve [DEATH POINT COUNT]           obeys commands on its input (`obey`); may become the host
+    guest               the same, but never becomes the host
 
 It says "open" when it has the directory open and "closed" at its end. What it logs, it says: "log …". DEATH is "kill"
 or "stop": what it does to itself when it reaches the fault POINT for the COUNTth time.
@@ -17,6 +17,7 @@ or "stop": what it does to itself when it reaches the fault POINT for the COUNTt
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
 import os
@@ -27,20 +28,24 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio.to_thread
+
 import eventproc
+from eventproc.cluster.host import CONTROLLER
 from eventproc.store.faults import NO_FAULTS
-from tests.system.commands import obey
-from tests.system.harm import Harm
-from tests.system.lives import live
-from tests.system.rows import STREAM, batches, key_of, payload_of
-from tests.system.say import SayHandler, say
-from tests.torture.worker import Mortal
+from eventproc.store.model.errors import EventprocError, LockHeld
+from eventproc.store.ownership import find_owner
+from eventproc.workflows.requests import DeleteScope
+from tests.system.interference import Interference
+from tests.system.lifecycles import run_lifecycles
+from tests.system.protocol import STREAM, SayHandler, batches, key_of, payload_of, say
+from tests.torture.worker import SignalAtPoint
 
 WRITTEN_EACH = 20
 SEEN_EACH = 200
 
 
-class Worker:
+class SystemWorker:
     def __init__(self, base: Path, ended: Callable[[], bool] = lambda: False) -> None:
         self.directory = base / "store"
         self.journal = base / "journal"
@@ -92,8 +97,8 @@ class Worker:
                     await stream.merge(*active[max(place - 1, 0) : max(place - 1, 0) + 2])
                 say(f"scaled {(await stream.describe()).epoch}")
 
-    async def serve(self, mortal: Mortal | None, *, host: bool) -> None:
-        """Do what the input says."""
+    async def serve(self, mortal: SignalAtPoint | None, *, host: bool) -> None:
+        """Obey the commands on the input."""
         faults = mortal or NO_FAULTS
         async with eventproc.open(self.directory, create=False, host=host, faults=faults) as ep:
             say("open")
@@ -101,24 +106,69 @@ class Worker:
                 mortal.armed = True
             await obey(ep)
 
-    async def live(self, name: str, mortal: Mortal | None) -> None:
-        """Live until death, or the end of the input."""
+    async def live(self, name: str, mortal: SignalAtPoint | None) -> None:
+        """Run lifecycles of streams until death, or until the input ends."""
         faults = mortal or NO_FAULTS
         async with eventproc.open(self.directory, faults=faults) as ep:
             say("open")
             if mortal is not None:
                 mortal.armed = True
             with (self.journal / f"{name}.lives").open("ab", buffering=0) as notes:
-                await live(ep, name, notes, self._ended)
+                await run_lifecycles(ep, name, notes, self._ended)
 
 
-def mortality(death: str = "", point: str = "", count: str = "0") -> Mortal | None:
+async def obey(ep: eventproc.Eventproc) -> None:
+    """Do each command of the input until it ends; print the result, or the class and text of the error."""
+    while line := await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
+        try:
+            say(await _do(ep, line.split()))
+        except EventprocError as error:
+            say(f"{type(error).__name__} {error}")
+
+
+async def _do(ep: eventproc.Eventproc, words: list[str]) -> str:
+    match words:
+        case ["hosting"]:
+            owner = await ep.db.read(functools.partial(find_owner, name=CONTROLLER))
+            return "yes" if owner is not None and owner.instance == ep.db.instance_id else "no"
+        case ["split", name, timeout_ms]:
+            stream = await ep.stream(name)
+            first = (await stream.segments())[0].id
+            await stream.split(first, timeout_ms=int(timeout_ms))
+            return f"epoch {(await stream.describe()).epoch}"
+        case ["streams", scope, count]:
+            await ep.create_scope(scope)
+            for number in range(int(count)):
+                await ep.create_stream(f"{scope}/{number}")
+            return "made"
+        case ["delete", scope]:
+            return (await ep.requests.submit(DeleteScope(scope))).id
+        case ["wait", request_id, timeout_ms]:
+            request = await ep.requests.wait(request_id, timeout_ms=int(timeout_ms))
+            return f"{request.status} {request.finished_ms}"
+        case ["write", name, payload]:
+            async with (await ep.stream(name)).writer() as writer:
+                await writer.write(payload.encode())
+            return "written"
+        case ["count", name]:
+            return str((await (await ep.stream(name)).describe()).events)
+        case ["holder", timeout_ms]:
+            try:
+                await ep.db.write(lambda tx: tx.mark_changed(), timeout_ms=int(timeout_ms))
+            except LockHeld as held:
+                return f"held {held.pid}"
+            return "free"
+        case unknown:
+            raise ValueError(unknown)
+
+
+def mortality(death: str = "", point: str = "", count: str = "0") -> SignalAtPoint | None:
     signals = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
-    return Mortal(signals[death], point, int(count)) if death else None
+    return SignalAtPoint(signals[death], point, int(count)) if death else None
 
 
 def input_ended() -> Callable[[], bool]:
-    """Return what says whether the input has ended."""
+    """Return a function that returns whether the input has ended."""
     ended = threading.Event()
 
     def wait() -> None:
@@ -133,24 +183,24 @@ def main(base: str, role: str, *arguments: str) -> None:
     logging.basicConfig(handlers=[SayHandler()], level=logging.INFO)
     match role, *arguments:
         case "write", *rest:
-            asyncio.run(Worker(Path(base), input_ended()).write(*rest))
+            asyncio.run(SystemWorker(Path(base), input_ended()).write(*rest))
         case "disturbed", name:
 
             async def write_in_child(child: str, sends: int) -> None:
-                await Worker(Path(base)).write(child, str(sends))
+                await SystemWorker(Path(base)).write(child, str(sends))
 
-            harm = Harm(Path(base) / "store", write_in_child)
-            harm.start()
-            asyncio.run(Worker(Path(base), harm.ended.is_set).write(name))
-            harm.join()
+            interference = Interference(Path(base) / "store", write_in_child)
+            interference.start()
+            asyncio.run(SystemWorker(Path(base), interference.ended.is_set).write(name))
+            interference.join()
         case "follow", name:
-            asyncio.run(Worker(Path(base)).follow(name))
+            asyncio.run(SystemWorker(Path(base)).follow(name))
         case "scale", seed, count:
-            asyncio.run(Worker(Path(base)).scale(seed, count))
+            asyncio.run(SystemWorker(Path(base)).scale(seed, count))
         case "live", name, *death:
-            asyncio.run(Worker(Path(base), input_ended()).live(name, mortality(*death)))
+            asyncio.run(SystemWorker(Path(base), input_ended()).live(name, mortality(*death)))
         case "serve" | "guest", *death:
-            asyncio.run(Worker(Path(base)).serve(mortality(*death), host=role == "serve"))
+            asyncio.run(SystemWorker(Path(base)).serve(mortality(*death), host=role == "serve"))
         case unknown:
             raise ValueError(unknown)
     say("closed")

@@ -1,4 +1,4 @@
-"""What the torture tests share: a directory that many processes write, and the check of what is in it."""
+"""Support of the torture tests: a directory that many processes write, and the check of its rows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.support.child_process import ChildProcess, run
 WORKER = Path(__file__).with_name("worker.py")
 
 
-class Arena:
-    """One directory, its processes, and what they said was acknowledged."""
+class TortureProcesses:
+    """The processes of one test on one directory, and the outcomes that they noted."""
 
     def __init__(self, base: Path) -> None:
         self.directory = base / "store"
@@ -26,13 +26,13 @@ class Arena:
         return self.directory / "eventproc.db"
 
     def start(self, name: str, *mortal: object) -> ChildProcess:
-        """Start a worker that writes as `name`; it has the directory open when this returns."""
+        """Start a worker that writes as `name`; return when it has the directory open."""
         worker = ChildProcess.script(WORKER, self.directory, self.acks, name, *mortal)
         hear(worker, "open")
         return worker
 
     def look_from_outside(self) -> None:
-        """Let a process that knows nothing of us open the database, read, and close it."""
+        """Let a process that uses plain sqlite3 open the database, read it, and close it."""
         run(
             """
             import sqlite3, sys
@@ -48,22 +48,25 @@ class Arena:
         return Counter((name, int(number)) for said, name, number in lines if said == outcome)
 
     def rows(self) -> set[tuple[str, int]]:
-        """Return the writes that are in the database, after every process has gone; each is there whole, once."""
+        """Return the writes in the database. Assert that each is complete and was written once.
+
+        All processes must have ended.
+        """
         with closing(sqlite3.connect(self.database)) as database:
             assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             parts = database.execute("SELECT writer, number, part FROM row").fetchall()
         writes = {(writer, number) for writer, number, _ in parts}
         expected = Counter((*write, part) for write in writes for part in (0, 1))
         assert Counter(parts) - expected == Counter(), "written twice"
-        assert expected - Counter(parts) == Counter(), "written by half"
+        assert expected - Counter(parts) == Counter(), "written in part"
         return writes
 
     def check(self) -> None:
-        """Assert what this is all about: what was acknowledged is there, what was refused is not."""
+        """Assert that the database has every acknowledged write and no refused write."""
         acked, refused, rows = self.outcomes("acked"), self.outcomes("refused"), self.rows()
         assert max(acked.values(), default=1) == 1, "acknowledged twice"
-        assert set(acked) - rows == set(), "acknowledged and lost"
-        assert set(refused) & rows == set(), "refused and there"
+        assert set(acked) - rows == set(), "acknowledged, but lost"
+        assert set(refused) & rows == set(), "refused, but written"
 
 
 def hear(worker: ChildProcess, expected: str) -> None:
@@ -72,7 +75,7 @@ def hear(worker: ChildProcess, expected: str) -> None:
         assert line in ("open", "rows"), f"process {worker.pid} said {line!r} instead of {expected!r}"
 
 
-def bury(worker: ChildProcess) -> None:
+def wait_dead(worker: ChildProcess) -> None:
     """Kill the worker, and wait for the end of its forked children: they have its output open, too."""
     worker.kill()
     while worker.hear():
@@ -80,5 +83,5 @@ def bury(worker: ChildProcess) -> None:
 
 
 @pytest.fixture
-def arena(tmp_path: Path) -> Arena:
-    return Arena(tmp_path)
+def processes(tmp_path: Path) -> TortureProcesses:
+    return TortureProcesses(tmp_path)

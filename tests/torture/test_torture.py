@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.support.child_process import ChildProcess
-from tests.torture.conftest import Arena, bury, hear
+from tests.torture.conftest import TortureProcesses, hear, wait_dead
 
 WORKERS = 3
 STEPS = 14
@@ -18,8 +18,8 @@ FORKS = 60
 class Conductor:
     """Does to a group of workers what a seed says."""
 
-    def __init__(self, arena: Arena, seed: int, cleanup: ExitStack) -> None:
-        self._arena = arena
+    def __init__(self, processes: TortureProcesses, seed: int, cleanup: ExitStack) -> None:
+        self._arena = processes
         self._random = random.Random(seed)
         self._cleanup = cleanup
         self._names = iter(f"writer-{number}" for number in range(10_000))
@@ -38,7 +38,7 @@ class Conductor:
         hear(self._random.choice(self.workers), "rows")
 
     def kill(self, worker: ChildProcess) -> None:
-        bury(worker)
+        wait_dead(worker)
         self.workers[self.workers.index(worker)] = self._start()
 
     def stop_and_resume(self, worker: ChildProcess) -> None:
@@ -68,33 +68,35 @@ class Conductor:
 
 
 @pytest.mark.hunt(seeds=3)
-def test_what_was_acknowledged_is_there_exactly_once(arena: Arena, seed: int) -> None:
+def test_what_was_acknowledged_is_there_exactly_once(processes: TortureProcesses, seed: int) -> None:
     with ExitStack() as cleanup:
-        conductor = Conductor(arena, seed, cleanup)
+        conductor = Conductor(processes, seed, cleanup)
         for _ in range(STEPS):
             conductor.step()
         conductor.finish()
-    arena.check()
-    assert len(arena.outcomes("acked")) > WORKERS * 15
+    processes.check()
+    assert len(processes.outcomes("acked")) > WORKERS * 15
 
 
-def test_all_are_killed_at_once(arena: Arena) -> None:
+def test_all_are_killed_at_once(processes: TortureProcesses) -> None:
     for life in range(3):
         with ExitStack() as cleanup:
-            workers = [cleanup.enter_context(arena.start(f"{life}-{number}")) for number in range(WORKERS)]
+            workers = [
+                cleanup.enter_context(processes.start(f"{life}-{number}")) for number in range(WORKERS)
+            ]
             for worker in workers:
                 hear(worker, "rows")
             for worker in workers:
-                bury(worker)
-        arena.check()
+                wait_dead(worker)
+        processes.check()
 
 
-def test_each_forked_child_of_a_busy_process_can_open_the_directory(arena: Arena) -> None:
-    with arena.start("parent") as parent:
+def test_each_forked_child_of_a_busy_process_can_open_the_directory(processes: TortureProcesses) -> None:
+    with processes.start("parent") as parent:
         for number in range(FORKS):
             parent.say(f"fork child-{number}")
             hear(parent, "done")
         assert parent.finish() == 0
-    arena.check()
-    forked = {name for name, _ in arena.outcomes("acked")} - {"parent"}
+    processes.check()
+    forked = {name for name, _ in processes.outcomes("acked")} - {"parent"}
     assert forked == {f"child-{number}" for number in range(FORKS)}

@@ -1,9 +1,9 @@
-"""A process of the torture tests: it writes numbered rows, notes what was acknowledged, and does harm on command.
+"""A process of the torture tests: writes numbered rows, notes what was acknowledged, disturbs its files on command.
 
     worker.py DIRECTORY ACKS NAME [DEATH POINT COUNT]
 
 Each number is one write of two rows, so that half a write shows. Outcomes are appended to the file ACKS, one
-line each: what a killed process has written there stays. It says "open", "rows" after every few acknowledgements,
+line each. The file keeps what a killed process has written. It prints "open", "rows" after every few acknowledgements,
 "done" after each command, "closed" at the end of its input. DEATH is "kill" or "stop": what it does to itself when
 it reaches the fault POINT for the COUNTth time after opening.
 """
@@ -47,7 +47,7 @@ def write_row(tx: Tx, writer: str, number: int) -> None:
 MIGRATIONS = [Migration(1, create)]
 
 
-class Mortal(Faults):
+class SignalAtPoint(Faults):
     """Sends itself a signal when it reaches `point` for the `count`th time since it was armed."""
 
     def __init__(self, death: signal.Signals, point: str, count: int) -> None:
@@ -62,7 +62,7 @@ class Mortal(Faults):
                 signal.pthread_kill(threading.get_ident(), self._death)
 
 
-class Worker:
+class TortureWorker:
     def __init__(self, directory: Path, acks: Path, name: str, faults: Faults) -> None:
         self._directory = directory
         self._acks_path = acks
@@ -84,7 +84,7 @@ class Worker:
             faults=self._faults,
         ) as database:
             say("open")
-            if isinstance(self._faults, Mortal):
+            if isinstance(self._faults, SignalAtPoint):
                 self._faults.armed = True
 
             async def write_numbers() -> None:
@@ -100,16 +100,18 @@ class Worker:
                         self._acked_max = max(self._acked_max, number)
 
             async def read_numbers() -> None:
-                """Look all the time whether what was acknowledged before is there."""
+                """Check continuously that every acknowledged write is found."""
                 while True:
                     known = self._acked_max
-                    assert await database.read(self._newest) >= known, f"{known} is not there"
+                    assert await database.read(self._newest) >= known, (
+                        f"{known} was acknowledged and not found"
+                    )
 
             async with anyio.create_task_group() as readers:
                 readers.start_soon(read_numbers)
                 async with anyio.create_task_group() as writers:
-                    # One alone notes each outcome before it begins the next write: then a death is exact.
-                    for _ in range(1 if isinstance(self._faults, Mortal) else WRITERS):
+                    # One writer notes each outcome before its next write: the state at death is exact.
+                    for _ in range(1 if isinstance(self._faults, SignalAtPoint) else WRITERS):
                         writers.start_soon(write_numbers)
                 readers.cancel_scope.cancel()
 
@@ -127,7 +129,7 @@ class Worker:
             say("rows")
 
     def obey(self) -> None:
-        """Do what standard input says, in a thread of its own, until it ends."""
+        """Obey the commands on standard input until it ends. Runs in its own thread."""
         for line in sys.stdin:
             match line.split():
                 case ["read"]:
@@ -146,13 +148,13 @@ class Worker:
         self._ended = True
 
     def _fork(self, name: str) -> None:
-        """Let a forked child open the directory anew, write some rows, and end."""
+        """Let a forked child open the directory again, write some rows, and end."""
         child = os.fork()
         if child == 0:
             code = 1
             try:
-                signal.alarm(30)  # a mutex that was locked at the fork is locked for ever
-                forked = Worker(self._directory, self._acks_path, name, Faults())
+                signal.alarm(30)  # a mutex that was locked at the fork stays locked
+                forked = TortureWorker(self._directory, self._acks_path, name, Faults())
                 asyncio.run(forked.run(iter(range(FORK_ROWS))))
                 code = 0
             finally:
@@ -170,8 +172,8 @@ def main(directory: str, acks: str, name: str, *mortal: str) -> None:
     faults = Faults()
     if mortal:
         death, point, count = mortal
-        faults = Mortal({"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[death], point, int(count))
-    worker = Worker(Path(directory), Path(acks), name, faults)
+        faults = SignalAtPoint({"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[death], point, int(count))
+    worker = TortureWorker(Path(directory), Path(acks), name, faults)
     threading.Thread(target=worker.obey, daemon=True).start()
     asyncio.run(worker.run(itertools.count()))
     say("closed")

@@ -1,7 +1,7 @@
-"""Whole lives of streams, for a process that is killed in one of them: workflows, and writes between them.
+"""Lifecycles of streams, for a process that is killed during one of them: workflows, and writes between them.
 
-Each stream is noted step by step, so that the next process knows what must be there: "created NAME", then
-"acked NAME ROWS" after each send, "sealed NAME", and "deleting NAME" before it goes.
+The process notes each step, so that the test knows what must be found: "created NAME", "acked NAME ROWS" after each
+send, "sealed NAME", and "deleting NAME" before the stream is deleted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 import eventproc
-from tests.system.rows import batches, key_of, payload_of
+from tests.system.protocol import batches, key_of, payload_of
 
 SCOPE = "lives"
 SENDS = 3
@@ -20,14 +20,16 @@ BALLAST = bytes(2**20)
 """An event that fills the log, so that a checkpoint comes soon; in a stream of its own."""
 
 
-class Notes(Protocol):
-    """A file without a buffer: what a killed process has written there stays."""
+class JournalFile(Protocol):
+    """A file without a buffer: it keeps what a killed process has written."""
 
     def write(self, line: bytes, /) -> object: ...
 
 
-async def live(ep: eventproc.Eventproc, name: str, notes: Notes, ended: Callable[[], bool]) -> None:
-    """Let streams live until `ended`; each third is deleted, each third only sealed, each third left open."""
+async def run_lifecycles(
+    ep: eventproc.Eventproc, name: str, notes: JournalFile, ended: Callable[[], bool]
+) -> None:
+    """Make streams until `ended`. One third is deleted, one third is sealed only, one third is left open."""
     await ep.create_scope(SCOPE)
     for number in itertools.count():
         if ended():
@@ -35,7 +37,7 @@ async def live(ep: eventproc.Eventproc, name: str, notes: Notes, ended: Callable
         await _live_once(ep, f"{name}-{number}", notes, fate=number % 3)
 
 
-async def _live_once(ep: eventproc.Eventproc, name: str, notes: Notes, fate: int) -> None:
+async def _live_once(ep: eventproc.Eventproc, name: str, notes: JournalFile, fate: int) -> None:
     def note(text: str) -> None:
         notes.write(text.encode() + b"\n")
 
@@ -70,8 +72,8 @@ async def _live_once(ep: eventproc.Eventproc, name: str, notes: Notes, fate: int
         await stream.delete()
 
 
-class Lived:
-    """What the notes of a worker say: {stream: rows acknowledged}, and the names that were sealed or deleted."""
+class LifecycleJournal:
+    """The notes of a worker: {stream: rows acknowledged}, and the names of streams that were sealed or deleted."""
 
     def __init__(self, path: Path) -> None:
         self.acked: dict[str, int] = {}

@@ -1,14 +1,14 @@
-"""A process of the bank: transfers between accounts, as transactions over two streams, and who adds them up.
+"""A process of the bank: transfers between accounts, as transactions over two streams, and an audit of their sum.
 
-    python -m tests.system.bank BASE teller NAME SEED [DEATH POINT COUNT]
-    python -m tests.system.bank BASE auditor NAME
-    python -m tests.system.bank BASE manager NAME SEED
+    python -m tests.system.bank_worker BASE teller NAME SEED [DEATH POINT COUNT]
+    python -m tests.system.bank_worker BASE auditor NAME
+    python -m tests.system.bank_worker BASE manager NAME SEED
 
 A *teller* makes random transfers until its input ends: each is one transaction of one of the two ledgers, a withdrawal
 under one account's key and a deposit under another's, so in segments that differ. Some are aborted, some several in one
-transaction. It notes in BASE/journal/NAME.bank "begun N ACCOUNTS", and what became of it: "done N" or "dropped N". It
-says "written N" now and then. An *auditor* follows both ledgers, and adds up what is visible after each commit that it
-is woken for: "seen N". A *manager* splits and merges the ledgers' segments. DEATH POINT COUNT: see worker.py.
+transaction. It notes "begun N ACCOUNTS" in BASE/journal/NAME.bank, and then "done N" or "dropped N". It
+prints "written N" from time to time. An *auditor* follows both ledgers. After each commit that wakes it, it adds up what
+is visible and prints "seen N". A *manager* splits and merges the ledgers' segments. DEATH POINT COUNT: see worker.py.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ import eventproc
 from eventproc.store.faults import NO_FAULTS
 from eventproc.store.model.errors import Retryable, TransactionAborted
 from eventproc.streams import Stream, StreamReader
-from tests.system.say import SayHandler, say
+from tests.system.protocol import SayHandler, say
 from tests.system.worker import input_ended, mortality
 
 LEDGERS = ("bank/east", "bank/west")
 ACCOUNTS = 50
 LEASE_MS = 5_000
 TASKS = 2
-"""Transfers that one teller has under way at once."""
+"""Transfers that one teller makes simultaneously."""
 
 SAID_EACH = 5
 
 
 class Dropped(Exception):
-    """A teller changes its mind."""
+    """The teller aborts its transfer."""
 
 
 class Teller:
@@ -104,7 +104,7 @@ class Auditor:
         self._one_at_a_time = anyio.Lock()
 
     async def audit(self, ledger: Stream, reader: StreamReader[bytes]) -> None:
-        """Read up to a moment between two commits; nothing may be missing, or too much, then."""
+        """Read up to a moment between two commits; the sum of all balances must be 0 there."""
         async with self._one_at_a_time:
             async for event in reader.until(await ledger.tail()):
                 teller, number, part, change = event.payload.decode().split()
@@ -112,7 +112,7 @@ class Auditor:
                 self.balances[event.key] += int(change)
                 self.parts[ledger.name, f"{teller} {number}", int(part)] += 1
             total = sum(self.balances.values())
-            assert total == 0, f"after a commit to {ledger.name} there are {total} too much"
+            assert total == 0, f"after a commit to {ledger.name} the sum is {total} instead of 0"
             self.audits += 1
 
     async def follow(self, ledger: Stream) -> None:

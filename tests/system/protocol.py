@@ -1,12 +1,15 @@
-"""The rows that the system tests write, and what must be true of those that were read.
+"""What the workers of the system tests write and print, and the check of what was read.
 
-A writer's rows follow from its name: which keys, and how many rows it sends at once. So whoever knows how many were
-acknowledged knows what must be there, and a number of rows that no send ends with is half a send.
+The name of a writer determines its rows: their keys, and how many rows each send has. So a test that knows how many
+rows were acknowledged knows which rows must be found, and it recognises half of a send by the number of rows.
+A worker prints one line for each step, and one for each log record.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
+import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -66,3 +69,15 @@ def check_rows(
         )
         assert len(numbers) == border, f"{writer}: half a send, {len(numbers)} rows"
     return {writer: len(numbers) for writer, numbers in by_writer.items()}
+
+
+def say(line: str) -> None:
+    os.write(1, line.replace("\n", " / ").encode() + b"\n")
+
+
+class SayHandler(logging.Handler):
+    """Says what is logged."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler.emit`."""
+        say(f"log {record.name} {record.getMessage()}")

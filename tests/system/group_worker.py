@@ -1,11 +1,11 @@
 """A process that reads STREAM as one of a group, for the tests that kill and stop such processes.
 
-    python -m tests.system.sharing BASE NAME
+    python -m tests.system.group_worker BASE NAME
 
-It notes each event in BASE/journal/GROUP_NOTES, "NAME KEY PAYLOAD", before it asks for the next one, and that it was
-taken for dead: "NAME !". All readers append to the one file, so that its order is that of the deliveries. It never
-waits on its own: a handler that does not await is the hardest to tell anything. It says "open" when it is online,
-"seen N" now and then, and "closed" when everything is sealed and read.
+It notes each event in BASE/journal/deliveries, "NAME KEY PAYLOAD", before it asks for the next one. It notes "NAME !"
+when it finds that it was fenced. All readers append to one file, so the order of its lines is the order of deliveries.
+The reader never waits on its own: a handler that does not await is the hardest case. It prints "open" when it is
+online, "seen N" from time to time, and "closed" when everything is sealed and read.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import sys
 from pathlib import Path
 
 import eventproc
-from tests.system.rows import STREAM
-from tests.system.say import SayHandler, say
+from tests.system.protocol import STREAM, SayHandler, say
 
 GROUP = f"{STREAM.partition('/')[0]}/readers"
 NOTES = "deliveries"
@@ -26,8 +25,8 @@ FENCED = "!"
 SEEN_EACH = 100
 
 
-class Fenced(logging.Handler):
-    """Notes that this reader was taken for dead."""
+class NoteFenced(logging.Handler):
+    """Notes that this reader was fenced."""
 
     def __init__(self, name: str, notes: int) -> None:
         super().__init__()
@@ -55,7 +54,7 @@ async def share(base: Path, name: str, notes: int) -> None:
 
 def main(base: str, name: str) -> None:
     notes = os.open(Path(base) / "journal" / NOTES, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    logging.basicConfig(handlers=[SayHandler(), Fenced(name, notes)], level=logging.INFO)
+    logging.basicConfig(handlers=[SayHandler(), NoteFenced(name, notes)], level=logging.INFO)
     asyncio.run(share(Path(base), name, notes))
     say("closed")
 

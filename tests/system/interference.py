@@ -1,4 +1,4 @@
-"""What a program around us may do to our files without knowing us, all the time and at once.
+"""What other code of a process may do to the files of a directory while eventproc uses them.
 
 Closing any descriptor of a file drops the POSIX locks that the process has on it; a second SQLite library does that
 too when it closes its connection; a forked child has copies of everything.
@@ -17,17 +17,17 @@ from pathlib import Path
 
 import apsw
 
-from tests.system.say import say
+from tests.system.protocol import say
 
 FORKED_SENDS = 10
 FORKED_S_MAX = 60
 
 
-class Harm:
-    """Threads that do harm until the input ends."""
+class Interference:
+    """Threads that disturb the files until the input ends."""
 
     def __init__(self, directory: Path, write: Callable[[str, int], Awaitable[None]]) -> None:
-        """write: writes the rows of a name, that many sends; called in a forked child."""
+        """write: writes the rows of a name, that many sends; it is called in a forked child."""
         self.ended = threading.Event()
         self._directory = directory
         self._write = write
@@ -44,12 +44,12 @@ class Harm:
     def join(self) -> None:
         for thread in self._threads:
             thread.join()
-        assert all(self._turns.values()), f"no harm was done: {self._turns}"
+        assert all(self._turns.values()), f"a thread did nothing: {self._turns}"
 
     def _open_and_close(self) -> None:
         while not self.ended.is_set():
             for suffix in ("", "-shm", "-wal"):
-                # Before we have the database open, there may be no log.
+                # Before the database is open, there may be no log.
                 with (
                     suppress(FileNotFoundError),
                     (self._directory / f"eventproc.db{suffix}").open("rb") as file,
@@ -79,7 +79,7 @@ class Harm:
         if child == 0:
             code = 1
             try:
-                signal.alarm(FORKED_S_MAX)  # a mutex that was locked at the fork is locked for ever
+                signal.alarm(FORKED_S_MAX)  # a mutex that was locked at the fork stays locked
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
                 asyncio.run(self._run(name))
                 code = 0
