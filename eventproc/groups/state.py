@@ -193,7 +193,7 @@ def apply(state: GroupState, update: Update) -> GroupState:
         case SegmentsAcquired(reader, keys):
             return _acquire(state, reader, keys)
         case SegmentsReleased(reader, positions):
-            assert not state.asked_of(reader), f"{reader} did not say yet where it stands"
+            assert not state.asked_of(reader), f"{reader} owes its position to a checkpoint: {state.started}"
             for key, _ in positions:
                 assert state.open[key].owner == reader, (
                     f"{key} is not {reader}'s but {state.open[key].owner}'s"
@@ -299,7 +299,7 @@ def _leave(state: GroupState, update: ReaderLeft) -> GroupState:
 
 
 def _acquire(state: GroupState, reader: str, keys: Iterable[SegmentKey]) -> GroupState:
-    assert not state.asked_of(reader), f"{reader} did not say yet where it stands: {state.started}"
+    assert not state.asked_of(reader), f"{reader} owes its position to a checkpoint: {state.started}"
     taken = {}
     for key in keys:
         before = state.open[key]
@@ -325,7 +325,7 @@ def _complete(state: GroupState, update: SegmentCompleted) -> GroupState:
     """Drop the segment; open those of its successors that waited for nothing else."""
     stream_id, segment = update.key
     assert state.open[update.key].owner == update.reader, f"{update.key} is not {update.reader}'s"
-    assert not state.asked_of(update.reader), f"{update.reader} did not say yet where it stands"
+    assert not state.asked_of(update.reader), f"{update.reader} owes its position to a checkpoint"
     opened = dict(state.open)
     waiting = dict(state.waiting)
     del opened[update.key]

@@ -36,5 +36,6 @@ async def read_until_tail(reader: GroupReader, stream: Stream) -> list[int]:
     return [int(event.payload) async for event in reader.until(await stream.tail())]
 
 
-async def are_shared(readers: list[GroupReader]) -> bool:
-    return [len(each.owned) for each in readers] == [6 // len(readers)] * len(readers)
+async def are_shared(readers: list[GroupReader], each: int | None = None) -> bool:
+    """Return whether every reader owns `each` segments; None: its share of six."""
+    return [len(reader.owned) for reader in readers] == [each or 6 // len(readers)] * len(readers)

@@ -244,20 +244,35 @@ def test_a_checkpoint_without_readers_is_complete_at_once() -> None:
 @pytest.mark.acceptance(
     "E5", differs="progress is durable by itself: a release passes the checkpoint, and needs none"
 )
-def test_a_checkpoint_holds_where_every_reader_said_it_stands_in_all_its_segments() -> None:
+def test_no_segment_changes_hands_past_a_reader_that_owes_its_position() -> None:
     state = opened(0, 1, 2)
     for reader in "a", "b":
         state = apply(state, ReaderJoined(reader, "here", 0))
     for reader in "a", "b":
         state = apply(state, SegmentsAcquired(reader, state.due_to(reader)))
+    state = apply(state, ReaderJoined("d", "here", 0))
+    (surplus,) = (each for each in state.owned_by("a") if state.open[each].target == "d")
     state = apply(state, CheckpointStarted("c", 0))
-    assert state.asked_of("a") == state.asked_of("b") == ("c",)
+    assert state.asked_of("a") == state.asked_of("b") == state.asked_of("d") == ("c",)
     stands = {each: Progress(each[1] + 1, 10 * each[1] + 10) for each in state.open}
-    for reader in "a", "b":
+    released = SegmentsReleased("a", ((surplus, stands[surplus]),))
+    for early in (
+        released,
+        SegmentCompleted("a", surplus, ()),
+        SegmentsAcquired("d", (surplus,)),
+    ):
+        with pytest.raises(AssertionError, match="owes its position"):
+            apply(state, early)
+    for reader in "a", "b", "d":
         assert not state.checkpoints
         said = tuple((each, stands[each]) for each in state.owned_by(reader))
         state = apply(state, CheckpointPassed("c", reader, said))
-    assert dict(state.checkpoints[0].positions) == stands
+        if reader == "a":
+            state = apply(state, released)  # `a` has answered
+            with pytest.raises(AssertionError, match="owes its position"):
+                apply(state, SegmentsAcquired("d", (surplus,)))
+    assert dict(state.checkpoints[0].positions) == stands, "a position for every segment"
+    assert apply(state, SegmentsAcquired("d", (surplus,))).open[surplus].owner == "d"
 
 
 def test_a_reader_that_leaves_is_not_waited_for() -> None:
