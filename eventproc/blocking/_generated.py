@@ -26,11 +26,10 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.requests import Request
 from eventproc.streams import ScopeInfo, StreamInfo
-from eventproc.streams.description import SegmentDescription, StreamDescription
+from eventproc.streams.description import SegmentDescription, StreamDescription, TransactionDescription
 from eventproc.streams.offload import OffloadResult
-from eventproc.streams.perform import WAIT_MS
+from eventproc.streams.request_calls import WAIT_MS
 from eventproc.streams.stream import RangeName, SegmentName, Stream
-from eventproc.streams.txn_description import TransactionDescription
 from eventproc.workflows.requests import AnyRequest
 
 

@@ -7,8 +7,8 @@ from typing import Final, Generic, TypeVar
 
 from eventproc.store.model.routing import check_key
 from eventproc.streams import NewEvent
-from eventproc.streams.check import as_new_event, check_event_time, check_headers, check_size
 from eventproc.streams.codec import PayloadCodec
+from eventproc.streams.new_events import as_new_event, check_event_time, check_headers, check_size
 
 P = TypeVar("P")
 

@@ -25,7 +25,7 @@ from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.replicated import ReplicatedType
 from eventproc.streams import Codec
-from eventproc.streams.perform import WAIT_MS
+from eventproc.streams.request_calls import WAIT_MS
 
 P = TypeVar("P")
 S = TypeVar("S")

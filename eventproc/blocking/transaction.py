@@ -15,9 +15,9 @@ from eventproc.blocking.loop import Block, Loop
 from eventproc.store.segments import AppendResult
 from eventproc.store.transactions import PingResult
 from eventproc.streams import NewEvent, Transaction, TransactionDescription
-from eventproc.streams.check import check_events
 from eventproc.streams.codec import PayloadCodec
-from eventproc.streams.perform import WAIT_MS
+from eventproc.streams.new_events import check_events
+from eventproc.streams.request_calls import WAIT_MS
 
 P = TypeVar("P")
 

@@ -10,8 +10,8 @@ from eventproc.blocking.buffer import Buffer
 from eventproc.blocking.loop import Block, Loop
 from eventproc.store.model.errors import Closed, WriterFailed
 from eventproc.streams import EventWriter, NewEvent
-from eventproc.streams.check import check_events
 from eventproc.streams.codec import PayloadCodec
+from eventproc.streams.new_events import check_events
 
 P = TypeVar("P")
 

@@ -31,7 +31,7 @@ from eventproc.store.model.errors import Closed
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
 from eventproc.store.tasks import BackgroundTasks, run_uninterrupted
-from eventproc.streams.batch import Batch
+from eventproc.streams.reader import Batch
 
 LOG = logging.getLogger("eventproc.groups")
 

@@ -28,8 +28,7 @@ from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import SegmentId, parse_segment
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get
-from eventproc.streams.fetch import Limit, limits_of, watch_stream
-from eventproc.streams.pull import Puller
+from eventproc.streams.fetch import Limit, StreamFetcher, limits_of, watch_stream
 
 
 class StopOffsets:
@@ -102,7 +101,7 @@ class ReaderSession:
         self._member = member
         self._changes = changes
         self._stack = stack
-        self._pullers: dict[int, Puller] = {}
+        self._fetchers: dict[int, StreamFetcher] = {}
         self.turn = anyio.Lock()
         self._saving = anyio.Lock()
         self._finished = anyio.Event()
@@ -140,9 +139,9 @@ class ReaderSession:
         self.waiting = deque(each for each in self.waiting if each.cursor in self.cursors)
         self.in_flight = [each for each in self.in_flight if each.cursor in self.cursors]
         for stream in self._member.state.streams:
-            if stream.stream_id not in self._pullers:
-                puller = Puller(self._db, stream.name, stream.stream_id)
-                self._pullers[stream.stream_id] = self._stack.enter_context(puller)
+            if stream.stream_id not in self._fetchers:
+                fetcher = StreamFetcher(self._db, stream.name, stream.stream_id)
+                self._fetchers[stream.stream_id] = self._stack.enter_context(fetcher)
                 self._changes.add(watch_stream(stream.stream_id))
 
     @property
@@ -182,7 +181,7 @@ class ReaderSession:
 
     async def _take(self, stream: GroupStream, wanted: Mapping[SegmentId, Limit]) -> None:
         try:
-            found = await self._pullers[stream.stream_id].pull(wanted)
+            found = await self._fetchers[stream.stream_id].fetch_next(wanted)
         except Truncated as why:
             await self._skip(stream, why)
             return

@@ -18,7 +18,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.segments import number_at, segment_state
 from eventproc.streams.fetch import limits_of
-from eventproc.streams.positions import frontier_at, head_cut, tail_cut, time_cut
+from eventproc.streams.stream_cuts import frontier_at, head_cut, tail_cut, time_cut
 
 GroupStart: TypeAlias = StreamCut | Mapping[str, StreamCut] | Literal["head", "tail"] | int
 """Where a group begins: an end of its streams, a time in wall ms, or cuts (a stream without one: at its head)."""

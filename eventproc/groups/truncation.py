@@ -25,7 +25,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get
 from eventproc.store.segments import number_at
-from eventproc.streams.positions import head_cut, tail_cut
+from eventproc.streams.stream_cuts import head_cut, tail_cut
 
 
 def skip(tx: Tx, name: str, stream: GroupStream, policy: TruncatedPolicy) -> int:

@@ -17,9 +17,9 @@ from eventproc.store.model.limits import EVENT_BYTES_MAX, FRAME_BYTES
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.routing import check_key
 from eventproc.store.segments import append
-from eventproc.streams.check import check_event_time, check_headers, check_size
 from eventproc.streams.codec import Codec, codec_for, codec_of
-from eventproc.streams.lanes import Lanes
+from eventproc.streams.new_events import check_event_time, check_headers, check_size
+from eventproc.streams.segment_buffers import SegmentBuffers
 
 NAMES_KNOWN_MAX: Final = 1024
 """Names of streams that were found good and are not looked at again; a processor emits to few."""
@@ -106,21 +106,21 @@ def append_emissions(tx: Tx, emissions: Sequence[Emission]) -> None:
     Raises NotFound (naming the stream or its scope) and StreamSealed; then nothing was appended. Cost: one
     append a segment, however many events; about 2 us each.
     """
-    by_stream: dict[str, Lanes] = {}
+    by_stream: dict[str, SegmentBuffers] = {}
     streams: dict[str, StreamRecord] = {}
     for name in dict.fromkeys(each.stream for each in emissions):
         streams[name] = stream = get_writable_stream(tx, name).value
         spread = int.from_bytes(tx.clock.random_bytes(4), "big")
-        by_stream[name] = Lanes(current_epoch(tx, stream), spread)
+        by_stream[name] = SegmentBuffers(current_epoch(tx, stream), spread)
     for name, payload, key, event_time, headers in emissions:
-        lanes = by_stream[name]
-        lane = lanes.find(key) or lanes.open(key)
-        lane.payloads.append(payload)
-        lane.keys.append(key)
-        if event_time is not None or headers is not None or lane.has_extra:
-            lane.add_extra(event_time, headers)
-    for name, lanes in by_stream.items():
-        append(tx, name, streams[name].stream_id, lanes.parts(lanes.take()))
+        buffers = by_stream[name]
+        buffer = buffers.find(key) or buffers.open(key)
+        buffer.payloads.append(payload)
+        buffer.keys.append(key)
+        if event_time is not None or headers is not None or buffer.has_extra:
+            buffer.add_extra(event_time, headers)
+    for name, buffers in by_stream.items():
+        append(tx, name, streams[name].stream_id, buffers.parts(buffers.take()))
 
 
 @lru_cache(maxsize=NAMES_KNOWN_MAX)

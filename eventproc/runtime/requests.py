@@ -7,8 +7,8 @@ import builtins
 from eventproc.store.database import Database
 from eventproc.store.model.argument_checks import check_int, check_str
 from eventproc.store.requests import Request, get_request, list_requests
-from eventproc.streams import perform
-from eventproc.streams.perform import WAIT_MS
+from eventproc.streams import request_calls
+from eventproc.streams.request_calls import WAIT_MS
 from eventproc.workflows.requests import AnyRequest
 
 
@@ -46,8 +46,8 @@ class Requests:
             Expired: the id is older than a day.
             Rejected: a subclass says why the request is refused immediately.
         """
-        asked = perform.as_request(request)
-        return await perform.post(
+        asked = request_calls.check_request(request)
+        return await request_calls.submit_request(
             self._db, asked, request_id=request_id, within_ms=within_ms, timeout_ms=timeout_ms
         )
 
@@ -86,4 +86,4 @@ class Requests:
             NotFound: no request has that id.
             StillPending: the wait ended first; the request goes on.
         """
-        return await perform.wait(self._db, request_id, timeout_ms=timeout_ms)
+        return await request_calls.wait_for_request(self._db, request_id, timeout_ms=timeout_ms)

@@ -53,9 +53,9 @@ from eventproc.store.replicated import (
     named_objects,
 )
 from eventproc.store.tasks import BackgroundTasks
-from eventproc.streams import ScopeInfo, StreamInfo, perform
+from eventproc.streams import ScopeInfo, StreamInfo, request_calls
 from eventproc.streams.codec import Codec, codec_for
-from eventproc.streams.perform import WAIT_MS
+from eventproc.streams.request_calls import WAIT_MS
 from eventproc.streams.stream import Stream
 from eventproc.workflows.requests import CreateStream, DeleteScope
 from eventproc.workflows.scopes import create_scope, delete_empty_scope
@@ -118,7 +118,7 @@ class Eventproc:
         """
         check_scope_name(name)
         if recursive:
-            await perform.perform(self._db, DeleteScope(name), timeout_ms=timeout_ms)
+            await request_calls.run_request(self._db, DeleteScope(name), timeout_ms=timeout_ms)
         else:
             await self._db.write(lambda tx: delete_empty_scope(tx, name))
 
@@ -168,7 +168,7 @@ class Eventproc:
         StreamName.parse(name)
         chosen = codec_for(payload, codec)
         config = StreamConfig() if scaling is None else StreamConfig(as_scaling(scaling))
-        request = await perform.perform(self._db, CreateStream(name, config), timeout_ms=timeout_ms)
+        request = await request_calls.run_request(self._db, CreateStream(name, config), timeout_ms=timeout_ms)
         if isinstance(request.result, int):
             return Stream(self._db, name, request.result, chosen)
         return await self.stream(name, payload=payload, codec=codec)

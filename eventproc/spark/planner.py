@@ -32,7 +32,7 @@ from eventproc.store.model.ids import format_segment
 from eventproc.store.segments import segment_state
 from eventproc.store.segments.holds import HeldRange, find_held_plan, place_hold
 from eventproc.streams.fetch import limits_of
-from eventproc.streams.positions import frontier_at, head_cut, tail_cut, time_cut
+from eventproc.streams.stream_cuts import frontier_at, head_cut, tail_cut, time_cut
 
 LOG = logging.getLogger("eventproc.spark")
 

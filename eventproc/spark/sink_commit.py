@@ -34,7 +34,7 @@ from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments import EventBlock, Headers, SegmentEvents, append
 from eventproc.store.segments.append import flush_appends
 from eventproc.store.segments.inline_extents import join_tail
-from eventproc.streams.routes import find_route
+from eventproc.streams.writer import find_route
 
 
 @attrs.frozen

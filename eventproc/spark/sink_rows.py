@@ -31,7 +31,7 @@ from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.model.routing import position
-from eventproc.streams.check import check_headers
+from eventproc.streams.new_events import check_headers
 
 POSITION: Final = "position"
 

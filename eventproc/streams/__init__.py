@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from eventproc.streams.batch import Batch
 from eventproc.streams.codec import Codec, register_codec
-from eventproc.streams.description import ScopeInfo, SegmentDescription, StreamDescription, StreamInfo
-from eventproc.streams.reader import StreamReader
-from eventproc.streams.send import NewEvent
+from eventproc.streams.description import (
+    ScopeInfo,
+    SegmentDescription,
+    StreamDescription,
+    StreamInfo,
+    TransactionDescription,
+)
+from eventproc.streams.new_events import NewEvent
+from eventproc.streams.reader import Batch, StreamReader
 from eventproc.streams.stream import Stream
 from eventproc.streams.transaction import Transaction
-from eventproc.streams.txn_description import TransactionDescription
 from eventproc.streams.writer import EventWriter
 
 __all__ = [

@@ -1,18 +1,22 @@
-"""A stream as people look at it: its state, segments, ends and sizes. Functions of a transaction."""
+"""Scopes, streams, segments and transactions as callers see them. Functions of a database transaction."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import attrs
 
 from eventproc.store.catalog import Scope, StoredHistory, StreamRecord
 from eventproc.store.database import Tx
+from eventproc.store.database.instances import is_alive, pid_of
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.history import get_segment
 from eventproc.store.model.ids import SegmentId, printable
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.states import ScopeState, StreamState
-from eventproc.store.segments import readable_size, segment_state
-from eventproc.streams.positions import head_cut, tail_cut
+from eventproc.store.segments import AppendResult, readable_size, segment_state
+from eventproc.store.transactions import TxnRecord, TxnState
+from eventproc.streams.stream_cuts import head_cut, tail_cut
 
 
 @attrs.frozen
@@ -124,4 +128,59 @@ def describe_stream(tx: Tx, stream: StreamRecord) -> StreamDescription:
         tail=tail_cut(tx, stream),
         events=events,
         size_bytes=size_bytes,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class TransactionDescription:
+    """A transaction of one stream, of one moment.
+
+    created_ms, finished_ms: in ms since 1970; finished_ms is None until it ends.
+    age_ms: time since it began.
+    owner: pid of the process that began or pinged it last; None in memory, or if that process is gone.
+    owner_alive: whether the owner still has the directory open; True in memory.
+    lease_ms: how long it outlives its last ping; None: as long as its owner lives.
+    lease_left_ms: time until it is aborted, unless it is pinged.
+    events, size_bytes: what is staged, framed.
+    position: its place in the order of the stream's commits; known once it is decided.
+    appended: where its events are once it is committed, one entry a segment.
+    reason: of its abort; while it is committing, the last failure of the commit.
+    """
+
+    id: str
+    stream: str
+    state: TxnState
+    created_ms: int
+    age_ms: int
+    owner: int | None
+    owner_alive: bool
+    lease_ms: int | None
+    lease_left_ms: int | None
+    events: int
+    size_bytes: int
+    position: int | None
+    appended: tuple[AppendResult, ...]
+    reason: str | None
+    finished_ms: int | None
+
+
+def describe_txn(tx: Tx, txn: TxnRecord, path: Path | None) -> TransactionDescription:
+    """Return the transaction as people look at it. path: the directory, None in memory."""
+    is_open = txn.state is TxnState.OPEN
+    return TransactionDescription(
+        id=txn.id,
+        stream=txn.stream,
+        state=txn.state,
+        created_ms=txn.created_ms,
+        age_ms=max(tx.now_ms - txn.created_ms, 0),
+        owner=None if path is None else pid_of(path, txn.instance),
+        owner_alive=path is None or is_alive(path, txn.instance),
+        lease_ms=txn.lease_ms,
+        lease_left_ms=txn.lease_left_ms(tx) if is_open else None,
+        events=txn.events,
+        size_bytes=txn.size_bytes,
+        position=txn.position,
+        appended=txn.appended,
+        reason=txn.reason,
+        finished_ms=txn.finished_ms,
     )

@@ -1,27 +1,40 @@
-"""What a reader asks the database in one read: events, how far its segments go, what follows those it ends.
+"""What a reader gets next: events from memory or the database, the ends of segments, and their successors.
 
-One transaction answers all of it, so that what a reader concludes holds together: that a segment ended,
-where it ended, and which segments took over.
+One transaction answers all of a read, so the end of a segment and its successors are of the same moment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Final, TypeAlias
 
 import attrs
 
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream
-from eventproc.store.database import Tx, Watch
+from eventproc.store.database import Database, Tx, Watch
 from eventproc.store.model.cuts import StreamCut, verify_cut
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.history import find_segment, successors
 from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
-from eventproc.store.segments import EventRun, read, segment_states, verify_offset
-from eventproc.streams.positions import truncated
+from eventproc.store.segments import (
+    READ_BYTES_MAX,
+    RECENT_EVENTS,
+    EventRun,
+    read,
+    segment_states,
+    verify_offset,
+)
+from eventproc.streams.stream_cuts import truncated
 
 Limit: TypeAlias = tuple[int, int | None]
 """Where to read on in a segment, and where to stop; None: at its tail. Event borders."""
+
+
+BATCH_BYTES_MAX: Final = 2**20
+"""Bytes of events that one call takes from memory. Higher: a consumer that stops between two calls repeats more;
+lower: more cost per event."""
 
 
 @attrs.frozen
@@ -42,7 +55,7 @@ def fetch(
     """Read from the wanted segments, {segment: (offset, limit)}.
 
     Raises NotFound, StreamReplaced, and Truncated when an offset lies before the head, or at the end of a
-    segment of which nobody knows any more what took over.
+    segment whose successors are no longer known.
     """
     stream = get_stream(tx, stream_name, stream_id=stream_id).value
     found = read(tx, stream_id, wanted, bytes_max=bytes_max)
@@ -65,13 +78,74 @@ def fetch(
     return Fetched(found.runs, ended)
 
 
+class StreamFetcher:
+    """Fetches the events that follow: from memory if this process has just committed them, else in one read.
+
+    Used in `with`: meanwhile the process keeps its commits to the stream in memory.
+    """
+
+    def __init__(self, db: Database, stream: str, stream_id: int) -> None:
+        self._db = db
+        self._stream = stream
+        self._stream_id = stream_id
+        self._recent = db.shared[RECENT_EVENTS]
+        self._owed = False  # a read for segments that were not in memory, while others were
+        self._open = ExitStack()
+
+    def __enter__(self) -> StreamFetcher:
+        self._open.enter_context(self._recent.watching(self._stream_id))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    async def fetch_next(self, wanted: Mapping[SegmentId, Limit]) -> Fetched:
+        """Return what follows in the wanted segments, {segment: (offset, limit)}; empty if nothing follows.
+
+        The first segments are served best, so a caller puts segments that it just got events of last. Raises as
+        `fetch`.
+        """
+        runs, missing = self._find_recent(wanted)
+        # Memory alone would starve a segment that is further behind, and miss the end of a segment.
+        if not missing or (runs and not self._owed):
+            self._owed = bool(missing)
+            return Fetched(runs, {})
+        fetched = await self._db.read(
+            lambda tx: fetch(tx, self._stream, self._stream_id, missing, READ_BYTES_MAX)
+        )
+        self._owed = False
+        return Fetched(runs + fetched.runs, fetched.ended)
+
+    def _find_recent(
+        self, wanted: Mapping[SegmentId, Limit]
+    ) -> tuple[list[EventRun], dict[SegmentId, Limit]]:
+        """Return the runs in memory that follow the reader, and the segments without one."""
+        runs: list[EventRun] = []
+        missing: dict[SegmentId, Limit] = {}
+        share = BATCH_BYTES_MAX // max(len(wanted), 1)
+        for segment, (offset, limit) in wanted.items():
+            begun, size_bytes = len(runs), 0
+            while size_bytes < share:
+                run = self._recent.find(self._stream_id, segment, offset)
+                if run is None or (limit is not None and run.end > limit):
+                    break
+                runs.append(run)
+                size_bytes += run.end - run.start
+                offset = run.end
+            if len(runs) == begun:
+                missing[segment] = (offset, limit)
+        return runs, missing
+
+
 def limits_of(
     tx: Tx, stream_name: str, cut: StreamCut, held: Mapping[SegmentId, int]
 ) -> dict[SegmentId, int]:
     """Return where a reader that holds `held` stops in each segment in order to read up to `cut`.
 
     {segment: offset}; a segment that is absent is read to its end. A held segment that begins after the
-    cut, or of which the cut's part was read already, stops where it stands. Raises InvalidCut for a cut that
+    cut, or was read up to the cut, stops at its offset. Raises InvalidCut for a cut that
     does not cover the key space once, or lies inside an event or beyond the end of a segment.
     """
     stream = get_stream(tx, stream_name, stream_id=cut.stream_id).value

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import ExitStack
+from itertools import chain
 from types import TracebackType
 from typing import Generic
 
@@ -22,15 +23,39 @@ from eventproc.store.model.errors import Closed, IllegalTransition, InvalidCut, 
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event, EventRun
-from eventproc.streams.batch import Batch
-from eventproc.streams.fetch import Fetched, Limit, limits_of, watch_stream
-from eventproc.streams.pull import Puller
+from eventproc.streams.fetch import Fetched, Limit, StreamFetcher, limits_of, watch_stream
 
 P = TypeVar("P", default=bytes)
 
 
+class Batch(Generic[P]):
+    """Events that were read together, as columns per segment; iterate to get `Event`s.
+
+    Within a segment, and from a segment to its successors, the order is that of the stream; between
+    segments side by side there is none. `len()` is the number of events and costs nothing.
+    """
+
+    __slots__ = ("_count", "_decode", "runs")
+
+    def __init__(self, runs: list[EventRun], decode: Callable[[bytes], P] | None = None) -> None:
+        self.runs = runs
+        self._decode = decode
+        self._count = sum(map(len, runs))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Event[P]]:
+        return chain.from_iterable(run.events(self._decode) for run in self.runs)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that the events take in their segments."""
+        return sum(run.end - run.start for run in self.runs)
+
+
 @attrs.define(eq=False)
-class _Handing:
+class _RunInFlight:
     """A run whose events are being handed out one by one; `count` of them were."""
 
     run: EventRun
@@ -62,8 +87,8 @@ class StreamReader(Generic[P]):
         self._ended: set[SegmentId] = set()  # held, read to the end, and nothing follows
         self._chosen = chosen
         self._decode = decode
-        self._puller = Puller(db, stream, stream_id)
-        self._handing: _Handing | None = None
+        self._fetcher = StreamFetcher(db, stream, stream_id)
+        self._in_flight: _RunInFlight | None = None
         self._newest: Iteration[P] | None = None
         self._open: ExitStack | None = None
         self._entered = False
@@ -76,7 +101,7 @@ class StreamReader(Generic[P]):
         self._frontier = await self._db.read(self._start)
         with ExitStack() as stack:
             self._changes = stack.enter_context(self._db.subscribe([watch_stream(self._stream_id)]))
-            stack.enter_context(self._puller)
+            stack.enter_context(self._fetcher)
             self._open = stack.pop_all()
         self._entered = True
         return self
@@ -149,14 +174,14 @@ class StreamReader(Generic[P]):
 
     def _settle(self) -> None:
         """Move the frontier behind what was handed out of a run, unless that was done already."""
-        if (handing := self._handing) is not None:
-            self._handing = None
-            self._frontier.advance(handing.run.segment, handing.run.end_of(handing.count))
+        if (in_flight := self._in_flight) is not None:
+            self._in_flight = None
+            self._frontier.advance(in_flight.run.segment, in_flight.run.end_of(in_flight.count))
 
     def _frontier_now(self) -> Frontier:
-        if self._handing is None:
+        if self._in_flight is None:
             return self._frontier
-        run, count = self._handing.run, self._handing.count
+        run, count = self._in_flight.run, self._in_flight.count
         return Frontier({**self._frontier.held, run.segment: run.end_of(count)}, self._frontier.waiting)
 
 
@@ -184,7 +209,7 @@ class Iteration(Generic[P]):
             await self._begin()
         while not self._finished():
             await anyio.lowlevel.checkpoint()
-            found = await reader._puller.pull(self._wanted())
+            found = await reader._fetcher.fetch_next(self._wanted())
             if found.runs or found.ended:
                 return found
             await reader._changes.wait()
@@ -194,11 +219,11 @@ class Iteration(Generic[P]):
         """Yield the events of a round, each of which is handed out with that; the others come again."""
         reader = self._reader
         for run in found.runs:
-            handing = reader._handing = _Handing(run)
+            in_flight = reader._in_flight = _RunInFlight(run)
             for event in run.events(reader._decode):
-                handing.count += 1
+                in_flight.count += 1
                 yield event
-                if reader._handing is not handing:
+                if reader._in_flight is not in_flight:
                     self._verify_newest()
             reader._settle()
         self._end(found)

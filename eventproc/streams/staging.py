@@ -22,9 +22,8 @@ from eventproc.store.model.errors import NotFound, SegmentSealed
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments import SegmentEvents, WriterSequence
 from eventproc.store.transactions import create_txn, stage
-from eventproc.streams.lanes import Lane, Lanes
-from eventproc.streams.put import put
-from eventproc.streams.routes import find_route
+from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event
+from eventproc.streams.writer import find_route
 
 STAGE_BYTES: Final = 2**20
 """Bytes of one batch, unless a single event is larger. Higher: longer holds of the lock of all writers, and more
@@ -38,7 +37,7 @@ Last = Callable[[Tx], object]
 
 @attrs.define(eq=False)
 class _Batch:
-    lanes: Sequence[Lane]
+    buffers: Sequence[SegmentBuffer]
     size_bytes: int
     sequence: int
 
@@ -62,7 +61,7 @@ class Staging:
         self._waiting_bytes = 0  # of events that are in no batch yet
         self._one_at_a_time = anyio.Lock()
         self._epoch: Epoch | None = None
-        self._lanes: Lanes
+        self._buffers: SegmentBuffers
 
     @property
     def batches(self) -> int:
@@ -100,7 +99,7 @@ class Staging:
         closed = bool(self._waiting_bytes) and self._waiting_bytes + len(data) + FRAME_BYTES > STAGE_BYTES
         if closed:
             self._close_batch()
-        self._waiting_bytes += put(self._lanes, data, key, event_time, headers)
+        self._waiting_bytes += add_event(self._buffers, data, key, event_time, headers)
         if self._waiting_bytes < STAGE_BYTES:
             return closed
         self._close_batch()
@@ -133,12 +132,12 @@ class Staging:
             self._batches.clear()
             self._waiting_bytes = 0
             if self._epoch is not None:
-                self._lanes.take()
+                self._buffers.take()
             await self._write(None, last)
 
     async def _write(self, batch: _Batch | None, last: Last | None) -> None:
         while True:
-            parts = () if batch is None else self._lanes.parts(batch.lanes)
+            parts = () if batch is None else self._buffers.parts(batch.buffers)
             size_bytes = 0 if batch is None else batch.size_bytes
             try:
                 await self._db.write(partial(self._stage, batch, parts, last), size_bytes=size_bytes)
@@ -173,7 +172,7 @@ class Staging:
 
     def _close_batch(self) -> None:
         self._sequence += 1
-        self._batches.append(_Batch(self._lanes.take(), self._waiting_bytes, self._sequence))
+        self._batches.append(_Batch(self._buffers.take(), self._waiting_bytes, self._sequence))
         self._waiting_bytes = 0
 
     async def _follow(self) -> None:
@@ -182,22 +181,22 @@ class Staging:
         assert self._epoch is not None, "a batch was routed"
         if epoch.number == self._epoch.number:
             raise NotFound(kind="segment", name=f"{self._stream}, of epoch {epoch.number}")
-        waiting = self._lanes.take()
+        waiting = self._buffers.take()
         self._use(epoch)
         for batch in self._batches:
-            self._lanes.pour(batch.lanes)
-            batch.lanes = self._lanes.take()
-        self._lanes.pour(waiting)
+            self._buffers.pour(batch.buffers)
+            batch.buffers = self._buffers.take()
+        self._buffers.pour(waiting)
 
     def _use(self, epoch: Epoch) -> None:
         self._epoch = epoch
-        self._lanes = Lanes(epoch, int.from_bytes(self._db.clock.random_bytes(4), "big"))
+        self._buffers = SegmentBuffers(epoch, int.from_bytes(self._db.clock.random_bytes(4), "big"))
 
     def _look(self, tx: Tx) -> Epoch:
         return find_route(tx, self._stream, self.stream_id, None)[0]
 
 
-class Unseen:
+class UnbegunTxns:
     """Transactions of this opening that may not be in the database yet: those of blocks that run."""
 
     def __init__(self) -> None:
@@ -208,4 +207,4 @@ class Unseen:
         return [each for each in self.running if each.stream_id == stream_id]
 
 
-UNSEEN: Final = SharedSlot(Unseen)
+UNBEGUN_TXNS: Final = SharedSlot(UnbegunTxns)

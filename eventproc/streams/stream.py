@@ -22,20 +22,25 @@ from eventproc.store.model.ranges import KeyRange, as_key_ranges
 from eventproc.store.model.transactions import check_lease
 from eventproc.store.transactions import list_finished, list_open
 from eventproc.streams.codec import Codec, PayloadCodec, codec_for, decode_of
-from eventproc.streams.description import SegmentDescription, StreamDescription, describe_stream
+from eventproc.streams.description import (
+    SegmentDescription,
+    StreamDescription,
+    TransactionDescription,
+    describe_stream,
+    describe_txn,
+)
 from eventproc.streams.offload import OffloadResult, offload
-from eventproc.streams.perform import WAIT_MS, perform
-from eventproc.streams.positions import (
+from eventproc.streams.reader import StreamReader
+from eventproc.streams.request_calls import WAIT_MS, run_request
+from eventproc.streams.staging import UNBEGUN_TXNS
+from eventproc.streams.stream_cuts import (
     frontier_at,
     frontier_of_segments,
     head_cut,
     tail_cut,
     time_cut,
 )
-from eventproc.streams.reader import StreamReader
-from eventproc.streams.staging import UNSEEN
 from eventproc.streams.transaction import LEASE_MS, Transaction
-from eventproc.streams.txn_description import TransactionDescription, describe_txn
 from eventproc.streams.writer import EventWriter
 from eventproc.workflows.requests import DeleteStream, ScaleStream, SealStream, TruncateStream, UpdateStream
 
@@ -262,7 +267,7 @@ class Stream(Generic[T]):
             NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
-        for each in self._db.shared[UNSEEN].of(self.stream_id):
+        for each in self._db.shared[UNBEGUN_TXNS].of(self.stream_id):
             with suppress(EventprocError):  # its own calls tell it
                 await each.begin()
 
@@ -349,7 +354,7 @@ class Stream(Generic[T]):
             InProgress: another update is running.
             StillPending: the wait ended first; the update goes on.
         """
-        await perform(
+        await run_request(
             self._db,
             UpdateStream(self.name, self.stream_id, StreamConfig(as_scaling(scaling))),
             timeout_ms=timeout_ms,
@@ -434,7 +439,7 @@ class Stream(Generic[T]):
         if cut.stream != self.name:
             raise InvalidCut(stream=self.name, cut=str(cut), reason=f"it is a cut of {cut.stream}")
         request = TruncateStream(self.name, cut.stream_id, dict(cut.offsets))
-        await perform(self._db, request, timeout_ms=timeout_ms)
+        await run_request(self._db, request, timeout_ms=timeout_ms)
 
     async def seal(self, *, timeout_ms: int = WAIT_MS) -> None:
         """End the stream permanently: no more appends; reading goes on. Does nothing if the stream is sealed.
@@ -447,7 +452,7 @@ class Stream(Generic[T]):
             StreamReplaced: the handle belongs to a deleted stream of this name.
             StillPending: the wait ended first; the seal goes on.
         """
-        await perform(self._db, SealStream(self.name, self.stream_id), timeout_ms=timeout_ms)
+        await run_request(self._db, SealStream(self.name, self.stream_id), timeout_ms=timeout_ms)
 
     async def delete(self, *, timeout_ms: int = WAIT_MS) -> None:
         """Delete the sealed stream.
@@ -461,7 +466,7 @@ class Stream(Generic[T]):
             StreamReplaced: the handle belongs to a deleted stream of this name.
             StillPending: the wait ended first; the deletion goes on.
         """
-        await perform(self._db, DeleteStream(self.name, self.stream_id), timeout_ms=timeout_ms)
+        await run_request(self._db, DeleteStream(self.name, self.stream_id), timeout_ms=timeout_ms)
 
     async def offload(self, *, older_than_ms: int = 0) -> OffloadResult:
         """Move old events out of the database into files, and return how many. They are read as before.
@@ -491,7 +496,7 @@ class Stream(Generic[T]):
     async def _scale(
         self, seal: tuple[SegmentId, ...], ranges: tuple[KeyRange, ...], timeout_ms: int
     ) -> tuple[SegmentId, ...]:
-        request = await perform(
+        request = await run_request(
             self._db, ScaleStream(self.name, self.stream_id, seal, ranges), timeout_ms=timeout_ms
         )
         if isinstance(request.result, Epoch):

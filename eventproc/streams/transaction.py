@@ -1,11 +1,11 @@
 """A transaction of one stream: events that become visible together, or never.
 
-In a block what is written waits here and is staged in batches behind the writer's back; a transaction that is short
-and small costs its writer one commit of the database, that which decides it. One that takes longer than UNSEEN_MS is
-put down, so that others see it, and pinged while its block runs.
+In a block, events wait in memory and a background task stages them in batches. A short, small transaction costs one
+commit of the database: that of its decision. One that takes longer than BEGIN_AFTER_MS is written to the database, so
+that other processes see it, and pinged while its block runs.
 
-What must be true: nothing is visible before the commit, and everything after it; an event is staged once, whatever
-was cancelled, and in the order of writing along its key; leaving a block leaves nothing open.
+What must be true: no event is visible before the commit, and every event after it; an event is staged exactly once,
+whatever was cancelled, in the order of its key; leaving a block leaves no open transaction.
 """
 
 from __future__ import annotations
@@ -35,13 +35,12 @@ from eventproc.store.model.limits import LEASE_MS_MIN
 from eventproc.store.segments import AppendResult
 from eventproc.store.tasks import BackgroundTasks, run_uninterrupted
 from eventproc.store.transactions import PingResult, ping_interval_ms
-from eventproc.streams.check import as_new_event, check_events
 from eventproc.streams.codec import PayloadCodec
-from eventproc.streams.perform import PATIENCE_MS_MAX, WAIT_MS
-from eventproc.streams.send import NewEvent
-from eventproc.streams.staging import UNSEEN, Staging
-from eventproc.streams.txn_description import TransactionDescription
-from eventproc.streams.txn_fate import Fate
+from eventproc.streams.description import TransactionDescription
+from eventproc.streams.new_events import NewEvent, as_new_event, check_events
+from eventproc.streams.request_calls import PATIENCE_MS_MAX, WAIT_MS
+from eventproc.streams.staging import UNBEGUN_TXNS, Staging
+from eventproc.streams.txn_client import TxnClient
 
 LOG = logging.getLogger(__name__)
 
@@ -60,7 +59,7 @@ AHEAD_BATCHES: Final = 2
 YIELD_BYTES: Final = 64 * 1024
 """Bytes written between two scheduling points, as in a writer."""
 
-UNSEEN_MS: Final = 100
+BEGIN_AFTER_MS: Final = 100
 """How long a block may go on before others see its transaction. Higher: it is listed later; lower: transactions that
 are about to end cost one more commit."""
 
@@ -74,7 +73,7 @@ class Transaction(Generic[P]):
     In `async with`, leaving the block commits and returns when all is visible, and an exception aborts, a
     cancellation too; a block that decided itself is left as it is. Several tasks may write at once.
 
-    The events are in memory until a batch is full, UNSEEN_MS passed, or `flush`, `commit`, `status` or `ping` is
+    The events are in memory until a batch is full, BEGIN_AFTER_MS passed, or `flush`, `commit`, `status` or `ping` is
     called. While the block runs it pings, at most a third of the lease after the last time; beyond the longest
     execution time (1000 leases, a day) it is aborted all the same. Without a block its owner pings.
     """
@@ -93,10 +92,10 @@ class Transaction(Generic[P]):
         self.id = new_id(db.clock) if txn_id is None else txn_id
         self.stream = stream
         self._encode = codec.encode
-        self._fate = Fate(db, stream, stream_id, self.id, known=txn_id is None)
+        self._client = TxnClient(db, stream, stream_id, self.id, known=txn_id is None)
         self._staging = Staging(db, stream, stream_id, self.id, lease_ms=lease_ms, begun=txn_id is not None)
         self._given = txn_id is not None
-        self._unseen = db.shared[UNSEEN].running
+        self._unbegun = db.shared[UNBEGUN_TXNS].running
         self._tasks: BackgroundTasks | None = None
         self._ready = False  # to take events: nothing is to be looked at first
         self._draining = False
@@ -111,17 +110,17 @@ class Transaction(Generic[P]):
         return f"<Transaction {self.id} of {self.stream}>"
 
     async def __aenter__(self) -> Transaction[P]:
-        self._fate.verify_open("entering")
+        self._client.verify_open("entering")
         if self._tasks is not None or self._left:
             state = "entered already; begin another one"
-            raise IllegalTransition(name=self._fate.name, event="entering", state=state)
+            raise IllegalTransition(name=self._client.name, event="entering", state=state)
         if self._given:
             self._verify_answer(await self.ping())
         await self._staging.open()
         self._tasks = BackgroundTasks()
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._attend)
-        self._unseen.add(self._staging)
+        self._unbegun.add(self._staging)
         return self
 
     async def __aexit__(
@@ -134,12 +133,12 @@ class Transaction(Generic[P]):
         finally:
             tasks, self._tasks = self._tasks, None
             self._ready, self._left = False, True
-            self._unseen.discard(self._staging)
+            self._unbegun.discard(self._staging)
             try:
                 # What ends the block is not theirs to swallow: nobody shall go on as if this were committed.
                 await tasks.__aexit__(None, None, None)
             finally:
-                if self._fate.decided is None:
+                if self._client.decided is None:
                     await run_uninterrupted(self._abort_at_the_end)
 
     @property
@@ -148,7 +147,7 @@ class Transaction(Generic[P]):
 
         Known when `commit` has waited, or a `status` has seen that it is committed; empty before.
         """
-        return () if self._fate.decided is None else self._fate.decided.appended
+        return () if self._client.decided is None else self._client.decided.appended
 
     async def begin(self) -> Transaction[P]:
         """Put it into the database now, and return it; a block does so by itself. Repeated, it changes nothing.
@@ -200,7 +199,7 @@ class Transaction(Generic[P]):
         self._verify_begun()
         self._verify_kept("flush")
         self._failure = None  # what failed is tried again
-        with self._fate.explained("write"):
+        with self._client.explained("write"):
             await self._staging.send()
 
     async def commit(self, *, wait: bool = True, timeout_ms: int = WAIT_MS) -> None:
@@ -215,7 +214,7 @@ class Transaction(Generic[P]):
         if not wait:
             await self._decide()
             return
-        with self._fate.watched() as wait_ended:
+        with self._client.watched() as wait_ended:
             await self._decide()
             await wait_ended(timeout_ms)
 
@@ -229,8 +228,8 @@ class Transaction(Generic[P]):
         self._verify_begun()
         self._ready, self._given_up = False, True
         try:
-            with self._fate.explained("abort"):
-                await self._staging.drop(partial(self._fate.abort, force=force))
+            with self._client.explained("abort"):
+                await self._staging.drop(partial(self._client.abort, force=force))
         except TransactionDecided:
             self._given_up = False  # somebody committed it
             raise
@@ -245,7 +244,7 @@ class Transaction(Generic[P]):
             lease_ms = check_int("lease_ms", lease_ms, least=LEASE_MS_MIN, unit="ms")
         self._verify_begun()
         await self._staging.begin()
-        answer, txn = await self._fate.ping(lease_ms)
+        answer, txn = await self._client.ping(lease_ms)
         if answer is PingResult.OK and txn is not None:
             self._staging.lease_ms = txn.lease_ms
         else:
@@ -256,27 +255,27 @@ class Transaction(Generic[P]):
         """Stage what was written, and return what the database knows. Raises TransactionNotFound."""
         self._verify_begun()
         try:
-            if self._fate.decided is None:
+            if self._client.decided is None:
                 await self.flush()
         except EventprocError:  # it is aborted, or the disk is full: what there is can still be said
             if not self._staging.begun:
                 raise
         self._ready = False
-        return await self._fate.look()
+        return await self._client.look()
 
     async def _decide(self) -> None:
         """Commit, unless that was done."""
-        if self._fate.decided is None or self._staging.waits:
+        if self._client.decided is None or self._staging.waits:
             self._verify_kept("commit")
             self._failure, self._closing, self._ready = None, True, False  # what failed is tried again
             try:
-                with self._fate.explained("commit"):
-                    await self._staging.send(self._fate.commit)
+                with self._client.explained("commit"):
+                    await self._staging.send(self._client.commit)
             finally:
                 self._closing = False
         else:
             await anyio.lowlevel.checkpoint()
-        self._fate.verify_commit()
+        self._client.verify_commit()
         self._settled = True
 
     async def _abort_at_the_end(self) -> None:
@@ -287,10 +286,10 @@ class Transaction(Generic[P]):
             except (TransactionAborted, NotFound, StreamSealed):
                 pass  # there is nothing to be aborted
             except EventprocError as error:
-                LOG.warning("%s was not aborted: %s", self._fate.name, error)
+                LOG.warning("%s was not aborted: %s", self._client.name, error)
         if scope.cancelled_caught:
             text = "%s was not aborted within %s ms; its lease, or the end of this process, does it"
-            LOG.warning(text, self._fate.name, ABORT_WAIT_MS)
+            LOG.warning(text, self._client.name, ABORT_WAIT_MS)
 
     async def _get_ready(self) -> None:
         """Return when an event can be taken: nothing is awaited after it was. Raises why it cannot."""
@@ -300,17 +299,17 @@ class Transaction(Generic[P]):
                 raise failure
             self._verify_begun()
             self._verify_kept("write")
-            self._fate.verify_open("write")
+            self._client.verify_open("write")
             if self._closing or self._left:
-                raise Closed(what=self._fate.name)
-            await self._fate.verify_known()
-            with self._fate.explained("write"):
+                raise Closed(what=self._client.name)
+            await self._client.verify_known()
+            with self._client.explained("write"):
                 await self._staging.open()
                 await self._make_room()
             self._ready = not self._is_stopped()  # meanwhile; then all is looked at again
 
     def _is_stopped(self) -> bool:
-        refused = self._closing or self._left or self._given_up or self._fate.decided is not None
+        refused = self._closing or self._left or self._given_up or self._client.decided is not None
         return refused or self._failure is not None
 
     def _put(
@@ -340,7 +339,7 @@ class Transaction(Generic[P]):
     async def _drain(self) -> None:
         """Stage full batches behind the writer's back."""
         try:
-            with self._fate.explained("write"):
+            with self._client.explained("write"):
                 while self._staging.batches:
                     await self._staging.send_one()
         except EventprocError as error:
@@ -353,10 +352,10 @@ class Transaction(Generic[P]):
 
     async def _attend(self) -> None:
         """Put the transaction down when it turns out to be no short one; then ping while it is open."""
-        await anyio.sleep(UNSEEN_MS / 1000)
+        await anyio.sleep(BEGIN_AFTER_MS / 1000)
         try:
             await self._flush_again()
-            while (lease_ms := self._staging.lease_ms) is not None and self._fate.decided is None:
+            while (lease_ms := self._staging.lease_ms) is not None and self._client.decided is None:
                 pause_ms = min(ping_interval_ms(lease_ms), lease_ms // PINGS_PER_LEASE_MIN)
                 await anyio.sleep(pause_ms / 1000)
                 await self._ping_again()
@@ -374,25 +373,25 @@ class Transaction(Generic[P]):
         try:
             answer = await self.ping()
         except Retryable as error:
-            LOG.info("%s was not pinged: %s", self._fate.name, error)
+            LOG.info("%s was not pinged: %s", self._client.name, error)
             return
         if answer is PingResult.MAX_EXECUTION_TIME_EXCEEDED:
-            LOG.warning("%s is as old as it may get; it is aborted when its lease ends", self._fate.name)
+            LOG.warning("%s is as old as it may get; it is aborted when its lease ends", self._client.name)
             await anyio.sleep_forever()
         self._verify_answer(answer)
 
     def _verify_answer(self, answer: PingResult) -> None:
         if answer is PingResult.UNKNOWN:
-            raise self._fate.not_found()
-        self._fate.verify_open("write")
+            raise self._client.not_found()
+        self._client.verify_open("write")
 
     def _verify_begun(self) -> None:
         if self._tasks is None and not self._staging.begun and not self._left:
             state = "not begun; enter it with `async with`, or take `await stream.begin()`"
-            raise IllegalTransition(name=self._fate.name, event="this", state=state)
+            raise IllegalTransition(name=self._client.name, event="this", state=state)
 
     def _verify_kept(self, event: str) -> None:
         """Raise IllegalTransition when an abort was asked for and nobody knows yet that it is decided."""
-        if self._given_up and self._fate.decided is None:
+        if self._given_up and self._client.decided is None:
             state = "being aborted, which was not done; call `abort` again"
-            raise IllegalTransition(name=self._fate.name, event=event, state=state)
+            raise IllegalTransition(name=self._client.name, event=event, state=state)

@@ -19,7 +19,9 @@ from types import TracebackType
 from typing import Final, Generic, TypeVar
 
 import anyio
+import attrs
 
+from eventproc.store.catalog import current_epoch, get_writable_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import (
@@ -32,14 +34,11 @@ from eventproc.store.model.errors import (
     WriterFailed,
     WriterFenced,
 )
-from eventproc.store.segments import AppendResult, SegmentEvents, WriterSequence, append
+from eventproc.store.segments import AppendResult, SegmentEvents, WriterSequence, append, last_sequence
 from eventproc.store.tasks import BackgroundTasks
-from eventproc.streams.check import as_new_event, check_events, check_sequence
 from eventproc.streams.codec import PayloadCodec
-from eventproc.streams.lanes import Lanes
-from eventproc.streams.put import put
-from eventproc.streams.routes import find_route
-from eventproc.streams.send import NewEvent, Send
+from eventproc.streams.new_events import NewEvent, as_new_event, check_events, check_sequence
+from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event
 
 P = TypeVar("P")
 
@@ -49,6 +48,47 @@ fills while the previous one is synced; more is memory without throughput."""
 
 YIELD_BYTES: Final = 64 * 1024
 """Bytes posted between two scheduling points, so that a producer that never waits starves nobody."""
+
+
+@attrs.define(eq=False)
+class Send:
+    """Events that are sent together, and the result.
+
+    sequence: chosen by the caller; None: the writer's own count.
+    posted: some events were posted, so no caller awaits them and the writer must keep a failure.
+    appended: where the events are; empty if they had been appended before.
+    """
+
+    buffers: Sequence[SegmentBuffer] = ()
+    size_bytes: int = 0
+    sequence: int | None = None
+    posted: bool = False
+    settled: bool = False
+    error: EventprocError | None = None
+    appended: tuple[AppendResult, ...] = ()
+    _done: anyio.Event | None = None
+
+    def settle(self, error: EventprocError | None) -> None:
+        """Wake the waiting callers: the events are durable if `error` is None. A second call changes nothing."""
+        if not self.settled:
+            self.settled = True
+            self.error = error
+            if self._done is not None:
+                self._done.set()
+
+    def done(self) -> anyio.Event:
+        """Return an event that is set once the send is settled. Created on demand, as most sends have no waiter."""
+        if self._done is None:
+            self._done = anyio.Event()
+            if self.settled:
+                self._done.set()
+        return self._done
+
+    async def wait(self) -> None:
+        """Return when the events are durable. Raises the failure."""
+        await self.done().wait()
+        if self.error is not None:
+            raise self.error
 
 
 class EventWriter(Generic[P]):
@@ -68,7 +108,7 @@ class EventWriter(Generic[P]):
         self._encode = codec.encode
         self._name = name
         self._sequence = 0
-        self._next = Send()  # takes what the lanes hold
+        self._next = Send()  # takes what the buffers hold
         self._ready: deque[Send] = deque()  # complete, go first
         self._sending: Send | None = None
         self._waiting_bytes = 0
@@ -87,7 +127,7 @@ class EventWriter(Generic[P]):
         if self._tasks is not None:
             raise Closed(what=f"the writer of {self._stream}")
         self._epoch, self._sequence = await self._db.read(self._look)
-        self._lanes = self._new_lanes()
+        self._buffers = self._new_buffers()
         self._tasks = tasks = BackgroundTasks()
         await tasks.__aenter__()
         tasks.start_soon(self._send_all)
@@ -214,17 +254,17 @@ class EventWriter(Generic[P]):
         await self.flush()
         if sequence <= self._sequence:
             return 0
-        lanes, size_bytes, count = self._new_lanes(), 0, 0
+        buffers, size_bytes, count = self._new_buffers(), 0, 0
         for count, event in enumerate(events, 1):
             new = as_new_event(event)
-            size_bytes += put(lanes, self._encode(new.payload), new.key, new.event_time, new.headers)
+            size_bytes += add_event(buffers, self._encode(new.payload), new.key, new.event_time, new.headers)
             if size_bytes > BUFFER_BYTES_MAX:
                 reason = f"one sequence takes at most {BUFFER_BYTES_MAX} bytes"
                 raise InvalidArgument(what="events", value=f"{count} or more", reason=reason)
         if not count:
             return 0
         self._verify_open()
-        send = Send(lanes.take(), size_bytes=size_bytes, sequence=sequence)
+        send = Send(buffers.take(), size_bytes=size_bytes, sequence=sequence)
         self._ready.append(send)
         self._wake_sender()
         await send.wait()
@@ -244,7 +284,7 @@ class EventWriter(Generic[P]):
         """Put an event into the next send; nothing of it when it is refused."""
         if self._failure is not None or not self._open:
             self._verify_open()
-        size = put(self._lanes, self._encode(payload), key, event_time, headers)
+        size = add_event(self._buffers, self._encode(payload), key, event_time, headers)
         self._waiting_bytes += size
         self._since_yield += size
 
@@ -280,7 +320,7 @@ class EventWriter(Generic[P]):
     def _take(self) -> Send:
         """Return the next send with all that waits, and begin another."""
         send, self._next = self._next, Send()
-        send.lanes, send.size_bytes = self._lanes.take(), self._waiting_bytes
+        send.buffers, send.size_bytes = self._buffers.take(), self._waiting_bytes
         self._make_room()
         return send
 
@@ -298,7 +338,7 @@ class EventWriter(Generic[P]):
         try:
             appended: tuple[AppendResult, ...] | None = None
             while appended is None:
-                fn = partial(self._append, send, self._lanes.parts(send.lanes), identity, sequence)
+                fn = partial(self._append, send, self._buffers.parts(send.buffers), identity, sequence)
                 try:
                     appended = await self._db.write(fn, size_bytes=send.size_bytes)
                 except (SegmentSealed, NotFound):
@@ -347,11 +387,11 @@ class EventWriter(Generic[P]):
         if epoch.number == self._epoch.number:
             raise NotFound(kind="segment", name=f"{self._stream}, of epoch {epoch.number}")
         self._epoch = epoch
-        again, waiting = self._new_lanes(), self._lanes.take()
-        again.pour(send.lanes)
-        send.lanes = again.take()
-        self._lanes = self._new_lanes()
-        self._lanes.pour(waiting)
+        again, waiting = self._new_buffers(), self._buffers.take()
+        again.pour(send.buffers)
+        send.buffers = again.take()
+        self._buffers = self._new_buffers()
+        self._buffers.pour(waiting)
 
     def _fail(self, error: EventprocError) -> None:
         """Keep the first failure, and drop what was posted after it: written alone it would be out of order."""
@@ -364,11 +404,21 @@ class EventWriter(Generic[P]):
             send.settle(error)
         self._ready.clear()
         self._next = Send()
-        self._lanes.take()
+        self._buffers.take()
         self._make_room()
 
     def _look(self, tx: Tx) -> tuple[Epoch, int]:
         return find_route(tx, self._stream, self._stream_id, self._name)
 
-    def _new_lanes(self) -> Lanes:
-        return Lanes(self._epoch, int.from_bytes(self._db.clock.random_bytes(4), "big"))
+    def _new_buffers(self) -> SegmentBuffers:
+        return SegmentBuffers(self._epoch, int.from_bytes(self._db.clock.random_bytes(4), "big"))
+
+
+def find_route(tx: Tx, stream: str, stream_id: int, writer: str | None) -> tuple[Epoch, int]:
+    """Return the current epoch of the stream, which routes events, and the last sequence of the writer's name.
+
+    writer: the name; None: the sequence is 0. Raises StreamSealed, NotFound, StreamReplaced. Three look-ups.
+    """
+    found = get_writable_stream(tx, stream, stream_id=stream_id).value
+    sequence = 0 if writer is None else last_sequence(tx, stream_id, writer)
+    return current_epoch(tx, found), sequence

@@ -15,7 +15,7 @@ from eventproc.runtime.requests import Requests
 from eventproc.store.model.errors import InvalidArgument, InvalidCut
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.ranges import KeyRange
-from eventproc.streams import EventWriter, NewEvent, Stream, StreamReader, Transaction, perform
+from eventproc.streams import EventWriter, NewEvent, Stream, StreamReader, Transaction, request_calls
 from eventproc.workflows.requests import (
     CreateStream,
     DeleteScope,
@@ -271,8 +271,8 @@ async def test_a_wrong_type_is_refused_by_name_and_changes_nothing(door: str, wo
     "call, bounds",
     [
         (lambda ep: ep.requests.list(limit=2**63), f"1 to {2**63 - 1}"),
-        (lambda ep: ep.requests.wait("x", timeout_ms=2**63), f"0 to {perform.PATIENCE_MS_MAX}"),
-        (lambda ep: ep.requests.wait("x", timeout_ms=-1), f"0 to {perform.PATIENCE_MS_MAX}"),
+        (lambda ep: ep.requests.wait("x", timeout_ms=2**63), f"0 to {request_calls.PATIENCE_MS_MAX}"),
+        (lambda ep: ep.requests.wait("x", timeout_ms=-1), f"0 to {request_calls.PATIENCE_MS_MAX}"),
     ],
 )
 async def test_a_number_beyond_a_bound_is_told_both(

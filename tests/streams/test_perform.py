@@ -10,7 +10,7 @@ import eventproc
 from eventproc.store.clock import SystemClock
 from eventproc.store.database.locks import WriteLock
 from eventproc.store.model.errors import LockHeld
-from eventproc.streams import perform
+from eventproc.streams import request_calls
 from eventproc.workflows.requests import SealStream
 
 
@@ -29,7 +29,7 @@ async def test_a_request_that_cannot_be_recorded_in_time_is_refused_and_never_ru
         other = WriteLock(tmp_path / "write.lock", SystemClock())
         other.acquire()
         with monkeypatch.context() as patched:
-            patched.setattr(perform, "SUBMIT_MS_MIN", 1)
+            patched.setattr(request_calls, "SUBMIT_MS_MIN", 1)
             with pytest.raises(LockHeld):
                 await ep.requests.submit(SealStream("s/t", stream.stream_id), timeout_ms=20)
             with pytest.raises(LockHeld):

@@ -20,8 +20,8 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.tasks import BackgroundTasks
 from eventproc.streams import NewEvent, Stream
-from eventproc.streams.staging import STAGE_BYTES, UNSEEN
-from eventproc.streams.transaction import LEASE_MS, UNSEEN_MS
+from eventproc.streams.staging import STAGE_BYTES, UNBEGUN_TXNS
+from eventproc.streams.transaction import BEGIN_AFTER_MS, LEASE_MS
 from eventproc.testing import disk_full
 from tests.streams.transactions import fail_in, payloads, run_in
 
@@ -163,7 +163,7 @@ async def test_a_handle_or_a_block_that_was_left_keeps_nothing_in_memory_for_its
         assert [each.id for each in await stream.transactions()] == [txn.id]
         assert [each.id for each in await other.transactions()] == [elsewhere.id]
     assert await stream.transactions() == []
-    assert not any(vars(ep.db.shared[UNSEEN]).values())
+    assert not any(vars(ep.db.shared[UNBEGUN_TXNS]).values())
 
 
 async def test_a_block_that_takes_long_is_seen_by_others(ep: Eventproc, stream: Stream) -> None:
@@ -171,7 +171,7 @@ async def test_a_block_that_takes_long_is_seen_by_others(ep: Eventproc, stream: 
         await txn.write(b"1")
         count = "SELECT count(*) FROM staged WHERE txn = ?"
         assert await ep.db.read(lambda tx: tx.execute(count, (txn.id,)).fetchone()) == (0,)
-        await anyio.sleep(2 * UNSEEN_MS / 1000)
+        await anyio.sleep(2 * BEGIN_AFTER_MS / 1000)
         assert await ep.db.read(lambda tx: tx.execute(count, (txn.id,)).fetchone()) == (1,)
 
 
@@ -301,7 +301,7 @@ async def test_an_abort_that_was_not_done_never_becomes_a_commit(
         await txn.write(b"not staged")
         if how == "failed":
             with monkeypatch.context() as patch:
-                patch.setattr("eventproc.streams.txn_fate.decide_abort", refuse)
+                patch.setattr("eventproc.streams.txn_client.decide_abort", refuse)
                 with pytest.raises(DiskFull):
                     await txn.abort()
         else:

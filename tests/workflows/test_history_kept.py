@@ -21,8 +21,8 @@ from eventproc.store.model.history import successors
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import find_owner
 from eventproc.store.segments import segment_states
-from eventproc.streams.positions import head_cut
 from eventproc.streams.stream import Stream
+from eventproc.streams.stream_cuts import head_cut
 from eventproc.testing import check
 from eventproc.workflows.sweep import reap
 

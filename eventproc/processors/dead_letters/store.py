@@ -27,7 +27,7 @@ from eventproc.store.model.policies import StreamConfig
 from eventproc.store.progress import get_progress
 from eventproc.store.records import RecordKind, create, find, get, keys, replace
 from eventproc.store.segments import Event, SegmentState, read, read_extents, segment_ids, segment_state
-from eventproc.streams.positions import head_cut
+from eventproc.streams.stream_cuts import head_cut
 from eventproc.workflows.create import check as check_create
 from eventproc.workflows.requests import CreateStream, TruncateStream
 from eventproc.workflows.truncate import apply as truncate

@@ -19,8 +19,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import Truncated
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import EventRun, SegmentState, segment_state
-from eventproc.streams.fetch import Fetched, Limit, watch_stream
-from eventproc.streams.pull import Puller
+from eventproc.streams.fetch import Fetched, Limit, StreamFetcher, watch_stream
 
 
 class ReadAhead:
@@ -95,7 +94,7 @@ class SegmentFetcher:
         self._on_truncated = on_truncated
         self._work = work
         self._open = ExitStack()
-        self._pullers: dict[int, Puller] = {}
+        self._pullers: dict[int, StreamFetcher] = {}
         self._handouts: dict[OwnedSegment, ReadAhead] = {}
         self.changes = db.subscribe()
         self.truncated = 0
@@ -142,7 +141,7 @@ class SegmentFetcher:
             wanted: dict[SegmentId, Limit] = {cell.key[1]: (cell.offset, None) for cell in cells.values()}
             name = next(iter(cells.values())).assigned.stream
             try:
-                fetched = await self._puller(name, stream_id).pull(wanted)
+                fetched = await self._fetcher(name, stream_id).fetch_next(wanted)
             except Truncated:
                 if self._on_truncated == "error":
                     raise
@@ -174,10 +173,10 @@ class SegmentFetcher:
         handout = self._handouts.get(cell)
         return cell.waiting_bytes + (0 if handout is None else handout.bytes_left)
 
-    def _puller(self, name: str, stream_id: int) -> Puller:
+    def _fetcher(self, name: str, stream_id: int) -> StreamFetcher:
         if (found := self._pullers.get(stream_id)) is None:
             self.changes.add(watch_stream(stream_id))
-            found = self._open.enter_context(Puller(self._db, name, stream_id))
+            found = self._open.enter_context(StreamFetcher(self._db, name, stream_id))
             self._pullers[stream_id] = found
         return found
 

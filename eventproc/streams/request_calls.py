@@ -26,7 +26,7 @@ SUBMIT_MS_MIN: Final = 1_000
 """How long a request may wait to be recorded at least: `timeout_ms=0` asks not to wait for its outcome."""
 
 
-async def post(
+async def submit_request(
     db: Database,
     request: AnyRequest,
     *,
@@ -51,7 +51,7 @@ async def post(
     )
 
 
-def as_request(value: object) -> AnyRequest:
+def check_request(value: object) -> AnyRequest:
     """Return the request, with fields of the types that it is declared with. Raises InvalidArgument.
 
     What a host would not read back as it is given here must not be recorded.
@@ -68,7 +68,7 @@ def as_request(value: object) -> AnyRequest:
     raise invalid_argument("request", value, reason)
 
 
-async def wait(db: Database, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
+async def wait_for_request(db: Database, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
     """Return the request once it is done or rejected; whoever runs it, in whatever process.
 
     Raises NotFound, and StillPending when `timeout_ms` passed first.
@@ -76,7 +76,7 @@ async def wait(db: Database, request_id: str, *, timeout_ms: int = WAIT_MS) -> R
     return await _wait(db, check_str("request id", request_id), _Patience.of(db, timeout_ms))
 
 
-async def perform(db: Database, request: AnyRequest, *, timeout_ms: int = WAIT_MS) -> Request:
+async def run_request(db: Database, request: AnyRequest, *, timeout_ms: int = WAIT_MS) -> Request:
     """Submit a request and wait until it is done; return it. Raises what it was refused for, and StillPending.
 
     When this process runs it, as its host does, the outcome comes without a read.
@@ -88,7 +88,7 @@ async def perform(db: Database, request: AnyRequest, *, timeout_ms: int = WAIT_M
         db.shared[REQUEST_OUTCOMES].expecting(identifier),
         db.subscribe([watch_request(identifier)]) as changes,
     ):
-        ended = await post(db, request, request_id=identifier, timeout_ms=timeout_ms)
+        ended = await submit_request(db, request, request_id=identifier, timeout_ms=timeout_ms)
         if ended.status is RequestStatus.PENDING and ended.id == identifier:
             await changes.wait(patience.remaining_ms(db))
             outcome = db.shared[REQUEST_OUTCOMES].find(identifier)

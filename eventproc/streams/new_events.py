@@ -1,9 +1,11 @@
-"""What an event may be, the same for every writer: its size, its key, its event time, its headers."""
+"""An event to be written, and what its size, key, event time and headers may be, the same for every writer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeVar, cast
+from typing import Final, Generic, TypeVar, cast
+
+import attrs
 
 from eventproc.store.model.argument_checks import check_iterable, invalid_argument
 from eventproc.store.model.errors import InvalidArgument
@@ -13,23 +15,32 @@ from eventproc.store.model.limits import (
     HEADERS_BYTES_MAX,
     HEADERS_COUNT_MAX,
 )
-from eventproc.streams.send import NewEvent
 
 P = TypeVar("P")
 
 SEQUENCE_MAX: Final = 2**62
-"""Highest sequence a caller may choose: the writer's own count goes on from it in 64 bits for ever."""
+"""Highest sequence that a caller may choose: the writer's own count continues from it and never exceeds 64 bits."""
 
 _EVENTS: str = "it must be an iterable of NewEvents, or of pairs (payload, key)"
 
 
+@attrs.frozen
+class NewEvent(Generic[P]):
+    """An event to be written, for `write_many`."""
+
+    payload: P
+    key: str | None = None
+    event_time: int | None = None
+    headers: Mapping[str, str] | None = None
+
+
 def check_events(events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> None:
-    """Raise InvalidArgument for what is no iterable of events; what it yields is not looked at."""
+    """Raise InvalidArgument unless `events` is an iterable; its elements are checked later, one by one."""
     check_iterable("events", events, _EVENTS)
 
 
 def as_new_event(event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[P]:
-    """Return an event that was given as such, or as a pair of payload and key. Raises InvalidArgument."""
+    """Return the event, which may be given as a pair of payload and key. Raises InvalidArgument."""
     if isinstance(event, NewEvent):
         return event
     if isinstance(cast("object", event), tuple) and len(event) == 2:
@@ -38,7 +49,7 @@ def as_new_event(event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[P]:
 
 
 def check_sequence(writer: str | None, sequence: int) -> None:
-    """Raise InvalidArgument for what cannot be a sequence, or of a writer without a name."""
+    """Raise InvalidArgument for a number that cannot be a sequence, or if the writer has no name."""
     if writer is None:
         reason = "only a writer with a name has sequences"
         raise InvalidArgument(what="sequence", value=str(sequence), reason=reason)
@@ -62,7 +73,7 @@ def check_event_time(event_time: int) -> None:
 
 
 def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return a copy of the headers, which nobody else can change. Raises InvalidArgument."""
+    """Return a copy of the headers, which later changes by the caller do not affect. Raises InvalidArgument."""
     if not isinstance(cast("object", headers), Mapping):
         reason = "headers must be a mapping of str to str"
         raise InvalidArgument(what="headers", value=type(headers).__name__, reason=reason)

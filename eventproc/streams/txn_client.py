@@ -29,8 +29,8 @@ from eventproc.store.transactions import (
     ping,
     watch_txn,
 )
-from eventproc.streams.perform import PATIENCE_MS_MAX
-from eventproc.streams.txn_description import TransactionDescription, describe_txn
+from eventproc.streams.description import TransactionDescription, describe_txn
+from eventproc.streams.request_calls import PATIENCE_MS_MAX
 
 LOOK_MS: Final = 20
 """How long to wait for word of a commit before looking. One that this process makes is told without a look."""
@@ -41,7 +41,7 @@ BY_OWNER: Final = "by its owner"
 _ABORT: Final = frozenset({TxnState.ABORTING, TxnState.ABORTED})
 
 
-class Fate:
+class TxnClient:
     """One transaction as its handle knows it. decided: as it was when it was seen to be open no more, else None."""
 
     def __init__(self, db: Database, stream: str, stream_id: int, txn_id: str, *, known: bool) -> None:
