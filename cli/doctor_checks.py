@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 
 from eventproc._version import __version__
-from eventproc.cli.shape import differences, expected_shape, shape_of
+from eventproc.cli.schema_check import differences, expected_tables, found_tables
 from eventproc.cluster.heartbeat import HeartbeatFile
 from eventproc.cluster.host import CONTROLLER, TIMINGS
 from eventproc.runtime import Eventproc
@@ -26,6 +26,7 @@ from eventproc.store.database import Tx, instances
 from eventproc.store.database.checkpoint import TRUNCATE_BYTES
 from eventproc.store.database.filesystem import DATABASE, check_directory, type_of
 from eventproc.store.database.locks import WriteLock, lock_holders
+from eventproc.store.inspection.database_file import check_pages, count_blobs, database_versions, event_files
 from eventproc.store.model.errors import TransactionPending
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
@@ -136,7 +137,7 @@ async def check_database(ep: Eventproc, report: DoctorReport) -> None:
     """
     report.facts["durability"] = ep.durability.value
     await ep.db.read(lambda tx: _check_versions(tx, report))
-    wrong = differences(await expected_shape(), await ep.db.read(shape_of))
+    wrong = differences(await expected_tables(), await ep.db.read(found_tables))
     report.facts["tables"] = "not those of this version" if wrong else "ok"
     if wrong:
         report.usable = False
@@ -153,12 +154,13 @@ async def check_database(ep: Eventproc, report: DoctorReport) -> None:
 def _check_versions(tx: Tx, report: DoctorReport) -> None:
     facts = report.facts
     facts["python"] = sys.version.split()[0]
-    facts["sqlite"] = _one(tx, "SELECT sqlite_version()")
-    facts["schema"] = _one(tx, "PRAGMA user_version")
+    versions = database_versions(tx)
+    facts["sqlite"] = versions.sqlite
+    facts["schema"] = versions.schema
     facts["schema_known"] = SYSTEM_MIGRATION.number
-    facts["journal_mode"] = mode = _one(tx, "PRAGMA journal_mode")
-    if mode != "wal":
-        report.problem(f"the journal mode is {mode}, it must be wal")
+    facts["journal_mode"] = versions.journal_mode
+    if versions.journal_mode != "wal":
+        report.problem(f"the journal mode is {versions.journal_mode}, it must be wal")
 
 
 def _check_host(tx: Tx, report: DoctorReport) -> None:
@@ -180,28 +182,22 @@ def _check_commits(tx: Tx, report: DoctorReport) -> None:
 
 
 def _check_blobs(tx: Tx, report: DoctorReport) -> None:
-    report.facts["extents"] = _one(tx, "SELECT count(*) FROM extent")
-    report.facts["blobs"] = _one(tx, "SELECT count(*) FROM blob")
-    for table, things in (("extent", "extents"), ("staged", "runs of open transactions")):
-        lost = _one(
-            tx, f"SELECT count(*) FROM {table} WHERE place IS NOT NULL AND place NOT IN (SELECT id FROM blob)"
-        )
-        if lost:
-            report.problem(f"{lost} {things} refer to bytes that are not there; restore a backup")
-    unused = _one(
-        tx,
-        "SELECT count(*) FROM blob WHERE id NOT IN (SELECT place FROM extent WHERE place IS NOT NULL "
-        "UNION ALL SELECT place FROM staged WHERE place IS NOT NULL)",
-    )
-    if unused:
-        report.problem(f"{unused} blobs belong to no events: their bytes are never freed")
+    found = count_blobs(tx)
+    report.facts["extents"] = found.extents
+    report.facts["blobs"] = found.blobs
+    for count, rows in (
+        (found.extents_without_blob, "extents"),
+        (found.staged_without_blob, "runs of open transactions"),
+    ):
+        if count:
+            report.problem(f"{count} {rows} refer to bytes that were not found; restore a backup")
+    if found.unused_blobs:
+        report.problem(f"{found.unused_blobs} blobs belong to no events: their bytes are never freed")
 
 
 def _check_chunk_files(tx: Tx, report: DoctorReport) -> None:
     """Look for the chunk files in which events lie: whether they are there, not what is in them."""
-    rows = tx.execute(
-        "SELECT path, bytes FROM chunk WHERE EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)"
-    ).fetchall()
+    rows = event_files(tx)
     folder = chunks_folder(tx)
     report.facts["files_with_events"] = len(rows)
     lost = [path for path, size_bytes in rows if file_size(folder / path) != size_bytes]
@@ -213,13 +209,8 @@ def _check_chunk_files(tx: Tx, report: DoctorReport) -> None:
 
 
 def _check_pages(tx: Tx, report: DoctorReport) -> None:
-    # The check may stop at the first page it cannot read; what it says until then is what there is to say.
-    found = [str(row[0]) for row in tx.execute("PRAGMA quick_check(10)")]
-    report.facts["quick_check"] = "ok" if found == ["ok"] else "failed"
-    if found != ["ok"]:
+    # SQLite may stop at the first page that it cannot read, so the messages may be incomplete.
+    found = check_pages(tx)
+    report.facts["quick_check"] = "failed" if found else "ok"
+    if found:
         report.problem(f"the database is damaged: {'; '.join(found)}; restore a backup")
-
-
-def _one(tx: Tx, sql: str) -> object:
-    row = tx.execute(sql).fetchone()
-    return row[0]

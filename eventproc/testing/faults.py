@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 
 from eventproc.store.database import Database
 from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED, Died, Faults
+from eventproc.store.inspection.database_file import PAGES_MAX, limit_pages
 from eventproc.store.model.errors import EventprocError
 
 
@@ -99,8 +100,8 @@ async def disk_full(db: Database) -> AsyncIterator[None]:
 
     Small writes that fit into pages it has go on, as they may on a disk.
     """
-    await db.write(lambda tx: tx.execute("PRAGMA max_page_count = 1").fetchall())
+    await db.write(lambda tx: limit_pages(tx, 1))
     try:
         yield
     finally:
-        await db.write(lambda tx: tx.execute("PRAGMA max_page_count = 4294967294").fetchall())
+        await db.write(lambda tx: limit_pages(tx, PAGES_MAX))

@@ -231,7 +231,7 @@ def test_the_doctor_finds_bytes_that_are_gone(shop: Cli) -> None:
     broken.close()
     done = shop("doctor", "-o", "json")
     assert done.code == 1
-    assert "1 extents refer to bytes that are not there" in done.out
+    assert "1 extents refer to bytes that were not found" in done.out
 
 
 def test_the_doctor_knows_whose_the_bytes_of_open_transactions_are(shop: Cli) -> None:

@@ -7,8 +7,8 @@
 A *teller* makes random transfers until its input ends: each is one transaction of one of the two ledgers, a withdrawal
 under one account's key and a deposit under another's, so in segments that differ. Some are aborted, some several in one
 transaction. It notes "begun N ACCOUNTS" in BASE/journal/NAME.bank, and then "done N" or "dropped N". It
-prints "written N" from time to time. An *auditor* follows both ledgers. After each commit that wakes it, it adds up what
-is visible and prints "seen N". A *manager* splits and merges the ledgers' segments. DEATH POINT COUNT: see worker.py.
+prints "written N" from time to time. An *auditor* follows both ledgers. After each commit that wakes it, it adds up
+what is visible and prints "seen N". A *manager* splits and merges the segments. DEATH POINT COUNT: see worker.py.
 """
 
 from __future__ import annotations

@@ -1,0 +1,114 @@
+"""Facts of the database file, and what `doctor` counts in it: tables, pages, extents, blobs and their chunk files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import attrs
+
+from eventproc.store.database import Tx
+
+PAGES_MAX: Final = 4_294_967_294
+"""Most pages that SQLite allows: without a limit of `limit_pages`."""
+
+TableColumns = Mapping[tuple[str, str], tuple[str, ...]]
+"""From (kind, name) of a table: its columns with their types. Of an index: the columns that it covers."""
+
+
+@attrs.frozen
+class DatabaseVersions:
+    """What made the file. schema: number of the last migration that ran. journal_mode: "wal" in a directory."""
+
+    sqlite: str
+    schema: int
+    journal_mode: str
+
+
+@attrs.frozen
+class BlobCounts:
+    """How many rows hold events, and how many of them are inconsistent.
+
+    extents, blobs: all rows.
+    extents_without_blob, staged_without_blob: rows of committed and of staged events whose bytes were not found.
+    unused_blobs: blobs to which no row refers.
+    """
+
+    extents: int
+    blobs: int
+    extents_without_blob: int
+    staged_without_blob: int
+    unused_blobs: int
+
+
+def database_versions(tx: Tx) -> DatabaseVersions:
+    """Return the versions of SQLite and of the schema, and the journal mode."""
+    return DatabaseVersions(
+        sqlite=str(_one(tx, "SELECT sqlite_version()")),
+        schema=_count(tx, "PRAGMA user_version"),
+        journal_mode=str(_one(tx, "PRAGMA journal_mode")),
+    )
+
+
+def table_columns(tx: Tx, *, except_prefix: str) -> TableColumns:
+    """Return the tables and indexes of the database, except those of SQLite and those that begin with a prefix."""
+    found = tx.execute("SELECT type, name, tbl_name FROM sqlite_master ORDER BY name").fetchall()
+    return {
+        (str(kind), str(name)): tuple(_columns(tx, str(kind), str(name)))
+        for kind, name, table in found
+        if not str(table).startswith(("sqlite_", except_prefix)) and not str(name).startswith("sqlite_")
+    }
+
+
+def count_blobs(tx: Tx) -> BlobCounts:
+    """Count extents and blobs, and those that do not fit together. Cost: reads both indexes once."""
+    without_blob = "SELECT count(*) FROM {} WHERE place IS NOT NULL AND place NOT IN (SELECT id FROM blob)"
+    return BlobCounts(
+        extents=_count(tx, "SELECT count(*) FROM extent"),
+        blobs=_count(tx, "SELECT count(*) FROM blob"),
+        extents_without_blob=_count(tx, without_blob.format("extent")),
+        staged_without_blob=_count(tx, without_blob.format("staged")),
+        unused_blobs=_count(
+            tx,
+            "SELECT count(*) FROM blob WHERE id NOT IN (SELECT place FROM extent WHERE place IS NOT NULL"
+            " UNION ALL SELECT place FROM staged WHERE place IS NOT NULL)",
+        ),
+    )
+
+
+def event_files(tx: Tx) -> list[tuple[str, int]]:
+    """Return (path, size in bytes) of each chunk file that holds the only copy of events."""
+    rows = tx.execute(
+        "SELECT path, bytes FROM chunk WHERE EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)"
+    )
+    return [(str(path), int(size_bytes)) for path, size_bytes in rows.fetchall()]
+
+
+def check_pages(tx: Tx) -> list[str]:
+    """Return up to ten messages of SQLite about damaged pages; empty if it finds none. Cost: reads every page."""
+    found = [str(row[0]) for row in tx.execute("PRAGMA quick_check(10)")]
+    return [] if found == ["ok"] else found
+
+
+def limit_pages(tx: Tx, pages: int) -> None:
+    """Limit the size of the file. A transaction that needs more pages fails as on a full disk."""
+    tx.execute(f"PRAGMA max_page_count = {pages:d}").fetchall()
+
+
+def _columns(tx: Tx, kind: str, name: str) -> Iterator[str]:
+    if kind == "table":
+        for column, of_type in tx.execute("SELECT name, type FROM pragma_table_info(?)", (name,)):
+            yield f"{column} {of_type}"
+    elif kind == "index":
+        for (column,) in tx.execute("SELECT name FROM pragma_index_info(?)", (name,)):
+            yield str(column)
+
+
+def _one(tx: Tx, sql: str) -> object:
+    row: tuple[object, ...] = tx.execute(sql).fetchone()
+    return row[0]
+
+
+def _count(tx: Tx, sql: str) -> int:
+    row: tuple[int] = tx.execute(sql).fetchone()
+    return row[0]
