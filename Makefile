@@ -12,7 +12,7 @@ BIN := .venv/bin
 help:
 	sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-setup: ## install what uv.lock says into .venv/
+setup: ## install into .venv/ what uv.lock lists
 	$(PYTHON) -m tools.setup
 
 demo: setup ## run the main job on 336,776 real flight records; ARGS="--output json" for programs
@@ -38,7 +38,7 @@ check: setup ## the gate: format, lint, types, layers, documents
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.docs --check
 
-fmt: setup ## format, and mend what ruff can mend
+fmt: setup ## format, and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -53,6 +53,6 @@ bench: setup ## every benchmark beside its floor
 bench-quick: setup ## the first bars, within a few minutes
 	$(BIN)/python -m benchmarks --quick $(ARGS)
 
-clean: ## remove what was made, the environment too
+clean: ## remove generated files and the environment
 	rm -rf .venv .tools build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

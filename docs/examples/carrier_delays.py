@@ -1,10 +1,10 @@
-"""Delays of flights by carrier and week: out of a stream, through Spark, into Parquet and back into a stream.
+"""Delays of flights by carrier and week: from a stream, through Spark, into Parquet and into another stream.
 
-    python docs/examples/carrier_delays.py                  # what is there now, then end
+    python docs/examples/carrier_delays.py                  # read what the stream has now, then end
     python docs/examples/carrier_delays.py --continuous     # while flights are still being written
 
-Two queries run at once: each reads the stream, joins the airlines and counts by window; one writes Parquet, the other
-writes into the stream air/delays. Started again they go on where they ended, killed or not.
+Two queries run side by side. Each reads the stream, joins the airlines and counts by window. One writes Parquet, the
+other writes into the stream air/delays. When they are started again, they continue where they ended, even after a kill.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ FLIGHT = "carrier string, time_hour timestamp, dep_delay string"  # of a CSV fil
 DELAY = "carrier string, airline string, week timestamp, flights long, cancelled long, mean_delay double"
 
 LATE = "2 days"
-"""How much later than others a flight may come and still count: a stream is in order by key, and a batch reads of each
-segment what waits there."""
+"""How much later than others a flight may arrive and still be counted: a stream is ordered per key only, and a batch
+reads from each segment the events that are waiting there."""
 
 
 def flights(path: Path) -> Iterator[tuple[bytes, str]]:
-    """Yield the file's rows as JSON, keyed by aircraft, in the order of time; what is not known is left out."""
+    """Yield the file's rows as JSON, keyed by aircraft, in the order of time; unknown values are left out."""
     with lzma.open(path, "rt", encoding="utf-8", newline="") as rows:
         found = sorted(
             (
@@ -56,7 +56,7 @@ def flights(path: Path) -> Iterator[tuple[bytes, str]]:
 
 
 def prepare(ep: AttachedEventproc) -> None:
-    """Make the streams, unless they are there."""
+    """Create the streams if they do not exist."""
     ep.create_scope("air")
     ep.create_stream(FLIGHTS, scaling=ScalingPolicy.fixed(4))
     ep.create_stream(DELAYS)
@@ -92,7 +92,7 @@ def delays(spark: SparkSession, directory: Path, events_max: int) -> DataFrame:
 def start(
     spark: SparkSession, directory: Path, output: Path, *, continuous: bool, events_max: int
 ) -> list[StreamingQuery]:
-    """Start both queries; those that are not continuous end when they have read what is there."""
+    """Start both queries. Unless they are continuous, they end when they have read what the stream has now."""
     found = delays(spark, directory, events_max)
     into = {
         "parquet": {"path": str(output / "delays.parquet")},
@@ -118,7 +118,7 @@ def run(
     limit: int | None = None,
     events_max: int = 100_000,
 ) -> None:
-    """Write the flights of the file into the stream, unless they are there, and run the queries over them."""
+    """Write the flights of the file into the stream, unless it has them already, and run the queries over them."""
     assert ep.path is not None, "a directory has a path"
     prepare(ep)
     stream = ep.stream(FLIGHTS)
@@ -136,17 +136,17 @@ def run(
 
 
 def stored(spark: SparkSession, output: Path) -> DataFrame:
-    """Return what the first query wrote."""
+    """Return the output of the first query."""
     return spark.read.parquet(str(output / "delays.parquet"))
 
 
 def streamed(spark: SparkSession, directory: Path) -> DataFrame:
-    """Return what the second query wrote, read back."""
+    """Return the output of the second query, read from its stream."""
     return spark.read.format("eventproc").options(stream=DELAYS, schema=DELAY).load(str(directory))
 
 
 def plot(output: Path, picture: Path, carriers: int = 6) -> None:
-    """Draw the mean delay by week of the carriers with most flights. Needs matplotlib."""
+    """Draw the mean delay by week of the carriers with the most flights. Needs matplotlib."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -171,11 +171,9 @@ def main() -> None:
     """Run the example, and print what it found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--flights", type=Path, default=DATA / "flights.csv.xz", help="the file of flights")
-    parser.add_argument(
-        "--output", type=Path, help="where everything is kept; a temporary folder unless given"
-    )
+    parser.add_argument("--output", type=Path, help="folder of all output; a temporary one by default")
     parser.add_argument("--continuous", action="store_true", help="run while flights are being written")
-    parser.add_argument("--limit", type=int, help="flights to write, at most")
+    parser.add_argument("--limit", type=int, help="largest number of flights to write")
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw a picture, with matplotlib")
     arguments = parser.parse_args()
     output: Path = arguments.output or Path(tempfile.mkdtemp(prefix="carrier-delays-"))
@@ -194,7 +192,7 @@ def main() -> None:
 
 
 def report(spark: SparkSession, ep: AttachedEventproc, output: Path) -> None:
-    """Print the carriers, how far the queries are, and whether both ways say the same."""
+    """Print the carriers, the progress of the queries, and whether both outputs are equal."""
     assert ep.path is not None, "a directory has a path"
     found = stored(spark, output)
     delayed = F.sum(F.col("mean_delay") * (F.col("flights") - F.col("cancelled")))

@@ -1,4 +1,4 @@
-"""What the code cites of the documents is there, and the architecture names every table and room."""
+"""Citations of the architecture page resolve, and the page lists every table and every room."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def code() -> dict[str, str]:
 
 
 @pytest.mark.subprocess
-def test_every_section_that_is_cited_is_there_and_has_what_it_is_cited_for() -> None:
+def test_cited_sections_exist_and_have_the_cited_words() -> None:
     found = sections()
     lost = [
         f"{name}: section {number}, {word}"

@@ -1,4 +1,4 @@
-"""What the README shows runs as written, twice in a row, and its links lead somewhere."""
+"""The tours of the README run as written, twice in a row, and all links between documents resolve."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
-    """Return the README's blocks of code in a language, but for those that set the project up."""
+    """Return the README's blocks of code in a language, except those that set up the project."""
     found = re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     return [block for block in found if not block.startswith("make ")]
 
@@ -75,7 +75,7 @@ def test_the_commands_that_set_up_are_targets_of_the_makefile() -> None:
     "document",
     ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))],
 )
-def test_links_lead_somewhere(document: str) -> None:
+def test_links_resolve(document: str) -> None:
     path = ROOT / document
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
     assert [link for link in links if not (path.parent / link).exists()] == []
