@@ -47,13 +47,6 @@ class Signalled(Exception):
 _UNUSABLE_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
-def innermost(why: BaseException) -> BaseException:
-    """Return the first error inside nested exception groups, which task groups wrap around errors."""
-    while isinstance(why, BaseExceptionGroup):
-        why = why.exceptions[0]
-    return why
-
-
 def exit_code(why: BaseException) -> int:
     """Return the exit code of a command that raised `why`."""
     if isinstance(why, click.ClickException):

@@ -142,7 +142,10 @@ def _invoke(arguments: list[str], settings: Settings) -> int:
 
 def _explain(why: BaseException, settings: Settings) -> int:
     """Print the error in one line, and return the exit code."""
-    why = exit_codes.innermost(why)
+    if isinstance(why, BaseExceptionGroup):
+        from eventproc.store.tasks import first_leaf
+
+        why = first_leaf(why)
     if isinstance(why, (BrokenPipeError, standard_streams.OutputLost)):
         standard_streams.forget_output()
     if isinstance(why, BrokenPipeError):  # the reader of our output has closed the pipe

@@ -135,7 +135,7 @@ class _Server:
 
             async def drain(each: Running) -> None:
                 await each.stop(grace_ms=self._grace_ms)
-                each.cut()
+                each.cancel_now()
 
             for each in running:
                 tasks.start_soon(drain, each)

@@ -84,3 +84,10 @@ async def run_uninterrupted(
         raise cancelled from error
     finally:
         del cancelled  # it holds this frame
+
+
+def first_leaf(error: BaseException) -> BaseException:
+    """Return the first error in an exception group, however deeply groups are nested; any other error as it is."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -21,13 +21,13 @@ class BlockingRunning(RunningCalls):
         """Calls of handlers that run now."""
         return self._twin.in_flight
 
-    def cut(self) -> None:
-        """End the draining of the block's end, now or once it begins: what runs then is cancelled."""
+    def cancel_now(self) -> None:
+        """Do not wait for running calls at the end of the block: cancel them. See `Running.cancel_now`."""
 
-        async def cut() -> None:
-            self._twin.cut()
+        async def cancel_now() -> None:
+            self._twin.cancel_now()
 
-        self._loop.call(cut)
+        self._loop.call(cancel_now)
 
     def raise_failure(self) -> None:
         """Raise ProcessorFailed if a processor failed."""
@@ -89,7 +89,7 @@ class _Hosted:
             self._let_go()
             self._task.result()
         except KeyboardInterrupt:
-            running.cut()
+            running.cancel_now()
             with suppress(ProcessorFailed):
                 self._task.result()
             raise

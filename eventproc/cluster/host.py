@@ -34,6 +34,7 @@ from eventproc.store.database.locks import TryLock
 from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner, claim, owner_epoch
 from eventproc.store.requests import pending_requests
+from eventproc.store.tasks import first_leaf
 from eventproc.store.transactions import has_unfinished
 
 LOG = logging.getLogger("eventproc.host")
@@ -88,14 +89,14 @@ async def run_host(
         try:
             await _wait_and_serve(db, timings, run_processors)
         except* OwnerFenced as fenced:
-            LOG.info("no longer the host: %s", _first(fenced))
+            LOG.info("no longer the host: %s", first_leaf(fenced))
             pause_ms = timings.fenced_pause_ms
         except* (DatabaseStopped, Closed, ForkedError) as stopped:
             # The next call on this handle raises the same error to its user. There is nothing left to host.
-            LOG.error("no longer the host: %s", _first(stopped))
+            LOG.error("no longer the host: %s", first_leaf(stopped))
             usable = False
         except* Exception as failure:
-            text, pause_ms = repr(_first(failure)), timings.failed_pause_ms
+            text, pause_ms = repr(first_leaf(failure)), timings.failed_pause_ms
             LOG.error(
                 "the host failed and will try again: %s", text, exc_info=failure if text != reported else None
             )
@@ -116,13 +117,6 @@ async def _wait_and_serve(db: Database, timings: HostTimings, run_processors: Ru
         await _serve(db, timings, run_processors, partial(_keep_alive, db, timings, lock, heartbeat))
     finally:
         lock.close()
-
-
-def _first(group: BaseException) -> BaseException:
-    """Return the first error of a group of groups."""
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return group
 
 
 async def _wait_until_elected(

@@ -37,7 +37,7 @@ async def run_request(db: Database, owner: Owner, event: Event) -> None:
     what = f"request {request_id}"
     run = partial(_step, db, partial(step, request_id=request_id, event=ref, owner=owner))
     try:
-        while not await retry_transient(run, what, LOG):
+        while not await retry_transient(run, what, db.clock, LOG):
             pass
     except (Fenced, DatabaseStopped):
         raise
@@ -45,7 +45,7 @@ async def run_request(db: Database, owner: Owner, event: Event) -> None:
         # A failing request must neither block the requests behind it nor vanish: the failure becomes its outcome.
         LOG.exception("%s failed", what)
         end = partial(give_up, request_id=request_id, event=ref, owner=owner, reason=repr(error))
-        await retry_transient(partial(db.write, end), what, LOG)
+        await retry_transient(partial(db.write, end), what, db.clock, LOG)
 
 
 async def _step(db: Database, run: Callable[[Tx], bool]) -> bool:

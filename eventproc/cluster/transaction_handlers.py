@@ -47,7 +47,7 @@ async def run_commit(db: Database, owner: Owner, event: Event) -> None:
             raise
         except Exception as error:
             aside = partial(commit.set_aside, bell=bell, event=ref, owner=owner, reason=repr(error))
-            if await retry_transient(partial(db.write, aside), f"the commit of {bell.stream}", LOG):
+            if await retry_transient(partial(db.write, aside), f"the commit of {bell.stream}", db.clock, LOG):
                 LOG.exception(
                     "%s: a decided transaction cannot be committed, and the transactions after it wait. The commit is"
                     " retried every 30 s; `eventproc txn abort --force` gives the transaction up",
@@ -66,7 +66,10 @@ async def run_abort(db: Database, owner: Owner, event: Event) -> None:
         # It must neither block the other aborts nor be forgotten: its notice goes to the end of the queue.
         LOG.exception("an abort of %s failed and will be retried", bell.stream)
         await retry_transient(
-            partial(db.write, partial(_ring_again, bell, ref, owner)), "posting the notice again", LOG
+            partial(db.write, partial(_ring_again, bell, ref, owner)),
+            "posting the notice again",
+            db.clock,
+            LOG,
         )
         await anyio.sleep(FAILED_PAUSE_MS / 1000)
 
@@ -81,7 +84,7 @@ async def _commit(db: Database, owner: Owner, bell: TxnNotice, ref: EventRef, tr
         db.write,
         partial(commit.run_round, bell=bell, event=ref, owner=owner, transactions_max=transactions_max),
     )
-    while (done := await retry_transient(run, what, LOG)).unprepared is not None:
+    while (done := await retry_transient(run, what, db.clock, LOG)).unprepared is not None:
         await _prepare(db, owner, done.unprepared, pack=done.pack)
 
 
@@ -89,7 +92,7 @@ async def _prepare(db: Database, owner: Owner, txn: TxnRecord, *, pack: bool) ->
     """Split and pack the staged events of a transaction for the current epoch, unless it was given up."""
     what = f"the preparation of transaction {txn.id}"
     begin = partial(db.write, partial(commit.begin_preparation, txn=txn, owner=owner))
-    if not await retry_transient(begin, what, LOG):
+    if not await retry_transient(begin, what, db.clock, LOG):
         return
     next_seq: int | None = 0
     rows_max = db.shared[TXN_STEP_LIMITS].preparation_rows
@@ -99,13 +102,13 @@ async def _prepare(db: Database, owner: Owner, txn: TxnRecord, *, pack: bool) ->
         )
         if planned.replaced or planned.moved:
             take = partial(commit.take_step, txn=txn, planned=planned, owner=owner)
-            await retry_transient(partial(db.write, take, size_bytes=planned.size_bytes), what, LOG)
+            await retry_transient(partial(db.write, take, size_bytes=planned.size_bytes), what, db.clock, LOG)
         next_seq = planned.next_seq
 
 
 async def _abort(db: Database, owner: Owner, bell: TxnNotice, ref: EventRef) -> None:
     run = partial(db.write, partial(abort.run_step, bell=bell, event=ref, owner=owner))
-    while not await retry_transient(run, f"an abort of {bell.stream}", LOG):
+    while not await retry_transient(run, f"an abort of {bell.stream}", db.clock, LOG):
         pass
 
 

@@ -1,7 +1,7 @@
-"""How a processor is to run: order, concurrency, retries, what becomes of an event that keeps failing.
+"""How a processor is to run: order, concurrency, retries, and what becomes of an event that keeps failing.
 
-Every value is checked when the processor is declared, so that a mistake shows at import, not at the first
-failure. What is not enforced is refused.
+Every value is checked when the processor is declared, so that a mistake shows at import and not at the first failure.
+A value that cannot be honoured is refused.
 """
 
 from __future__ import annotations
@@ -12,41 +12,53 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal, TypeAlias
 
 import attrs
-from tenacity import RetryCallState, wait_exponential, wait_random
 
 from eventproc.groups import GroupStart, check_start, stream_names
 from eventproc.processors.context import AppTx
+from eventproc.processors.retry import backoff_ms
+from eventproc.store.clock import Clock
 from eventproc.store.model.argument_checks import check_instance, check_int, check_str, invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.names import StreamName
 from eventproc.store.segments import Event
 
 CONCURRENCY_MAX: Final = 10_000
-"""Handlers of one processor in flight in one process. Each costs a task, about 2 KB."""
+"""Most calls of one processor in flight in one process. Each costs a task, about 2 kB."""
 
 BATCH_EVENTS_MAX: Final = 10_000
-"""Events that a batch handler may ask for at once. More is memory: a tenth of what a processor holds at most."""
+"""Most events that a batch handler may ask for. Higher costs memory: this is a tenth of what a processor may hold."""
 
 EVENT_TIMEOUT_MS: Final = 60_000
-"""Timeout of one call of a handler under exactly once, where a round waits for all of its handlers."""
+"""Default timeout of a call under exactly once, where a round waits for all of its calls."""
 
 ROUND_EVENTS: Final = 1_000
-"""Events of one exactly-once round. More amortises its commit over more events; fewer makes outputs visible
-sooner, and repeats less after a crash."""
+"""Events of one exactly-once round. Higher spreads its commit over more events. Lower makes emitted events visible
+sooner, and a crash repeats less."""
+
+WAITING_EVENTS_MAX: Final = 100_000
+"""Events handed out and not finished beyond which a segment gets more only while it has fewer than PUT_EVENTS of them:
+they wait behind stuck calls. Each costs 240 bytes beside its payload, so higher costs memory. Lower holds up the other
+keys of a segment sooner: with this many, only events of less than 80 bytes do not fill 8 MiB (`owned_segment`)."""
+
+NAMES_CHECK_MS: Final = 2_000
+"""Pause between two checks whether a stream was deleted and created again, which nothing else reports. Each is a read.
+Higher: a processor that reads nothing of the new stream counts as running for longer."""
 
 
 def check_function(what: str, function: object) -> None:
-    """Raise InvalidArgument unless it can be called and is no `async def`: nobody would await what that returns."""
+    """Raise InvalidArgument unless it is a plain function; nothing would await the result of an `async def`."""
     if not callable(function):
         raise invalid_argument(what, function, "it must be a function")
     if any(inspect.iscoroutinefunction(each) for each in (function, type(function).__call__)):
         raise invalid_argument(
-            what, function, "it must be a plain function: it runs in a transaction, or decides at once"
+            what,
+            function,
+            "it must be a plain function: it runs in a transaction, or decides without waiting",
         )
 
 
 class ProcessingOrder(enum.StrEnum):
-    """In which order events are handled, and so what may run at the same time."""
+    """In which order events are handled, and so which calls may run at the same time."""
 
     SEGMENT = "segment"
     """Serial: within a segment one event after the other."""
@@ -57,7 +69,7 @@ class ProcessingOrder(enum.StrEnum):
 
     @classmethod
     def of(cls, order: object) -> ProcessingOrder:
-        """Return the order that a caller names: "segment", "key" or None. Raises InvalidArgument."""
+        """Return the order for "segment", "key" or None. Raises InvalidArgument for anything else."""
         if order is None:
             return cls.NONE
         if order in ("segment", "key"):
@@ -75,11 +87,11 @@ class OnFailure(enum.StrEnum):
     SKIP = "skip"
     """It is logged and counts as finished."""
     STOP = "stop"
-    """The processor stops, and the event is handled again by whoever takes over or starts next."""
+    """The processor stops; another process, or the next run, handles the event again."""
 
     @classmethod
     def of(cls, choice: object) -> OnFailure:
-        """Return what a caller names. Raises InvalidArgument."""
+        """Return the member that a caller names. Raises InvalidArgument."""
         if choice in ("dead_letter", "skip", "stop"):
             return cls(choice)
         raise invalid_argument("on_failure", choice, "it must be 'dead_letter', 'skip' or 'stop'")
@@ -89,16 +101,23 @@ class Directive(enum.Enum):
     """What a processor does after an event whose attempts are spent."""
 
     RESUME = "resume"
-    """Go on with the same handler."""
+    """Continue with the same handler."""
     RESTART = "restart"
-    """Go on with a handler made anew, its state gone: only a class has one."""
+    """Continue with a new instance of the handler's class, its state gone. A function has no state."""
     STOP = "stop"
     """Stop the processor; the event is not finished."""
 
 
 @attrs.frozen
 class Failure:
-    """An event whose attempts are spent, as a supervisor sees it."""
+    """An event whose attempts are spent, as a supervisor gets it.
+
+    Attributes:
+        processor: Name of the processor.
+        event: The event.
+        error: What its last call raised.
+        attempts: How many calls failed.
+    """
 
     processor: str
     event: Event
@@ -109,21 +128,28 @@ class Failure:
 Supervisor: TypeAlias = Callable[[Failure], Directive]
 
 OnCommit: TypeAlias = Callable[[AppTx, Sequence[Event]], None]
-"""Called in the transaction of an exactly-once round with the events that were handled: short, for all writers wait.
+"""Called in the transaction of an exactly-once round with the events that were handled. Keep it short: it holds up all
+writers.
 
-It may run several times for one round, twice in one attempt too: a write that fails after a change is run again by
-itself, and so are those that share its commit. Of all runs one is durable, with what it did by SQL; whatever else it
-does, a counter in memory or a call to the outside, is done as often as it ran.
+It may run several times for one round, also twice in one attempt: a write that fails after a change is run again, and
+so are the writes that share its commit. Exactly one run becomes durable, with its SQL. Other effects, such as a counter
+in memory or a call to another service, happen as often as it runs.
 """
 
 
 @attrs.frozen(kw_only=True)
 class RetryPolicy:
-    """How often a failing handler is tried, in place, its key held.
+    """How often a failing call is retried. Its key is held meanwhile: later events of the key wait.
 
-    attempts: calls in all, at least 1. wait_ms: pause after the first; it doubles up to wait_ms_max, and up to
-    jitter_ms are added at random, so that what failed together does not come back together. permanent: errors
-    that no repetition mends; they spend all attempts at once.
+    Attributes:
+        attempts: Calls in all, at least 1.
+        wait_ms: Pause after the first failed call, in ms. It doubles with each further one.
+        wait_ms_max: Longest pause, in ms, before jitter is added.
+        jitter_ms: Up to so many ms are added at random, so that calls that failed together are not retried together.
+        permanent: Errors that no retry can help; they spend all attempts immediately.
+
+    Raises:
+        InvalidArgument: A value is of the wrong type or out of range.
     """
 
     attempts: int = 5
@@ -142,13 +168,12 @@ class RetryPolicy:
             if not isinstance(kind, type) or not issubclass(kind, Exception):
                 raise invalid_argument("retry.permanent", self.permanent, reason)
 
-    def pause_ms(self, attempt: int) -> int:
-        """Return the pause after failed attempt number `attempt`, counted from 1."""
-        grown = wait_exponential(multiplier=self.wait_ms / 1000, max=self.wait_ms_max / 1000)
-        wait = grown + wait_random(0, self.jitter_ms / 1000)
-        state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]
-        state.attempt_number = attempt
-        return round(wait(state) * 1000)
+    def pause_ms(self, attempt: int, clock: Clock) -> int:
+        """Return the pause after failed attempt number `attempt`, counted from 1. clock: source of the jitter."""
+        pause_ms = backoff_ms(
+            clock, attempt, first_ms=self.wait_ms, longest_ms=self.wait_ms_max, jitter_ms=self.jitter_ms
+        )
+        return round(pause_ms)
 
     def is_spent(self, attempt: int, error: Exception) -> bool:
         """Return whether attempt number `attempt`, which ended in `error`, was the last."""
@@ -157,7 +182,11 @@ class RetryPolicy:
 
 @attrs.frozen(kw_only=True)
 class Batching:
-    """Events that a batch handler gets at once: at most `size`; fewer when no more came within `linger_ms`."""
+    """How many events a batch handler gets in one call.
+
+    size: the most events of a batch.
+    linger_ms: how long to wait for a full batch, in ms.
+    """
 
     size: int
     linger_ms: int = 0
@@ -168,20 +197,30 @@ class Batching:
 
 
 OnTruncated: TypeAlias = Literal["earliest", "latest", "error"]
-"""Where a segment goes on whose next event was truncated: at the head, at the tail, or the processor stops."""
+"""Where a segment continues whose next event was truncated: at the head, at the tail, or the processor stops."""
+
+
+@attrs.frozen(kw_only=True)
+class ProcessorLimits:
+    """Limits of a running processor that tests set lower; users keep the defaults.
+
+    waiting_events_max: see WAITING_EVENTS_MAX.
+    names_check_ms: see NAMES_CHECK_MS.
+    """
+
+    waiting_events_max: int = WAITING_EVENTS_MAX
+    names_check_ms: int = NAMES_CHECK_MS
 
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """Everything that decides how one processor runs, checked.
+    """Everything that decides how one processor runs, checked. `App.processor` documents each field.
 
-    streams: "scope/stream" names. group: "scope/group"; its progress is shared by all processes. concurrency:
-    handlers in flight in one process. timeout_ms: of one call of the handler, None for none. start: where a new
-    group begins. round_events: of one exactly-once round.
-
-    publishes: for processors of the system. The handler makes the progress of its event durable by itself, in the
-    transaction that publishes what became of it; the processor only keeps account, and never writes progress.
-    Nobody but the handler could finish an event, so what it raises stops the processor, as it is.
+    streams: "scope/stream" names.
+    group: "scope/group"; all processes share its progress.
+    publishes: for processors of the system. The handler makes the progress of its event durable itself, in the
+        transaction that publishes the event's result; the processor keeps count and never writes progress. Only such a
+        handler can finish an event, so any error that it raises stops the processor unchanged.
     """
 
     name: str
@@ -204,7 +243,7 @@ class Options:
 
     @property
     def summary(self) -> str:
-        """Return in a line what it is."""
+        """Return a one-line description."""
         order = {
             ProcessingOrder.SEGMENT: "serial",
             ProcessingOrder.KEY: "keyed",
@@ -216,7 +255,7 @@ class Options:
 
     def __attrs_post_init__(self) -> None:
         check_str("name", self.name)
-        if not self.publishes:  # the system's own have names that nobody else may take
+        if not self.publishes:  # processors of the system have reserved names
             stream_names(self.streams)
         check_start(self.start, self.streams)
         check_instance(bool, "exactly_once", self.exactly_once, "it must be True or False")
@@ -238,14 +277,13 @@ class Options:
             if function is not None:
                 check_function(what, function)
         if self.dead_letters is not None and self.on_failure is not OnFailure.DEAD_LETTER:
-            raise invalid_argument(
-                "dead_letters", self.dead_letters, f"with on_failure={self.on_failure!s} there are none"
-            )
+            reason = f"with on_failure={self.on_failure!s} no dead letters are written"
+            raise invalid_argument("dead_letters", self.dead_letters, reason)
         if self.exactly_once and self.timeout_ms is None:
             raise InvalidArgument(
                 what="timeout_ms",
                 value="None",
-                reason="exactly once needs one: a round waits for all of its handlers",
+                reason="exactly_once=True needs one: a round waits for all of its calls",
             )
         if self.on_commit is not None and not self.exactly_once:
             raise InvalidArgument(

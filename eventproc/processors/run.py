@@ -1,9 +1,9 @@
-"""Running an app: its groups, its processors, and their end.
+"""Running an app: what `ep.run(app)` does with its groups and processors, and how they end.
 
-Each processor is a task that joins its group and runs an engine. One that fails is logged, and the others go on: its
-segments go to other processes. Leaving drains: no call begins any more, those that run get the grace period to
-return, progress is made durable, the segments are given back. After the grace period, or when the block is left by a
-cancellation a second time, what still runs is cancelled, and handled again by whoever comes next.
+Each processor is a task that joins its group and runs an engine. If one fails, the failure is logged and the others
+continue; its segments go to other processes. The end of the block drains: no call begins any more, running calls get
+the grace period to return, progress is committed, and the segments are released. After the grace period, or when the
+block is cancelled a second time, running calls are cancelled; the next owner handles their events again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from eventproc.processors.app import App, Processor
 from eventproc.processors.context import AppTx
 from eventproc.processors.dead_letters.store import verify_letter_stream
 from eventproc.processors.engine.engine import Engine
-from eventproc.processors.engine.work import find_blocker
+from eventproc.processors.engine.workers import find_blocker
 from eventproc.processors.errors import ProcessorFailed
 from eventproc.processors.observe.status import (
     Blocker,
@@ -43,63 +43,64 @@ from eventproc.processors.observe.status import (
     ProcessorStatus,
 )
 from eventproc.processors.observe.telemetry import NOTHING
-from eventproc.processors.options import OnFailure, Options
+from eventproc.processors.options import OnFailure, Options, ProcessorLimits
 from eventproc.processors.retry import retry_transient
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.errors import EventprocError, NotFound
 from eventproc.store.model.group_errors import GroupStreamReplaced
-from eventproc.store.tasks import BackgroundTasks
+from eventproc.store.tasks import BackgroundTasks, first_leaf
 
 LOG = logging.getLogger("eventproc.processors")
 
 GRACE_MS: Final = 30_000
-"""How long leaving waits for calls that run. Longer than most handlers take, shorter than service managers wait."""
+"""How long the end of the block waits for running calls: longer than most handlers take, shorter than service managers
+wait."""
 
-TELL_MS: Final = 2_000
-"""Pause between two looks at whether other processes should be told of a change: of a blocker, of failures."""
-
-NAMES_MS: Final = 2_000
-"""Pause between two looks at whether a stream's name became another stream's, which nothing else tells of. Each is a
-read; longer is how long a processor that will read nothing of it counts as running."""
+PUBLISH_MS: Final = 2_000
+"""Pause between two checks whether other processes should learn of a change: of a blocker, or of failures."""
 
 IDLE_LOOK_MS: Final = 20
-"""Shortest pause between two looks at a group's lag, for who waits until it is none while much is made durable. Each
-costs about a millisecond; more is waited for in vain."""
+"""Shortest pause between two looks at a group's lag by `wait_idle`, while much is made durable. Each look costs about a
+millisecond. Higher: `wait_idle` returns later."""
 
 IDLE_NET_MS: Final = 1_000
-"""Longest pause between them: what is left becomes less by the truncation of a stream too, which its groups are not
-told of."""
+"""Longest pause between two looks: truncating a stream reduces the lag too, and does not notify the groups."""
 
 BLOCKED_MS: Final = 1_000
-"""How long a call must have been under way before it is told of as a blocker: shorter is how calls are."""
+"""How long a call must have been running before it is reported as a blocker: most calls are shorter."""
 
 
 class ProcessorRun:
-    """One processor of a running app, in this process."""
+    """One processor of a running app, in this process.
 
-    def __init__(self, db: Database, processor: Processor, reader: str) -> None:
+    failure: the error that stopped it, None unless it failed.
+    ended: set when it has ended.
+    """
+
+    def __init__(self, db: Database, processor: Processor, reader: str, limits: ProcessorLimits) -> None:
         self.options = processor.options
         self.failure: BaseException | None = None
         self.ended = anyio.Event()
         self._db = db
         self._processor = processor
         self._reader = reader
+        self._limits = limits
         self._engine: Engine | None = None
         self._stopping = False
         self._scope = anyio.CancelScope(shield=True)
 
     async def run(self) -> None:
-        """Join the group and process, until stopped, cancelled or failed: `failure` then says why.
+        """Join the group and process until stopped, cancelled or failed; `failure` then is the error.
 
-        A cancellation from outside is not for this: it makes the block end, and the block's end drains.
+        Shielded against cancellation from outside: that ends the block, and the end of the block drains.
         """
         with self._scope:
             await self._run()
 
     def cancel(self) -> None:
-        """End it now; calls that run are cancelled."""
+        """End it now; running calls are cancelled."""
         self._scope.cancel()
 
     async def _run(self) -> None:
@@ -108,7 +109,7 @@ class ProcessorRun:
             async with join(self._db, self.options.group, self._reader) as membership:
                 await self._process(membership)
         except Exception as why:
-            self.failure = _first(why)
+            self.failure = first_leaf(why)
             if isinstance(self.failure, ProcessorFailed):
                 LOG.error("%s", self.failure)
             else:
@@ -120,41 +121,41 @@ class ProcessorRun:
             self.ended.set()
 
     async def _process(self, membership: Membership) -> None:
-        self._engine = engine = Engine(self._db, self.options, self._processor.make, membership)
+        self._engine = engine = Engine(self._db, self.options, self._processor.make, membership, self._limits)
         if self._stopping:
             return
         async with BackgroundTasks() as tasks:
-            tasks.start_soon(self._tell_others, engine)
+            tasks.start_soon(self._publish_changes, engine)
             tasks.start_soon(self._watch_names)
             await engine.run()
 
     async def stop(self) -> None:
-        """Return when it has ended, gracefully."""
+        """End gracefully; return when it has ended."""
         self._stopping = True
         if self._engine is not None:
             await self._engine.stop()
         await self.ended.wait()
 
     async def _watch_names(self) -> None:
-        """Raise ProcessorFailed once a stream was deleted and made again: the group does not read what is in it."""
+        """Raise ProcessorFailed once a stream was deleted and created again: the group does not read the new one."""
         look = partial(self._db.read, partial(_verify_names, processor=self.options))
+        what = f"checking the streams of processor {self.options.name}"
         while True:
-            await anyio.sleep(NAMES_MS / 1000)
-            await retry_transient(look, f"the look at the streams of {self.options.name}", LOG)
+            await anyio.sleep(self._limits.names_check_ms / 1000)
+            await retry_transient(look, what, self._db.clock, LOG)
 
-    async def _tell_others(self, engine: Engine) -> None:
-        """Publish what other processes may show of this one, whenever it changed."""
-        told = ""
+    async def _publish_changes(self, engine: Engine) -> None:
+        """Publish the status that other processes may show, whenever it changed."""
+        published = ""
+        what = f"publishing the status of processor {self.options.name}"
         while True:
-            await anyio.sleep(TELL_MS / 1000)
+            await anyio.sleep(PUBLISH_MS / 1000)
             if engine.measure is not NOTHING:
                 await self._measure_lag(engine)
-            text = self._published(engine).to_json()
-            if text != told:
-                await retry_transient(
-                    partial(self._publish, engine, text), f"{self.options.name}: its status", LOG
-                )
-                told = text
+            text = self._member_status(engine).to_json()
+            if text != published:
+                await retry_transient(partial(self._publish, engine, text), what, self._db.clock, LOG)
+                published = text
 
     async def _measure_lag(self, engine: Engine) -> None:
         group = await self._db.read(lambda tx: describe_group(tx, self.options.group))
@@ -167,23 +168,23 @@ class ProcessorRun:
     async def _publish(self, engine: Engine, text: str) -> None:
         await self._db.write(lambda tx: engine.membership.publish(tx, text))
 
-    def _published(self, engine: Engine) -> MemberStatus:
-        tally = engine.tally
+    def _member_status(self, engine: Engine) -> MemberStatus:
+        counters = engine.counters
         return MemberStatus(
             processor=self.options.name,
             state=self._state(engine),
-            failed_calls=tally.failed_calls,
-            dead_letters=tally.dead_letters,
-            skipped=tally.skipped,
+            failed_calls=counters.failed_calls,
+            dead_letters=counters.dead_letters,
+            skipped=counters.skipped,
             truncated=engine.truncated,
-            restarts=tally.restarts,
-            last_error=tally.last_error,
+            restarts=counters.restarts,
+            last_error=counters.last_error,
             blocker=self._blocker(engine),
         )
 
     def _blocker(self, engine: Engine) -> Blocker | None:
         wall_ms = self._db.clock.wall_ms()
-        found = find_blocker(engine.work, wall_ms)
+        found = find_blocker(engine.pool, wall_ms)
         return found if found is not None and wall_ms - found.since_ms >= BLOCKED_MS else None
 
     def _state(self, engine: Engine | None) -> ProcessorState:
@@ -198,13 +199,13 @@ class ProcessorRun:
     @property
     def in_flight(self) -> int:
         """Calls of the handler that run now."""
-        return 0 if self._engine is None else len(self._engine.work.running)
+        return 0 if self._engine is None else len(self._engine.pool.running)
 
     async def status(self) -> ProcessorStatus:
-        """Return what it does, and how far its group is. Raises NotFound when its group was deleted."""
+        """Return its state and the lag of its group. Raises NotFound when the group was deleted."""
         group = await self._db.read(lambda tx: describe_group(tx, self.options.group))
         engine = self._engine
-        tally = engine.tally if engine is not None else Counters()
+        counters = engine.counters if engine is not None else Counters()
         return ProcessorStatus(
             name=self.options.name,
             group=self.options.group,
@@ -213,80 +214,112 @@ class ProcessorRun:
             lag_events=group.events,
             lag_bytes=group.bytes,
             lag_ms=group.age_ms,
-            segments=0 if engine is None else len(engine.cells),
+            segments=0 if engine is None else len(engine.segments),
             in_flight=self.in_flight,
-            waiting=0 if engine is None else engine.work.unfinished,
-            finished=tally.finished,
-            emitted=tally.emitted,
-            failed_calls=tally.failed_calls,
-            dead_letters=tally.dead_letters,
-            skipped=tally.skipped,
+            waiting=0 if engine is None else engine.pool.queues.unfinished,
+            finished=counters.finished,
+            emitted=counters.emitted,
+            failed_calls=counters.failed_calls,
+            dead_letters=counters.dead_letters,
+            skipped=counters.skipped,
             truncated=0 if engine is None else engine.truncated,
-            restarts=tally.restarts,
-            last_commit_ms=tally.last_commit_ms,
-            last_error=tally.last_error,
+            restarts=counters.restarts,
+            last_commit_ms=counters.last_commit_ms,
+            last_error=counters.last_error,
             blocker=None if engine is None else self._blocker(engine),
             error=None if self.failure is None else str(self.failure),
         )
 
 
 class Running:
-    """An app that runs; given by `ep.run(app)`, whose block's end drains it."""
+    """An app that runs, as `async with ep.run(app)` gives it. The end of the block drains it."""
 
-    def __init__(self, db: Database, parts: Mapping[str, ProcessorRun]) -> None:
+    def __init__(self, db: Database, processors: Mapping[str, ProcessorRun]) -> None:
         self._db = db
-        self._parts = parts
+        self._processors = processors
         self._draining = anyio.CancelScope(shield=True)
 
     async def status(self) -> list[ProcessorStatus]:
-        """Return the status of each processor, in the order of their declaration."""
-        return [await part.status() for part in self._parts.values()]
+        """Return the status of each processor, in the order of their declaration.
+
+        Raises:
+            NotFound: A processor's group was deleted.
+        """
+        return [await each.status() for each in self._processors.values()]
 
     async def pause(self, name: str) -> None:
-        """Pause a processor durably, in all processes: calls that run end, no other begins. Raises NotFound."""
+        """Pause a processor in all processes, durably: running calls end and no other begins.
+
+        Args:
+            name: The processor's name.
+
+        Raises:
+            NotFound: The app has no processor of that name.
+        """
         await self._set_paused(name, paused=True)
 
     async def resume(self, name: str) -> None:
-        """Take back `pause`. Raises NotFound."""
+        """Let a paused processor continue, in all processes.
+
+        Args:
+            name: The processor's name.
+
+        Raises:
+            NotFound: The app has no processor of that name.
+        """
         await self._set_paused(name, paused=False)
 
     async def _set_paused(self, name: str, *, paused: bool) -> None:
-        group = self._part(name).options.group
+        if name not in self._processors:
+            raise NotFound(kind="processor", name=name)
+        group = self._processors[name].options.group
         await self._db.write(lambda tx: set_paused(tx, group, paused))
 
     async def wait(self) -> None:
-        """Return when all processors were stopped. Raises ProcessorFailed as soon as one failed."""
+        """Return when all processors were stopped.
+
+        Raises:
+            ProcessorFailed: A processor failed; raised as soon as it does.
+        """
         async with self._until_failure():
-            for part in self._parts.values():
-                await part.ended.wait()
+            for each in self._processors.values():
+                await each.ended.wait()
 
     @asynccontextmanager
     async def _until_failure(self) -> AsyncIterator[None]:
         """End the block as soon as a processor failed. Raises ProcessorFailed at its end if one did."""
         async with BackgroundTasks() as tasks:
 
-            async def watch(part: ProcessorRun) -> None:
-                await part.ended.wait()
-                if part.failure is not None:
+            async def watch(processor: ProcessorRun) -> None:
+                await processor.ended.wait()
+                if processor.failure is not None:
                     tasks.cancel()
 
-            for part in self._parts.values():
-                tasks.start_soon(watch, part)
+            for each in self._processors.values():
+                tasks.start_soon(watch, each)
             yield
         self.raise_failure()
 
     async def wait_idle(self, *, timeout_ms: int | None = None) -> None:
-        """Return when nothing is left to process in the groups of the app, durably: lag 0 at one moment of each.
+        """Return when nothing is left to process in the groups of the app: each had lag 0 at one moment, durably.
 
-        Raises TimeoutError, InvalidArgument, and ProcessorFailed when a processor failed, also of a stream that was
-        made again. Cost while waiting: a look when progress was made durable, and one a second.
+        Args:
+            timeout_ms: How long to wait, in ms. None (default): without limit.
+
+        Raises:
+            TimeoutError: The time is over.
+            ProcessorFailed: A processor failed, or a stream of it was deleted and created again.
+            InvalidArgument: `timeout_ms` is no number of ms.
+
+        Cost:
+            While waiting, one read when progress was made durable, and one a second.
         """
         if timeout_ms is not None:
             timeout_ms = check_int("timeout_ms", timeout_ms, least=0, unit="ms")
         with anyio.fail_after(None if timeout_ms is None else timeout_ms / 1000):
             async with self._until_failure():
-                for part in self._parts.values():
-                    await self._wait_idle(part.options)
+                for each in self._processors.values():
+                    await self._wait_idle(each.options)
 
     async def _wait_idle(self, processor: Options) -> None:
         group = processor.group
@@ -303,65 +336,77 @@ class Running:
     @property
     def in_flight(self) -> int:
         """Calls of handlers that run now."""
-        return sum(part.in_flight for part in self._parts.values())
+        return sum(each.in_flight for each in self._processors.values())
 
     async def stop(self, *, grace_ms: int = GRACE_MS) -> None:
-        """Drain every processor; what still runs after the grace period is left to the end of the block.
+        """Drain every processor: begin no call, let running calls finish, commit, release the segments.
 
-        Raises InvalidArgument.
+        Calls that still run after the grace period go on until the end of the block, or `cancel_now`.
+
+        Args:
+            grace_ms: How long to wait for running calls, in ms. Default: 30 s.
+
+        Raises:
+            InvalidArgument: `grace_ms` is no number of ms.
         """
         grace_ms = check_int("grace_ms", grace_ms, least=0, unit="ms")
         with anyio.move_on_after(grace_ms / 1000):
             async with anyio.create_task_group() as tasks:
-                for part in self._parts.values():
-                    tasks.start_soon(part.stop)
+                for each in self._processors.values():
+                    tasks.start_soon(each.stop)
 
     async def _drain(self, grace_ms: int) -> None:
-        """Stop, whoever cancels this task; `cut` alone ends it before the grace period does."""
-        LOG.info("draining, for %g s at most", grace_ms / 1000)
+        """Stop, also if this task is cancelled; only `cancel_now` ends it before the grace period does."""
+        LOG.info("draining, for at most %g s", grace_ms / 1000)
         with self._draining:
             await self.stop(grace_ms=grace_ms)
 
-    def cut(self) -> None:
-        """End the draining of the block's end, now or once it begins: what runs then is cancelled."""
+    def cancel_now(self) -> None:
+        """Do not wait for running calls at the end of the block: cancel them, now or as soon as it drains.
+
+        Their events are handled again by another process, or by the next run.
+        """
         self._draining.cancel()
 
     def raise_failure(self) -> None:
-        """Raise ProcessorFailed if a processor failed: the first, from what it failed of."""
-        for name, part in self._parts.items():
-            if isinstance(part.failure, ProcessorFailed):
-                raise part.failure
-            if part.failure is not None:
-                raise ProcessorFailed(processor=name, reason=str(part.failure)) from part.failure
+        """Raise the failure of the first failed processor, if there is one.
 
-    def _part(self, name: str) -> ProcessorRun:
-        if name not in self._parts:
-            raise NotFound(kind="processor", name=name)
-        return self._parts[name]
+        Raises:
+            ProcessorFailed: A processor failed; its cause is the error that stopped it.
+        """
+        for name, each in self._processors.items():
+            if isinstance(each.failure, ProcessorFailed):
+                raise each.failure
+            if each.failure is not None:
+                raise ProcessorFailed(processor=name, reason=str(each.failure)) from each.failure
 
 
 @asynccontextmanager
-async def run_app(db: Database, app: App, *, grace_ms: int = GRACE_MS) -> AsyncIterator[Running]:
+async def run_app(
+    db: Database, app: App, *, grace_ms: int = GRACE_MS, limits: ProcessorLimits | None = None
+) -> AsyncIterator[Running]:
     """Run the app's processors while the block does; its end drains them. See `Eventproc.run`."""
     await db.write(lambda tx: _set_up(tx, app))
     unique = new_id(db.clock)[-12:]
-    parts = {
-        each.options.name: ProcessorRun(db, each, f"{each.options.name}-{os.getpid()}-{unique}")
+    processors = {
+        each.options.name: ProcessorRun(
+            db, each, f"{each.options.name}-{os.getpid()}-{unique}", limits or ProcessorLimits()
+        )
         for each in app.processors
     }
-    running = Running(db, parts)
+    running = Running(db, processors)
     LOG.info("running %s", "; ".join(each.options.summary for each in app.processors))
     async with BackgroundTasks() as tasks:
-        for part in parts.values():
-            tasks.start_soon(part.run)
+        for each in processors.values():
+            tasks.start_soon(each.run)
         try:
             yield running
         finally:
             try:
                 await running._drain(grace_ms)
-            finally:  # a second interrupt may come anywhere in it, and nothing else ends a part
-                for part in parts.values():
-                    part.cancel()
+            finally:  # a second interrupt may come anywhere in it, and nothing else ends a processor
+                for each in processors.values():
+                    each.cancel()
     running.raise_failure()
 
 
@@ -371,11 +416,14 @@ def _set_up(tx: Tx, app: App) -> None:
         try:
             ensure_group(tx, options.group, options.streams, options.start)
         except GroupStreamReplaced:
-            # An app names its streams: the one that has the name now is meant.
+            # An app names its streams: it means the stream that has the name now.
             for name in adopt_recreated_streams(tx, options.group):
                 tx.after(
                     partial(
-                        LOG.warning, "%s: %s was made again; reading it from its head", options.group, name
+                        LOG.warning,
+                        "processor group %s: stream %s was deleted and created again; reading it from its head",
+                        options.group,
+                        name,
                     )
                 )
             ensure_group(tx, options.group, options.streams, options.start)
@@ -387,16 +435,9 @@ def _set_up(tx: Tx, app: App) -> None:
 
 
 def _verify_names(tx: Tx, processor: Options) -> None:
-    """Raise ProcessorFailed when a stream was made again; one that is only gone has nothing to read."""
+    """Raise ProcessorFailed if a stream was deleted and created again. One that was only deleted has no events."""
     try:
         verify_streams(tx, get_group(tx, processor.group), may_be_gone=True)
     except GroupStreamReplaced as why:
-        reason = f"{why.stream} was deleted and made again; run the app again to read it from its head"
+        reason = f"{why.stream} was deleted and created again; run the app again to read it from its head"
         raise ProcessorFailed(processor=processor.name, reason=reason) from why
-
-
-def _first(group: BaseException) -> BaseException:
-    """Return the first error of a group of groups."""
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return group

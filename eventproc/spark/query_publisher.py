@@ -84,7 +84,10 @@ class QueryPublisher:
             fresh = [self._latest[each] for each in taken]
             try:
                 await retry_transient(
-                    partial(self._db.write, partial(_publish, fresh)), "the status of queries", LOG
+                    partial(self._db.write, partial(_publish, fresh)),
+                    "the status of queries",
+                    self._db.clock,
+                    LOG,
                 )
             except BaseException:
                 self._fresh |= taken  # after a cancellation the next call writes them

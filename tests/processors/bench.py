@@ -1,4 +1,4 @@
-"""The workers of a processor without the rest of it: a sink that remembers, and cells made by hand."""
+"""The workers of a processor without the rest of it: a sink that remembers, and segments made by hand."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import anyio
 
 from eventproc.processors.context import Log
 from eventproc.processors.emit import Emission
-from eventproc.processors.engine.key_queues import Item
+from eventproc.processors.engine.calls import Calls
+from eventproc.processors.engine.key_queues import Item, KeyQueues
 from eventproc.processors.engine.owned_segment import OwnedSegment
-from eventproc.processors.engine.work import Work
-from eventproc.processors.engine.workers import Workers
+from eventproc.processors.engine.workers import WorkerPool
 from eventproc.processors.handler import make_handler
 from eventproc.processors.options import Batching, Options, ProcessingOrder, RetryPolicy
 from eventproc.testing import VirtualClock
-from tests.processors.runs import cell_at, items_of
+from tests.processors.runs import items_of, segment_at
 
 LOG = logging.getLogger("tests.processors")
 
@@ -49,19 +49,20 @@ class Bench:
             retry=retry,
             timeout_ms=timeout_ms,
         )
-        self.cell = cell_at()
+        self.owned = segment_at()
         self.done: list[int] = []
         self.emitted: list[Emission] = []
         self.failures: list[tuple[int, int, str]] = []
         self.gone: list[tuple[int, int, str]] = []
         self.stop_on: tuple[type[Exception], ...] = ()
-        self.work = Work(self.options, self, VirtualClock())
-        self.work.handler = make_handler(handler, payload)
-        self.workers = Workers(self.work)
+        clock = VirtualClock()
+        self.pool = WorkerPool(KeyQueues(order), concurrency, clock.monotonic_ms, on_idle=lambda: None)
+        self.calls = Calls(self.options, self.pool, self, clock)
+        self.calls.handler = make_handler(handler, payload)
 
     def finished(self, item: Item, emitted: Sequence[Emission]) -> None:
-        event, chunk = item
-        chunk.finish(event.number)
+        event, in_flight = item
+        in_flight.finish(event.number)
         self.done.append(event.number)
         self.emitted += emitted
 
@@ -71,22 +72,20 @@ class Bench:
     def spent(self, item: Item, error: Exception, attempt: int) -> None:
         if isinstance(error, self.stop_on):
             raise error
-        event, chunk = item
-        chunk.finish(event.number)
+        event, in_flight = item
+        in_flight.finish(event.number)
         self.gone.append((event.number, attempt, type(error).__name__))
-
-    def wanting(self) -> None: ...
 
     def log_for(self, item: Item, attempt: int) -> Log:
         return logging.LoggerAdapter(LOG, {"number": item[0].number, "attempt": attempt})
 
-    async def put(self, keys: Iterable[str | None], cell: OwnedSegment | None = None) -> None:
-        await self.work.put(items_of(cell or self.cell, keys))
+    async def put(self, keys: Iterable[str | None], owned: OwnedSegment | None = None) -> None:
+        await self.pool.put(items_of(owned or self.owned, keys))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.workers.run)
+            tasks.start_soon(self.calls.run)
             yield
             tasks.cancel_scope.cancel()
 
@@ -94,7 +93,7 @@ class Bench:
         """EventRun until all these events are finished."""
         async with self.running():
             await self.put(keys)
-            await self.work.drain()
+            await self.pool.drain()
 
 
 async def until(holds: Callable[[], bool]) -> None:

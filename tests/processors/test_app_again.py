@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.processors import ProcessorFailed
-from eventproc.processors import run as processing
+from eventproc.processors import ProcessorFailed, run_app
+from eventproc.processors.options import ProcessorLimits
 from tests.processors.apps import group, lag, until_next
 
 WAIT_MS = 10_000
@@ -36,13 +36,12 @@ async def test_an_app_goes_on_with_a_stream_that_was_deleted_and_made_again(
             await orders.seal()
             await orders.delete()
     assert sorted(seen) == [b"shop/orders1", b"shop/orders2", b"shop/returns1", b"shop/returns2"]
-    assert "shop/orders was made again" in caplog.text
+    assert "shop/orders was deleted and created again" in caplog.text
 
 
-async def test_a_stream_that_is_made_again_fails_the_processor_that_had_read_it_and_is_read_by_the_next_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(processing, "NAMES_MS", 20)
+async def test_a_stream_that_is_made_again_fails_the_processor_that_had_read_it_and_is_read_by_the_next_run() -> (
+    None
+):
     seen: list[bytes] = []
     app = eventproc.App()
 
@@ -57,7 +56,7 @@ async def test_a_stream_that_is_made_again_fails_the_processor_that_had_read_it_
         return orders
 
     async def run() -> None:
-        async with ep.run(app) as running:
+        async with run_app(ep.db, app, limits=ProcessorLimits(names_check_ms=20)) as running:
             await running.wait_idle(timeout_ms=WAIT_MS)
             await orders.seal()
             while {each.stream for each in (await group(ep)).segments} != {"s/returns"}:
@@ -73,7 +72,9 @@ async def test_a_stream_that_is_made_again_fails_the_processor_that_had_read_it_
         await ep.create_scope("s")
         returns = await ep.create_stream("s/returns")
         orders = await make(b"1")
-        with pytest.raises(ProcessorFailed, match="s/orders was deleted and made again; run the app again"):
+        with pytest.raises(
+            ProcessorFailed, match="s/orders was deleted and created again; run the app again"
+        ):
             await run()
         assert seen == [b"1", b"2"]
         async with ep.run(app) as running:
@@ -95,7 +96,7 @@ async def test_waiting_for_a_stopped_app_fails_when_a_stream_was_made_again_whic
             await orders.seal()
             await orders.delete()
             await ep.create_stream("s/orders")
-            with pytest.raises(ProcessorFailed, match="s/orders was deleted and made again"):
+            with pytest.raises(ProcessorFailed, match="s/orders was deleted and created again"):
                 await running.wait_idle(timeout_ms=WAIT_MS)
 
 

@@ -12,7 +12,7 @@ from eventproc.processors.errors import HandlerStuck
 from eventproc.processors.options import ProcessingOrder
 from eventproc.store.segments import Event
 from tests.processors.bench import Bench, settled, until
-from tests.processors.runs import cell_at
+from tests.processors.runs import segment_at
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -25,7 +25,7 @@ async def test_a_batch_has_at_most_its_size_and_waits_for_no_more_without_a_ling
     bench = Bench(handle, order=ProcessingOrder.NONE, batch=4, concurrency=concurrency)
     async with bench.running():
         await bench.put([None] * 10)
-        await bench.work.drain()
+        await bench.pool.drain()
     assert sum(sizes) == 10
     assert max(sizes) == 4
 
@@ -37,11 +37,11 @@ async def test_a_batch_of_a_keyed_handler_has_events_of_several_keys_each_in_ord
         batches.append([event.number for event in events])
 
     bench = Bench(handle, batch=5, concurrency=1)
-    bench.work.hold("collect")
+    bench.pool.hold("collect")
     async with bench.running():
         await bench.put(["a", "b", "a", "b", "a", "c"])
-        bench.work.release("collect")
-        await bench.work.drain()
+        bench.pool.release("collect")
+        await bench.pool.drain()
     assert batches == [[0, 2, 4, 1, 3], [5]]
 
 
@@ -62,7 +62,7 @@ async def test_a_batch_that_lingers_leaves_the_rest_to_others() -> None:
         await bench.put([None] * 3)
         await until(lambda: begun == 2)
         gate.set()
-        await bench.work.drain()
+        await bench.pool.drain()
 
 
 async def test_a_drain_lets_no_batch_linger() -> None:
@@ -74,7 +74,7 @@ async def test_a_drain_lets_no_batch_linger() -> None:
         await bench.put(["a", "b", None])
         await settled()
         assert bench.done == []
-        await bench.work.drain()
+        await bench.pool.drain()
     assert sorted(bench.done) == [0, 1, 2]
 
 
@@ -84,16 +84,16 @@ async def test_a_cell_that_closed_while_a_batch_lingered_is_left_out_of_it() -> 
     async def handle(events: list[Event]) -> None:
         seen.extend(event.segment for event in events)
 
-    bench, other = Bench(handle, batch=3, linger_ms=60_000, concurrency=1), cell_at(segment=1)
+    bench, other = Bench(handle, batch=3, linger_ms=60_000, concurrency=1), segment_at(segment=1)
     async with bench.running():
         await bench.put(["a"])
         await bench.put(["a"], other)
         await settled()
-        bench.cell.closing = True
-        await bench.work.clear(bench.cell)
-        await bench.work.drain()
+        bench.owned.closing = True
+        await bench.pool.clear(bench.owned)
+        await bench.pool.drain()
     assert seen == [1]
-    assert bench.cell.snapshot().number == 0
+    assert bench.owned.snapshot().number == 0
 
 
 async def test_a_batch_that_fails_is_repeated_one_event_at_a_time() -> None:
@@ -108,7 +108,7 @@ async def test_a_batch_that_fails_is_repeated_one_event_at_a_time() -> None:
     bench = Bench(handle, order=ProcessingOrder.SEGMENT, batch=4, concurrency=1)
     async with bench.running():
         await bench.put(["a"] * 4)
-        await bench.work.drain()
+        await bench.pool.drain()
     assert calls == [[0, 1, 2, 3], [0], [1], [1], [2], [3]]
     assert bench.gone == [(1, 3, "ValueError")], "the batch counts as its first attempt"
     assert [each.payload for each in bench.emitted] == [b"2", b"2", b"2"]
@@ -128,7 +128,7 @@ async def test_a_plain_function_runs_on_a_thread_and_its_events_keep_their_order
     bench = Bench(handle)
     async with bench.running():
         await bench.put(["a"] * 6)
-        await bench.work.drain()
+        await bench.pool.drain()
     assert threading.current_thread().name not in threads
     assert seen == [0, 1, 2, 3, 3, 3, 4, 5]
     assert bench.failures == [(3, 1, "ValueError"), (3, 2, "ValueError")]
@@ -145,7 +145,7 @@ async def test_a_plain_batch_function_runs_on_a_thread() -> None:
     bench = Bench(handle, order=ProcessingOrder.NONE, batch=3, concurrency=1)
     async with bench.running():
         await bench.put([None] * 7)
-        await bench.work.drain()
+        await bench.pool.drain()
     assert sorted(seen) == list(range(7))
 
 
@@ -185,16 +185,16 @@ async def test_a_segment_lost_under_a_call_on_a_thread_does_not_give_its_key_to_
             gate.wait(timeout=30)
         running -= 1
 
-    bench, other = Bench(handle), cell_at(segment=1)
+    bench, other = Bench(handle), segment_at(segment=1)
     async with bench.running():
         await bench.put(["a", "a"])
         await bench.put(["a"], other)
         await until(lambda: running == 1)
-        bench.cell.closing = True
-        bench.workers.cancel(bench.cell)
+        bench.owned.closing = True
+        bench.calls.cancel(bench.owned)
         await settled()
         assert running == 1
         gate.set()
-        await bench.work.drain()
+        await bench.pool.drain()
     assert bench.done == [0, 0]
     assert other.finished

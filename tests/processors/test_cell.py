@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eventproc.processors.engine.owned_segment import WAITING_BYTES_MAX, InFlightRun, OwnedSegment
 from eventproc.store.model.limits import FINISHED_RANGES_MAX, FRAME_BYTES
 from eventproc.store.model.progress import Progress
-from tests.processors.runs import cell_at, run_of
+from tests.processors.runs import run_of, segment_at
 
 
 class Twin:
@@ -40,7 +40,7 @@ class Twin:
 
 
 class Life:
-    """A cell and its twin, through the same random life."""
+    """A owned and its twin, through the same random life."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -48,49 +48,49 @@ class Life:
         self.twin.finished = {n for n in range(len(self.twin.sizes)) if random.random() < 0.2}
         if random.random() < 0.3:
             self.twin.finished = set()
-        self.cell = cell_at(self.twin.progress())
+        self.owned = segment_at(self.twin.progress())
         self.out: list[tuple[int, InFlightRun]] = []
 
     def live(self) -> None:
-        before = self.cell.snapshot()
-        while self.out or self.cell.number < len(self.twin.sizes):
+        before = self.owned.snapshot()
+        while self.out or self.owned.number < len(self.twin.sizes):
             self._step()
-            now = self.cell.snapshot()
+            now = self.owned.snapshot()
             now.check()
             assert now == self.twin.progress()
             assert now.number >= before.number, f"{before} was told, then {now}"
             assert all(now.is_finished(n) for n in range(len(self.twin.sizes)) if before.is_finished(n))
             before = now
-        assert self.cell.finished
-        assert not self.cell.waiting_bytes
-        assert self.cell.snapshot() == Progress(len(self.twin.sizes), self.twin.offset(len(self.twin.sizes)))
+        assert self.owned.finished
+        assert not self.owned.waiting_bytes
+        assert self.owned.snapshot() == Progress(len(self.twin.sizes), self.twin.offset(len(self.twin.sizes)))
 
     def _step(self) -> None:
-        rest = len(self.twin.sizes) - self.cell.number
+        rest = len(self.twin.sizes) - self.owned.number
         choice = self.random.randrange(10)
         if rest and choice < 3:
             self._hand_out(self.random.randint(1, min(rest, 40)))
         elif rest and choice == 3:
             self._skip(self.random.randint(1, min(rest, 10)))
         elif self.out:
-            number, chunk = self.out.pop(self.random.randrange(len(self.out)))
-            assert not chunk.is_finished(number)
-            chunk.finish(number)
-            assert chunk.is_finished(number)
+            number, in_flight = self.out.pop(self.random.randrange(len(self.out)))
+            assert not in_flight.is_finished(number)
+            in_flight.finish(number)
+            assert in_flight.is_finished(number)
             self.twin.finished.add(number)
 
     def _hand_out(self, count: int) -> None:
-        first = self.cell.number
-        run = run_of(self.cell, [bytes(size) for size in self.twin.sizes[first : first + count]])
-        chunk = self.cell.add(run)
-        handed = [event.number for event in run.events() if not chunk.is_finished(event.number)]
+        first = self.owned.number
+        run = run_of(self.owned, [bytes(size) for size in self.twin.sizes[first : first + count]])
+        in_flight = self.owned.add(run)
+        handed = [event.number for event in run.events() if not in_flight.is_finished(event.number)]
         assert handed == [n for n in range(first, first + count) if n not in self.twin.finished]
-        self.out += [(number, chunk) for number in handed]
+        self.out += [(number, in_flight) for number in handed]
 
     def _skip(self, count: int) -> None:
-        number = self.cell.number + count
-        self.twin.finished |= set(range(self.cell.number, number))
-        self.cell.skip(number, self.twin.offset(number))
+        number = self.owned.number + count
+        self.twin.finished |= set(range(self.owned.number, number))
+        self.owned.skip(number, self.twin.offset(number))
 
 
 @given(st.integers(0, 2**32))
@@ -102,22 +102,22 @@ def test_what_a_cell_tells_is_what_is_finished_and_never_goes_back(seed: int) ->
 def test_durable_progress_has_few_ranges_keeps_what_it_had_and_passes_nothing_unfinished(seed: int) -> None:
     random = Random(seed)
     count = random.choice([3, 5]) * FINISHED_RANGES_MAX
-    cell = cell_at()
-    chunk = cell.add(run_of(cell, [b""] * count))
+    owned = segment_at()
+    in_flight = owned.add(run_of(owned, [b""] * count))
     finished: set[int] = set()
     order = [number for number in range(1, count) if random.random() < 0.9]
     random.shuffle(order)
     for number in order:
-        chunk.finish(number)
+        in_flight.finish(number)
         finished.add(number)
         if random.random() < 0.02:
-            now = cell.snapshot()
+            now = owned.snapshot()
             now.check()
             assert len(now.finished) <= FINISHED_RANGES_MAX
             told = {n for n in range(count) if now.is_finished(n)}
             assert told <= finished
-            assert {n for n in range(count) if cell.durable.is_finished(n)} <= told
-            cell.durable = now
+            assert {n for n in range(count) if owned.durable.is_finished(n)} <= told
+            owned.durable = now
 
 
 @given(st.integers(0, 2**32))
@@ -125,8 +125,8 @@ def test_no_event_is_durable_without_those_of_its_key_before_it(seed: int) -> No
     random = Random(seed)
     keys = random.choice([7, 50, 400])
     count = 5 * FINISHED_RANGES_MAX
-    cell = cell_at()
-    chunk = cell.add(run_of(cell, [b""] * count))
+    owned = segment_at()
+    in_flight = owned.add(run_of(owned, [b""] * count))
     by_key: list[list[int]] = [[] for _ in range(keys)]
     for number in range(count):
         by_key[random.randrange(keys)].append(number)
@@ -135,99 +135,101 @@ def test_no_event_is_durable_without_those_of_its_key_before_it(seed: int) -> No
         left = left[1:]  # one key is stuck
     while left:
         at = min(random.randrange(len(left)), random.randrange(len(left)))
-        chunk.finish(left[at].pop())
+        in_flight.finish(left[at].pop())
         if not left[at]:
             left.pop(at)
         if random.random() < 0.02:
-            cell.durable = now = cell.snapshot()
+            owned.durable = now = owned.snapshot()
             for numbers in by_key:
                 told = [now.is_finished(number) for number in numbers]
                 assert told == sorted(told, reverse=True), f"of {numbers}, {told} are durable"
 
 
 def test_one_unfinished_event_holds_the_prefix_and_not_what_lies_beyond() -> None:
-    cell = cell_at()
-    chunk = cell.add(run_of(cell, [b"."] * 5))
+    owned = segment_at()
+    in_flight = owned.add(run_of(owned, [b"."] * 5))
     for number in (0, 1, 3, 4):
-        chunk.finish(number)
+        in_flight.finish(number)
     size = FRAME_BYTES + 1
-    assert cell.snapshot() == Progress(2, 2 * size, ((3, 5, 5 * size),))
-    chunk.finish(2)
-    assert cell.snapshot() == Progress(5, 5 * size)
+    assert owned.snapshot() == Progress(2, 2 * size, ((3, 5, 5 * size),))
+    in_flight.finish(2)
+    assert owned.snapshot() == Progress(5, 5 * size)
 
 
 def test_a_cell_has_no_room_while_its_ranges_are_full_and_gets_it_back_when_they_grow_together() -> None:
-    cell = cell_at()
-    chunk = cell.add(run_of(cell, [b""] * (2 * FINISHED_RANGES_MAX + 2)))
+    owned = segment_at()
+    in_flight = owned.add(run_of(owned, [b""] * (2 * FINISHED_RANGES_MAX + 2)))
     for index in range(FINISHED_RANGES_MAX):
-        assert cell.has_room
-        chunk.finish(2 * index + 1)
-    assert not cell.has_room
-    chunk.finish(2)
-    assert cell.has_room
+        assert owned.has_room
+        in_flight.finish(2 * index + 1)
+    assert not owned.has_room
+    in_flight.finish(2)
+    assert owned.has_room
 
 
 def test_a_cell_that_begins_with_full_ranges_reads_what_lies_between_them() -> None:
     ranges = tuple((2 * n + 1, 2 * n + 2, (2 * n + 2) * FRAME_BYTES) for n in range(FINISHED_RANGES_MAX))
-    cell = cell_at(Progress(0, 0, ranges))
-    rooms = [cell.has_room]
-    chunk = cell.add(run_of(cell, [b""]))
-    rooms.append(cell.has_room)
-    chunk.finish(0)
-    assert [*rooms, cell.has_room] == [True, False, True]
+    owned = segment_at(Progress(0, 0, ranges))
+    rooms = [owned.has_room]
+    in_flight = owned.add(run_of(owned, [b""]))
+    rooms.append(owned.has_room)
+    in_flight.finish(0)
+    assert [*rooms, owned.has_room] == [True, False, True]
 
 
 def test_a_cell_has_no_room_while_too_many_bytes_wait_behind_an_unfinished_event() -> None:
-    cell = cell_at()
+    owned = segment_at()
     payload = bytes(2**20)
-    chunks = [cell.add(run_of(cell, [payload])) for _ in range(WAITING_BYTES_MAX // len(payload))]
-    assert not cell.has_room
-    assert cell.waiting_bytes <= WAITING_BYTES_MAX + len(payload)
-    chunks[1].finish(1)
-    assert cell.has_room
+    runs = [owned.add(run_of(owned, [payload])) for _ in range(WAITING_BYTES_MAX // len(payload))]
+    assert not owned.has_room
+    assert owned.waiting_bytes <= WAITING_BYTES_MAX + len(payload)
+    runs[1].finish(1)
+    assert owned.has_room
 
 
 @pytest.mark.parametrize("pieces", [1, 4])
 def test_a_cell_is_complete_when_all_of_its_sealed_segment_is_finished(pieces: int) -> None:
-    cell = cell_at()
-    chunks = [cell.add(run_of(cell, [b"x"])) for _ in range(pieces)]
-    cell.end = cell.offset
-    for number, chunk in reversed(list(enumerate(chunks))):
-        assert not cell.complete
-        chunk.finish(number)
-    assert cell.complete
+    owned = segment_at()
+    runs = [owned.add(run_of(owned, [b"x"])) for _ in range(pieces)]
+    owned.end = owned.offset
+    for number, in_flight in reversed(list(enumerate(runs))):
+        assert not owned.complete
+        in_flight.finish(number)
+    assert owned.complete
 
 
 def test_an_empty_segment_is_complete_at_once() -> None:
-    opened, sealed = cell_at(), cell_at()
+    opened, sealed = segment_at(), segment_at()
     sealed.end = 0
     assert (opened.complete, sealed.complete) == (False, True)
 
 
 def test_a_cell_refuses_what_does_not_follow() -> None:
-    cell: OwnedSegment = cell_at()
-    run = run_of(cell, [b"x", b"y"])
-    cell.add(run)
+    owned: OwnedSegment = segment_at()
+    run = run_of(owned, [b"x", b"y"])
+    owned.add(run)
     with pytest.raises(AssertionError, match="reads at"):
-        cell.add(run)
+        owned.add(run)
     with pytest.raises(AssertionError, match="cannot skip"):
-        cell.skip(0, 0)
+        owned.skip(0, 0)
 
 
 def test_behind_an_event_that_never_ends_the_memory_stays_flat() -> None:
-    cell = cell_at()
-    cell.add(run_of(cell, [b"stuck"]))
+    owned = segment_at()
+    owned.add(run_of(owned, [b"stuck"]))
     late: deque[tuple[int, InFlightRun]] = deque()
     events = 5_000
     for number in range(1, events):
-        late.append((number, cell.add(run_of(cell, [b"x"]))))
+        late.append((number, owned.add(run_of(owned, [b"x"]))))
         if len(late) > 3:  # read ahead, so that the last one is never finished when the next one comes
-            done, chunk = late.popleft()
-            chunk.finish(done)
-    for done, chunk in late:
-        chunk.finish(done)
-    assert cell.snapshot() == Progress(0, 0, ((1, events, cell.offset),))
+            done, in_flight = late.popleft()
+            in_flight.finish(done)
+    for done, in_flight in late:
+        in_flight.finish(done)
+    assert owned.snapshot() == Progress(0, 0, ((1, events, owned.offset),))
     late.clear()
     gc.collect()
-    assert sum(isinstance(each, InFlightRun) and each.cell is cell for each in gc.get_objects()) < events / 20
-    assert cell.has_room
+    assert (
+        sum(isinstance(each, InFlightRun) and each.owned is owned for each in gc.get_objects()) < events / 20
+    )
+    assert owned.has_room

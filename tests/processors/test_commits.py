@@ -1,4 +1,4 @@
-"""One commit of a processor: what is in it, what has to wait, and that it is fenced by the epochs of its own cells."""
+"""One commit of a processor: what it has, what has to wait, and that the epochs of its own segments fence it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eventproc.store.model.progress import Progress
 from eventproc.store.segments import Event
 from tests.processors.apps import STREAM, system, write
 from tests.processors.bench import settled, until
-from tests.processors.runs import cell_at, items_of
+from tests.processors.runs import items_of, segment_at
 
 OPTIONS = Options(name="p", streams=(STREAM,), group="s/g", order=ProcessingOrder.KEY, concurrency=3)
 
@@ -87,37 +87,37 @@ class Scripted(Membership):
         pass
 
 
-def _emitted(cell: OwnedSegment, number: int) -> tuple[OwnedSegment, int, list[Emission]]:
-    return cell, number, [Emission("s/out", b"%d" % number)]
+def _emitted(owned: OwnedSegment, number: int) -> tuple[OwnedSegment, int, list[Emission]]:
+    return owned, number, [Emission("s/out", b"%d" % number)]
 
 
-def _letter(cell: OwnedSegment, number: int) -> tuple[OwnedSegment, FailedEvent]:
+def _letter(owned: OwnedSegment, number: int) -> tuple[OwnedSegment, FailedEvent]:
     event = Event(b"", None, 0, None, SegmentId(0), 0, number, {})
-    return cell, FailedEvent.of("s/t", event, ValueError(), attempts=1, processor="p", failed_ms=0)
+    return owned, FailedEvent.of("s/t", event, ValueError(), attempts=1, processor="p", failed_ms=0)
 
 
 def test_what_came_from_a_lost_cell_is_left_out() -> None:
-    kept, lost = cell_at(), cell_at(segment=1)
+    kept, lost = segment_at(), segment_at(segment=1)
     outbox = Outbox()
-    for cell in (kept, lost):
-        ((event, _),) = items_of(cell, [None])
-        outbox.emitted.append(_emitted(cell, 0))
-        outbox.letters.append(_letter(cell, 0))
-        outbox.handled.append((cell, event))
+    for owned in (kept, lost):
+        ((event, _),) = items_of(owned, [None])
+        outbox.emitted.append(_emitted(owned, 0))
+        outbox.letters.append(_letter(owned, 0))
+        outbox.handled.append((owned, event))
     left = outbox.of({kept})
     assert [each[0] for each in (*left.emitted, *left.letters, *left.handled)] == [kept] * 3
 
 
 def test_what_events_leave_waits_until_they_are_part_of_durable_progress() -> None:
-    cell, count = cell_at(), 3 * FINISHED_RANGES_MAX
-    items = items_of(cell, [None] * count)
+    owned, count = segment_at(), 3 * FINISHED_RANGES_MAX
+    items = items_of(owned, [None] * count)
     outbox = Outbox()
     for number in range(1, count, 2):
         items[number][1].finish(number)
-        outbox.emitted.append(_emitted(cell, number))
-        outbox.letters.append(_letter(cell, number))
-    now, later = outbox.divided({cell: cell.snapshot()})
-    told = [number for number in range(1, count, 2) if cell.snapshot().is_finished(number)]
+        outbox.emitted.append(_emitted(owned, number))
+        outbox.letters.append(_letter(owned, number))
+    now, later = outbox.divided({owned: owned.snapshot()})
+    told = [number for number in range(1, count, 2) if owned.snapshot().is_finished(number)]
     assert len(told) == FINISHED_RANGES_MAX
     assert [number for _, number, _ in now.emitted] == told
     assert [letter.event.number for _, letter in now.letters] == told
@@ -128,18 +128,18 @@ def test_what_events_leave_waits_until_they_are_part_of_durable_progress() -> No
 @pytest.mark.parametrize("epoch", [None, 1, 2])
 async def test_progress_moves_only_under_the_owner_epoch_of_its_own_cell(epoch: int | None) -> None:
     """The membership may have lost the segment, and got it again, while the commit waited for its turn."""
-    cell = cell_at()  # of owner epoch 1
+    owned = segment_at()  # of owner epoch 1
     membership = Scripted()
     if epoch is not None:
-        membership.give(SegmentOwnership("s/t", *cell.key, epoch, Progress()))
-    commit = ProgressCommit({cell: Progress(1, 9)}, [], Outbox(), 1)
+        membership.give(SegmentOwnership("s/t", *owned.key, epoch, Progress()))
+    commit = ProgressCommit({owned: Progress(1, 9)}, [], Outbox(), 1)
     async with system() as ep:
         if epoch == 1:
             await ep.db.write(lambda tx: commit.publish(tx, membership, OPTIONS))
         else:
             with pytest.raises(SegmentFenced):
                 await ep.db.write(lambda tx: commit.publish(tx, membership, OPTIONS))
-    assert membership.moved == ({cell.key: Progress(1, 9)} if epoch == 1 else {})
+    assert membership.moved == ({owned.key: Progress(1, 9)} if epoch == 1 else {})
 
 
 async def test_a_segment_that_is_given_back_is_not_begun_again_while_that_is_under_way() -> None:
@@ -169,4 +169,4 @@ async def test_a_segment_that_is_given_back_is_not_begun_again_while_that_is_und
             await engine.stop()
     assert seen == [0, 1, 2]
     assert membership.released == [key]
-    assert not engine.cells
+    assert not engine.segments

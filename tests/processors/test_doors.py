@@ -31,7 +31,7 @@ async def test_what_a_processor_cannot_be_is_refused_when_it_is_declared() -> No
         app.add(handle)
     with pytest.raises(InvalidArgument, match="only exactly_once=True goes in rounds"):
         app.add(handle, STREAM, round_events=5)
-    with pytest.raises(InvalidArgument, match="there are none"):
+    with pytest.raises(InvalidArgument, match="no dead letters are written"):
         app.add(handle, STREAM, on_failure="skip", dead_letters="s/dead")
     with pytest.raises(InvalidArgument, match="a type"):
         app.add(handle, STREAM, payload="text")  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from eventproc.processors import App, Context, Directive, RetryPolicy
-from eventproc.processors.engine.work import find_blocker
+from eventproc.processors.engine.workers import find_blocker
 from eventproc.processors.errors import CallEnded
 from eventproc.processors.options import ProcessingOrder
 from eventproc.store.model.errors import InvalidArgument
@@ -176,7 +176,7 @@ def test_what_holds_progress_up_is_told_with_its_own_error() -> None:
             await anyio.sleep(1)
             await bench.put("b")
             await anyio.sleep(1)
-            blocker = find_blocker(bench.work, wall_ms=0)
+            blocker = find_blocker(bench.pool, wall_ms=0)
             assert bench.failures == [(0, 1, "OSError"), (1, 1, "ValueError")]
         assert blocker is not None
         assert (blocker.key, blocker.attempt, blocker.error) == ("a", 2, "OSError: its own")

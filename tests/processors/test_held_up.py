@@ -8,8 +8,8 @@ import pytest
 import eventproc
 from eventproc.processors import App, Context, RetryPolicy
 from eventproc.processors.engine.commit import BEHIND_BYTES_MAX, ProgressCommit
-from eventproc.processors.engine.engine import GIVE_BACK_MS
-from eventproc.processors.engine.fetch import FEED_BYTES_MAX
+from eventproc.processors.engine.engine import RELEASE_MS
+from eventproc.processors.engine.fetch import FETCHED_BYTES_MAX
 from eventproc.processors.engine.owned_segment import WAITING_BYTES_MAX
 from eventproc.store.model.errors import VersionConflict
 from eventproc.store.model.policies import ScalingPolicy
@@ -89,7 +89,7 @@ async def _give_back() -> None:
         async with ep.run(app_of("one"), grace_ms=0):
             await anyio.sleep(1)
             async with ep.run(app_of("two")) as two:
-                await anyio.sleep(GIVE_BACK_MS / 1000 - 5)
+                await anyio.sleep(RELEASE_MS / 1000 - 5)
                 assert not seen, "the calls get their time"
                 await anyio.sleep(10)
                 (status,) = await two.status()
@@ -124,7 +124,7 @@ async def _block_streams() -> None:
             await anyio.sleep(10)
             (status,) = await running.status()
         assert (seen.count("c"), seen.count("d")) == (count, count)
-        assert status.waiting * size <= FEED_BYTES_MAX + len(names) * READ_BYTES_MAX
+        assert status.waiting * size <= FETCHED_BYTES_MAX + len(names) * READ_BYTES_MAX
 
 
 def test_what_comes_while_all_calls_are_under_way_is_read_when_they_wait_for_their_next_attempts() -> None:

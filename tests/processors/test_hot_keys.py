@@ -10,9 +10,9 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.processors import App, Running
-from eventproc.processors.engine import work
-from eventproc.processors.engine.work import PUT_EVENTS
+from eventproc.processors import App, Running, run_app
+from eventproc.processors.engine.workers import PUT_EVENTS
+from eventproc.processors.options import ProcessorLimits
 from eventproc.store.segments import Event
 from eventproc.testing import VirtualClock, run_seeded
 from tests.processors.apps import GROUP, write
@@ -24,7 +24,7 @@ HOT_EVENTS = 15_000
 
 @asynccontextmanager
 async def stuck(
-    keys: Mapping[str, Sequence[str]], **choices: object
+    keys: Mapping[str, Sequence[str]], limits: ProcessorLimits | None = None, **choices: object
 ) -> AsyncIterator[tuple[Running, Counter[str]]]:
     """EventRun an app on these streams, {name: keys of its events}, until nothing more happens; yield what it handled.
 
@@ -45,7 +45,7 @@ async def stuck(
         for name, of_stream in keys.items():
             await ep.create_stream(name)
             await write(ep, of_stream, name)
-        async with ep.run(app) as running:
+        async with run_app(ep.db, app, limits=limits) as running:
             await anyio.sleep(10)
             yield running, handled
             gate.set()
@@ -71,15 +71,12 @@ def test_a_stuck_key_with_many_events_does_not_hold_up_the_keys_behind_them() ->
     run_seeded(main, seed=1)
 
 
-def test_however_many_segments_are_stuck_what_waits_is_bounded_and_the_others_go_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_however_many_segments_are_stuck_what_waits_is_bounded_and_the_others_go_on() -> None:
     most = 4_000
-    monkeypatch.setattr(work, "WAITING_MAX", most)
 
     async def main() -> None:
         streams = {f"s/hot{n}": ["stuck"] * HOT_EVENTS for n in range(3)} | {"s/a": ["a"] * 3_000}
-        async with stuck(streams) as (running, handled):
+        async with stuck(streams, ProcessorLimits(waiting_events_max=most)) as (running, handled):
             assert handled == {"a": 3_000}
             (status,) = await running.status()
             assert status.waiting <= most + 2 * PUT_EVENTS * len(streams)

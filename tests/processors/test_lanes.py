@@ -1,4 +1,4 @@
-"""KeyQueues: what follows what, and that nobody holds a lane twice."""
+"""KeyQueues: what follows what, and that nobody holds a queue twice."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from eventproc.processors.engine.key_queues import Item, KeyQueue, KeyQueues
 from eventproc.processors.options import ProcessingOrder
-from tests.processors.runs import cell_at, items_of
+from tests.processors.runs import items_of, segment_at
 
 KEYS = [None, None, "a", "b", "c", "d"]
 
 
 def _key(order: ProcessingOrder, item: Item) -> Hashable:
-    event, chunk = item
+    event, in_flight = item
     return {
-        ProcessingOrder.SEGMENT: chunk.cell.key,
+        ProcessingOrder.SEGMENT: in_flight.owned.key,
         ProcessingOrder.KEY: event.key,
         ProcessingOrder.NONE: None,
     }[order]
@@ -32,8 +32,8 @@ class Life:
     def __init__(self, seed: int, order: ProcessingOrder) -> None:
         self.random = Random(seed)
         self.order = order
-        self.lanes = KeyQueues(order)
-        self.cells = [cell_at(segment=each) for each in range(3)]
+        self.queues = KeyQueues(order)
+        self.segments = [segment_at(segment=each) for each in range(3)]
         self.put: defaultdict[Hashable, list[Item]] = defaultdict(list)
         self.done: defaultdict[Hashable, list[Item]] = defaultdict(list)
         self.taken: list[KeyQueue] = []
@@ -45,10 +45,10 @@ class Life:
             self._put()
             for _ in range(self.random.randint(0, 12)):
                 self._work()
-        while self.taken or self.lanes or self.parked:
+        while self.taken or self.queues or self.parked:
             self._work()
         assert {key: self._sorted(key, items) for key, items in self.done.items()} == self.put
-        assert not self.lanes.failing
+        assert not self.queues.failing
 
     def _sorted(self, key: Hashable, items: list[Item]) -> list[Item]:
         if key is not None:
@@ -56,38 +56,38 @@ class Life:
         return sorted(items, key=self.put[None].index)
 
     def _put(self) -> None:
-        cell = self.random.choice(self.cells)
-        items = items_of(cell, [self.random.choice(KEYS) for _ in range(self.random.randint(0, 8))])
+        owned = self.random.choice(self.segments)
+        items = items_of(owned, [self.random.choice(KEYS) for _ in range(self.random.randint(0, 8))])
         for item in items:
             self.put[_key(self.order, item)].append(item)
-        self.lanes.put(items)
+        self.queues.put(items)
 
     def _work(self) -> None:
         self.at += 1
-        if self.lanes and (not self.taken or self.random.random() < 0.6):
-            lane = self.lanes.take()
+        if self.queues and (not self.taken or self.random.random() < 0.6):
+            queue = self.queues.take()
             held = [each.key for each in self.taken if each.key is not None]
-            held += [each.key for each in self.lanes.failing if each.key is not None]
-            assert lane.key not in held, f"{lane.key} is held already"
-            assert lane.items
-            self.taken.append(lane)
+            held += [each.key for each in self.queues.failing if each.key is not None]
+            assert queue.key not in held, f"{queue.key} is held already"
+            assert queue.items
+            self.taken.append(queue)
         elif self.taken:
             self._bring_back(self.taken.pop(self.random.randrange(len(self.taken))))
-        due = self.lanes.unpark(self.at)
+        due = self.queues.unpark(self.at)
         assert due is None or due > self.at
-        self.parked = len(self.lanes.failing)
+        self.parked = len(self.queues.failing)
 
-    def _bring_back(self, lane: KeyQueue) -> None:
-        for _ in range(self.random.randint(0, len(lane.items))):
-            self.done[lane.key].append(lane.items[0])
-            lane.pop()
-            assert lane.next_attempt == 1
-        if lane.items and self.random.random() < 0.3:
-            lane.attempt += 1
-            self.lanes.park(lane, self.at + self.random.randint(0, 5))
+    def _bring_back(self, queue: KeyQueue) -> None:
+        for _ in range(self.random.randint(0, len(queue.items))):
+            self.done[queue.key].append(queue.items[0])
+            queue.pop()
+            assert queue.next_attempt == 1
+        if queue.items and self.random.random() < 0.3:
+            queue.attempt += 1
+            self.queues.park(queue, self.at + self.random.randint(0, 5))
             self.parked += 1
         else:
-            self.lanes.give_back(lane)
+            self.queues.give_back(queue)
 
 
 @given(st.integers(0, 2**32), st.sampled_from(list(ProcessingOrder)))
@@ -96,53 +96,53 @@ def test_each_lane_is_held_once_and_its_events_come_in_order(seed: int, order: P
 
 
 def test_a_parked_lane_comes_when_it_is_due_and_nothing_overtakes_it() -> None:
-    lanes, cell = KeyQueues(ProcessingOrder.KEY), cell_at()
-    lanes.put(items_of(cell, ["a", "b"]))
-    first = lanes.take()
-    lanes.park(first, 10)
-    lanes.put(items_of(cell, ["a"]))
-    assert lanes.take().key == "b"
-    assert not lanes
-    assert lanes.unpark(9) == 10
-    assert not lanes
-    assert lanes.unpark(10) is None
-    assert [event.number for event, _ in lanes.take().items] == [0, 2]
+    queues, owned = KeyQueues(ProcessingOrder.KEY), segment_at()
+    queues.put(items_of(owned, ["a", "b"]))
+    first = queues.take()
+    queues.park(first, 10)
+    queues.put(items_of(owned, ["a"]))
+    assert queues.take().key == "b"
+    assert not queues
+    assert queues.unpark(9) == 10
+    assert not queues
+    assert queues.unpark(10) is None
+    assert [event.number for event, _ in queues.take().items] == [0, 2]
 
 
 def test_a_retry_that_is_due_goes_before_what_was_ready_earlier() -> None:
-    lanes, cell = KeyQueues(ProcessingOrder.KEY), cell_at()
-    lanes.put(items_of(cell, ["a", "b", "c"]))
-    lanes.park(lanes.take(), 5)
-    lanes.unpark(5)
-    assert [lanes.take().key for _ in range(3)] == ["a", "b", "c"]
+    queues, owned = KeyQueues(ProcessingOrder.KEY), segment_at()
+    queues.put(items_of(owned, ["a", "b", "c"]))
+    queues.park(queues.take(), 5)
+    queues.unpark(5)
+    assert [queues.take().key for _ in range(3)] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("free", [3, 50])
 def test_neither_keys_nor_events_without_one_starve(free: int) -> None:
-    lanes, cell = KeyQueues(ProcessingOrder.KEY), cell_at()
-    lanes.put(items_of(cell, [*[None] * free, "a", "b", "c"]))
-    assert {lanes.take().key for _ in range(2)} == {None, "a"}
-    lanes.put(items_of(cell, [None] * free))
-    assert {lanes.take().key for _ in range(2)} == {None, "b"}
+    queues, owned = KeyQueues(ProcessingOrder.KEY), segment_at()
+    queues.put(items_of(owned, [*[None] * free, "a", "b", "c"]))
+    assert {queues.take().key for _ in range(2)} == {None, "a"}
+    queues.put(items_of(owned, [None] * free))
+    assert {queues.take().key for _ in range(2)} == {None, "b"}
 
 
 def test_an_event_that_was_tried_in_a_batch_says_so_until_it_is_done() -> None:
-    lanes, cell = KeyQueues(ProcessingOrder.KEY), cell_at()
-    lanes.put(items_of(cell, ["a"] * 3))
-    lane = lanes.take()
-    lane.alone = 2
+    queues, owned = KeyQueues(ProcessingOrder.KEY), segment_at()
+    queues.put(items_of(owned, ["a"] * 3))
+    queue = queues.take()
+    queue.alone = 2
     attempts = []
-    while lane.items:
-        attempts.append(lane.next_attempt)
-        lane.pop()
+    while queue.items:
+        attempts.append(queue.next_attempt)
+        queue.pop()
     assert attempts == [2, 2, 1]
 
 
 def test_free_events_brought_back_are_the_next_ones() -> None:
-    lanes, cell = KeyQueues(ProcessingOrder.NONE), cell_at()
-    lanes.put(items_of(cell, [None] * 4))
-    lane = lanes.take()
-    lane.items.extend(lanes.take_free(1))
-    lanes.give_back(lane)
-    assert [lanes.take().items[0][0].number for _ in range(4)] == [0, 1, 2, 3]
-    assert not lanes
+    queues, owned = KeyQueues(ProcessingOrder.NONE), segment_at()
+    queues.put(items_of(owned, [None] * 4))
+    queue = queues.take()
+    queue.items.extend(queues.take_free(1))
+    queues.give_back(queue)
+    assert [queues.take().items[0][0].number for _ in range(4)] == [0, 1, 2, 3]
+    assert not queues

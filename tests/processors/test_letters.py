@@ -246,16 +246,16 @@ async def test_pages_are_bounded_in_letters_and_in_bytes(ep: Eventproc, box: Dea
     assert await box.redrive("all") == 4
 
 
-async def test_all_means_what_is_pending_when_it_is_asked_for(
-    ep: Eventproc, box: DeadLetters, monkeypatch: pytest.MonkeyPatch
+async def test_all_means_the_letters_that_are_pending_at_the_call(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A poisonous letter comes again while the others are redriven: it must not be redriven for ever."""
-    monkeypatch.setattr(module, "STEP_LETTERS_MAX", 2)
+    """A letter that fails again while the others are redriven must not be redriven without end."""
+    box = DeadLetters(ep.db, GROUP, step_letters_max=2)
     await fail(ep, *map(event, range(6)))
     step = module.redrive_step
 
-    def failing_again(tx: Tx, group: str, spans: Sequence[LetterSpan]) -> module.LetterStep:
-        done = step(tx, group, spans)
+    def failing_again(tx: Tx, group: str, spans: Sequence[LetterSpan], letters_max: int) -> module.LetterStep:
+        done = step(tx, group, spans, letters_max)
         append_letters(tx, GROUP, None, [letter(event(100), stream=REDRIVE)])
         return done
 
@@ -264,10 +264,8 @@ async def test_all_means_what_is_pending_when_it_is_asked_for(
     assert await ids(box) == ["0.0:6", "0.0:7", "0.0:8"]
 
 
-async def test_two_who_redrive_at_once_give_each_letter_back_once(
-    ep: Eventproc, box: DeadLetters, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "STEP_LETTERS_MAX", 7)
+async def test_concurrent_redrives_return_each_letter_once(ep: Eventproc) -> None:
+    box = DeadLetters(ep.db, GROUP, step_letters_max=7)
     await fail(ep, *map(event, range(100)))
     counts: list[int] = []
 

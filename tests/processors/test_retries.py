@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import pairwise
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 
 from eventproc.processors import Context, RetryPolicy
 from eventproc.processors.options import ProcessingOrder
-from eventproc.store.model.errors import InvalidArgument
+from eventproc.processors.retry import retry_transient
+from eventproc.store.model.errors import DiskFull, InvalidArgument
 from eventproc.store.segments import Event
-from eventproc.testing import run_seeded
+from eventproc.testing import VirtualClock, run_seeded
 from tests.processors.bench import AT_ONCE, Bench, settled, until
 
 SECONDS = RetryPolicy(attempts=5, wait_ms=1_000, wait_ms_max=4_000, jitter_ms=0)
@@ -37,7 +39,29 @@ def test_pauses_double_up_to_their_maximum_and_some_jitter(
 ) -> None:
     policy = RetryPolicy(wait_ms=wait_ms, wait_ms_max=wait_ms + more_ms, jitter_ms=jitter_ms)
     least = min(wait_ms * 2 ** (attempt - 1), wait_ms + more_ms)
-    assert least - 1 <= policy.pause_ms(attempt) <= least + jitter_ms + 1
+    assert least - 1 <= policy.pause_ms(attempt, VirtualClock()) <= least + jitter_ms + 1
+
+
+@in_virtual_time
+async def test_two_runs_with_the_same_seed_wait_equally() -> None:
+    async def pauses(seed: int) -> list[float]:
+        """Return when each attempt of a step began that fails eight times, and the pauses of a policy, in ms."""
+        clock = VirtualClock(seed)
+        policy = RetryPolicy(attempts=9)
+        begun = anyio.current_time()
+        moments: list[float] = []
+
+        async def step() -> None:
+            moments.append(round(anyio.current_time() - begun, 3))
+            if len(moments) < 9:
+                raise DiskFull(path="data")
+
+        await retry_transient(step, "a step", clock, logging.getLogger("tests"))
+        return moments + [policy.pause_ms(attempt, clock) for attempt in range(1, 9)]
+
+    first, again, other = await pauses(1), await pauses(1), await pauses(2)
+    assert first == again
+    assert first != other
 
 
 @pytest.mark.parametrize(
@@ -93,7 +117,7 @@ async def test_a_retry_of_an_event_without_order_lets_those_it_was_taken_with_go
     bench = Bench(handle, order=ProcessingOrder.NONE, concurrency=1, retry=SECONDS)
     async with bench.running():
         await bench.put([None] * 8)
-        await bench.work.drain()
+        await bench.pool.drain()
     assert order == [1, 2, 3, 4, 5, 6, 7, 0]
 
 
@@ -156,7 +180,7 @@ async def test_a_timeout_hits_the_call_that_overran_and_not_the_next_one() -> No
     bench = Bench(handle, timeout_ms=500, concurrency=1)
     async with bench.running():
         await bench.put(["a"] * 4)
-        await bench.work.drain()
+        await bench.pool.drain()
     assert done[-3:] == [1, 2, 3]
     assert all(number == 0 for number, _, _ in bench.failures)
 
@@ -182,7 +206,7 @@ async def test_what_begins_later_is_timed_from_its_own_beginning() -> None:
         for key in "abcde":
             await bench.put([key])
             await anyio.sleep(0.3)
-        await bench.work.drain()
+        await bench.pool.drain()
     assert sorted(bench.done) == [0, 1, 2, 3, 4]
     assert bench.failures == []
 
@@ -196,9 +220,9 @@ async def test_a_lane_that_waits_for_its_retry_is_dropped_when_its_segment_is_lo
     async with bench.running():
         await bench.put(["a"] * 3)
         await settled()
-        bench.cell.closing = True
-        await bench.work.clear(bench.cell)
-        await bench.work.drain()
+        bench.owned.closing = True
+        await bench.pool.clear(bench.owned)
+        await bench.pool.drain()
     assert (bench.gone, bench.done, len(bench.failures)) == ([], [], 1)
 
 

@@ -187,7 +187,7 @@ async def test_a_second_cut_ends_a_drain_at_once() -> None:
             await begun.wait()
             await settled()
             assert not left.is_set()
-            apps[0].cut()
+            apps[0].cancel_now()
             await left.wait()
         assert await lag(ep) == 1
 

@@ -8,7 +8,7 @@ import pytest
 import eventproc
 from eventproc.processors import App, Context
 from eventproc.processors.engine.engine import Engine
-from eventproc.processors.engine.fetch import FEED_BYTES_MAX
+from eventproc.processors.engine.fetch import FETCHED_BYTES_MAX
 from eventproc.processors.engine.owned_segment import WAITING_BYTES_MAX
 from eventproc.processors.observe.status import ProcessorState
 from eventproc.processors.run import BLOCKED_MS
@@ -150,14 +150,14 @@ async def test_a_slow_handler_and_many_events_hold_no_more_than_the_limits_say(
     order: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     payload, count = bytes(1_000), 40_000
-    most = {"events": 0, "bytes": 0, "cell": 0}
+    most = {"events": 0, "bytes": 0, "owned": 0}
     slow = 0
 
     def look(engine: Engine) -> None:
-        cells = engine.cells.values()
-        most["events"] = max(most["events"], engine.work.unfinished)
-        most["bytes"] = max(most["bytes"], sum(cell.waiting_bytes for cell in cells))
-        most["cell"] = max(most["cell"], *(cell.waiting_bytes for cell in cells), 0)
+        segments = engine.segments.values()
+        most["events"] = max(most["events"], engine.pool.queues.unfinished)
+        most["bytes"] = max(most["bytes"], sum(owned.waiting_bytes for owned in segments))
+        most["owned"] = max(most["owned"], *(owned.waiting_bytes for owned in segments), 0)
 
     async def handle(event: Event) -> None:
         nonlocal slow
@@ -183,8 +183,8 @@ async def test_a_slow_handler_and_many_events_hold_no_more_than_the_limits_say(
         assert await lag(ep) == 0
     size = len(payload) + FRAME_BYTES
     assert 0 < most["events"] * size <= WAITING_BYTES_MAX + READ_BYTES_MAX
-    assert 0 < most["cell"] <= WAITING_BYTES_MAX + READ_BYTES_MAX
-    assert 0 < most["bytes"] <= FEED_BYTES_MAX + READ_BYTES_MAX
+    assert 0 < most["owned"] <= WAITING_BYTES_MAX + READ_BYTES_MAX
+    assert 0 < most["bytes"] <= FETCHED_BYTES_MAX + READ_BYTES_MAX
     assert count * size > 2 * (WAITING_BYTES_MAX + READ_BYTES_MAX), "there is much more than may be held"
 
 

@@ -89,8 +89,8 @@ def test_after_a_stop_it_waits_for_its_time_and_no_longer(looks: list[str]) -> N
     async def main() -> None:
         async with stuck_app(anyio.Event()) as (_, started):
             await started.stop(grace_ms=0)
-            for part in started._parts.values():
-                part.cancel()
+            for each in started._processors.values():
+                each.cancel()
             await started.wait()
             with pytest.raises(TimeoutError):
                 await started.wait_idle(timeout_ms=MINUTE_S * 1000)

@@ -10,25 +10,25 @@ import anyio
 import pytest
 
 from eventproc.processors.engine.calls import EVENTS_A_TURN
-from eventproc.processors.engine.work import PUT_EVENTS, WAITING_ENOUGH
+from eventproc.processors.engine.workers import PUT_EVENTS, WAITING_ENOUGH
 from eventproc.processors.options import ProcessingOrder
 from eventproc.store.segments import Event
 from eventproc.testing import run_seeded
 from tests.processors.bench import Bench, settled, until
-from tests.processors.runs import cell_at
+from tests.processors.runs import segment_at
 
 
 def _lane(order: ProcessingOrder, key: str | None) -> object:
-    lanes: dict[ProcessingOrder, object] = {
+    queues: dict[ProcessingOrder, object] = {
         ProcessingOrder.SEGMENT: "segment",
         ProcessingOrder.KEY: key,
         ProcessingOrder.NONE: None,
     }
-    return lanes[order]
+    return queues[order]
 
 
 class Seen:
-    """What a handler saw, by the key of its lane, and which lanes run. Fails an event as often as told."""
+    """What a handler saw, by the key of its queue, and which queues run. Fails an event as often as told."""
 
     def __init__(self, seed: int, order: ProcessingOrder) -> None:
         self.random = Random(seed)
@@ -38,13 +38,13 @@ class Seen:
         self.at_once = 0
         self.failing: defaultdict[int, int] = defaultdict(int)
 
-    def lane(self, event: Event) -> object:
+    def queue(self, event: Event) -> object:
         return _lane(self.order, event.key)
 
     async def handle(self, event: Event) -> None:
-        lane = self.lane(event)
-        assert lane is None or lane not in self.running, f"two calls for {lane!r} at once"
-        self.running.add(lane)
+        queue = self.queue(event)
+        assert queue is None or queue not in self.running, f"two calls for {queue!r} at once"
+        self.running.add(queue)
         self.at_once = max(self.at_once, len(self.running))
         try:
             if self.random.random() < 0.6:
@@ -53,13 +53,13 @@ class Seen:
                 self.failing[event.number] -= 1
                 raise ValueError("told to")
         finally:
-            self.running.discard(lane)
-        self.by_lane[lane].append(event.number)
+            self.running.discard(queue)
+        self.by_lane[queue].append(event.number)
 
     async def handle_batch(self, events: list[Event]) -> None:
-        lanes = {self.lane(event) for event in events} - {None}
-        assert not lanes & self.running, f"two calls for {lanes & self.running} at once"
-        self.running |= lanes
+        queues = {self.queue(event) for event in events} - {None}
+        assert not queues & self.running, f"two calls for {queues & self.running} at once"
+        self.running |= queues
         try:
             if self.random.random() < 0.6:
                 await anyio.sleep(self.random.choice([0, 0, 0.5]))
@@ -69,9 +69,9 @@ class Seen:
             if bad:
                 raise ValueError("told to")
         finally:
-            self.running -= lanes
+            self.running -= queues
         for event in events:
-            self.by_lane[self.lane(event)].append(event.number)
+            self.by_lane[self.queue(event)].append(event.number)
 
 
 async def _process(seed: int, order: ProcessingOrder, batch: int | None) -> None:
@@ -91,33 +91,33 @@ async def _process(seed: int, order: ProcessingOrder, batch: int | None) -> None
         for _ in range(random.randint(1, 12)):
             keys = [random.choice([None, "a", "b", "c", "d"]) for _ in range(random.randint(0, 40))]
             for key in keys:
-                lane = _lane(order, key)
+                queue = _lane(order, key)
                 if random.random() < 0.08:
                     seen.failing[number] = random.choice([1, 2, 99])
                 if seen.failing[number] == 99:
                     poisoned.add(number)
                 else:
-                    expected[lane].append(number)
+                    expected[queue].append(number)
                 number += 1
             await bench.put(keys)
             if random.random() < 0.3:
-                await bench.work.drain()
-                assert not bench.work.unfinished
+                await bench.pool.drain()
+                assert not bench.pool.queues.unfinished
             if random.random() < 0.2:
-                bench.work.hold("test")
-                await bench.work.wait_quiet()
+                bench.pool.hold("test")
+                await bench.pool.wait_quiet()
                 assert not seen.running
                 await anyio.sleep(1)
                 assert not seen.running
-                bench.work.release("test")
-        await bench.work.drain()
-    for lane, numbers in expected.items():
-        seen_here = sorted(seen.by_lane[lane]) if lane is None else seen.by_lane[lane]
+                bench.pool.release("test")
+        await bench.pool.drain()
+    for queue, numbers in expected.items():
+        seen_here = sorted(seen.by_lane[queue]) if queue is None else seen.by_lane[queue]
         assert seen_here == numbers
     assert {gone for gone, _, _ in bench.gone} == poisoned
     assert {attempts for _, attempts, _ in bench.gone} <= {3}
     assert sorted(bench.done) == sorted(set(range(number)) - poisoned)
-    assert bench.cell.finished
+    assert bench.owned.finished
     assert seen.at_once <= bench.options.concurrency
 
 
@@ -147,7 +147,7 @@ async def test_events_of_a_key_follow_each_other_and_keys_run_side_by_side() -> 
         release["b"].set()
         await until(lambda: bench.done == [2])
         release["a"].set()
-        await bench.work.drain()
+        await bench.pool.drain()
     assert bench.done == [2, 0, 1]
 
 
@@ -158,14 +158,14 @@ async def test_serial_handles_one_event_of_a_segment_at_a_time_and_segments_side
         begun.append((event.segment, event.number))
         await gate.wait()
 
-    bench, other = Bench(handle, order=ProcessingOrder.SEGMENT), cell_at(segment=1)
+    bench, other = Bench(handle, order=ProcessingOrder.SEGMENT), segment_at(segment=1)
     async with bench.running():
         await bench.put(["a", "b", None])
         await bench.put(["a", "b"], other)
         await settled()
         assert sorted(begun) == [(0, 0), (1, 0)]
         gate.set()
-        await bench.work.drain()
+        await bench.pool.drain()
     assert [number for segment, number in begun if segment == 0] == [0, 1, 2]
 
 
@@ -181,9 +181,9 @@ async def test_no_more_calls_run_than_the_concurrency_says() -> None:
     async with bench.running():
         await bench.put([None] * 20)
         await settled()
-        assert (running, len(bench.work.running)) == (4, 4)
+        assert (running, len(bench.pool.running)) == (4, 4)
         gate.set()
-        await bench.work.drain()
+        await bench.pool.drain()
     assert sorted(bench.done) == list(range(20))
 
 
@@ -214,9 +214,9 @@ async def test_what_waits_is_bounded_and_put_waits_for_room() -> None:
     async with bench.running(), anyio.create_task_group() as tasks:
         tasks.start_soon(put)
         await settled()
-        assert WAITING_ENOUGH <= bench.work.unfinished < WAITING_ENOUGH + PUT_EVENTS
+        assert WAITING_ENOUGH <= bench.pool.queues.unfinished < WAITING_ENOUGH + PUT_EVENTS
         gate.set()
-    assert len(bench.done) + bench.work.unfinished == rounds * PUT_EVENTS
+    assert len(bench.done) + bench.pool.queues.unfinished == rounds * PUT_EVENTS
 
 
 async def test_put_goes_on_when_all_that_waits_is_behind_a_stuck_call() -> None:
@@ -240,19 +240,19 @@ async def test_a_lost_segment_ends_the_calls_for_it_and_no_others() -> None:
         begun.append((event.segment, event.number))
         await gate.wait()
 
-    bench, other = Bench(handle), cell_at(segment=1)
+    bench, other = Bench(handle), segment_at(segment=1)
     async with bench.running():
         await bench.put(["a", "b", "a"])
         await bench.put(["c"], other)
         await settled()
-        bench.cell.closing = True
-        bench.workers.cancel(bench.cell)
-        await bench.work.clear(bench.cell)
-        assert len(bench.work.running) == 1
+        bench.owned.closing = True
+        bench.calls.cancel(bench.owned)
+        await bench.pool.clear(bench.owned)
+        assert len(bench.pool.running) == 1
         gate.set()
-        await bench.work.drain()
+        await bench.pool.drain()
     assert sorted(begun) == [(0, 0), (0, 1), (1, 0)]
-    assert not bench.cell.finished
+    assert not bench.owned.finished
     assert other.finished
 
 
@@ -267,14 +267,14 @@ async def test_a_cleared_cell_ends_what_runs_and_begins_nothing_more() -> None:
     async with bench.running():
         await bench.put(["a", "b", "a", "b"])
         await settled()
-        bench.cell.closing = True
+        bench.owned.closing = True
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(bench.work.clear, bench.cell)
+            tasks.start_soon(bench.pool.clear, bench.owned)
             await settled()
             gate.set()
-        await bench.work.drain()
+        await bench.pool.drain()
     assert sorted(begun) == [0, 1]
-    assert bench.cell.snapshot().number == 2
+    assert bench.owned.snapshot().number == 2
 
 
 async def test_work_that_is_held_begins_nothing_until_the_last_reason_is_gone() -> None:
@@ -283,30 +283,30 @@ async def test_work_that_is_held_begins_nothing_until_the_last_reason_is_gone() 
 
     bench = Bench(handle)
     async with bench.running():
-        bench.work.hold("one")
-        bench.work.hold("two")
+        bench.pool.hold("one")
+        bench.pool.hold("two")
         await bench.put(["a", None])
-        bench.work.release("one")
+        bench.pool.release("one")
         await settled()
         assert bench.done == []
-        bench.work.release("two")
-        await bench.work.drain()
+        bench.pool.release("two")
+        await bench.pool.drain()
     assert sorted(bench.done) == [0, 1]
 
 
 async def test_holding_stops_a_lane_in_the_middle_of_a_turn() -> None:
     async def handle(event: Event) -> None:
         if event.number == 1:
-            bench.work.hold("now")
+            bench.pool.hold("now")
 
     bench = Bench(handle)
     async with bench.running():
         await bench.put(["a"] * 5)
-        await bench.work.wait_quiet()
+        await bench.pool.wait_quiet()
         await settled()
         assert bench.done == [0, 1]
-        bench.work.release("now")
-        await bench.work.drain()
+        bench.pool.release("now")
+        await bench.pool.drain()
     assert bench.done == [0, 1, 2, 3, 4]
 
 
@@ -334,10 +334,10 @@ async def test_a_worker_begins_when_one_more_is_needed() -> None:
         await settled()
         without = len(anyio.get_running_tasks())
         await bench.put(["quick"] * 10)
-        await bench.work.drain()
+        await bench.pool.drain()
         assert len(anyio.get_running_tasks()) == without + 1
         await bench.put([f"slow-{number}" for number in range(60)])
-        await until(lambda: len(bench.work.running) == 40)
+        await until(lambda: len(bench.pool.running) == 40)
         gate.set()
-        await bench.work.drain()
+        await bench.pool.drain()
     assert len(bench.done) == 70

@@ -34,17 +34,17 @@ class Witness:
     @contextmanager
     def calls(self, owner: object, events: Sequence[Event]) -> Iterator[None]:
         """A call for these events begins, and at the block's end returns, or fails."""
-        lanes = {self._lane(owner, event) for event in events} - {None}
-        if lanes & self._running:
-            self.problems.append(f"two calls for {lanes & self._running} at once")
+        queues = {self._lane(owner, event) for event in events} - {None}
+        if queues & self._running:
+            self.problems.append(f"two calls for {queues & self._running} at once")
         begun: defaultdict[object, set[int]] = defaultdict(set)
         for event in events:
             self._check_order(event, begun)
-        self._running |= lanes
+        self._running |= queues
         try:
             yield
         finally:
-            self._running -= lanes
+            self._running -= queues
         for event in events:
             self.finish(event)
             self.times[event.segment, event.number] += 1
@@ -55,8 +55,8 @@ class Witness:
         self.by_key[event.key].add(int(event.payload))
 
     def _lane(self, owner: object, event: Event) -> object:
-        lane = {"segment": event.segment, "key": event.key, None: None}[self.order]
-        return None if lane is None else (None if self.alone else owner, lane)
+        queue = {"segment": event.segment, "key": event.key, None: None}[self.order]
+        return None if queue is None else (None if self.alone else owner, queue)
 
     def _check_order(self, event: Event, begun: defaultdict[object, set[int]]) -> None:
         """No event is begun before those it follows were finished, or are before it in the same call."""

@@ -161,7 +161,9 @@ def drop(tx: Tx, group: str, ids: Ids) -> int:
     return _all_steps(tx, partial(drop_step, tx, group), choose(tx, group, ids))
 
 
-def redrive_step(tx: Tx, group: str, spans: Sequence[LetterSpan]) -> LetterStep:
+def redrive_step(
+    tx: Tx, group: str, spans: Sequence[LetterSpan], letters_max: int = STEP_LETTERS_MAX
+) -> LetterStep:
     """Append the originals of some of the letters to the group's redrive stream, and finish these letters.
 
     The stream is made when it is not there, and the group reads it from then on. A letter that is not pending any
@@ -178,7 +180,7 @@ def redrive_step(tx: Tx, group: str, spans: Sequence[LetterSpan]) -> LetterStep:
         emissions.append(Emission(name, event.payload, event.key, event.event_time, headers))
         refs.append(EventRef.of(event, group=progress_group(group), stream_id=span.stream.stream_id))
         last, size_bytes = span.letter(event.number), size_bytes + len(event.payload)
-        if len(refs) == STEP_LETTERS_MAX or size_bytes >= READ_BYTES_MAX:
+        if len(refs) == letters_max or size_bytes >= READ_BYTES_MAX:
             break
     if last is None:
         return LetterStep(0, [])
@@ -191,10 +193,12 @@ def redrive_step(tx: Tx, group: str, spans: Sequence[LetterSpan]) -> LetterStep:
     return LetterStep(len(refs), after(waiting, last))
 
 
-def drop_step(tx: Tx, group: str, spans: Sequence[LetterSpan]) -> LetterStep:
+def drop_step(
+    tx: Tx, group: str, spans: Sequence[LetterSpan], letters_max: int = STEP_SPANS_MAX
+) -> LetterStep:
     """Finish some of the letters; one that is not pending any more is left out. At most STEP_SPANS_MAX runs."""
     waiting = overlap(spans, pending(tx, group))
-    done, rest = waiting[:STEP_SPANS_MAX], waiting[STEP_SPANS_MAX:]
+    done, rest = waiting[:letters_max], waiting[letters_max:]
     for span in done:
         stream, segment = span.stream.stream_id, span.segment
         end = offset_of(tx, stream, segment, span.high)
@@ -205,16 +209,17 @@ def drop_step(tx: Tx, group: str, spans: Sequence[LetterSpan]) -> LetterStep:
 
 
 class _Stepping(Protocol):
-    def __call__(self, tx: Tx, group: str, spans: Sequence[LetterSpan]) -> LetterStep: ...
+    def __call__(self, tx: Tx, group: str, spans: Sequence[LetterSpan], letters_max: int) -> LetterStep: ...
 
 
 class DeadLetters:
     """The dead letters of one group, of any number of processes; made by `Eventproc.dead_letters`."""
 
-    def __init__(self, db: Database, group: str) -> None:
+    def __init__(self, db: Database, group: str, *, step_letters_max: int = STEP_LETTERS_MAX) -> None:
         """group: "scope/group". Raises InvalidArgument for what names none."""
         self._db = db
         self._group = group_name(group)
+        self._step_letters_max = step_letters_max
 
     @property
     def group(self) -> str:
@@ -245,21 +250,23 @@ class DeadLetters:
         one that fails anew is a new letter, not among those asked for. Raises NotFound, GroupStreamReplaced,
         StreamSealed, InvalidArgument. One transaction per 1000 letters, or 4 MiB.
         """
-        return await self._in_steps(redrive_step, ids)
+        return await self._in_steps(redrive_step, ids, self._step_letters_max)
 
     async def drop(self, ids: Ids) -> int:
         """Let go of letters, for ever; return how many were pending. Repeating it is fine.
 
         Raises NotFound, InvalidArgument.
         """
-        return await self._in_steps(drop_step, ids)
+        return await self._in_steps(drop_step, ids, STEP_SPANS_MAX)
 
-    async def _in_steps(self, step: _Stepping, ids: Ids) -> int:
+    async def _in_steps(self, step: _Stepping, ids: Ids, letters_max: int) -> int:
         # What is pending now, and nothing that comes later: a poisonous letter comes again while this runs.
         spans = await self._db.read(partial(choose, group=self._group, ids=ids))
         count = 0
         while spans:
-            done = await self._db.write(partial(step, group=self._group, spans=spans))
+            done = await self._db.write(
+                partial(step, group=self._group, spans=spans, letters_max=letters_max)
+            )
             count, spans = count + done.count, done.rest
         return count
 

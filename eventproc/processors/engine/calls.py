@@ -1,176 +1,399 @@
-"""One turn of a worker: calling the handler for events of a lane, one by one, on a thread, or as a batch.
+"""The calls of one processor's handler: what a worker does with a queue, retries, and timeouts.
 
-A turn finishes each event whose call returned, stops at the first call that fails, and leaves the events it did
-not come to in their lane. While a call runs, `Worker.items` are its events; a turn that is cancelled leaves them
-there, so that who cancelled it knows what it hit.
+A worker takes a queue and calls the handler for its events, one by one, on a thread, or as a batch; that is a turn. A
+turn finishes each event whose call returned and stops at the first call that fails. A failed call parks its queue until
+the retry is due. A watch cancels calls that overrun their timeout. While a call runs, `Worker.items` are its events; a
+turn that is cancelled leaves them there, so that the canceller knows which call it hit.
+
+An event of a handler that never waits costs one call and some bookkeeping, about a microsecond.
+
+A handler on a thread cannot be interrupted. If it overruns its timeout the processor stops with HandlerStuck: going on
+could run two calls for one key at the same time.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice, takewhile
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 import anyio.to_thread
 import attrs
 
+from eventproc.processors.context import Context, Log
 from eventproc.processors.emit import Emission
-from eventproc.processors.engine.key_queues import KeyQueue
-from eventproc.processors.engine.work import Work, Worker
-from eventproc.processors.errors import HandlerCancelled
-from eventproc.processors.handler import events_of
+from eventproc.processors.engine.key_queues import Item, KeyQueue, RetryState, describe_item
+from eventproc.processors.engine.owned_segment import OwnedSegment
+from eventproc.processors.engine.workers import Worker, WorkerPool
+from eventproc.processors.errors import HandlerCancelled, HandlerStuck, HandlerTimeout, failure_text
+from eventproc.processors.handler import Handler, UndecodableError, events_of
+from eventproc.processors.observe.telemetry import NOTHING, Telemetry
+from eventproc.processors.options import Options
+from eventproc.store.clock import Clock
 
 EVENTS_A_TURN: Final = 64
-"""Events that a worker runs between two scheduling points, and of one lane before others get their turn."""
+"""Events that a worker handles between two scheduling points, and of one queue before other queues get their turn."""
+
+
+class CallListener(Protocol):
+    """Learns the results of calls. Called on the event loop; must not wait."""
+
+    def finished(self, item: Item, emitted: Sequence[Emission]) -> None:
+        """Note that a call returned."""
+        ...
+
+    def failed(self, item: Item, error: Exception, attempt: int) -> None:
+        """Note that a call failed and will be retried."""
+        ...
+
+    def spent(self, item: Item, error: Exception, attempt: int) -> None:
+        """Note that the last attempt failed: the event is finished now, unless this raises to stop the processor."""
+        ...
+
+    def log_for(self, item: Item, attempt: int) -> Log:
+        """Return the logger of one call; may be called on any thread."""
+        ...
 
 
 @attrs.frozen
 class FailedCall:
-    """A call that failed: for the first events of these lanes, `counts` of each."""
+    """A call that failed.
+
+    counts: how many events of each queue of the turn it had.
+    """
 
     error: Exception
     counts: Sequence[int] = (1,)
 
 
-async def run_events(work: Work, slot: Worker, lanes: list[KeyQueue]) -> FailedCall | None:
-    """Call an async handler for one event after the other, of one lane after the other; `lanes` has the present one.
+class Calls:
+    """Runs the workers of `pool`, which call the handler.
 
-    This is what an event costs: a turn of many lanes shares what surrounds it.
+    handler: set before the first worker begins, and replaced only while no call runs.
     """
-    handler, now_ms, lane = work.handler, work.now_ms, lanes[0]
-    call, plain = handler.call, handler.decode is None and not handler.takes_context
-    for _ in range(EVENTS_A_TURN):
-        if work.holding:
-            break
-        if not lane.items:
-            work.lanes.give_back(lanes.pop())
-            if not work.lanes:
-                break
-            lane = work.lanes.take()
-            lanes.append(lane)
-        item = lane.items[0]
-        if item[1].cell.closing:
-            work.drop_closed(lane)
-            continue
-        slot.items, slot.since_ms, slot.trouble = (item,), now_ms(), lane.trouble
-        slot.attempt = attempt = lane.next_attempt if lane.attempt or lane.alone else 1
-        try:
-            if plain:
-                await call(item[0])  # type: ignore[misc]
-                emitted: Sequence[Emission] = ()
-            else:
-                context = work.context(item, attempt)
-                await handler.on_loop(handler.decoded(item[0]), context)
-                emitted = () if context is None else context.end()
-        except Exception as error:
-            return FailedCall(error)
-        slot.items = ()
-        work.finish(lane, emitted)
-    return None
 
+    handler: Handler
 
-async def run_on_thread(work: Work, slot: Worker, lane: KeyQueue) -> FailedCall | None:
-    """Call a sync handler for several events with one crossing; all are finished when it returns."""
-    if lane.key is None:
-        share = work.lanes.ready // len(work.slots)
-        lane.items.extend(work.lanes.take_free(min(share, EVENTS_A_TURN - 1)))
-    work.drop_closed(lane)
-    taken = list(islice(lane.items, EVENTS_A_TURN))
-    attempt, trouble, handler = lane.next_attempt, lane.trouble, work.handler
-    done: list[Sequence[Emission]] = []
+    def __init__(
+        self,
+        options: Options,
+        pool: WorkerPool,
+        listener: CallListener,
+        clock: Clock,
+        measure: Telemetry = NOTHING,
+    ) -> None:
+        self._options = options
+        self._pool = pool
+        self._queues = pool.queues
+        self._holds = pool.holds
+        self._listener = listener
+        self._clock = clock
+        self._measure = measure
+        self._limiter: anyio.CapacityLimiter | None = None  # needs a running loop: created at its first use
+        self._parked = anyio.Event()
 
-    def run() -> BaseException | None:
-        for item in taken:
-            if work.holding or item[1].cell.closing:
-                return None
-            slot.items, slot.since_ms = (item,), work.now_ms()
-            slot.attempt = 1 if done else attempt
-            slot.trouble = None if done else trouble
-            context = work.context(item, slot.attempt)
+    async def run(self) -> None:
+        """Work until cancelled.
+
+        Raises, in a group, HandlerStuck and whatever `CallListener.spent` raises to stop the processor.
+        """
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch)
+            while (worker := await self._pool.vacancy()) is not None:
+                tasks.start_soon(self._serve, worker)
+
+    def cancel(self, owned: OwnedSegment) -> None:
+        """Cancel the calls that run for events of `owned`, which was lost to another reader.
+
+        Calls on threads are not cancelled, for they would go on: their keys are held until they end.
+        """
+        if self.handler.is_sync:
+            return
+        for worker in self._pool.running:
+            if any(in_flight.owned is owned for _, in_flight in worker.items):
+                worker.scope.cancel()
+
+    async def _serve(self, worker: Worker) -> None:
+        pool, queues = self._pool, self._queues
+        pool.begin()
+        while True:
+            await pool.wait_ready()
+            taken = [queues.take()]
+            pool.wake()
+            failed: FailedCall | None = None
+            measured = None if self._measure is NOTHING else (_stream_of(taken[0]), pool.now_ms())
             try:
-                handler.on_thread(handler.decoded(item[0]), context)
-            except BaseException as error:
-                return error
-            done.append(() if context is None else context.end())
-        return None
+                with anyio.CancelScope() as worker.scope:
+                    failed = await self._turn(worker, taken)
+                if worker.overdue is not None and worker.overdue is worker.items:  # this call, not the next
+                    assert self._options.timeout_ms is not None, "only a timeout makes a call overdue"
+                    late = HandlerTimeout(processor=self._options.name, timeout_ms=self._options.timeout_ms)
+                    failed = failed or FailedCall(late, _counts(worker, taken))
+            except anyio.get_cancelled_exc_class():
+                if anyio.current_effective_deadline() == -math.inf:
+                    raise
+                # This task was not cancelled: if the error went on, it would end all workers silently.
+                failed = FailedCall(HandlerCancelled(processor=self._options.name), _counts(worker, taken))
+            finally:
+                worker.items, worker.overdue = (), None
+            if measured is not None:
+                stream, began_ms = measured
+                self._measure.handled(stream, (pool.now_ms() - began_ms) / 1000)
+            self._give_back(taken, failed, worker)
+            pool.notify()
+            if queues:  # otherwise waiting for more events is the scheduling point
+                await anyio.lowlevel.checkpoint()
 
-    if not taken or work.holding:
-        return None
-    slot.items, slot.since_ms = tuple(taken[:1]), work.now_ms()
-    work.limiter = work.limiter or anyio.CapacityLimiter(len(work.slots))
-    error = await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=work.limiter)
-    slot.items = ()
-    for emitted in done:
-        work.finish(lane, emitted)
-    if isinstance(error, anyio.get_cancelled_exc_class()):
-        return FailedCall(HandlerCancelled(processor=work.options.name))
-    if error is None:
-        return None
-    if not isinstance(error, Exception):
-        raise error
-    return FailedCall(error)
+    # One turn.
 
+    async def _turn(self, worker: Worker, taken: list[KeyQueue]) -> FailedCall | None:
+        if self._options.batching is not None:
+            return await self._run_batch(worker, taken)
+        if self.handler.is_sync:
+            return await self._run_on_thread(worker, taken[0])
+        return await self._run_events(worker, taken)
 
-async def run_batch(work: Work, slot: Worker, lanes: list[KeyQueue]) -> FailedCall | None:
-    """Call a batch handler once; lanes are added to `lanes` until they hold a batch. All or none are finished."""
-    taken = await _collect(work, lanes)
-    work.wake()  # it took lanes without passing the wake on
-    # A cell may have closed, and been given to another reader, while the batch lingered.
-    counts = [_available(work, lane, n) for lane, n in zip(lanes, taken, strict=True)]
-    items = [item for lane, n in zip(lanes, counts, strict=True) for item in islice(lane.items, n)]
-    if not items or work.holding:
-        return None
-    slot.items, slot.since_ms, slot.trouble = items, work.now_ms(), lanes[0].trouble
-    slot.attempt = lanes[0].next_attempt
-    handler, context = work.handler, work.context(items[0], lanes[0].next_attempt)
-    try:
-        events = [handler.decoded(event) for event in events_of(items)]
-        if handler.is_sync:
-            work.limiter = work.limiter or anyio.CapacityLimiter(len(work.slots))
-            await anyio.to_thread.run_sync(
-                handler.on_thread, events, context, abandon_on_cancel=True, limiter=work.limiter
-            )
-        else:
-            await handler.on_loop(events, context)
-    except Exception as error:
-        return FailedCall(error, counts)
-    slot.items = ()
-    emitted = () if context is None else context.end()
-    for lane, n in zip(lanes, counts, strict=True):
-        for _ in range(n):
-            work.finish(lane, emitted)
-            emitted = ()  # once a batch; nothing is awaited here, so one commit takes all of it
-    return None
+    async def _run_events(self, worker: Worker, taken: list[KeyQueue]) -> FailedCall | None:
+        """Call an async handler for one event after the other, of one queue after the other.
 
-
-async def _collect(work: Work, lanes: list[KeyQueue]) -> list[int]:
-    """Add lanes until they hold a batch, lingering if asked to; return how many events of each belong to it."""
-    batching = work.options.batching
-    assert batching is not None, f"{work.options.name} takes one event at a time"
-    counts = [_available(work, lanes[0], batching.size)]
-    deadline = anyio.current_time() + batching.linger_ms / 1000
-    if lanes[0].attempt or lanes[0].alone:
-        return counts
-    while sum(counts) < batching.size and not work.holding:
-        if not work.lanes:
-            if work.hurry or anyio.current_time() >= deadline:
+        taken: has the present queue at the end. Several queues share a turn, because its overhead is what an event
+        costs.
+        """
+        handler, holds, now_ms, queue = self.handler, self._holds, self._pool.now_ms, taken[0]
+        call, is_plain = handler.call, handler.decode is None and not handler.takes_context
+        for _ in range(EVENTS_A_TURN):
+            if holds.active:
                 break
-            await work.wait_ready(deadline)
-            continue
-        lane = work.lanes.take()
-        if lane.attempt or lane.alone:  # it is called alone, in a turn of its own
-            work.lanes.give_back(lane)
-            break
-        lanes.append(lane)
-        counts.append(_available(work, lane, batching.size - sum(counts)))
-    return counts
+            if not queue.items:
+                self._queues.give_back(taken.pop())
+                if not self._queues:
+                    break
+                queue = self._queues.take()
+                taken.append(queue)
+            item = queue.items[0]
+            if item[1].owned.closing:
+                self._drop_closing(queue)
+                continue
+            worker.items, worker.since_ms, worker.retry = (item,), now_ms(), queue.retry
+            worker.attempt = attempt = queue.next_attempt if queue.attempt or queue.alone else 1
+            try:
+                if is_plain:
+                    await call(item[0])  # type: ignore[misc]
+                    emitted: Sequence[Emission] = ()
+                else:
+                    context = self._context(item, attempt)
+                    await handler.on_loop(handler.decoded(item[0]), context)
+                    emitted = () if context is None else context.end()
+            except Exception as error:
+                return FailedCall(error)
+            worker.items = ()
+            self._finish(queue, emitted)
+        return None
+
+    async def _run_on_thread(self, worker: Worker, queue: KeyQueue) -> FailedCall | None:
+        """Call a sync handler for several events in one visit to a thread; all are finished when it returns."""
+        pool, holds = self._pool, self._holds
+        if queue.key is None:
+            share = self._queues.ready // len(pool.workers)
+            queue.items.extend(self._queues.take_free(min(share, EVENTS_A_TURN - 1)))
+        self._drop_closing(queue)
+        items = list(islice(queue.items, EVENTS_A_TURN))
+        attempt, retry, handler = queue.next_attempt, queue.retry, self.handler
+        done: list[Sequence[Emission]] = []
+
+        def run() -> BaseException | None:
+            for item in items:
+                if holds.active or item[1].owned.closing:
+                    return None
+                worker.items, worker.since_ms = (item,), pool.now_ms()
+                worker.attempt = 1 if done else attempt
+                worker.retry = None if done else retry
+                context = self._context(item, worker.attempt)
+                try:
+                    handler.on_thread(handler.decoded(item[0]), context)
+                except BaseException as error:
+                    return error
+                done.append(() if context is None else context.end())
+            return None
+
+        if not items or holds.active:
+            return None
+        worker.items, worker.since_ms = tuple(items[:1]), pool.now_ms()
+        error = await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._thread_limiter())
+        worker.items = ()
+        for emitted in done:
+            self._finish(queue, emitted)
+        if isinstance(error, anyio.get_cancelled_exc_class()):
+            return FailedCall(HandlerCancelled(processor=self._options.name))
+        if error is None:
+            return None
+        if not isinstance(error, Exception):
+            raise error
+        return FailedCall(error)
+
+    async def _run_batch(self, worker: Worker, taken: list[KeyQueue]) -> FailedCall | None:
+        """Call a batch handler once. Takes more queues until they hold a batch. All events are finished, or none."""
+        pool = self._pool
+        sizes = await self._collect(taken)
+        pool.wake()  # queues were taken without waking the next worker
+        # While the batch lingered a segment may have closed, and been given to another reader.
+        counts = [self._available(queue, n) for queue, n in zip(taken, sizes, strict=True)]
+        items = [item for queue, n in zip(taken, counts, strict=True) for item in islice(queue.items, n)]
+        if not items or self._holds.active:
+            return None
+        worker.items, worker.since_ms, worker.retry = items, pool.now_ms(), taken[0].retry
+        worker.attempt = taken[0].next_attempt
+        handler, context = self.handler, self._context(items[0], taken[0].next_attempt)
+        try:
+            events = [handler.decoded(event) for event in events_of(items)]
+            if handler.is_sync:
+                await anyio.to_thread.run_sync(
+                    handler.on_thread,
+                    events,
+                    context,
+                    abandon_on_cancel=True,
+                    limiter=self._thread_limiter(),
+                )
+            else:
+                await handler.on_loop(events, context)
+        except Exception as error:
+            return FailedCall(error, counts)
+        worker.items = ()
+        emitted = () if context is None else context.end()
+        for queue, n in zip(taken, counts, strict=True):
+            for _ in range(n):
+                self._finish(queue, emitted)
+                emitted = ()  # once per batch; nothing is awaited here, so one commit takes all of it
+        return None
+
+    async def _collect(self, taken: list[KeyQueue]) -> list[int]:
+        """Take queues until they hold a batch, lingering if configured; return how many events of each belong to it."""
+        pool, queues, batching = self._pool, self._queues, self._options.batching
+        assert batching is not None, f"{self._options.name} takes one event at a time"
+        counts = [self._available(taken[0], batching.size)]
+        deadline = anyio.current_time() + batching.linger_ms / 1000
+        if taken[0].attempt or taken[0].alone:
+            return counts
+        while sum(counts) < batching.size and not self._holds.active:
+            if not queues:
+                if pool.draining or anyio.current_time() >= deadline:
+                    break
+                await pool.wait_ready(deadline)
+                continue
+            queue = queues.take()
+            if queue.attempt or queue.alone:  # its first event is called alone, in a turn of its own
+                queues.give_back(queue)
+                break
+            taken.append(queue)
+            counts.append(self._available(queue, batching.size - sum(counts)))
+        return counts
+
+    def _available(self, queue: KeyQueue, events_max: int) -> int:
+        """Return how many events of the queue may be handled now, at most `events_max`."""
+        self._drop_closing(queue)
+        if queue.attempt or queue.alone:
+            events_max = min(events_max, 1)
+        first = islice(queue.items, events_max)
+        return sum(1 for _ in takewhile(lambda item: not item[1].owned.closing, first))
+
+    def _context(self, item: Item, attempt: int) -> Context | None:
+        """Return the context of a call, if the handler takes one."""
+        if not self.handler.takes_context:
+            return None
+        return Context(attempt, partial(self._listener.log_for, item, attempt))
+
+    def _thread_limiter(self) -> anyio.CapacityLimiter:
+        self._limiter = self._limiter or anyio.CapacityLimiter(len(self._pool.workers))
+        return self._limiter
+
+    # What becomes of the events of a turn.
+
+    def _finish(self, queue: KeyQueue, emitted: Sequence[Emission] = ()) -> None:
+        """Note that the first event of the queue is finished."""
+        item = queue.pop()
+        self._queues.unfinished -= 1
+        self._listener.finished(item, emitted)
+        if self._pool.waiting:
+            self._pool.notify()
+
+    def _drop_closing(self, queue: KeyQueue) -> None:
+        """Drop the first events of the queue as long as their segments are closing."""
+        while queue.items and queue.items[0][1].owned.closing:
+            queue.pop()
+            self._queues.unfinished -= 1
+            self._pool.notify()
+
+    def _give_back(self, taken: Sequence[KeyQueue], failed: FailedCall | None, worker: Worker) -> None:
+        """Return the queues of a turn; those of a failed call are parked, or lose their first event."""
+        counts = failed.counts if failed is not None else ()
+        for index, queue in enumerate(taken):
+            if failed is None or index >= len(counts) or not counts[index]:
+                self._queues.give_back(queue)
+            elif sum(counts) > 1:
+                queue.alone = counts[index]
+                self._retry(queue, failed.error, worker)
+            else:
+                self._fail(queue, failed.error, worker)
+
+    def _fail(self, queue: KeyQueue, error: Exception, worker: Worker) -> None:
+        """Note a failed call for the first event of the queue."""
+        options, item = self._options, queue.items[0]
+        queue.attempt += 1
+        attempts = queue.next_attempt - 1
+        is_permanent = isinstance(error, UndecodableError) or options.publishes
+        if is_permanent or options.retry.is_spent(attempts, error):
+            self._listener.spent(item, error, attempts)
+            queue.pop()
+            self._queues.unfinished -= 1
+            self._queues.give_back(queue)
+        else:
+            self._retry(queue, error, worker)
+
+    def _retry(self, queue: KeyQueue, error: Exception, worker: Worker) -> None:
+        since_ms = worker.since_ms if queue.retry is None else queue.retry.since_ms
+        queue.retry = RetryState(since_ms, failure_text(error))
+        self._listener.failed(queue.items[0], error, queue.next_attempt - 1)
+        pause_ms = self._options.retry.pause_ms(max(queue.attempt, 1), self._clock)
+        self._queues.park(queue, self._pool.now_ms() + pause_ms)
+        self._parked.set()
+
+    async def _watch(self) -> None:
+        """Make queues ready whose retry is due, and end calls that overrun their timeout."""
+        pool = self._pool
+        while True:
+            self._parked = anyio.Event()
+            now_ms = pool.now_ms()
+            due_ms = self._queues.unpark(now_ms)
+            pool.wake()
+            if (timeout_ms := self._options.timeout_ms) is not None:
+                # A call that begins after this moment is due after the next look.
+                next_ms = now_ms + timeout_ms
+                for worker in pool.running:
+                    if worker.since_ms + timeout_ms > now_ms:
+                        next_ms = min(next_ms, worker.since_ms + timeout_ms)
+                    elif worker.overdue is None:
+                        self._overrun(worker, timeout_ms)
+                due_ms = next_ms if due_ms is None else min(due_ms, next_ms)
+            with anyio.move_on_after(None if due_ms is None else max(due_ms - now_ms, 1) / 1000):
+                await self._parked.wait()
+
+    def _overrun(self, worker: Worker, timeout_ms: int) -> None:
+        if self.handler.is_sync:
+            event = describe_item(worker.items[0])
+            raise HandlerStuck(processor=self._options.name, event=event, timeout_ms=timeout_ms)
+        worker.overdue = worker.items
+        worker.scope.cancel()
 
 
-def _available(work: Work, lane: KeyQueue, events_max: int) -> int:
-    """Return how many events of the lane may be handled now, at most so many."""
-    work.drop_closed(lane)
-    if lane.attempt or lane.alone:
-        events_max = min(events_max, 1)
-    first = islice(lane.items, events_max)
-    return sum(1 for _ in takewhile(lambda item: not item[1].cell.closing, first))
+def _stream_of(queue: KeyQueue) -> str:
+    _, in_flight = queue.items[0]
+    return in_flight.owned.assigned.stream
+
+
+def _counts(worker: Worker, taken: Sequence[KeyQueue]) -> list[int]:
+    """Return how many events of each queue the cancelled call had; zeros if it had returned by then."""
+    had = set(map(id, worker.items))
+    return [sum(id(item) in had for item in queue.items) for queue in taken]

@@ -1,4 +1,7 @@
-"""The transaction that makes durable what is finished: progress, emitted events, dead letters, the user's SQL."""
+"""The transaction that makes finished events durable: progress, emitted events, dead letters, the user's SQL.
+
+One transaction covers all segments of a processor. If a segment turns out to be lost, it is repeated without it.
+"""
 
 from __future__ import annotations
 
@@ -31,25 +34,45 @@ from eventproc.store.model.progress import Progress
 from eventproc.store.progress import SegmentClaim, segment_fenced
 from eventproc.store.segments import Event
 
+LOG = logging.getLogger("eventproc.processors")
+
+COMMIT_MS: Final = 1_000
+"""Longest time between two commits: a crash repeats what was finished since the last one."""
+
+COMMIT_EVENTS: Final = 5_000
+"""Finished events after which a commit begins immediately. Higher: a crash repeats more where handlers are quick; where
+they are not, COMMIT_MS is the limit. Lower: more commits, each about a millisecond of CPU and two thread switches. With
+1,000 a handler that does nothing reaches two thirds of its rate."""
+
+BEHIND_EVENTS_MAX: Final = 4 * COMMIT_EVENTS
+"""Events finished during one commit after which no call begins until it ends: while the disk is full, or another
+process holds the lock. Higher: a crash then repeats more. Lower: a slow disk is felt more."""
+
+BEHIND_BYTES_MAX: Final = 16 * 2**20
+"""Payload bytes of emitted events and dead letters during one commit after which no call begins until it ends."""
+
+_size_of: Final = attrgetter("size_bytes")
+
 
 class CommitHookFailed(Exception):
-    """The user's `on_commit` raised; the cause is what."""
+    """The user's `on_commit` raised; its error is the cause."""
 
 
 class SuccessorsUnknown(Exception):
-    """Nobody knows any more what took over from the segment of `cell`; the stream was truncated beyond them."""
+    """The stream was truncated beyond the successors of the segment `owned`, so they cannot be found any more."""
 
-    def __init__(self, cell: OwnedSegment) -> None:
-        super().__init__(cell)
-        self.cell = cell
+    def __init__(self, owned: OwnedSegment) -> None:
+        super().__init__(owned)
+        self.owned = owned
 
 
 @attrs.define(eq=False)
 class Outbox:
-    """What handlers left to be made durable, each with the cell it came from: for a cell that was lost, nothing is.
+    """What handlers left to be made durable, each with its segment. What belongs to a lost segment is discarded.
 
-    emitted: with the number of the event whose handler did. handled: the events of an exactly-once round that were
-    handled, for the user's hook.
+    emitted: events, with the number of the event whose handler emitted them.
+    letters: dead letters.
+    handled: the handled events of an exactly-once round, for the user's `on_commit`.
     """
 
     emitted: list[tuple[OwnedSegment, int, Sequence[Emission]]] = attrs.field(factory=list)
@@ -60,28 +83,28 @@ class Outbox:
         return bool(self.emitted or self.letters or self.handled)
 
     def joined(self, later: Outbox) -> Outbox:
-        """Return this outbox with what came later behind it."""
+        """Return this outbox followed by a later one."""
         return Outbox(
             emitted=self.emitted + later.emitted,
             letters=self.letters + later.letters,
             handled=self.handled + later.handled,
         )
 
-    def of(self, cells: Collection[OwnedSegment]) -> Outbox:
-        """Return what came from `cells`: the others were lost to another reader, who handles their events again."""
-        return self._where(lambda cell, _: cell in cells)
+    def of(self, segments: Collection[OwnedSegment]) -> Outbox:
+        """Return the part of these segments. The others were lost to a reader that handles their events again."""
+        return self._where(lambda owned, _: owned in segments)
 
     def divided(self, now: Mapping[OwnedSegment, Progress]) -> tuple[Outbox, Outbox]:
-        """Return what belongs to events that are finished in `now`, and what has to wait until they are.
+        """Return the part of the events that are finished in `now`, and the part that has to wait until they are.
 
-        Only progress with as many ranges as it may have leaves finished events out (`OwnedSegment.snapshot`).
+        Only progress with all the ranges it may have leaves finished events out (`OwnedSegment.snapshot`).
         """
-        full = {cell: progress for cell, progress in now.items() if progress.full}
+        full = {owned: progress for owned, progress in now.items() if progress.full}
         if not full:
             return self, Outbox()
 
-        def is_left_out(cell: OwnedSegment, number: int) -> bool:
-            return cell in full and not full[cell].is_finished(number)
+        def is_left_out(owned: OwnedSegment, number: int) -> bool:
+            return owned in full and not full[owned].is_finished(number)
 
         return self._where(lambda *event: not is_left_out(*event)), self._where(is_left_out)
 
@@ -97,8 +120,9 @@ class Outbox:
 class ProgressCommit:
     """One commit of a processor.
 
-    moved: {cell: its progress}. completed: cells processed to their sealed ends. finished: how many events the
-    processor had finished when this was taken.
+    moved: segments and their progress.
+    completed: segments that were processed to their sealed ends.
+    finished: how many events the processor had finished when this commit was taken.
     """
 
     moved: Mapping[OwnedSegment, Progress]
@@ -115,30 +139,27 @@ class ProgressCommit:
         Raises SegmentFenced, CommitHookFailed, SuccessorsUnknown, and as `append_emissions`.
         """
         self._verify_owned(membership)
-        moved: dict[SegmentKey, Progress] = {cell.key: progress for cell, progress in self.moved.items()}
+        moved: dict[SegmentKey, Progress] = {owned.key: progress for owned, progress in self.moved.items()}
         membership.move(tx, moved)
         append_emissions(tx, [each for _, _, emitted in self.outbox.emitted for each in emitted])
         append_letters(tx, options.group, options.dead_letters, [letter for _, letter in self.outbox.letters])
         if options.on_commit is not None and self.outbox.handled:
             self._call_hook(tx, options)
-        for cell in self.completed:
+        for owned in self.completed:
             try:
-                membership.complete(tx, cell.key)
+                membership.complete(tx, owned.key)
             except NotFound as why:
-                raise SuccessorsUnknown(cell) from why
+                raise SuccessorsUnknown(owned) from why
 
     def _verify_owned(self, membership: Membership) -> None:
-        """Raise SegmentFenced when a cell is of an older owner epoch than the membership knows.
+        """Raise SegmentFenced if the membership knows a segment under a newer owner epoch, or not at all.
 
-        It would move by its name under an epoch that is not its own: back to where another reader was long ago.
+        `move` goes by the segment's key: it would move the newer ownership back to the progress of the older one.
         """
-        for cell in (*self.moved, *self.completed):
-            assigned = cell.assigned
-            owned = membership.owned.get(cell.key)
-            if owned is None or owned.owner_epoch != assigned.owner_epoch:
-                raise segment_fenced(
-                    SegmentClaim(membership.group, membership.reader, *cell.key, assigned.owner_epoch)
-                )
+        for owned in (*self.moved, *self.completed):
+            epoch, now = owned.assigned.owner_epoch, membership.owned.get(owned.key)
+            if now is None or now.owner_epoch != epoch:
+                raise segment_fenced(SegmentClaim(membership.group, membership.reader, *owned.key, epoch))
 
     def _call_hook(self, tx: Tx, options: Options) -> None:
         assert options.on_commit is not None, "checked by the caller"
@@ -149,91 +170,78 @@ class ProgressCommit:
             raise CommitHookFailed(failure_text(why)) from why
 
 
-LOG = logging.getLogger("eventproc.processors")
-
-COMMIT_MS: Final = 1_000
-"""Longest time that what is finished stays undurable while nothing else makes it so: what a crash repeats."""
-
-COMMIT_EVENTS: Final = 5_000
-"""Finished events after which progress is made durable at once. More is what a crash repeats where handlers are
-quick, for COMMIT_MS bounds it where they are not; fewer commits more often, each about a millisecond of CPU and two
-changes of threads: with 1,000 a handler that does nothing reaches two thirds."""
-
-BEHIND_EVENTS_MAX: Final = 4 * COMMIT_EVENTS
-"""Events finished while one commit is under way, after which no further call begins before it has ended: while the
-disk is full or another process holds the lock. More is repeated by a crash then; less is felt when a disk hesitates."""
-
-BEHIND_BYTES_MAX: Final = 16 * 2**20
-"""Bytes of payloads that wait for a commit under way to end, after which no further call begins: of what handlers
-emitted, and of dead letters."""
-
-_size_of: Final = attrgetter("size_bytes")
-
-
 class Committer:
-    """Takes what is finished, at one moment, and publishes it; one commit at a time."""
+    """Takes what is finished at one moment and commits it; one commit at a time.
+
+    outbox: what waits for the next commit.
+    truncated: events of segments that were truncated before they were read.
+    """
 
     def __init__(
         self,
         db: Database,
         options: Options,
         membership: Membership,
-        cells: dict[SegmentKey, OwnedSegment],
-        tally: Counters,
+        segments: dict[SegmentKey, OwnedSegment],
+        counters: Counters,
         measure: Telemetry,
         *,
         refresh: Callable[[], Awaitable[None]],
         lose: Callable[[OwnedSegment], None],
-        moved: Callable[[], None],
+        ended: Callable[[], None],
     ) -> None:
-        """refresh: asks what is owned. lose: called with each cell that turned out to belong to another reader.
+        """Create the committer.
 
-        moved: called after each commit, whatever became of it.
+        refresh: reads the ownership again.
+        lose: called with each segment that turned out to belong to another reader.
+        ended: called after each commit, also after a failed one.
         """
         self.outbox = Outbox()
-        self.truncated = 0  # events of segments that were truncated unseen
+        self.truncated = 0
         self._began: int | None = None  # how many events were finished when the present commit was taken
-        self._came_bytes = 0  # payloads put into the outbox since
+        self._came_bytes = 0  # payload bytes added to the outbox since then
         self._db = db
         self._options = options
         self._membership = membership
-        self._cells = cells
-        self._tally = tally
+        self._segments = segments
+        self._counters = counters
         self._measure = measure
         self._refresh = refresh
         self._lose = lose
-        self._moved = moved
-        self._noted: ProgressCommit | None = None
-        self._one = anyio.Lock()
+        self._ended = ended
+        self._durable: ProgressCommit | None = None  # the last one that became durable
+        self._lock = anyio.Lock()
         self._due = anyio.Event()
         self._asked = False
 
-    def emit(self, cell: OwnedSegment, number: int, emitted: Sequence[Emission]) -> None:
-        """Take what the handler of an event emitted, and commit soon."""
-        self.outbox.emitted.append((cell, number, emitted))
+    def emit(self, owned: OwnedSegment, number: int, emitted: Sequence[Emission]) -> None:
+        """Add what the handler of event `number` emitted, and commit soon."""
+        self.outbox.emitted.append((owned, number, emitted))
         self._came_bytes += sum(map(_size_of, emitted))
         self.ask()
 
-    def add_dead_letter(self, cell: OwnedSegment, letter: FailedEvent) -> None:
-        """Take a dead letter."""
-        self.outbox.letters.append((cell, letter))
+    def add_dead_letter(self, owned: OwnedSegment, letter: FailedEvent) -> None:
+        """Add a dead letter."""
+        self.outbox.letters.append((owned, letter))
         self._came_bytes += len(letter.event.payload)
 
     @property
     def is_behind(self) -> bool:
-        """Whether so much came while a commit is under way that no further call shall begin before its end."""
+        """Whether so much came during the present commit that no further call should begin before it ends."""
         if self._began is None:
             return False
-        return self._came_bytes >= BEHIND_BYTES_MAX or self._tally.finished - self._began >= BEHIND_EVENTS_MAX
+        return (
+            self._came_bytes >= BEHIND_BYTES_MAX or self._counters.finished - self._began >= BEHIND_EVENTS_MAX
+        )
 
     def ask(self) -> None:
-        """Let `run` commit at once."""
+        """Let `run` commit immediately."""
         if not self._asked:
             self._asked = True
             self._due.set()
 
     async def run(self) -> None:
-        """ProgressCommit when asked to, and every COMMIT_MS, until cancelled."""
+        """Commit when asked to, and every COMMIT_MS, until cancelled."""
         while True:
             with anyio.move_on_after(COMMIT_MS / 1000):
                 await self._due.wait()
@@ -243,9 +251,9 @@ class Committer:
     async def commit(self) -> None:
         """Make durable everything that is finished at this moment.
 
-        Raises ProcessorFailed when the user's hook keeps failing, and what the database raises.
+        Raises ProcessorFailed when `on_commit` spent its attempts, and database errors other than Retryable.
         """
-        async with self._one:
+        async with self._lock:
             hook_failures = 0
             skipped: set[OwnedSegment] = set()
             while commit := self._take(skipped):
@@ -257,75 +265,78 @@ class Committer:
                     hook_failures += 1
                     await self._pause_hook(hook_failures, why)
                 except SuccessorsUnknown as why:
-                    skipped.add(why.cell)
+                    skipped.add(why.owned)
                 else:
                     break
-            for cell in skipped:
-                await self._skip(cell)
+            for owned in skipped:
+                await self._skip(owned)
 
     def _take(self, incomplete: Collection[OwnedSegment] = ()) -> ProgressCommit:
         now: dict[OwnedSegment, Progress] = {}
-        if self._options.publishes:  # each handler made its own event's progress durable
+        segments, counters = self._segments.values(), self._counters
+        if self._options.publishes:  # each handler made the progress of its event durable
             (stream,) = self._options.streams
-            self._measure.finished(stream, self._tally.finished - self._tally.committed)
-            self._tally.committed = self._tally.finished
-        elif self._tally.finished != self._tally.committed or any(
-            cell.offset != cell.durable.offset for cell in self._cells.values()
+            self._measure.finished(stream, counters.finished - counters.committed)
+            counters.committed = counters.finished
+        elif counters.finished != counters.committed or any(
+            owned.offset != owned.durable.offset for owned in segments
         ):
-            now = {cell: cell.snapshot() for cell in self._cells.values()}
-        moved = {cell: progress for cell, progress in now.items() if progress != cell.durable}
-        completed = [cell for cell in self._cells.values() if cell.complete and cell not in incomplete]
-        outbox, self.outbox = self.outbox.of(set(self._cells.values())).divided(now)
-        return ProgressCommit(moved, completed, outbox, self._tally.finished)
+            now = {owned: owned.snapshot() for owned in segments}
+        moved = {owned: progress for owned, progress in now.items() if progress != owned.durable}
+        completed = [owned for owned in segments if owned.complete and owned not in incomplete]
+        outbox, self.outbox = self.outbox.of(set(segments)).divided(now)
+        return ProgressCommit(moved, completed, outbox, counters.finished)
 
     async def _publish(self, commit: ProgressCommit) -> None:
-        """Make `commit` durable; if that fails, or is cancelled, what it had taken out waits for the next one."""
+        """Make `commit` durable. If that fails or is cancelled, its outbox waits for the next commit."""
 
         def publish(tx: Tx) -> None:
             commit.publish(tx, self._membership, self._options)
             tx.after(partial(self._note, commit))
 
-        what = f"{self._options.name}: making progress durable"
+        clock = self._db.clock
+        what = f"committing the progress of processor {self._options.name}"
         self._began, self._came_bytes = commit.finished, 0
-        began_ms = self._db.clock.monotonic_ms()
+        began_ms = clock.monotonic_ms()
         try:
-            await retry_transient(lambda: self._db.write(publish), what, LOG)
+            await retry_transient(lambda: self._db.write(publish), what, clock, LOG)
         finally:
-            if self._noted is not commit:
+            if self._durable is not commit:
                 self.outbox = commit.outbox.joined(self.outbox)
             elif self._measure is not NOTHING:
                 emitted = Counter(each.stream for _, _, emitted in commit.outbox.emitted for each in emitted)
-                self._measure.committed((self._db.clock.monotonic_ms() - began_ms) / 1000, emitted)
+                self._measure.committed((clock.monotonic_ms() - began_ms) / 1000, emitted)
             self._began = None
-            self._moved()
+            self._ended()
 
     async def _drop_lost(self) -> None:
-        """Some cell is not ours any more: ask which."""
+        """Read the ownership again, and drop the segments that were lost."""
         await self._refresh()
-        owned = self._membership.owned
-        for cell in list(self._cells.values()):
-            now = owned.get(cell.key)
-            if now is None or now.owner_epoch != cell.assigned.owner_epoch:
-                self._lose(cell)
+        ownership = self._membership.owned
+        for owned in list(self._segments.values()):
+            now = ownership.get(owned.key)
+            if now is None or now.owner_epoch != owned.assigned.owner_epoch:
+                self._lose(owned)
 
-    async def _skip(self, cell: OwnedSegment) -> None:
-        """Let the group go on at the head of the cell's stream, or its tail; all before that was truncated.
+    async def _skip(self, owned: OwnedSegment) -> None:
+        """Move the group to the head or the tail of the segment's stream; everything before was truncated.
 
-        The group changes hands of what it skips, so the cells concerned are lost, and come back where they go on.
+        The group reassigns what it skips. So the segments concerned are lost, and return at their new position.
         """
-        group, policy, stream_id = self._options.group, self._options.on_truncated, cell.key[0]
+        group, policy, stream_id = self._options.group, self._options.on_truncated, owned.key[0]
         if policy == "error":
-            name = cell.assigned.stream
-            reason = f"{name} was truncated beyond what took over from segment {format_segment(cell.key[1])}"
+            name = owned.assigned.stream
+            reason = f"{name} was truncated beyond the successors of segment {format_segment(owned.key[1])}"
             raise ProcessorFailed(processor=self._options.name, reason=reason)
 
-        def go_on(tx: Tx) -> int:
+        def move_on(tx: Tx) -> int:
             (stream,) = (each for each in get_group(tx, group).streams if each.stream_id == stream_id)
             return skip(tx, group, stream, policy)
 
-        lost = await retry_transient(lambda: self._db.write(go_on), f"{self._options.name}: going on", LOG)
+        what = f"skipping what was truncated, for processor {self._options.name}"
+        lost = await retry_transient(lambda: self._db.write(move_on), what, self._db.clock, LOG)
         self.truncated += lost
-        LOG.warning("%r: %d events behind it were truncated before they were handled", cell, lost)
+        LOG.warning("%r: %d events behind it were truncated before they were handled", owned, lost)
         await self._drop_lost()
 
     async def _pause_hook(self, failures: int, why: CommitHookFailed) -> None:
@@ -333,24 +344,24 @@ class Committer:
         if failures >= retry.attempts:
             reason = f"on_commit failed {failures} times: {why}"
             raise ProcessorFailed(processor=name, reason=reason) from why
-        LOG.warning("%s: on_commit failed and will be tried again: %s", name, why)
-        await anyio.sleep(retry.pause_ms(failures) / 1000)
+        LOG.warning("processor %s: on_commit failed and will be retried: %s", name, why)
+        await anyio.sleep(retry.pause_ms(failures, self._db.clock) / 1000)
 
     def _note(self, commit: ProgressCommit) -> None:
-        """Remember that `commit` is durable. An effect of its transaction: a caller can lose its result, not this."""
-        for cell, progress in commit.moved.items():
-            count = _count(progress) - _count(cell.durable)
-            self._measure.finished(cell.assigned.stream, count)
-            cell.durable = progress
-        for cell, _ in commit.outbox.letters:
-            self._measure.dead_lettered(cell.assigned.stream, 1)
-        for cell in commit.completed:
-            if self._cells.get(cell.key) is cell:
-                del self._cells[cell.key]
-        self._tally.committed = commit.finished
-        self._tally.emitted += sum(len(emitted) for _, _, emitted in commit.outbox.emitted)
-        self._tally.last_commit_ms = self._db.clock.wall_ms()
-        self._noted = commit
+        """Note that `commit` is durable. This runs as an effect of its transaction, which no cancellation prevents."""
+        for owned, progress in commit.moved.items():
+            count = _count(progress) - _count(owned.durable)
+            self._measure.finished(owned.assigned.stream, count)
+            owned.durable = progress
+        for owned, _ in commit.outbox.letters:
+            self._measure.dead_lettered(owned.assigned.stream, 1)
+        for owned in commit.completed:
+            if self._segments.get(owned.key) is owned:
+                del self._segments[owned.key]
+        self._counters.committed = commit.finished
+        self._counters.emitted += sum(len(emitted) for _, _, emitted in commit.outbox.emitted)
+        self._counters.last_commit_ms = self._db.clock.wall_ms()
+        self._durable = commit
 
 
 def _count(progress: Progress) -> int:

@@ -1,15 +1,15 @@
-"""One processor in one process: it reads the segments it owns, runs the handler, and makes progress durable.
+"""One processor in one process: it reads the segments that it owns, calls the handler, and commits progress.
 
-Authority: a segment's row names its owner and owner epoch; everything made durable here is fenced by them, in one
-transaction: progress, what handlers emitted, dead letters, the user's SQL, the end of a segment. Whoever lost a
-segment changes nothing of it and emits nothing for it.
+Authority: a segment's row names its owner and owner epoch. One transaction, fenced by both, makes everything durable:
+progress, emitted events, dead letters, the user's SQL, the end of a segment. A process that lost a segment can change
+nothing of it and emit nothing for it.
 
-Tasks: one follows what is owned and gives back what is asked for; one reads on and hands out; the workers call the
-handler; one makes progress durable. Under exactly once the reading task goes in rounds instead: read a
-bounded number of events, handle them all, commit everything in one transaction, go on.
+Tasks: one follows the ownership and releases segments; one reads on and hands out events; the workers call the handler;
+one commits. Under exactly once the reading task works in rounds instead: read a bounded number of events, handle all of
+them, commit everything in one transaction, continue.
 
-What dies where: what was handled since the last commit is handled again, wherever its segment goes, and nothing
-that it emitted is seen. There is nothing between two transactions to mend.
+After a crash: events that were handled since the last commit are handled again by the next owner of their segment, and
+nothing that they emitted was visible. Between two transactions there is no state to repair.
 """
 
 from __future__ import annotations
@@ -25,61 +25,76 @@ from eventproc.groups import Membership, SegmentKey
 from eventproc.processors.context import Log
 from eventproc.processors.dead_letters.letters import FailedEvent
 from eventproc.processors.emit import Emission
+from eventproc.processors.engine.calls import Calls
 from eventproc.processors.engine.commit import COMMIT_EVENTS, Committer
 from eventproc.processors.engine.fetch import SegmentFetcher
-from eventproc.processors.engine.key_queues import Item
+from eventproc.processors.engine.key_queues import Item, KeyQueues, describe_item
 from eventproc.processors.engine.owned_segment import InFlightRun, OwnedSegment
-from eventproc.processors.engine.work import PUT_EVENTS, Work, name_of
-from eventproc.processors.engine.workers import Workers
+from eventproc.processors.engine.workers import PUT_EVENTS, WorkerPool
 from eventproc.processors.errors import ProcessorFailed, failure_text
 from eventproc.processors.handler import Handler
 from eventproc.processors.observe.status import Counters
 from eventproc.processors.observe.telemetry import event_log, telemetry
-from eventproc.processors.options import Directive, Failure, OnFailure, Options
+from eventproc.processors.options import Directive, Failure, OnFailure, Options, ProcessorLimits
 from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database
 
 LOG = logging.getLogger("eventproc.processors")
 
 WIND_UP_MS: Final = 5_000
-"""Longest time that the end of a processor takes, after its calls ended or were cancelled: a commit and the handler's
-`stop`. Longer holds up a process that shall end while the disk is full; what is not durable then is handled again."""
+"""Longest end of a processor after its calls ended or were cancelled: a commit and the handler's `stop`. Higher: a
+process takes longer to end while the disk is full. What is not durable by then is handled again."""
 
-GIVE_BACK_MS: Final = 30_000
-"""How long a segment that another process shall have waits for its calls: as long as the end of an app does. Then
-they are cancelled, for while it waits nobody handles its other keys. A call on a thread is waited for to the end."""
+RELEASE_MS: Final = 30_000
+"""How long the release of a segment waits for its calls: as long as the end of an app does. Then they are cancelled,
+because the other keys of the segment are not handled meanwhile. A call on a thread is always waited for."""
 
 
 class Engine:
-    """Runs one processor with one membership in its group; `run` once."""
+    """Runs one processor with one membership in its group; call `run` once.
+
+    segments: the segments that this process owns.
+    pool: the workers, and the events that were handed out to them.
+    """
 
     def __init__(
-        self, db: Database, options: Options, make: Callable[[], Handler], membership: Membership
+        self,
+        db: Database,
+        options: Options,
+        make: Callable[[], Handler],
+        membership: Membership,
+        limits: ProcessorLimits | None = None,
     ) -> None:
-        """make: makes the handler, and makes it anew after a failure that asks for that."""
+        """Create the engine. make: creates the handler, and a new one after a failure that asks for a restart."""
         self.options = options
         self.membership = membership
-        self.cells: dict[SegmentKey, OwnedSegment] = {}
-        self.tally = Counters()
+        self.segments: dict[SegmentKey, OwnedSegment] = {}
+        self.counters = Counters()
         self.measure = telemetry(options.name, options.group)
-        self.work = Work(options, self, db.clock, self.measure)
-        self._workers = Workers(self.work)
+        self.pool = WorkerPool(
+            KeyQueues(options.order),
+            options.concurrency,
+            db.clock.monotonic_ms,
+            on_idle=self._wake_short,
+            limits=limits,
+        )
+        self._calls = Calls(options, self.pool, self, db.clock, self.measure)
         self._db = db
         self._make = make
-        self._feed = SegmentFetcher(db, self.cells, options.on_truncated, self.work)
+        self._fetcher = SegmentFetcher(db, self.segments, options.on_truncated, self.pool)
         self._committer = Committer(
             db,
             options,
             membership,
-            self.cells,
-            self.tally,
+            self.segments,
+            self.counters,
             self.measure,
             refresh=self._refresh,
             lose=self._lose,
-            moved=self._moved,
+            ended=self._commit_ended,
         )
-        self._leaving: set[OwnedSegment] = set()  # that are being given back
-        self._asking = anyio.Lock()  # a membership is used by one task at a time
+        self._releasing: set[OwnedSegment] = set()
+        self._membership_lock = anyio.Lock()  # a membership is used by one task at a time
         self._ask_at = COMMIT_EVENTS
         self._in_round = anyio.Lock()
         self._restart = anyio.Event()
@@ -88,21 +103,21 @@ class Engine:
         self._reading_ended = anyio.Event()
         self._ended = anyio.Event()
         self._tasks = anyio.create_task_group()
-        self._scope = anyio.CancelScope()  # cancels the tasks, also when they have not begun
+        self._scope = anyio.CancelScope()  # cancels the tasks, also before they begin
 
     @property
     def truncated(self) -> int:
         """Events that were truncated before they were handled."""
-        return self._feed.truncated + self._committer.truncated
+        return self._fetcher.truncated + self._committer.truncated
 
     async def run(self) -> None:
-        """Process until stopped or cancelled. Raises ProcessorFailed, perhaps in a group."""
+        """Process until stopped or cancelled. Raises ProcessorFailed, possibly in an exception group."""
         try:
-            self.work.handler = await self._start_handler()
+            self._calls.handler = await self._start_handler()
             try:
-                with self._scope, self._feed:
+                with self._scope, self._fetcher:
                     async with self._tasks:
-                        self._tasks.start_soon(self._workers.run)
+                        self._tasks.start_soon(self._calls.run)
                         self._tasks.start_soon(self._follow)
                         self._tasks.start_soon(self._read)
                         self._tasks.start_soon(self._restart_on_demand)
@@ -116,17 +131,17 @@ class Engine:
             self._ended.set()
 
     async def stop(self) -> None:
-        """End gracefully: begin nothing, let what runs finish, make progress durable, return when all has ended.
+        """End gracefully: begin no call, let running calls finish, commit; return when all has ended.
 
-        An exactly-once round is finished whole. Who does not want to wait longer cancels `run`.
+        An exactly-once round is completed. To stop waiting, cancel `run`.
         """
         self._stopping = True
-        self._feed.wake()
+        self._fetcher.wake()
         if self.options.exactly_once:
             await self._reading_ended.wait()
         else:
-            self.work.hold("stopping")
-            await self.work.wait_quiet()
+            self.pool.hold("stopping")
+            await self.pool.wait_quiet()
         self._scope.cancel()
         await self._ended.wait()
 
@@ -141,110 +156,116 @@ class Engine:
         return handler
 
     async def _restart_on_demand(self) -> None:
-        """Replace the handler when a failure asked for that, between two calls."""
+        """Replace the handler between two calls when a failure asked for that."""
         while True:
             await self._restart.wait()
-            await self.work.wait_quiet()
-            self._restart = anyio.Event()  # one restart does for all calls that failed before it
+            await self.pool.wait_quiet()
+            self._restart = anyio.Event()  # one restart serves all calls that failed before it
             await self._stop_handler()
-            self.work.handler = await self._start_handler()
-            self.tally.restarts += 1
-            self.work.release("restarting")
+            self._calls.handler = await self._start_handler()
+            self.counters.restarts += 1
+            self.pool.release("restarting")
 
     async def _stop_handler(self) -> None:
         if not self._started:
             return
         self._started = False
         try:
-            await self.work.handler.stop()
+            await self._calls.handler.stop()
         except Exception:
-            LOG.exception("%s: the handler's stop failed", self.options.name)
+            LOG.exception("processor %s: the handler's stop failed", self.options.name)
 
     async def _wind_up(self) -> None:
-        """Make durable what is finished, as far as that is possible, and stop the handler."""
-        self.work.hold("ended")  # a call on a thread goes on after its cancellation: let no other follow it
-        self.work.notify()  # nobody need wait any more for calls to end
+        """Commit what is finished, if possible, and stop the handler."""
+        self.pool.hold("ended")  # a cancelled call on a thread goes on: no other call may follow it
+        self.pool.notify()  # no task needs to wait for calls to end any more
         try:
             if not self.options.exactly_once:
                 await self._committer.commit()
         except Exception as why:
-            LOG.warning("%s: what it finished last will be handled again: %s", self.options.name, why)
+            LOG.warning(
+                "processor %s: its last commit failed, so the events will be handled again: %s",
+                self.options.name,
+                why,
+            )
         await self._stop_handler()
 
-    # What the workers tell (`CallListener`).
+    # Results of calls (`CallListener`).
 
     def finished(self, item: Item, emitted: Sequence[Emission]) -> None:
         """See `CallListener.finished`."""
-        event, chunk = item
-        chunk.finish(event.number)
-        tally = self.tally
-        tally.finished += 1
+        event, in_flight = item
+        in_flight.finish(event.number)
+        counters = self.counters
+        counters.finished += 1
         if emitted:
-            self._committer.emit(chunk.cell, event.number, emitted)
+            self._committer.emit(in_flight.owned, event.number, emitted)
             self._hold_if_behind()
-        elif tally.finished >= self._ask_at:
-            self._ask_at = tally.finished + COMMIT_EVENTS
+        elif counters.finished >= self._ask_at:
+            self._ask_at = counters.finished + COMMIT_EVENTS
             self._committer.ask()
             self._hold_if_behind()
         if self.options.on_commit is not None:
-            self._committer.outbox.handled.append((chunk.cell, event))
-        if not chunk.remaining:
-            self._settled(chunk)
+            self._committer.outbox.handled.append((in_flight.owned, event))
+        if not in_flight.remaining:
+            self._settled(in_flight)
 
     def failed(self, item: Item, error: Exception, attempt: int) -> None:
         """See `CallListener.failed`."""
-        self.tally.note_failure(error)
-        self.measure.failed(item[1].cell.assigned.stream, error, again=True)
+        self.counters.note_failure(error)
+        self.measure.failed(item[1].owned.assigned.stream, error, again=True)
         self.log_for(item, attempt).warning("attempt %d failed: %r", attempt, error)
 
     def spent(self, item: Item, error: Exception, attempt: int) -> None:
         """See `CallListener.spent`."""
-        event, chunk = item
-        options, log = self.options, self.log_for(item, attempt)
-        self.tally.note_failure(error)
-        self.measure.failed(chunk.cell.assigned.stream, error, again=False)
+        event, in_flight = item
+        options, owned = self.options, in_flight.owned
+        self.counters.note_failure(error)
+        self.measure.failed(owned.assigned.stream, error, again=False)
         if options.publishes:
             raise error
         directive = self._directive(Failure(options.name, event, error, attempt))
         if directive is Directive.STOP or options.on_failure is OnFailure.STOP:
             raise ProcessorFailed(
                 processor=options.name,
-                reason=f"{name_of(item)} failed {attempt} times: {failure_text(error)}",
+                reason=f"{describe_item(item)} failed {attempt} times: {failure_text(error)}",
             )
-        if options.on_failure is OnFailure.DEAD_LETTER:
-            log.error("a dead letter after %d attempts: %r", attempt, error)
+        self._give_up(item, error, attempt)
+        in_flight.finish(event.number)
+        self.counters.finished += 1
+        self._committer.ask()
+        self._hold_if_behind()
+        if not in_flight.remaining:
+            self._settled(in_flight)
+        if directive is Directive.RESTART:
+            self.pool.hold("restarting")  # immediately: the next call is for the new handler
+            self._restart.set()
+
+    def _give_up(self, item: Item, error: Exception, attempt: int) -> None:
+        """Make an event whose attempts are spent a dead letter, or skip it."""
+        event, in_flight = item
+        stream, log = in_flight.owned.assigned.stream, self.log_for(item, attempt)
+        if self.options.on_failure is OnFailure.DEAD_LETTER:
+            log.error("dead letter after %d attempts: %r", attempt, error)
             letter = FailedEvent.of(
-                chunk.cell.assigned.stream,
+                stream,
                 event,
                 error,
                 attempts=attempt,
-                processor=options.name,
+                processor=self.options.name,
                 failed_ms=self._db.clock.wall_ms(),
             )
-            self._committer.add_dead_letter(chunk.cell, letter)
-            self.tally.dead_letters += 1
+            self._committer.add_dead_letter(in_flight.owned, letter)
+            self.counters.dead_letters += 1
         else:
             log.error("skipped after %d attempts: %r", attempt, error)
-            self.tally.skipped += 1
-            self.measure.skipped(chunk.cell.assigned.stream, 1)
-        chunk.finish(event.number)
-        self.tally.finished += 1
-        self._committer.ask()
-        self._hold_if_behind()
-        if not chunk.remaining:
-            self._settled(chunk)
-        if directive is Directive.RESTART:
-            self.work.hold("restarting")  # at once: the next call is for the new handler
-            self._restart.set()
-
-    def wanting(self) -> None:
-        """See `CallListener.wanting`."""
-        self._wake_short()
+            self.counters.skipped += 1
+            self.measure.skipped(stream, 1)
 
     def log_for(self, item: Item, attempt: int) -> Log:
         """See `CallListener.log_for`."""
-        event, chunk = item
-        return event_log(self.options.name, chunk.cell.assigned.stream, event, attempt)
+        event, in_flight = item
+        return event_log(self.options.name, in_flight.owned.assigned.stream, event, attempt)
 
     def _directive(self, failure: Failure) -> Directive:
         if self.options.supervise is None:
@@ -256,99 +277,100 @@ class Engine:
             reason = f"its supervisor failed: {failure_text(why)}"
             raise ProcessorFailed(processor=name, reason=reason) from why
         if not isinstance(directive, Directive):
-            raise ProcessorFailed(
-                processor=name, reason=f"its supervisor returned {directive!r}, no Directive"
-            )
+            reason = f"its supervisor returned {directive!r}, which is not a Directive"
+            raise ProcessorFailed(processor=name, reason=reason)
         return directive
 
-    def _settled(self, chunk: InFlightRun) -> None:
-        """A chunk is finished whole: there may be room again, or a segment may be complete."""
+    def _settled(self, in_flight: InFlightRun) -> None:
+        """All events of a run are finished: there may be room again, or a segment may be complete."""
         self._wake_short()
-        if chunk.cell.complete:
+        if in_flight.owned.complete:
             self._committer.ask()
 
     def _hold_if_behind(self) -> None:
-        """Begin no further call while a commit does not come to its end, and what waits for it grows."""
+        """Begin no further call while a commit does not end and what waits for it grows."""
         if self._committer.is_behind:
-            self.work.hold("behind")
+            self.pool.hold("behind")
 
-    def _moved(self) -> None:
-        """A commit ended, one way or the other."""
-        self.work.release("behind")
-        self.measure.in_flight(self.work.unfinished)
+    def _commit_ended(self) -> None:
+        """A commit ended or failed."""
+        self.pool.release("behind")
+        self.measure.in_flight(self.pool.queues.unfinished)
         self._wake_short()
 
     def _wake_short(self) -> None:
-        """Let the feed look again whether there is room, if it found none; ranges grow together within a chunk too."""
-        if self._feed.is_short:
-            self._feed.wake()
+        """Let the fetcher check for room again, if it found none. Ranges grow together within a run too."""
+        if self._fetcher.is_short:
+            self._fetcher.wake()
 
-    # What is owned.
+    # Ownership.
 
     async def _refresh(self) -> None:
-        async with self._asking:
-            await retry_transient(self.membership.refresh, f"{self.options.name}: following its group", LOG)
+        async with self._membership_lock:
+            what = f"reading the ownership of processor {self.options.name}"
+            await retry_transient(self.membership.refresh, what, self._db.clock, LOG)
 
     async def _follow(self) -> None:
         while True:
             await self._refresh()
             self._adopt()
             if self.membership.paused and not self.options.exactly_once:
-                self.work.hold("paused")
+                self.pool.hold("paused")
             else:
-                self.work.release("paused")
+                self.pool.release("paused")
             for key in self.membership.surplus:
-                cell = self.cells.get(key)
-                if cell is not None and cell not in self._leaving:
-                    self._leaving.add(cell)
-                    self._tasks.start_soon(self._give_back, cell)
+                owned = self.segments.get(key)
+                if owned is not None and owned not in self._releasing:
+                    self._releasing.add(owned)
+                    self._tasks.start_soon(self._give_back, owned)
             await self.membership.wait_change()
 
     def _adopt(self) -> None:
-        """Begin with what is newly owned, forget what was lost."""
-        owned = self.membership.owned
-        for key, cell in list(self.cells.items()):
-            if key not in owned or owned[key].owner_epoch != cell.assigned.owner_epoch:
-                self._lose(cell)
-        for key, assigned in owned.items():
-            if key not in self.cells:
-                self.cells[key] = OwnedSegment(assigned)
-        self._feed.wake()
+        """Begin newly owned segments, and drop lost ones."""
+        ownership = self.membership.owned
+        for key, owned in list(self.segments.items()):
+            if key not in ownership or ownership[key].owner_epoch != owned.assigned.owner_epoch:
+                self._lose(owned)
+        for key, assigned in ownership.items():
+            if key not in self.segments:
+                self.segments[key] = OwnedSegment(assigned)
+        self._fetcher.wake()
 
-    def _lose(self, cell: OwnedSegment) -> None:
-        LOG.info("%s: %r belongs to another reader now", self.options.name, cell)
-        cell.closing = True
-        self.cells.pop(cell.key, None)
-        self._workers.cancel(cell)
-        self.work.give_up_retries()
+    def _lose(self, owned: OwnedSegment) -> None:
+        LOG.info("processor %s: %r belongs to another reader now", self.options.name, owned)
+        owned.closing = True
+        self.segments.pop(owned.key, None)
+        self._calls.cancel(owned)
+        self.pool.give_up_retries()
 
-    async def _give_back(self, cell: OwnedSegment) -> None:
-        """Drain a cell, make its progress durable, release it."""
+    async def _give_back(self, owned: OwnedSegment) -> None:
+        """Wait for the calls of a segment, commit its progress, and release it."""
         async with self._in_round:  # held during a round only
-            cell.closing = True
-            self.work.give_up_retries()
+            owned.closing = True
+            self.pool.give_up_retries()
             if self.options.exactly_once:
-                await self._release(cell)
+                await self._release(owned)
         if not self.options.exactly_once:
-            with anyio.move_on_after(GIVE_BACK_MS / 1000) as patience:
-                await self.work.clear(cell)
+            with anyio.move_on_after(RELEASE_MS / 1000) as patience:
+                await self.pool.clear(owned)
             if patience.cancelled_caught:
-                LOG.warning("%s: %r is given on; calls that still run are cancelled", self.options.name, cell)
-                self._workers.cancel(cell)
-                await self.work.clear(cell)
-            await self._release(cell)
-        self._leaving.discard(cell)
-
-    async def _release(self, cell: OwnedSegment) -> None:
-        await self._committer.commit()
-        if self.cells.get(cell.key) is cell:
-            async with self._asking:
-                await retry_transient(
-                    partial(self.membership.release, [cell.key]), f"releasing {cell!r}", LOG
+                LOG.warning(
+                    "processor %s releases %r and cancels its running calls", self.options.name, owned
                 )
-        # Not before: what is owned and has no cell gets a new one, which begins where this one did.
-        if self.cells.get(cell.key) is cell:
-            del self.cells[cell.key]
+                self._calls.cancel(owned)
+                await self.pool.clear(owned)
+            await self._release(owned)
+        self._releasing.discard(owned)
+
+    async def _release(self, owned: OwnedSegment) -> None:
+        await self._committer.commit()
+        if self.segments.get(owned.key) is owned:
+            async with self._membership_lock:
+                release = partial(self.membership.release, [owned.key])
+                await retry_transient(release, f"releasing {owned!r}", self._db.clock, LOG)
+        # Not before the release: an owned segment without an entry gets a new one, which begins where this one did.
+        if self.segments.get(owned.key) is owned:
+            del self.segments[owned.key]
 
     # Reading.
 
@@ -356,33 +378,33 @@ class Engine:
         try:
             while not self._stopping:
                 if self.membership.paused or not (await self._hand_out() or await self._fill()):
-                    await self._feed.changes.wait()
+                    await self._fetcher.changes.wait()
         finally:
             self._reading_ended.set()
 
     async def _fill(self) -> bool:
         """Read on; return whether there was anything."""
-        found = await self._feed.fill()
+        found = await self._fetcher.fill()
         if found and self.options.exactly_once:
-            await self._committer.commit()  # the end of a segment, what was truncated; mostly nothing
-        elif found and any(cell.complete for cell in self.cells.values()):
+            await self._committer.commit()  # the end of a segment, or truncated events; mostly nothing
+        elif found and any(owned.complete for owned in self.segments.values()):
             self._committer.ask()
         return found
 
     async def _hand_out(self) -> bool:
         """Hand out some of what was read, under exactly once as a round; return whether there was anything."""
         if not self.options.exactly_once:
-            if (items := self._feed.take(PUT_EVENTS)) is None:
+            if (items := self._fetcher.take(PUT_EVENTS)) is None:
                 return False
-            await self.work.put(items)
+            await self.pool.put(items)
             return True
         async with self._in_round:
             room, is_begun = self.options.round_events, False
-            while room and (items := self._feed.take(min(room, PUT_EVENTS))) is not None:
+            while room and (items := self._fetcher.take(min(room, PUT_EVENTS))) is not None:
                 room, is_begun = room - len(items), True
-                await self.work.put(items)
+                await self.pool.put(items)
             if not is_begun:
                 return False
-            await self.work.drain()
+            await self.pool.drain()
             await self._committer.commit()
         return True

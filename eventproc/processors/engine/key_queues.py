@@ -1,90 +1,110 @@
-"""Which event may be handled next: lanes of events that must follow each other, and events that need not.
+"""Which event may be handled next: queues of events that must follow each other, and events that may run in any order.
 
-Pure bookkeeping, used on the event loop only. A lane is in the ready queue, or taken by a worker, or parked
-until a retry is due; never two of these, so no two workers ever hold one lane, and its events are handled one
-after the other. A retry holds its lane: nothing overtakes it (pitfalls.md item 13). There is no task, lock or
-stream per event (item 32).
+Pure bookkeeping, used on the event loop only. A queue is ready, or taken by a worker, or parked until a retry is due,
+and never two of these. So no two workers hold the same queue, and its events are handled one after the other. A retry
+holds its queue: nothing overtakes it (pitfalls.md item 13). There is no task, lock or stream per event (item 32).
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import count
 from typing import NamedTuple, TypeAlias
 
 from eventproc.processors.engine.owned_segment import InFlightRun
 from eventproc.processors.options import ProcessingOrder
+from eventproc.store.model.ids import format_segment
 from eventproc.store.segments import Event
 
 Item: TypeAlias = tuple[Event, InFlightRun]
-"""An event, and the chunk that learns when it is finished."""
+"""An event, and the run in flight in which it is marked as finished."""
+
+
+def describe_item(item: Item) -> str:
+    """Return the position of an event for log lines and error messages, with its key if it has one."""
+    event, in_flight = item
+    where = f"{in_flight.owned.assigned.stream} segment {format_segment(event.segment)} event {event.number}"
+    return where if event.key is None else f"{where} (key {event.key!r})"
 
 
 class RetryState(NamedTuple):
-    """What an event went through. since_ms: when its first call, which failed, began. error: of the last, as text."""
+    """The failed calls of an event.
+
+    since_ms: when its first call, which failed, began (monotonic).
+    error: text of the last error.
+    """
 
     since_ms: int
     error: str
 
 
 class KeyQueue:
-    """Events to be handled one after the other; those with key None hold one that follows no other.
+    """Events that are handled one after the other. A queue with key None holds events that follow no other.
 
-    attempt: failed calls of the first event. alone: how many events, from the first on, a batch handler gets one
-    by one, because a batch with them failed. trouble: of the first event, None unless a call for it failed.
+    attempt: failed calls of the first event.
+    alone: how many events, from the first on, a batch handler gets one by one because a batch with them failed.
+    retry: failed calls of the first event; None unless a call for it failed.
     """
 
-    __slots__ = ("alone", "attempt", "items", "key", "trouble")
+    __slots__ = ("alone", "attempt", "items", "key", "retry")
 
     def __init__(self, key: Hashable, items: Iterable[Item]) -> None:
         self.key = key
         self.items: deque[Item] = deque(items)
         self.attempt = 0
         self.alone = 0
-        self.trouble: RetryState | None = None
+        self.retry: RetryState | None = None
 
     @property
     def next_attempt(self) -> int:
-        """Number of the next call of the first event, from 1; the batch that failed with it counts."""
+        """Number of the next call of the first event, from 1; a batch that failed with it counts as a call."""
         return self.attempt + 1 + bool(self.alone)
 
     def pop(self) -> Item:
-        """Take out the first event, which is finished or dropped."""
+        """Remove and return the first event, which is finished or dropped."""
         if self.attempt or self.alone:
-            self.attempt, self.trouble = 0, None
+            self.attempt, self.retry = 0, None
             self.alone = max(self.alone - 1, 0)
         return self.items.popleft()
 
 
 class KeyQueues:
-    """Everything that waits to be handled."""
+    """All events of a processor that were handed out and are neither finished nor dropped.
+
+    unfinished: how many events, including those whose call is running.
+    """
 
     def __init__(self, order: ProcessingOrder) -> None:
+        self.unfinished = 0
         self._key_of = _KEYS[order]
-        self._lanes: dict[Hashable, KeyQueue] = {}
+        self._queues: dict[Hashable, KeyQueue] = {}
         self._ready: deque[KeyQueue] = deque()
         self._free: deque[Item] = deque()  # events that follow no other
         self._parked: list[tuple[int, int, KeyQueue]] = []
-        self._order_parked = count()
+        self._park_count = count()
         self._free_next = False
 
-    def put(self, items: Iterable[Item]) -> None:
+    def put(self, items: Sequence[Item]) -> None:
         """Add events, in order."""
-        lanes, key_of = self._lanes, self._key_of
+        self.unfinished += len(items)
+        self._queue_up(items)
+
+    def _queue_up(self, items: Iterable[Item]) -> None:
+        queues, key_of = self._queues, self._key_of
         for item in items:
             key = key_of(item)
             if key is None:
                 self._free.append(item)
-            elif (lane := lanes.get(key)) is not None:
-                lane.items.append(item)
+            elif (queue := queues.get(key)) is not None:
+                queue.items.append(item)
             else:
-                lane = lanes[key] = KeyQueue(key, (item,))
-                self._ready.append(lane)
+                queue = queues[key] = KeyQueue(key, (item,))
+                self._ready.append(queue)
 
     def __bool__(self) -> bool:
-        """Whether something may be handled now."""
+        """Whether an event may be handled now."""
         return bool(self._ready or self._free)
 
     @property
@@ -93,9 +113,9 @@ class KeyQueues:
         return len(self._ready) + len(self._free)
 
     def take(self) -> KeyQueue:
-        """Return a lane that may be handled now; the caller brings it back by `give_back` or `park`.
+        """Return a queue that may be handled now; the caller returns it with `give_back` or `park`.
 
-        KeyQueues and free events take turns, so that neither starves.
+        Queues and free events alternate, so that neither starves.
         """
         self._free_next = bool(self._free) and (not self._free_next or not self._ready)
         if self._free_next:
@@ -103,33 +123,38 @@ class KeyQueues:
         return self._ready.popleft()
 
     def take_free(self, events_max: int) -> list[Item]:
-        """Return more free events, at most so many, for who handles several at once."""
+        """Return up to `events_max` more free events, for a caller that handles several in one call."""
         return [self._free.popleft() for _ in range(min(events_max, len(self._free)))]
 
-    def give_back(self, lane: KeyQueue) -> None:
-        """Bring back a lane, for its turn to come again if it has events left."""
-        if lane.key is None:
-            self._free.extendleft(reversed(lane.items))
-        elif lane.items:
-            self._ready.append(lane)
+    def give_back(self, queue: KeyQueue) -> None:
+        """Return a queue; it is ready again if it has events left."""
+        if queue.key is None:
+            self._free.extendleft(reversed(queue.items))
+        elif queue.items:
+            self._ready.append(queue)
         else:
-            del self._lanes[lane.key]
+            del self._queues[queue.key]
 
-    def park(self, lane: KeyQueue, due_ms: int) -> None:
-        """Bring back a lane whose first event is to be tried again at `due_ms`, monotonic."""
-        heapq.heappush(self._parked, (due_ms, next(self._order_parked), lane))
+    def park(self, queue: KeyQueue, due_ms: int) -> None:
+        """Return a queue whose first event is retried at `due_ms` (monotonic)."""
+        if queue.key is None and len(queue.items) > 1 and not queue.alone:
+            first, *others = queue.items  # they follow no other event, so only the first waits
+            queue.items.clear()
+            queue.items.append(first)
+            self._queue_up(others)
+        heapq.heappush(self._parked, (due_ms, next(self._park_count), queue))
 
     def unpark(self, now_ms: int) -> int | None:
-        """Make ready what is due; return when the next is, None when nothing is parked."""
+        """Make queues ready whose retry is due; return when the next one is due, None if none is parked."""
         while self._parked and self._parked[0][0] <= now_ms:
             self._ready.appendleft(heapq.heappop(self._parked)[2])
         return self._parked[0][0] if self._parked else None
 
     def unpark_closing(self) -> None:
-        """Make ready the lanes whose first event belongs to a closing cell."""
+        """Make queues ready whose first event belongs to a closing segment."""
         parked, self._parked = self._parked, []
         for each in parked:
-            if each[2].items[0][1].cell.closing:
+            if each[2].items[0][1].owned.closing:
                 self._ready.append(each[2])
             else:
                 self._parked.append(each)
@@ -137,25 +162,25 @@ class KeyQueues:
 
     @property
     def failing(self) -> list[KeyQueue]:
-        """The lanes that wait for a retry, or whose retry is due and waits for a worker."""
-        due = [lane for lane in self._ready if lane.trouble is not None]
-        return [lane for _, _, lane in self._parked] + due
+        """The queues that wait for a retry, or whose retry is due and waits for a worker."""
+        due = [queue for queue in self._ready if queue.retry is not None]
+        return [queue for _, _, queue in self._parked] + due
 
 
 def _segment_of(item: Item) -> Hashable:
-    return item[1].cell.key
+    return item[1].owned.key
 
 
 def _key_of(item: Item) -> Hashable:
     return item[0].key
 
 
-def _nothing(_item: Item) -> Hashable:
+def _no_key(_item: Item) -> Hashable:
     return None
 
 
 _KEYS: dict[ProcessingOrder, Callable[[Item], Hashable]] = {
     ProcessingOrder.SEGMENT: _segment_of,
     ProcessingOrder.KEY: _key_of,
-    ProcessingOrder.NONE: _nothing,
+    ProcessingOrder.NONE: _no_key,
 }

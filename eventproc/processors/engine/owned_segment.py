@@ -1,11 +1,11 @@
-"""A cell: one owned segment, which of its events are finished, and what of that is durable.
+"""A segment that this process owns: the events that were handed out, those that are finished, and the durable progress.
 
-Handlers finish events out of order. A cell knows, for each event that was handed out, whether it is
-finished, and tells the progress that may be made durable at any moment: the completed prefix and the
-finished ranges beyond it. Nothing here waits or does I/O.
+Handlers finish events out of order. `OwnedSegment` records for each event that was handed out whether it is finished.
+From that it derives the progress that may be made durable: the completed prefix and the finished ranges beyond it.
+Nothing here waits or does I/O.
 
-Invariants: chunks are consecutive and end where the cell reads on; what `snapshot` tells never takes back what was
-made durable and never passes an unfinished event (invariant 6). Source: architecture.md section 6.
+Invariants: runs in flight are consecutive and end where the segment is read on. `snapshot` never takes back what is
+durable, and never passes an unfinished event (invariant 6). Source: architecture.md section 6.
 """
 
 from __future__ import annotations
@@ -24,26 +24,29 @@ from eventproc.store.model.progress import FinishedRange, Progress
 from eventproc.store.segments import EventRun
 
 WAITING_BYTES_MAX: Final = 8 * 2**20
-"""Bytes of one segment's events, as stored, in chunks that are not finished whole. More lets other keys go on
-for longer behind one that is stuck; it is memory, and work done again after a crash."""
+"""Bytes of one segment's events, as stored, in runs that still have unfinished events. Higher: other keys can go on for
+longer behind a stuck one, at the cost of memory and of work that a crash repeats."""
 
-CHUNKS_TO_JOIN: Final = 64
-"""Chunks that a cell keeps beyond twice the unfinished ones before it joins those that are finished. Fewer joins more
-often; more is looked through at each commit."""
+RUNS_TO_JOIN: Final = 64
+"""Runs that an owned segment keeps, beyond twice the unfinished ones, before it joins finished neighbours. Lower: it
+joins more often. Higher: each commit looks at more runs."""
 
 
 class InFlightRun:
-    """Consecutive events of one cell that were handed out together.
+    """Consecutive events of one owned segment that were handed out together.
 
-    first: number of the first. count: how many. end: where the last one's bytes end. remaining: how many are
-    not finished.
+    owned: their segment.
+    first: number of the first event.
+    count: how many events.
+    end: offset at which the last event ends.
+    remaining: how many events are not finished.
     """
 
-    __slots__ = ("cell", "count", "done", "end", "ends", "first", "remaining", "size_bytes")
+    __slots__ = ("count", "done", "end", "ends", "first", "owned", "remaining", "size_bytes")
 
-    def __init__(self, cell: OwnedSegment, first: int, count: int, end: int) -> None:
-        """Make a chunk of events that are finished."""
-        self.cell = cell
+    def __init__(self, owned: OwnedSegment, first: int, count: int, end: int) -> None:
+        """Create a run of finished events."""
+        self.owned = owned
         self.first = first
         self.count = count
         self.end = end
@@ -53,32 +56,32 @@ class InFlightRun:
         self.ends: list[int] = []
 
     @classmethod
-    def of_run(cls, cell: OwnedSegment, run: EventRun) -> InFlightRun:
-        """Make a chunk of events to be handled. Only their borders are kept: payloads go when they are finished."""
-        chunk = cls(cell, run.first_number, len(run), run.end)
-        chunk.size_bytes = run.end - run.start
-        chunk.done = bytearray(len(run))
-        chunk.ends = list(accumulate(map(FRAME_BYTES.__add__, map(len, run.payloads)), initial=run.start))
-        for low, high, _ in cell.begun.finished:
-            begin, end = max(low - chunk.first, 0), min(high - chunk.first, chunk.count)
+    def of_events(cls, owned: OwnedSegment, run: EventRun) -> InFlightRun:
+        """Create a run of events to be handled. It keeps their offsets only: a payload is freed with its event."""
+        created = cls(owned, run.first_number, len(run), run.end)
+        created.size_bytes = run.end - run.start
+        created.done = bytearray(len(run))
+        created.ends = list(accumulate(map(FRAME_BYTES.__add__, map(len, run.payloads)), initial=run.start))
+        for low, high, _ in owned.begun.finished:
+            begin, end = max(low - created.first, 0), min(high - created.first, created.count)
             if begin < end:
-                chunk.done[begin:end] = b"\1" * (end - begin)
-        chunk.remaining = chunk.done.count(0)
-        return chunk
+                created.done[begin:end] = b"\1" * (end - begin)
+        created.remaining = created.done.count(0)
+        return created
 
     def finish(self, number: int) -> None:
-        """Note that event `number`, which was not finished, is."""
+        """Mark the unfinished event `number` as finished."""
         self.done[number - self.first] = 1
         self.remaining -= 1
         if not self.remaining:
-            self.cell.settle(self)
+            self.owned.settle(self)
 
     def is_finished(self, number: int) -> bool:
-        """Return whether that event of the chunk is finished."""
+        """Return whether event `number` of this run is finished."""
         return not self.remaining or bool(self.done[number - self.first])
 
     def finished_ranges(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (first number, count, end offset) of each run of finished events."""
+        """Yield (first number, count, end offset) of each range of finished events."""
         if not self.remaining:
             yield self.first, self.count, self.end
             return
@@ -92,9 +95,12 @@ class InFlightRun:
 class OwnedSegment:
     """An owned segment as its processor sees it; used on the event loop only.
 
-    offset, number: of the next event to hand out. end: where its segment ends, None while that is not known.
-    closing: nothing more is handed out, and what has not begun is dropped: it is given back, or was lost to
-    another reader. begun: the progress it was acquired at. durable: the progress last made durable.
+    offset, number: of the next event to hand out.
+    end: offset at which the sealed segment ends; None while that is unknown.
+    closing: the segment is being released, or was lost to another reader. Nothing more is handed out, and events
+        whose call has not begun are dropped.
+    begun: the progress at which it was acquired.
+    durable: the progress that was last made durable.
     """
 
     def __init__(self, assigned: SegmentOwnership) -> None:
@@ -107,89 +113,88 @@ class OwnedSegment:
         self.closing = False
         self.waiting_bytes = 0
         self._prefix = assigned.progress
-        self._chunks: deque[InFlightRun] = deque()
-        self._join_at = CHUNKS_TO_JOIN
+        self._runs: deque[InFlightRun] = deque()
+        self._join_at = RUNS_TO_JOIN
 
     def __repr__(self) -> str:
-        return (
-            f"<OwnedSegment {self.assigned.stream} {format_segment(self.assigned.segment)} at {self.number}>"
-        )
+        return f"<segment {format_segment(self.assigned.segment)} of {self.assigned.stream} at {self.number}>"
 
     def add(self, run: EventRun) -> InFlightRun:
-        """Take the next events, and return the chunk to finish them in; what was finished before already is."""
+        """Take the next events and return their run in flight; events finished earlier are finished in it."""
         assert run.start == self.offset, f"{self!r} reads at {self.offset}, not {run.start}"
-        chunk = InFlightRun.of_run(self, run)
-        self._append(chunk)
-        return chunk
+        created = InFlightRun.of_events(self, run)
+        self._append(created)
+        return created
 
     def skip(self, number: int, offset: int) -> None:
-        """Go on at `offset` and event `number`: what lies before was truncated, and counts as finished."""
+        """Continue at `offset` and event `number`; truncated events before it count as finished."""
         assert offset > self.offset and number > self.number, f"{self!r} cannot skip to {number}"
         self._append(InFlightRun(self, self.number, number - self.number, offset))
 
-    def _append(self, chunk: InFlightRun) -> None:
-        self.offset, self.number = chunk.end, chunk.first + chunk.count
-        self.waiting_bytes += chunk.size_bytes
-        if len(self._chunks) >= self._join_at:
+    def _append(self, run: InFlightRun) -> None:
+        self.offset, self.number = run.end, run.first + run.count
+        self.waiting_bytes += run.size_bytes
+        if len(self._runs) >= self._join_at:
             self._join_finished()
-        self._chunks.append(chunk)
-        if not chunk.remaining:
-            self.settle(chunk)
+        self._runs.append(run)
+        if not run.remaining:
+            self.settle(run)
 
     def _join_finished(self) -> None:
-        """Make one of finished chunks side by side: behind an event that never ends they come without end."""
+        """Join neighbouring finished runs: behind an event that never ends their number would grow without bound."""
         joined: deque[InFlightRun] = deque()
-        for chunk in self._chunks:
-            if joined and not (chunk.remaining or joined[-1].remaining):
-                joined[-1].count += chunk.count
-                joined[-1].end = chunk.end
+        for run in self._runs:
+            if joined and not (run.remaining or joined[-1].remaining):
+                joined[-1].count += run.count
+                joined[-1].end = run.end
             else:
-                joined.append(chunk)
-        self._chunks = joined
-        self._join_at = 2 * len(joined) + CHUNKS_TO_JOIN
+                joined.append(run)
+        self._runs = joined
+        self._join_at = 2 * len(joined) + RUNS_TO_JOIN
 
-    def settle(self, chunk: InFlightRun) -> None:
-        """Note that all events of `chunk` are finished."""
-        self.waiting_bytes -= chunk.size_bytes
-        chunk.done, chunk.ends = bytearray(), []
-        chunks = self._chunks
-        while chunks and not chunks[0].remaining:
-            done = chunks.popleft()
+    def settle(self, run: InFlightRun) -> None:
+        """Note that all events of `run` are finished."""
+        self.waiting_bytes -= run.size_bytes
+        run.done, run.ends = bytearray(), []
+        runs = self._runs
+        while runs and not runs[0].remaining:
+            done = runs.popleft()
             self._prefix = self._prefix.finish(done.first, done.count, done.end)
 
     @property
     def finished(self) -> bool:
-        """Whether everything handed out is finished."""
-        return not self._chunks
+        """Whether everything that was handed out is finished."""
+        return not self._runs
 
     @property
     def unfinished(self) -> int:
-        """How many events of its chunks are not finished. O(chunks)."""
-        return sum(chunk.remaining for chunk in self._chunks)
+        """How many events in flight are not finished. O(runs)."""
+        return sum(run.remaining for run in self._runs)
 
     @property
     def complete(self) -> bool:
-        """Whether its segment is sealed and everything in it is finished."""
-        return self.end == self.offset and not self._chunks
+        """Whether the segment is sealed and all of its events are finished."""
+        return self.end == self.offset and not self._runs
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be handed out: neither too many finished ranges nor too many bytes wait in it.
+        """Whether more may be handed out: neither the finished ranges nor the waiting bytes are at their limit.
 
-        There is room when nothing is handed out, whatever was finished before: what closes the gaps must be read.
+        With nothing in flight there is always room: the events that close the gaps must be read.
         """
-        if not self._chunks:
+        if not self._runs:
             return True
         if self.waiting_bytes >= WAITING_BYTES_MAX:
             return False
-        most = len(self._prefix.finished) + sum(chunk.done.count(b"\0\1") + 1 for chunk in self._chunks)
+        most = len(self._prefix.finished) + sum(run.done.count(b"\0\1") + 1 for run in self._runs)
         return most < FINISHED_RANGES_MAX or not self.snapshot().full
 
     def snapshot(self) -> Progress:
-        """Return what is finished and may be durable: FINISHED_RANGES_MAX ranges at most.
+        """Return the finished events that may be made durable, in FINISHED_RANGES_MAX ranges at most.
 
-        Where there are more, what is durable remains, and the lowest of the rest is added, see `_fewest`: the others
-        are told when they have grown together. O(events handed out behind the first unfinished one), in C, O(ranges).
+        If there are more ranges, the result has the durable ones and the lowest of the others, see `_fewest`. The
+        rest is included once ranges have grown together.
+        Cost: O(events behind the first unfinished one), in C, plus O(ranges).
         """
         number, offset = self._prefix.number, self._prefix.offset
         ranges: list[FinishedRange] = []
@@ -205,18 +210,16 @@ class OwnedSegment:
         return Progress(number, offset, tuple(_fewest(ranges, self.durable)))
 
     def _all_ranges(self) -> Iterator[FinishedRange]:
-        """Yield what is finished beyond the prefix, sorted; some twice, for chunks begin with what was before."""
-        beyond = (
-            (low, low + count, end) for chunk in self._chunks for low, count, end in chunk.finished_ranges()
-        )
+        """Yield the finished ranges beyond the prefix, sorted. Some come twice: runs repeat ranges finished earlier."""
+        beyond = ((low, low + count, end) for run in self._runs for low, count, end in run.finished_ranges())
         return merge(self._prefix.finished, beyond)
 
 
 def _fewest(ranges: list[FinishedRange], durable: Progress) -> list[FinishedRange]:
-    """Return at most FINISHED_RANGES_MAX ranges: as many of the lowest as may be, and of the others what is durable.
+    """Return at most FINISHED_RANGES_MAX ranges: as many of the lowest as possible, and above them the durable ones.
 
-    So whatever is added lies below all that is left out. An event is handled after those of its key before it: it is
-    never durable without them, and what is handled again after a crash is the rest of each key, in order.
+    So every range that is added lies below every range that is left out. An event is handled after the earlier events
+    of its key and is never durable without them. What a crash repeats is therefore the rest of each key, in order.
     """
     if len(ranges) <= FINISHED_RANGES_MAX:
         return ranges
@@ -225,4 +228,6 @@ def _fewest(ranges: list[FinishedRange], durable: Progress) -> list[FinishedRang
         known = durable.finished[bisect_left(lows, ranges[count][0]) :]
         if count + len(known) <= FINISHED_RANGES_MAX:
             return [*ranges[:count], *known]
-    raise AssertionError(f"{len(durable.finished)} ranges are durable, and {FINISHED_RANGES_MAX} may be")
+    raise AssertionError(
+        f"{len(durable.finished)} ranges are durable, but only {FINISHED_RANGES_MAX} are allowed"
+    )

@@ -1,168 +1,294 @@
-"""The workers of one processor: long-lived tasks that call the handler for what is ready.
+"""The workers of one processor: which of them sleep, which have a call running, and who waits for that to change.
 
-Up to N workers, each of which begins when one more is needed, takes a lane, runs a turn of its events, and brings
-it back. A call that fails parks its lane until the retry is due; a watch cancels calls that overrun their timeout.
-What a handler that never waits costs is one call and some bookkeeping, about a microsecond.
-
-A handler on a thread cannot be interrupted: when it overruns, the processor stops and says so, because going on
-could run one key twice at the same time.
+Workers are long-lived tasks. Each begins when one more is needed, sleeps while no event is ready, and is woken by the
+one before it. `calls.py` says what a worker does with a queue.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import anyio
+import attrs
 
-from eventproc.processors.engine.calls import FailedCall, run_batch, run_events, run_on_thread
-from eventproc.processors.engine.key_queues import KeyQueue, RetryState
+from eventproc.processors.engine.key_queues import Item, KeyQueues, RetryState
 from eventproc.processors.engine.owned_segment import OwnedSegment
-from eventproc.processors.engine.work import Work, Worker
-from eventproc.processors.errors import HandlerCancelled, HandlerStuck, HandlerTimeout, failure_text
-from eventproc.processors.handler import UndecodableError
-from eventproc.processors.observe.telemetry import NOTHING
+from eventproc.processors.observe.status import Blocker
+from eventproc.processors.options import WAITING_EVENTS_MAX, ProcessorLimits
 from eventproc.store.model.ids import format_segment
 
+WAITING_ENOUGH: Final = 2_000
+"""Events handed out and not finished that are enough while no worker is idle. An event object is created when it is
+handed out. Higher: events live long enough for the garbage collector to move them through its generations, and leave
+the caches, which costs a handler that does nothing a third more CPU. Lower than the calls in flight: workers idle."""
 
-class Workers:
-    """Runs the handler of `work` for what is put there."""
+PUT_EVENTS: Final = 500
+"""Most events handed out in one step. Higher: WAITING_ENOUGH is overshot by more. Lower: each event costs more."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
-        self._stirred = anyio.Event()
+assert PUT_EVENTS <= WAITING_ENOUGH <= WAITING_EVENTS_MAX, "what is enough is a part of what may wait"
 
-    async def run(self) -> None:
-        """Work until cancelled. Raises, in a group, what `CallListener.spent` raises to stop it, and HandlerStuck."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch)
-            while (slot := await self._work.vacancy()) is not None:
-                tasks.start_soon(self._serve, slot)
 
-    def cancel(self, cell: OwnedSegment) -> None:
-        """Cancel the calls that run for events of `cell`, which was lost to another reader.
+@attrs.define(eq=False)
+class Worker:
+    """A worker and its present call.
 
-        Not those on threads, which would go on: their keys are held until they end.
+    items: the events of the call; empty between calls.
+    since_ms: when the call began (monotonic).
+    retry: earlier failed calls of its first event.
+    attempt: number of the call for its first event, from 1.
+    scope: the cancel scope of the turn.
+    overdue: the items of a call that overran its timeout, for which `scope` was cancelled.
+    """
+
+    items: Sequence[Item] = ()
+    since_ms: int = 0
+    retry: RetryState | None = None
+    attempt: int = 1
+    scope: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
+    overdue: Sequence[Item] | None = None
+
+
+class Holds:
+    """The reasons why no call may begin. Calls may begin while `active` is False."""
+
+    __slots__ = ("_reasons", "active")
+
+    def __init__(self) -> None:
+        self.active = False
+        self._reasons: set[str] = set()
+
+    def add(self, reason: str) -> None:
+        """Let no call begin until `remove(reason)`."""
+        self._reasons.add(reason)
+        self.active = True
+
+    def remove(self, reason: str) -> None:
+        """Remove one reason; the others stay."""
+        self._reasons.discard(reason)
+        self.active = bool(self._reasons)
+
+
+class WorkerPool:
+    """Gives the events of `queues` to workers; used on the event loop only.
+
+    holds: the reasons why no call may begin; see `hold` and `release`.
+    draining: whether `drain` waits, so that batches do not linger.
+    waiting: set by `notify`, for the tasks in `until`.
+    """
+
+    def __init__(
+        self,
+        queues: KeyQueues,
+        concurrency: int,
+        now_ms: Callable[[], int],
+        *,
+        on_idle: Callable[[], None],
+        limits: ProcessorLimits | None = None,
+    ) -> None:
+        """Create the pool; its workers begin when they are needed.
+
+        now_ms: monotonic clock.
+        on_idle: called when workers have nothing to do, so that more may be read for them.
         """
-        if self._work.handler.is_sync:
-            return
-        for slot in self._work.running:
-            if any(chunk.cell is cell for _, chunk in slot.items):
-                slot.scope.cancel()
+        self.queues = queues
+        self.now_ms = now_ms
+        self.workers = [Worker() for _ in range(concurrency)]
+        self.holds = Holds()
+        self.draining = False
+        self._on_idle = on_idle
+        self._limits = limits or ProcessorLimits()
+        self._sleeping: list[anyio.Event] = []
+        self._vacant = list(self.workers)  # they have not begun
+        self._needed = anyio.Event()
+        self._waking = False
+        self._room: anyio.Event | None = None  # `put` waits for it
+        self.waiting: list[anyio.Event] = []
 
-    async def _serve(self, slot: Worker) -> None:
-        work = self._work
-        work.begin()
-        while True:
-            await work.wait_ready()
-            lanes = [work.lanes.take()]
-            work.wake()
-            failed: FailedCall | None = None
-            measured = None if work.measure is NOTHING else (_stream_of(lanes[0]), work.now_ms())
-            try:
-                with anyio.CancelScope() as slot.scope:
-                    failed = await self._turn(slot, lanes)
-                if slot.overdue is not None and slot.overdue is slot.items:  # the very call, not the next
-                    assert work.options.timeout_ms is not None, "nothing else makes a call overdue"
-                    late = HandlerTimeout(processor=work.options.name, timeout_ms=work.options.timeout_ms)
-                    failed = failed or FailedCall(late, _counts(slot, lanes))
-            except anyio.get_cancelled_exc_class():
-                if anyio.current_effective_deadline() == -math.inf:
-                    raise
-                # Nobody cancelled this task: let out, it would end all workers without a word.
-                failed = FailedCall(HandlerCancelled(processor=work.options.name), _counts(slot, lanes))
-            finally:
-                slot.items, slot.overdue = (), None
-            if measured is not None:
-                stream, began_ms = measured
-                work.measure.handled(stream, (work.now_ms() - began_ms) / 1000)
-            self._bring_back(lanes, failed, slot)
-            work.notify()
-            if work.lanes:  # else waiting for more is the scheduling point
-                await anyio.lowlevel.checkpoint()
+    @property
+    def running(self) -> list[Worker]:
+        """The workers whose call is running."""
+        return [worker for worker in self.workers if worker.items]
 
-    async def _turn(self, slot: Worker, lanes: list[KeyQueue]) -> FailedCall | None:
-        if self._work.options.batching is not None:
-            return await run_batch(self._work, slot, lanes)
-        if self._work.handler.is_sync:
-            return await run_on_thread(self._work, slot, lanes[0])
-        return await run_events(self._work, slot, lanes)
+    # Events come in.
 
-    def _bring_back(self, lanes: Sequence[KeyQueue], failed: FailedCall | None, slot: Worker) -> None:
-        counts = failed.counts if failed is not None else ()
-        for index, lane in enumerate(lanes):
-            if failed is None or index >= len(counts) or not counts[index]:
-                self._work.lanes.give_back(lane)
-            elif sum(counts) > 1:
-                lane.alone = counts[index]
-                self._retry(lane, failed.error, slot)
+    async def put(self, items: Sequence[Item]) -> None:
+        """Add events, in order; return when more should be handed out. Those of a closing segment are dropped later.
+
+        Reaches a scheduling point at least once every WAITING_ENOUGH events.
+        """
+        self.queues.put(items)
+        self.wake()
+        while not self._has_room:
+            self._room = anyio.Event()
+            await self._room.wait()
+        self._room = None
+        # With fewer events one of the next calls waits; until then no other task need run.
+        if self.queues.unfinished >= WAITING_ENOUGH:
+            await anyio.lowlevel.checkpoint()
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether more should be handed out: there is too little, or workers have nothing to do."""
+        return self.queues.unfinished < WAITING_ENOUGH or self.is_idle
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many events wait that no segment should add many to them."""
+        return self.queues.unfinished >= self._limits.waiting_events_max
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether workers have nothing to do: all events handed out are running, or wait behind those that are."""
+        return bool(self._sleeping or self._vacant) and not self.queues and not self.holds.active
+
+    # Waiting for calls to end.
+
+    async def drain(self) -> None:
+        """Return when all events put so far are finished; meanwhile batches do not linger."""
+        self.draining = True
+        try:
+            self._wake_all()
+            await self.until(lambda: not self.queues.unfinished)
+        finally:
+            self.draining = False
+
+    async def clear(self, owned: OwnedSegment) -> None:
+        """Return when no call runs for an event of `owned`, which is closing, so that none begins either."""
+        assert owned.closing, f"{owned!r} is still being handed out"
+        await self.until(
+            lambda: not any(run.owned is owned for each in self.running for _, run in each.items)
+        )
+
+    async def wait_quiet(self) -> None:
+        """Return when no call runs."""
+        await self.until(lambda: not self.running)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return when `condition()` holds; it is checked whenever calls ended or events were dropped."""
+        while not condition():
+            changed = anyio.Event()
+            self.waiting.append(changed)
+            await changed.wait()
+
+    def notify(self) -> None:
+        """Let those that wait in `until` and `put` check again."""
+        if self._room is not None and self._has_room:
+            self._room.set()
+        if self.waiting:
+            waiting, self.waiting = self.waiting, []
+            for event in waiting:
+                event.set()
+
+    # Holding calls back.
+
+    def hold(self, reason: str) -> None:
+        """Begin no further call until `release(reason)`. See `wait_quiet`."""
+        self.holds.add(reason)
+        self._wake_all()
+
+    def release(self, reason: str) -> None:
+        """Revoke `hold(reason)`; holds for other reasons stay."""
+        self.holds.remove(reason)
+        self.wake()
+        if self.is_idle:
+            self._on_idle()
+
+    def give_up_retries(self) -> None:
+        """End the retry pauses of closing segments: this process no longer handles their events."""
+        self.queues.unpark_closing()
+        self.wake()
+
+    # Sleeping and waking.
+
+    async def vacancy(self) -> Worker | None:
+        """Return the next worker that has to begin, once it is needed; None when all have begun.
+
+        The worker begins with `begin`.
+        """
+        if not self._vacant:
+            return None
+        await self._needed.wait()
+        self._needed = anyio.Event()
+        return self._vacant.pop()
+
+    def begin(self) -> None:
+        """Note that a needed worker has begun; like a woken one it looks for an event."""
+        self._waking = False
+
+    async def wait_ready(self, deadline: float = float("inf")) -> None:
+        """Return when an event may be handled, or at `deadline`, or when `drain` waits."""
+        while self.holds.active or not self.queues:
+            wake = anyio.Event()
+            self._sleeping.append(wake)
+            if self._room is not None:
+                self.notify()
+            if self.is_idle:
+                self._on_idle()
+            if deadline == float("inf"):
+                await wake.wait()
             else:
-                self._fail(lane, failed.error, slot)
+                with anyio.CancelScope(deadline=deadline):
+                    await wake.wait()
+            if wake.is_set():
+                self._waking = False
+            else:
+                self._sleeping.remove(wake)
+            if deadline != float("inf") and (
+                self.draining or self.holds.active or anyio.current_time() >= deadline
+            ):
+                return
 
-    def _fail(self, lane: KeyQueue, error: Exception, slot: Worker) -> None:
-        """Note a failed call for the first event of the lane."""
-        work, item = self._work, lane.items[0]
-        lane.attempt += 1
-        attempts = lane.next_attempt - 1
-        permanent = isinstance(error, UndecodableError) or work.options.publishes
-        if permanent or work.options.retry.is_spent(attempts, error):
-            work.sink.spent(item, error, attempts)
-            lane.pop()
-            work.unfinished -= 1
-            work.lanes.give_back(lane)
-        else:
-            self._retry(lane, error, slot)
+    def wake(self) -> None:
+        """Wake one sleeping worker, or let one more begin, if an event is ready; it wakes the next one if needed.
 
-    def _retry(self, lane: KeyQueue, error: Exception, slot: Worker) -> None:
-        work = self._work
-        since_ms = slot.since_ms if lane.trouble is None else lane.trouble.since_ms
-        lane.trouble = RetryState(since_ms, failure_text(error))
-        work.sink.failed(lane.items[0], error, lane.next_attempt - 1)
-        if lane.key is None and len(lane.items) > 1 and not lane.alone:
-            first, *others = lane.items  # they follow no other: only the first waits
-            lane.items.clear()
-            lane.items.append(first)
-            work.lanes.put(others)
-        work.lanes.park(lane, work.now_ms() + work.options.retry.pause_ms(max(lane.attempt, 1)))
-        self._stirred.set()
+        So handlers that never wait are run by few workers, and those that do by all of them. If no event is ready,
+        `put` checks again: the call that took the last event may never return.
+        """
+        if self._waking or not (self._sleeping or self._vacant):
+            return
+        if self.queues:
+            self._waking = True
+            (self._sleeping.pop() if self._sleeping else self._needed).set()
+        elif self._room is not None:
+            self.notify()
 
-    async def _watch(self) -> None:
-        """Make ready what is to be tried again, and end what overruns its timeout."""
-        work = self._work
-        while True:
-            self._stirred = anyio.Event()
-            now_ms = work.now_ms()
-            due_ms = work.lanes.unpark(now_ms)
-            work.wake()
-            if (timeout_ms := work.options.timeout_ms) is not None:
-                # What begins after this moment is due after the next look.
-                next_ms = now_ms + timeout_ms
-                for slot in work.running:
-                    if slot.since_ms + timeout_ms > now_ms:
-                        next_ms = min(next_ms, slot.since_ms + timeout_ms)
-                    elif slot.overdue is None:
-                        self._overrun(slot, timeout_ms)
-                due_ms = next_ms if due_ms is None else min(due_ms, next_ms)
-            with anyio.move_on_after(None if due_ms is None else max(due_ms - now_ms, 1) / 1000):
-                await self._stirred.wait()
-
-    def _overrun(self, slot: Worker, timeout_ms: int) -> None:
-        event, chunk = slot.items[0]
-        if self._work.handler.is_sync:
-            where = (
-                f"{chunk.cell.assigned.stream} segment {format_segment(event.segment)} event {event.number}"
-            )
-            raise HandlerStuck(processor=self._work.options.name, event=where, timeout_ms=timeout_ms)
-        slot.overdue = slot.items
-        slot.scope.cancel()
+    def _wake_all(self) -> None:
+        while self._sleeping:
+            self._sleeping.pop().set()
 
 
-def _stream_of(lane: KeyQueue) -> str:
-    _, chunk = lane.items[0]
-    return chunk.cell.assigned.stream
+def find_blocker(pool: WorkerPool, wall_ms: int) -> Blocker | None:
+    """Return the call that has been running or failing for longest in this process, None if there is none.
 
-
-def _counts(slot: Worker, lanes: Sequence[KeyQueue]) -> list[int]:
-    """Return how many events of each lane the cancelled call had; none when it had returned by then."""
-    had = set(map(id, slot.items))
-    return [sum(id(item) in had for item in lane.items) for lane in lanes]
+    wall_ms: the wall clock now.
+    """
+    now_ms = pool.now_ms()
+    calls: list[tuple[int, int, Item, RetryState | None]] = [
+        (
+            worker.since_ms if worker.retry is None else worker.retry.since_ms,
+            worker.attempt,
+            items[0],
+            worker.retry,
+        )
+        for worker in pool.running
+        if (items := worker.items)
+    ]
+    calls += (
+        (queue.retry.since_ms, queue.next_attempt, queue.items[0], queue.retry)
+        for queue in pool.queues.failing
+        if queue.items and queue.retry is not None
+    )
+    if not calls:
+        return None
+    since_ms, attempt, (event, in_flight), retry = min(calls, key=lambda call: call[0])
+    return Blocker(
+        stream=in_flight.owned.assigned.stream,
+        segment=format_segment(event.segment),
+        number=event.number,
+        offset=event.offset,
+        key=event.key,
+        attempt=attempt,
+        since_ms=wall_ms - (now_ms - since_ms),
+        error=None if retry is None else retry.error,
+    )
