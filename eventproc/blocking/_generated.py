@@ -454,32 +454,72 @@ class ReaderGroupCalls:
         self._twin = twin
 
     def describe(self) -> GroupDescription:
-        """Return who reads what, how far, and what is left, in events and bytes. Raises NotFound."""
+        """Return the group's readers, its segments with their owners, and how much is not finished.
+
+        Raises:
+            NotFound: no such group.
+
+        Cost:
+            A few look-ups for each segment of its streams.
+        """
         return self._loop.call(self._twin.describe)
 
     def info(self) -> GroupInfo:
-        """Return the group's streams, options and generation. Raises NotFound."""
+        """Return the group's streams, options and generation.
+
+        Raises:
+            NotFound: no such group.
+        """
         return self._loop.call(self._twin.info)
 
     def cuts(self) -> dict[str, StreamCut]:
-        """Return where the group stands durably in each stream: it may be truncated there, whoever dies.
+        """Return the durable position of the group in each of its streams.
 
-        Raises NotFound, StreamReplaced.
+        The streams may be truncated there: no reader of the group will ever need earlier events.
+
+        Returns:
+            {name of the stream: cut}.
+
+        Raises:
+            NotFound: no such group.
+            StreamReplaced: a stream of the group was deleted.
         """
         return self._loop.call(self._twin.cuts)
 
     def checkpoint(self, name: str | None = None, *, timeout_ms: int = CHECKPOINT_WAIT_MS) -> GroupCheckpoint:
-        """Let every reader say where it stands, and return that once all have. Without readers: at once.
+        """Ask every reader for its position, and return the positions once all readers have answered.
 
-        A reader says it between two events. One that leaves, dies, or hangs for longer than the group's lease is not
-        waited for. name: a new one unless given; one by that name, under way or kept, is that one. timeout_ms: how long
-        to wait. Raises TooManyCheckpoints, NotFound (also when a reset dropped it), CheckpointPending (it goes on),
-        InvalidArgument. Cost while waiting: a read each 200 ms, as of every reader.
+        A reader answers between two events. A reader that leaves, dies, or exceeds the group's lease is not waited for.
+        Without readers the checkpoint is complete immediately.
+
+        Args:
+            name: of the checkpoint. If one of that name is under way or kept, it is that one. None (default): a new
+                name.
+            timeout_ms: how long to wait for the readers, in ms. Default: 30 s.
+
+        Returns:
+            The checkpoint, with a cut of each stream: to reset to, or to truncate at.
+
+        Raises:
+            CheckpointPending: the wait ended first; the checkpoint stays under way.
+            TooManyCheckpoints: 3 others are under way.
+            NotFound: no such group, or a reset dropped the checkpoint.
+            InvalidArgument: the name is not valid.
+
+        Cost:
+            One write; a read every 200 ms while waiting.
         """
         return self._loop.call(partial(self._twin.checkpoint, name, timeout_ms=timeout_ms))
 
     def checkpoints(self) -> list[GroupCheckpoint]:
-        """Return the complete checkpoints that are kept, oldest first, automatic ones included."""
+        """Return the complete checkpoints that are kept, oldest first, automatic ones included.
+
+        The newest 8 named ones are kept, and the newest automatic one.
+
+        Raises:
+            NotFound: no such group.
+            GroupStreamReplaced: a stream of the group was deleted.
+        """
         return self._loop.call(self._twin.checkpoints)
 
     def reset(
@@ -490,26 +530,50 @@ class ReaderGroupCalls:
         streams: Sequence[str] | None = None,
         until: GroupResetEnd = "same",
     ) -> None:
-        """Begin anew at `start`, or at a checkpoint by its name; readers that are online go on there.
+        """Move the group to another position. Readers that are online continue there.
 
-        Streams are found by name, also when they were deleted and made again; streams: others from now on. until:
-        where the group ends, None: nowhere; with other ends than before its checkpoints are forgotten. Raises
-        NotFound, InvalidArgument, InvalidCut (also when it would end before it begins), Truncated.
+        Streams are found by name, so a stream that was deleted and created again is read from now on.
+
+        Args:
+            start: "head" (default), "tail", a time in wall ms, a cut, or {stream: cut}.
+            checkpoint: name of a complete checkpoint to go back to, instead of `start`.
+            streams: the streams to read from now on. None (default): the same as before.
+            until: where the group ends, as a cut or {stream: cut}. None: it does not end. "same" (default): as before.
+                With a different end all checkpoints of the group are dropped.
+
+        Raises:
+            NotFound: no such group, stream or checkpoint.
+            InvalidArgument: the checkpoint is not complete, or an argument has the wrong form.
+            InvalidCut: a cut is not one of its stream, or the end lies before the start.
+            Truncated: `start` lies before the head of a stream.
         """
         self._loop.call(partial(self._twin.reset, start, checkpoint=checkpoint, streams=streams, until=until))
 
     def reader_offline(
         self, reader: str, position: Mapping[str, Mapping[SegmentId, int]] | None = None
     ) -> None:
-        """Declare a reader dead; what it owned goes to others at `position`, or at its last durable progress.
+        """Declare a reader dead. Its segments go to other readers; if it is alive, it is fenced and joins again.
 
-        position: as `GroupReader.position` gives it. A reader that is not online is fine: nothing changes. Raises
-        NotFound (the group), InvalidArgument, InvalidCut.
+        Does nothing if the reader is not online.
+
+        Args:
+            reader: its id.
+            position: what it finished, {stream: {segment: offset}}, as `GroupReader.position` returns it. None
+                (default), and segments without an offset: its last durable progress.
+
+        Raises:
+            NotFound: no such group.
+            InvalidArgument: `position` names a stream or a segment that is not the reader's.
+            InvalidCut: an offset is not the boundary of an event.
         """
         self._loop.call(self._twin.reader_offline, reader, position)
 
     def delete(self) -> None:
-        """Remove the group and its progress; its readers are fenced. Raises NotFound."""
+        """Delete the group and its progress. Its readers are fenced.
+
+        Raises:
+            NotFound: no such group.
+        """
         self._loop.call(self._twin.delete)
 
 

@@ -1,7 +1,7 @@
-"""How far a group reader is in each segment that it owns: what it took, handed out, finished, and made durable.
+"""A group reader's position in each segment that it owns: what it took, delivered, finished, and made durable.
 
-Pure: no await, no I/O. Of each segment, in bytes: saved <= finished <= handed out <= taken, where what is *finished*
-is a prefix, and perhaps ranges beyond it that a processor of the same group finished before.
+Pure: no await, no I/O. In each segment, in bytes: saved <= finished <= delivered <= taken. What is *finished* is a
+prefix, and possibly ranges beyond it that a processor of the same group finished earlier.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eventproc.store.segments import EventRun
 
 @attrs.define(eq=False)
 class SegmentCursor:
-    """One owned segment. taken: offset to read on from. ended: nothing lies behind `taken`, for ever."""
+    """The position in one segment. taken: offset to read on from. ended: no events will follow `taken`."""
 
     assigned: SegmentOwnership
     finished: Progress
@@ -29,18 +29,18 @@ class SegmentCursor:
 
     @property
     def key(self) -> SegmentKey:
-        """What names it within the group."""
+        """Identifies the segment within the group."""
         return self.assigned.key
 
     @property
     def is_done(self) -> bool:
-        """Whether it was processed to its end."""
+        """Whether all events of the segment are finished, and no more will come."""
         return self.ended and self.finished.offset >= self.taken
 
 
 @attrs.define(eq=False)
 class InFlight:
-    """A run whose events are being handed out: `count` of them were, and the first `done` are finished."""
+    """A run of events being delivered: `count` of them were delivered, and the first `done` are finished."""
 
     cursor: SegmentCursor
     run: EventRun
@@ -49,18 +49,18 @@ class InFlight:
 
     @property
     def end(self) -> int:
-        """Where the last event that was handed out ends."""
+        """The offset behind the last event that was delivered."""
         return self.run.end_of(self.count)
 
     def settle(self) -> None:
-        """Note what is finished with the cursor."""
-        if done := self.done:  # read once: a thread beside the loop may go on counting
+        """Move the cursor behind the finished events."""
+        if done := self.done:  # read once: another thread may increase it meanwhile
             end = self.run.end_of(done)
             self.cursor.finished = self.cursor.finished.finish(self.run.first_number, done, end)
 
 
 class SegmentCursors:
-    """The segments that a reader owns, in the order in which they should be read from."""
+    """The segments that a reader owns, in the order in which to read them."""
 
     def __init__(self) -> None:
         self._cursors: dict[SegmentKey, SegmentCursor] = {}
@@ -76,7 +76,7 @@ class SegmentCursors:
         return self._cursors.get(key)
 
     def follow(self, owned: Mapping[SegmentKey, SegmentOwnership]) -> bool:
-        """Drop what is not owned any more, or under another epoch; add what is new. Return whether any is new."""
+        """Drop segments that are no longer owned, or under a newer epoch; add new ones. Return whether any is new."""
         kept = {key: cursor for key, cursor in self._cursors.items() if owned.get(key) is cursor.assigned}
         new = [each for key, each in owned.items() if key not in kept]
         self._cursors = kept
@@ -111,22 +111,22 @@ class SegmentCursors:
         return taken
 
     def end(self, stream_id: int, segments: Iterable[SegmentId]) -> None:
-        """Note that nothing lies behind what was taken of the segments; of those that are still owned."""
+        """Note that no events will follow what was taken of the segments, where they are still owned."""
         for segment in segments:
             if (cursor := self._cursors.get((stream_id, segment))) is not None:
                 cursor.ended = True
 
     def unsaved(self) -> dict[SegmentKey, Progress]:
-        """Return the progress that is not durable."""
+        """Return the finished progress that is not durable yet."""
         return {each.key: each.finished for each in self if each.finished != each.saved}
 
     def done(self) -> list[SegmentCursor]:
-        """Return the segments that were processed to their ends."""
+        """Return the segments of which every event is finished."""
         return [each for each in self if each.is_done]
 
 
 def unfinished(run: EventRun, progress: Progress) -> list[EventRun]:
-    """Return the parts of the run that are not finished; the run itself, almost always."""
+    """Return the parts of the run that are not finished; usually the run itself."""
     beyond = [(low, high, end) for low, high, end in progress.finished if high > run.first_number]
     parts: list[EventRun] = []
     rest = run

@@ -1,12 +1,12 @@
-"""A reader of a group: events of the segments that are its own, one by one or in batches.
+"""A reader of a group: events of the segments that it owns, one by one or in batches.
 
-Asking for the next event, or batch, finishes the previous one. What is finished becomes durable every second or 1000
-events, at `commit()`, at the end of a segment, before a segment is given away, and on leaving; leaving by an
-exception does not finish what was handed out last. So after a death at most a second or 1000 events come again.
+Asking for the next event, or batch, finishes the previous one. Finished events become durable every second or 1000
+events, at `commit()`, at the end of a segment, before a segment is given away, and on leaving. Leaving by an exception
+does not finish what was delivered last. So a death repeats the events of one second, or 1000 events, at most.
 
-Between two events the reader follows the group, if it changed: it gives away what is due to others, leaving what it
-took of that and has not handed out, and acquires what is due to itself. It does nothing of that while its user works
-on an event: what is in hand is never given away.
+Between two events the reader follows the group if it changed: it releases segments that are due to other readers, drops
+what it had read ahead of them, and acquires segments that are due to itself. While its user works on an event it does
+none of that: the segment of an event in hand is never given away.
 """
 
 from __future__ import annotations
@@ -39,16 +39,15 @@ P = TypeVar("P", default=bytes)
 
 
 class GroupReader(Generic[P]):
-    """Reads events of a group; made by `ReaderGroup.reader`, used in `async with`, by one task at a time.
+    """Reads events of a group. Made by `ReaderGroup.reader`; use it in `async with`, from one task at a time.
 
-    Entering joins the group; it raises ReaderOnline, NotFound, NotAReaderGroup, GroupStreamReplaced. Leaving gives all
-    back.
+    Entering joins the group: see `ReaderGroup.reader` for the errors. Leaving gives all segments back.
     """
 
     def __init__(
         self, db: Database, group: str, reader: str, *, decode: Callable[[bytes], P] | None = None
     ) -> None:
-        """decode: from bytes to the payloads that the events carry."""
+        """decode: makes payloads from bytes. None: payloads stay bytes."""
         self._db = db
         self._group = group
         self.reader = reader
@@ -82,7 +81,7 @@ class GroupReader(Generic[P]):
     async def _save_last(
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Make durable what is finished, on leaving; what was handed out last is, unless by an exception."""
+        """Save what is finished, on leaving. What was delivered last counts, unless an exception ends the block."""
         session = self._open
         self._session = None
         if why is None:
@@ -92,16 +91,16 @@ class GroupReader(Generic[P]):
         except Exception as failed:
             if why is None:
                 raise
-            LOG.warning("%s: progress could not be saved on leaving: %s", self._group, failed)
+            LOG.warning("%s: failed to save progress on leaving: %s", self._group, failed)
 
     @property
     def owned(self) -> tuple[SegmentOwnership, ...]:
-        """The segments that are this reader's at this moment."""
+        """The segments that this reader owns at this moment."""
         return tuple(cursor.assigned for cursor in self._open.cursors)
 
     @property
     def position(self) -> dict[str, dict[SegmentId, int]]:
-        """Where the reader stands, {stream: {segment: offset}}: what was handed out lies before it."""
+        """The reader's position, {stream: {segment: offset}}: all delivered events lie before it."""
         session = self._open
         found: dict[str, dict[SegmentId, int]] = {}
         for cursor in session.cursors:
@@ -112,35 +111,61 @@ class GroupReader(Generic[P]):
 
     @property
     def stream(self) -> str | None:
-        """The full name of the stream that the event in hand is of; None without one, and for a batch."""
+        """The full name of the stream of the event in hand. None without one, and for a batch."""
         in_flight = self._open.in_flight
         return in_flight[0].cursor.assigned.stream if len(in_flight) == 1 else None
 
     async def commit(self) -> None:
-        """Mark every event that was handed out, the last one included, as finished, and make that durable."""
+        """Finish every delivered event, the last one included, and make that durable.
+
+        Raises:
+            NotFound: the group was deleted.
+
+        Cost:
+            One write, if anything is finished that is not durable.
+        """
         session = self._open
         session.finish()
         await session.save(complete=False)
 
     def __aiter__(self) -> AsyncGenerator[Event[P], None]:
-        """Yield events, waiting for more; ends when all streams of the group are sealed and processed.
+        """Yield events, waiting for more. Ends when all streams of the group are sealed and processed.
 
-        Leave a loop early within `contextlib.aclosing`, as with any async generator. Raises NotFound when the group
-        was deleted, GroupStreamReplaced when a stream was, ReaderFenced, and Truncated where the group says so.
+        Use `contextlib.aclosing` to leave such a loop early, as with any async generator.
+
+        Raises:
+            NotFound: the group was deleted.
+            GroupStreamReplaced: a stream of the group was deleted.
+            ReaderFenced: another process reads under this id.
+            Truncated: unread events were truncated, and the group's `on_truncated` is "error".
         """
         return self._events(None)
 
     def until(self, cut: StreamCut | Iterable[StreamCut]) -> AsyncGenerator[Event[P], None]:
-        """Yield this reader's events before `cut`, and end there; streams of the group without a cut are not read.
+        """Yield this reader's events before `cut`, then end.
 
-        Raises as iterating does, and InvalidArgument, InvalidCut, StreamReplaced.
+        Args:
+            cut: a stream cut, or several of different streams. Streams of the group without a cut are not read.
+
+        Raises:
+            InvalidArgument: not a cut of a stream that the group reads.
+            InvalidCut: the cut does not fit the stream.
+            StreamReplaced: the cut is one of a deleted stream of that name.
+            NotFound, GroupStreamReplaced, ReaderFenced, Truncated: as for iterating.
         """
         return self._events(cut)
 
     async def batches(
         self, *, until: StreamCut | Iterable[StreamCut] | None = None
     ) -> AsyncGenerator[Batch[P], None]:
-        """Yield batches of events, as iterating or `until` does: the primitive, a few calls whatever its size."""
+        """Yield batches of events, as iterating or `until` does. Costs a few calls for each batch, whatever its size.
+
+        Args:
+            until: as the cut of `until`. None (default): wait for more events.
+
+        Raises:
+            As `until`.
+        """
         limits = await self._begin(until)
         while await self._advance(limits):
             session = self._open
@@ -170,12 +195,12 @@ class GroupReader(Generic[P]):
                     async with session.turn:
                         in_flight.settle()
                         await (session.follow() if session.stale else session.save(complete=False))
-                if not session.in_flight:  # its segment was lost, or given away
+                if not session.in_flight:  # its segment was lost or released
                     break
             self._open.finish()
 
     async def _begin(self, until: StreamCut | Iterable[StreamCut] | None) -> StopOffsets | None:
-        """Finish what an earlier iteration handed out, and go on behind it."""
+        """Finish what an earlier iteration delivered, and continue behind it."""
         session = self._open
         async with session.turn:
             session.finish()
@@ -185,7 +210,7 @@ class GroupReader(Generic[P]):
         return None if until is None else StopOffsets(self._db, self._member.state.streams, until)
 
     async def _advance(self, limits: StopOffsets | None) -> bool:
-        """Wait until something is taken and not handed out; return False when nothing will be, any more."""
+        """Wait until there are events to deliver; return False at the end of the iteration."""
         while True:
             await anyio.lowlevel.checkpoint()
             session = self._open
@@ -197,7 +222,7 @@ class GroupReader(Generic[P]):
                 await session.wait()
 
     async def _step(self, session: ReaderSession, limits: StopOffsets | None) -> bool | None:
-        """Return True when something is to be handed out, False at the end, None when there is nothing yet."""
+        """Return True if there are events to deliver, False at the end, None if nothing is ready yet."""
         await session.follow()
         if limits is not None:
             await limits.ask(self._offsets())
@@ -218,7 +243,7 @@ class GroupReader(Generic[P]):
         return offsets | {cursor.key: cursor.finished.offset for cursor in self._open.cursors}
 
     def _is_done(self, limits: StopOffsets | None) -> bool:
-        """Whether nothing is left for this reader: of the whole group, or before the limits."""
+        """Return whether this reader has nothing left to read: in the group, or before the limits."""
         assert self._member is not None, "an open reader is a member"
         state = self._member.state
         if limits is None:
@@ -235,7 +260,7 @@ class GroupReader(Generic[P]):
 
 
 class ThreadBatch(Generic[P]):
-    """A run in the hands of a thread. Made by `ThreadIteration.advance`, its first event being handed out."""
+    """A run whose events a thread beside the event loop delivers. Made by `ThreadIteration.advance`."""
 
     def __init__(
         self, session: ReaderSession, in_flight: InFlight, decode: Callable[[bytes], P] | None
@@ -246,7 +271,7 @@ class ThreadBatch(Generic[P]):
         self._saved = 0
 
     def events(self, keep_up: Callable[[], bool]) -> Iterator[Event[P]]:
-        """Yield the events; on the thread. keep_up: runs the method of that name on the loop."""
+        """Yield the events; on the thread. keep_up: runs the method of that name on the event loop."""
         in_flight = self._in_flight
         last = len(in_flight.run)
         for count, event in enumerate(in_flight.run.events(self._decode), start=1):
@@ -260,14 +285,14 @@ class ThreadBatch(Generic[P]):
                 in_flight.done = count
 
     def _must_keep_up(self, count: int) -> bool:
-        # Read from beside the loop, which is as good as having asked a moment earlier. What is finished already, by a
-        # checkpoint, may have been given away since, or may be at this moment.
+        # The loop may change these values while this thread reads them; an older value does no harm. A `commit`
+        # may have finished this event already: then its segment may be given away, now or earlier.
         session, is_idle = self._session, self._in_flight.done == count
         must_save = not session.is_marked or count - self._saved >= SAVE_EVENTS
         return is_idle or must_save or session.must_follow()
 
     async def keep_up(self) -> bool:
-        """Follow the group and save between two events; on the loop. Return whether the next one is still due here."""
+        """Follow the group and save, between two events; on the loop. Return whether the run is still this reader's."""
         session, in_flight = self._session, self._in_flight
         async with session.turn:
             in_flight.settle()
@@ -277,14 +302,19 @@ class ThreadBatch(Generic[P]):
             elif in_flight.done - self._saved >= SAVE_EVENTS:
                 await session.save(complete=False)
                 self._saved = in_flight.done
-            if in_flight not in session.in_flight:  # its segment was lost, or given away
+            if in_flight not in session.in_flight:  # its segment was lost or released
                 return False
             in_flight.count += 1
             return True
 
 
 class ThreadIteration(Generic[P]):
-    """One iteration over a group reader that ends in another thread; its methods run on the loop."""
+    """One iteration over a group reader for a thread beside the event loop. Its methods run on the loop.
+
+    It hands over one run of events at a time, not one event. Everything that holds for iterating a reader holds
+    here. The thread counts the events it delivers in `InFlight`; `count` stays ahead of `done` from the first event to
+    the last, so that the loop never finds the reader idle between two events.
+    """
 
     def __init__(self, reader: GroupReader[P], until: StreamCut | Iterable[StreamCut] | None) -> None:
         self._reader = reader
@@ -293,7 +323,7 @@ class ThreadIteration(Generic[P]):
         self._limits: StopOffsets | None = None
 
     async def advance(self) -> ThreadBatch[P] | None:
-        """Finish the run before, and return the next one, waiting for it; None at the end. Raises as iterating does."""
+        """Finish the run before, and wait for the next one; None at the end. Raises as iterating does."""
         reader = self._reader
         if self._begun:
             reader._open.finish()

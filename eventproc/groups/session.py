@@ -1,6 +1,7 @@
-"""What a group reader does with the database: follow the group, take events, make progress durable, go on.
+"""What a group reader does with the database: follow the group, take events, make progress durable.
 
-All of it is awaited by one task, the reader's, except that a second one saves every second what is finished.
+The reader's task awaits all of it. A second task saves every second what is finished, and follows the group while the
+user has no event in hand.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from eventproc.streams.fetch import Limit, StreamFetcher, limits_of, watch_strea
 
 
 class StopOffsets:
-    """Bounds of one iteration. A stream of the group without a cut is not read."""
+    """Where one iteration stops in each segment. Streams of the group without a cut are not read."""
 
     def __init__(
         self, db: Database, streams: Iterable[GroupStream], until: StreamCut | Iterable[StreamCut]
     ) -> None:
-        """Raises InvalidArgument for what is no cut of a stream that the group reads, StreamReplaced."""
+        """Raises InvalidArgument for what is not a cut of a stream that the group reads, StreamReplaced."""
         self._db = db
         self._cuts: dict[int, StreamCut] = {}
         self._limits: dict[SegmentKey, int | None] = {}
@@ -54,11 +55,11 @@ class StopOffsets:
             self._cuts[cut.stream_id] = cut
 
     def of(self, key: SegmentKey) -> int | None:
-        """Return the offset at which to stop, None to read to the end. The segment must have been asked about."""
+        """Return the offset at which to stop; None: read to the end. Call `ask` for the segment first."""
         return self._limits[key]
 
     async def ask(self, offsets: Mapping[SegmentKey, int]) -> None:
-        """Learn where to stop in segments that stand at `offsets`. Raises InvalidCut; a read when any is new."""
+        """Find where to stop in segments that are at `offsets`. Raises InvalidCut. One read if any is new."""
         new = {key: offset for key, offset in offsets.items() if key not in self._limits}
         if new or not self._limits:
             self._limits |= await self._db.read(partial(self._ask, new=new))
@@ -77,22 +78,24 @@ class StopOffsets:
 LOG = logging.getLogger("eventproc.groups")
 
 SAVE_MS: Final = 1_000
-"""How long what is finished waits to be made durable. Each time costs one write of a row for each segment that moved;
-lower repeats less after a death."""
+"""How long finished events wait to become durable. Each save costs one UPDATE for each segment that moved. Lower:
+less is repeated after a death."""
 
 SAVE_EVENTS: Final = 1_000
-"""Events of one segment that may be finished and not durable, for readers faster than one a millisecond."""
+"""Finished events of one segment after which they are saved before SAVE_MS has passed."""
 
 
 class ReaderSession:
-    """A reader's part in its group.
+    """The work of one group reader between joining and leaving.
 
-    waiting: runs that were taken and not begun. in_flight: those begun. stale: the group changed. turn: held by who
-    follows the group or takes events.
+    waiting: runs that were taken and not begun.
+    in_flight: runs that are being delivered.
+    stale: the group changed, and this reader has not followed yet.
+    turn: held while following the group or taking events.
     """
 
     def __init__(self, db: Database, member: GroupMember, changes: Subscription, stack: ExitStack) -> None:
-        """changes: active as long as this is used. stack: closes what is opened for single streams."""
+        """changes: active while this is used. stack: closes what is opened for single streams."""
         self.cursors = SegmentCursors()
         self.waiting: deque[InFlight] = deque()
         self.in_flight: list[InFlight] = []
@@ -107,17 +110,17 @@ class ReaderSession:
         self._finished = anyio.Event()
 
     async def follow(self) -> None:
-        """Do what the group decided since: give away what is due to others, take what is due to this reader."""
+        """Do what the group decided: release segments that are due to others, acquire those due to this reader."""
         while self.must_follow():
             self.stale = False
             try:
                 await self._follow()
             except BaseException:
-                self.stale = True  # cut off in the middle: what changed has still to be followed
+                self.stale = True  # interrupted: the change has still to be followed
                 raise
 
     async def _follow(self) -> None:
-        await self.save(complete=False)  # a checkpoint that is asked for holds what is durable
+        await self.save(complete=False)  # a checkpoint records durable progress
         await self._member.refresh()
         self._adopt()
         surplus = self._member.surplus
@@ -128,10 +131,10 @@ class ReaderSession:
             self._adopt()
 
     def must_follow(self) -> bool:
-        """Return whether the group is to be followed before the next event: it changed, or the lease ran out."""
-        # A process that slept must not go on with what it took before: others have it since.
+        """Return whether to follow the group before the next event: it changed, or the lease ran out."""
+        # A process that was suspended must not use what it took before: other readers may own it now.
         if not self.stale and self._member.may_be_expired:
-            self.stale = True  # never set to False here: a thread beside the loop asks too
+            self.stale = True  # never set to False here: another thread calls this too
         return self.stale
 
     def _adopt(self) -> None:
@@ -146,34 +149,34 @@ class ReaderSession:
 
     @property
     def events_unsaved(self) -> int:
-        """How many events are finished and not durable, those beyond a prefix not counted."""
+        """How many events are finished and not durable, without those beyond a completed prefix."""
         return sum(each.finished.number - each.saved.number for each in self.cursors)
 
     def finish(self) -> None:
-        """All that was handed out is finished; what is being handed out may go on."""
+        """Finish every event that was delivered. Delivery of the same runs may continue."""
         for each in self.in_flight:
             each.done = each.count
             each.settle()
             self.mark()
 
     def mark(self) -> None:
-        """Something is finished that is not durable."""
+        """Note that something is finished and not durable."""
         if not self._finished.is_set():
             self._finished.set()
 
     @property
     def is_marked(self) -> bool:
-        """Whether what is finished will be saved without a further mark."""
+        """Whether a save is due already, without a further `mark`."""
         return self._finished.is_set()
 
     def rewind(self) -> None:
-        """Take anew what was taken and not handed out."""
+        """Drop what was taken and not delivered, to take it again."""
         self.waiting.clear()
         self.in_flight.clear()
         self.cursors.rewind()
 
     async def take(self, limits: StopOffsets | None) -> None:
-        """Take what comes next into `waiting`, if anything does; note which segments end."""
+        """Take the next events into `waiting`, if there are any; note which segments ended."""
         for stream in self._member.state.streams:
             wanted = self._wanted(stream.stream_id, limits)
             if wanted:
@@ -214,27 +217,27 @@ class ReaderSession:
         return wanted
 
     async def _skip(self, stream: GroupStream, why: EventprocError) -> None:
-        """Go on behind what was truncated before it was read, as the group says; raise `why` if it says "error"."""
+        """Continue behind unread events that were truncated, by the group's policy; raise `why` for "error"."""
         policy = self._member.options.on_truncated
         if policy == "error":
             raise why
         await self.save(complete=False)
         lost = await self._db.write(partial(skip, name=self._member.group, stream=stream, policy=policy))
         where = "tail" if policy == "latest" else "head"
-        LOG.warning("%s: %s; going on at the %s, %d events were lost", self._member.group, why, where, lost)
+        LOG.warning("%s: %s; continuing at the %s, %d events were lost", self._member.group, why, where, lost)
         self.stale = True
 
     async def complete(self) -> None:
-        """Save, and open what follows segments that were processed to their ends."""
+        """Save, and open the successors of segments that are completely processed."""
         try:
             await self.save()
-        except NotFound as why:  # truncated since, and forgotten: nobody knows what took over
+        except NotFound as why:  # truncated since: the history no longer knows the successors
             for stream in self._member.state.streams:
                 if any(cursor.key[0] == stream.stream_id for cursor in self.cursors.done()):
                     await self._skip(stream, why)
 
     async def save(self, *, complete: bool = True) -> None:
-        """Make durable what is finished. complete: and open what follows what was processed to its end."""
+        """Make durable what is finished. complete: also open successors of segments that are completely processed."""
         async with self._saving:
             for each in self.in_flight:
                 each.settle()
@@ -245,7 +248,7 @@ class ReaderSession:
                 try:
                     await self._db.write(partial(self._write, moved=moved, done=done))
                 except SegmentFenced as fenced:
-                    # Expired or reset: the group says what comes now. The others are still this reader's.
+                    # Expired or reset. This reader still owns the other segments.
                     self._lose([(fenced.stream_id, parse_segment(fenced.segment))])
                     continue
                 for key, progress in moved.items():
@@ -260,23 +263,23 @@ class ReaderSession:
             self._member.complete(tx, cursor.key)
 
     def _lose(self, keys: Iterable[SegmentKey]) -> None:
-        """Forget segments that are not this reader's any more."""
+        """Forget segments that this reader no longer owns."""
         self.cursors.drop(keys)
         self.waiting = deque(each for each in self.waiting if each.cursor in self.cursors)
         self.stale = True
 
     async def wait(self) -> None:
-        """Return when there may be more events, or the group changed."""
+        """Return when there may be more events, or when the group changed."""
         if not self.stale:
             await self._changes.wait()
 
     @property
     def is_idle(self) -> bool:
-        """Whether no event is in the hands of the user."""
+        """Whether the user has no event in hand."""
         return all(each.done == each.count for each in self.in_flight)
 
     async def watch_group(self) -> None:
-        """Note that the group changed, and follow it while the user has no event in hand; until cancelled."""
+        """Note changes of the group, and follow them while the user has no event in hand; until cancelled."""
         while True:
             await self._member.wait_change(beat=False)
             self._wake()
@@ -288,11 +291,11 @@ class ReaderSession:
     async def _follow_alone(self) -> None:
         try:
             await self.follow()
-        except EventprocError as why:  # the reader's own task will meet it too
+        except EventprocError as why:  # the reader's own task will raise it too
             LOG.info("%s: %s", self._member.group, why)
 
     async def keep_time(self) -> None:
-        """Let the reader look at its group as often as a lease, or automatic checkpoints, ask for; until cancelled."""
+        """Wake the reader as often as a lease, or automatic checkpoints, need it; until cancelled."""
         options = self._member.options
         pauses = [options.checkpoint_ms, options.lease_ms and options.lease_ms // BEATS_A_LEASE]
         pause_ms = min((each for each in pauses if each), default=None)
@@ -301,15 +304,15 @@ class ReaderSession:
             self._wake()
 
     async def save_often(self) -> None:
-        """Save a second after something was finished; until cancelled."""
+        """Save one second after something was finished; until cancelled."""
         while True:
             await self._finished.wait()
             await anyio.sleep(SAVE_MS / 1000)
             self._finished = anyio.Event()
             try:
                 await self.save(complete=False)
-            except EventprocError as why:  # the reader's own task will meet it too
-                LOG.warning("%s: progress could not be saved: %s", self._member.group, why)
+            except EventprocError as why:  # the reader's own task will raise it too
+                LOG.warning("%s: failed to save progress: %s", self._member.group, why)
                 self.mark()
 
     def _wake(self) -> None:
