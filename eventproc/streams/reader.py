@@ -1,8 +1,8 @@
-"""Reading a stream: whole, across its splits and merges, or chosen segments of it.
+"""Reading a stream: all of it, across its splits and merges, or chosen segments.
 
-A reader of the whole stream opens a segment only when all the segments it took over from were read to
-their ends, so that events of one key come in the order in which they were written, across any number of
-scales (invariant 3). It keeps no state in the stream: where it stands is its `cut()`, to start from again.
+A reader opens a segment only when all its predecessors were read to their ends, so events of one key come in the order
+in which they were written, across any number of scales (invariant 3). It stores no state in the stream: its position is
+its `cut()`, at which another reader can start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.errors import Closed, IllegalTransition, InvalidCut, StreamReplaced
 from eventproc.store.model.frontier import Frontier
-from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ids import SegmentId, printable
 from eventproc.store.segments import Event, EventRun
 from eventproc.streams.fetch import Fetched, Limit, StreamFetcher, limits_of, watch_stream
 
@@ -29,10 +29,10 @@ P = TypeVar("P", default=bytes)
 
 
 class Batch(Generic[P]):
-    """Events that were read together, as columns per segment; iterate to get `Event`s.
+    """Events that were read together, as columns per segment. Iterating yields `Event`s; `len()` is free.
 
-    Within a segment, and from a segment to its successors, the order is that of the stream; between
-    segments side by side there is none. `len()` is the number of events and costs nothing.
+    Within a segment, and from a segment to its successors, the order is that of the stream; between parallel segments
+    there is no order.
     """
 
     __slots__ = ("_count", "_decode", "runs")
@@ -56,14 +56,14 @@ class Batch(Generic[P]):
 
 @attrs.define(eq=False)
 class _RunInFlight:
-    """A run whose events are being handed out one by one; `count` of them were."""
+    """A run whose events are being handed out one by one; `count` of them were handed out."""
 
     run: EventRun
     count: int = 0
 
 
 class StreamReader(Generic[P]):
-    """Reads events of one stream; made by `Stream.reader`, used in one `async with`, by one task at a time."""
+    """Reads events of one stream. Made by `Stream.reader`, used in one `async with`, by one task at a time."""
 
     def __init__(
         self,
@@ -75,9 +75,9 @@ class StreamReader(Generic[P]):
         chosen: bool,
         decode: Callable[[bytes], P] | None = None,
     ) -> None:
-        """start: where to begin, asked for on entering. chosen: read those segments only, not what follows.
-
-        decode: from bytes to the payloads that the events carry.
+        """start: returns where to begin; called on entering.
+        chosen: read those segments only, not their successors.
+        decode: converts bytes to payloads; None: payloads are bytes.
         """
         self._db = db
         self._stream = stream
@@ -114,10 +114,13 @@ class StreamReader(Generic[P]):
             self._open = None
 
     def cut(self) -> StreamCut:
-        """Return where the reader stands: what was handed out lies before it, all else after.
+        """Return the reader's position: events that were handed out are before it, all others after it.
 
-        An event counts as handed out when iteration yields it, a batch when `batches` does. Asked after the
-        block, where it ended. Raises IllegalTransition before the block.
+        An event counts as handed out when iteration yields it; a batch when `batches` yields it. After the block,
+        it is where reading ended.
+
+        Raises:
+            IllegalTransition: the block has not been entered.
         """
         self._verify_entered("cut")
         return StreamCut(
@@ -126,36 +129,62 @@ class StreamReader(Generic[P]):
 
     @property
     def offsets(self) -> Mapping[SegmentId, int]:
-        """The segments being read, each with the offset of its next event. Raises as `cut`."""
+        """The segments being read, each with the offset of its next event.
+
+        Raises:
+            IllegalTransition: the block has not been entered.
+        """
         self._verify_entered("offsets")
-        return dict(self._frontier_now().held)
+        return {printable(segment): offset for segment, offset in self._frontier_now().held.items()}
 
     def __aiter__(self) -> AsyncGenerator[Event[P], None]:
         """Yield events, waiting for more; ends when the stream is sealed and read to its end.
 
-        A loop that is left early is best wrapped in `contextlib.aclosing`, as with any async generator:
-        trio asks for it. What was not handed out comes first in the next iteration, which ends this one: to go on
-        with it raises IllegalTransition.
+        If you leave a loop early, wrap the iterator in `contextlib.aclosing`, as trio requires for every async
+        generator. The next iteration continues with the first event that was not handed out.
+
+        Raises:
+            NotFound: the stream was deleted.
+            StreamReplaced: the stream was deleted and created again.
+            Truncated: the stream was truncated beyond the reader.
+            IllegalTransition: a later iteration of this reader has begun.
         """
         return self._events(None)
 
     def until(self, cut: StreamCut) -> AsyncGenerator[Event[P], None]:
         """Yield the events before `cut`, and end there.
 
-        Raises StreamReplaced when it is a cut of another incarnation, InvalidCut when it is one of another
-        stream, or lies inside an event. Events at or after the cut that were read already are not given back.
+        Args:
+            cut: where to end. Events at or after it that were read already are not given back.
+
+        Raises:
+            InvalidCut: the cut is one of another stream, or lies inside an event.
+            NotFound: the stream was deleted.
+            StreamReplaced: the stream was deleted and created again.
+            Truncated: the stream was truncated beyond the reader.
+            IllegalTransition: a later iteration of this reader has begun.
         """
         return self._events(as_cut(cut, "end of reading"))
 
     async def batches(self, *, until: StreamCut | None = None) -> AsyncGenerator[Batch[P], None]:
         """Yield batches of events, waiting for more; ends as iterating or `until` does.
 
-        The primitive: a batch costs a few calls whatever its size, an event about 0.25 us. Raises NotFound
-        or StreamReplaced when the stream was deleted, Truncated when it was truncated beyond the reader.
+        Args:
+            until: a cut at which to end. None (default): the end of a sealed stream.
+
+        Raises:
+            InvalidCut: the cut is one of another stream, or lies inside an event.
+            NotFound: the stream was deleted.
+            StreamReplaced: the stream was deleted and created again.
+            Truncated: the stream was truncated beyond the reader.
+            IllegalTransition: a later iteration of this reader has begun.
+
+        Cost:
+            A few calls per batch, whatever its size; about 0.25 us per event when it is iterated.
         """
         iteration = Iteration(self, until)
         while (found := await iteration.advance()) is not None:
-            # Nothing is awaited from here to the yield: a cancelled reader has either both or neither.
+            # No await from here to the yield: if the reader is cancelled, position and batch agree.
             if batch := iteration.batch(found):
                 yield batch
 
@@ -173,7 +202,7 @@ class StreamReader(Generic[P]):
         return IllegalTransition(name=f"the reader of {self._stream}", event=what, state=state)
 
     def _settle(self) -> None:
-        """Move the frontier behind what was handed out of a run, unless that was done already."""
+        """Move the frontier behind the events of a run that were handed out, if that was not done yet."""
         if (in_flight := self._in_flight) is not None:
             self._in_flight = None
             self._frontier.advance(in_flight.run.segment, in_flight.run.end_of(in_flight.count))
@@ -186,11 +215,11 @@ class StreamReader(Generic[P]):
 
 
 class Iteration(Generic[P]):
-    """One iteration over a reader, round by round: `advance` gets a round, `events` or `batch` hands it out.
+    """One iteration over a reader, in rounds: `advance` fetches a round, `events` or `batch` hands it out.
 
-    `advance` runs on the event loop. What hands out awaits nothing, so that it may run in the thread of a caller that
-    waits for every `advance`. With the first `advance` the earlier iterations of the reader are over: to go on with
-    one raises IllegalTransition, lest it hand out again what a later one did.
+    `advance` runs on the event loop. `events` and `batch` await nothing, so they may run in the thread of a caller that
+    waits for every `advance`. The first `advance` ends the earlier iterations of the reader: continuing one raises
+    IllegalTransition, so that no event is handed out twice.
     """
 
     def __init__(self, reader: StreamReader[P], until: StreamCut | None) -> None:
@@ -201,7 +230,7 @@ class Iteration(Generic[P]):
         self._limits: Mapping[SegmentId, int] = {}  # where to stop in each segment
 
     async def advance(self) -> Fetched | None:
-        """Return what comes next, waiting for it; None at the end."""
+        """Return the next round, waiting for it; None at the end."""
         reader = self._reader
         if self._begun:
             self._verify_newest()
@@ -216,7 +245,7 @@ class Iteration(Generic[P]):
         return None
 
     def events(self, found: Fetched) -> Iterator[Event[P]]:
-        """Yield the events of a round, each of which is handed out with that; the others come again."""
+        """Yield the events of a round; events that are not yielded come again."""
         reader = self._reader
         for run in found.runs:
             in_flight = reader._in_flight = _RunInFlight(run)
@@ -229,14 +258,14 @@ class Iteration(Generic[P]):
         self._end(found)
 
     def batch(self, found: Fetched) -> Batch[P]:
-        """Return the events of a round, perhaps none; all of them are handed out with that."""
+        """Return the events of a round, perhaps none; all count as handed out."""
         for run in found.runs:
             self._reader._frontier.advance(run.segment, run.end)
         self._end(found)
         return Batch(found.runs, self._reader._decode)
 
     async def _begin(self) -> None:
-        """Go on behind what an earlier iteration handed out; learn where to stop in each segment."""
+        """Continue behind an earlier iteration; find out where to stop in each segment."""
         reader, until = self._reader, self._until
         reader._verify_entered("reading")
         if reader._open is None:
@@ -262,7 +291,7 @@ class Iteration(Generic[P]):
             raise self._reader._impossible("going on with this iteration", state)
 
     def _wanted(self) -> dict[SegmentId, Limit]:
-        """Return the segments to go on in, {segment: (offset, limit)}."""
+        """Return the segments to continue in, {segment: (offset, limit)}."""
         reader, limits = self._reader, self._limits
         return {
             segment: (offset, limits.get(segment))
@@ -271,7 +300,7 @@ class Iteration(Generic[P]):
         }
 
     def _end(self, found: Fetched) -> None:
-        """Go on to what follows segments that were read to their ends; where nothing does, stay there."""
+        """Continue with the successors of segments that were read to their ends; without successors, stay there."""
         for segment, successors in found.ended.items():
             if successors and not self._reader._chosen:
                 self._reader._frontier.complete(segment, successors)

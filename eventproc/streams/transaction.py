@@ -47,8 +47,8 @@ LOG = logging.getLogger(__name__)
 P = TypeVar("P")
 
 LEASE_MS: Final = 30_000
-"""Lease of a transaction unless told otherwise. Higher: what a hung process left open stays for longer; lower: a
-process that is slow for a moment loses its transaction."""
+"""Default lease of a transaction. Higher: a hung process leaves its transaction open for longer; lower: a process that
+is slow for a moment loses its transaction."""
 
 PINGS_PER_LEASE_MIN: Final = 3
 """How often a block pings within a lease at least, so that one ping may fail."""
@@ -60,22 +60,26 @@ YIELD_BYTES: Final = 64 * 1024
 """Bytes written between two scheduling points, as in a writer."""
 
 BEGIN_AFTER_MS: Final = 100
-"""How long a block may go on before others see its transaction. Higher: it is listed later; lower: transactions that
-are about to end cost one more commit."""
+"""How long a block may run before its transaction is written to the database. Higher: other processes list it later;
+lower: more short transactions cost an additional commit."""
 
 ABORT_WAIT_MS: Final = 5_000
 """How long the end of a block tries to abort. After that its lease, or its process's death, does it."""
 
 
 class Transaction(Generic[P]):
-    """A transaction of one stream; made by `Stream.transaction`, `begin` and `transaction_of`.
+    """A transaction of one stream. Made by `Stream.transaction`, `begin` and `transaction_of`.
 
-    In `async with`, leaving the block commits and returns when all is visible, and an exception aborts, a
-    cancellation too; a block that decided itself is left as it is. Several tasks may write at once.
+    In `async with`, leaving the block commits and returns when all events are visible; an exception or cancellation
+    aborts. If the block has committed or aborted itself, leaving it does neither. Several tasks may write
+    simultaneously.
 
-    The events are in memory until a batch is full, BEGIN_AFTER_MS passed, or `flush`, `commit`, `status` or `ping` is
-    called. While the block runs it pings, at most a third of the lease after the last time; beyond the longest
-    execution time (1000 leases, a day) it is aborted all the same. Without a block its owner pings.
+    Events are in memory until a batch is full, BEGIN_AFTER_MS passed, or `flush`, `commit`, `status` or `ping` is
+    called. While the block runs it pings, at least three times per lease. After the longest execution time (1000
+    leases, at most a day) the transaction is aborted nevertheless. Without a block, its owner must ping.
+
+    id: the transaction's id, by which another process can continue it.
+    stream: name of the stream, "scope/stream".
     """
 
     def __init__(
@@ -88,7 +92,7 @@ class Transaction(Generic[P]):
         lease_ms: int | None,
         txn_id: str | None = None,
     ) -> None:
-        """txn_id: of one that somebody began; lease_ms is then that one's."""
+        """txn_id: of a transaction that another handle began, which also has the lease; None: a new one."""
         self.id = new_id(db.clock) if txn_id is None else txn_id
         self.stream = stream
         self._encode = codec.encode
@@ -97,11 +101,11 @@ class Transaction(Generic[P]):
         self._given = txn_id is not None
         self._unbegun = db.shared[UNBEGUN_TXNS].running
         self._tasks: BackgroundTasks | None = None
-        self._ready = False  # to take events: nothing is to be looked at first
+        self._ready = False  # to accept events without any check first
         self._draining = False
         self._closing = False
         self._settled = False  # decided by a call of this handle
-        self._given_up = False  # an abort was asked for
+        self._given_up = False  # an abort was requested
         self._left = False
         self._since_yield = 0
         self._failure: EventprocError | None = None  # of a task in the background, for the next call
@@ -135,7 +139,7 @@ class Transaction(Generic[P]):
             self._ready, self._left = False, True
             self._unbegun.discard(self._staging)
             try:
-                # What ends the block is not theirs to swallow: nobody shall go on as if this were committed.
+                # They must not swallow what ends the block: the caller would continue as if this were committed.
                 await tasks.__aexit__(None, None, None)
             finally:
                 if self._client.decided is None:
@@ -143,16 +147,24 @@ class Transaction(Generic[P]):
 
     @property
     def appended(self) -> tuple[AppendResult, ...]:
-        """Where its events are, one entry a segment: the first one's offset and number, and how many.
+        """Where its events are, one entry per segment: offset and number of the first one, and how many.
 
-        Known when `commit` has waited, or a `status` has seen that it is committed; empty before.
+        Known when `commit` has waited, or `status` has seen the commit; empty before.
         """
         return () if self._client.decided is None else self._client.decided.appended
 
     async def begin(self) -> Transaction[P]:
-        """Put it into the database now, and return it; a block does so by itself. Repeated, it changes nothing.
+        """Write the transaction to the database now, and return it.
 
-        Raises NotFound, StreamReplaced, StreamSealed, InvalidArgument (of the lease), DiskFull, LockHeld.
+        A block does so by itself. Repeating the call does nothing.
+
+        Raises:
+            NotFound: the stream was deleted.
+            StreamReplaced: the stream was deleted and created again.
+            StreamSealed: the stream is sealed.
+            InvalidArgument: the lease is out of range.
+            DiskFull: the disk is full.
+            LockHeld: another process held the write lock for too long.
         """
         await self._staging.begin()
         return self
@@ -165,20 +177,46 @@ class Transaction(Generic[P]):
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Add one event; see `EventWriter.write` for what it may be. Waits only while batches are ahead of it.
+        """Add one event. Waits only while full batches are ahead of it.
 
-        Raises InvalidArgument, TransactionAborted, TransactionDecided, TransactionNotFound, and what kept an earlier
-        batch from being staged (DiskFull, LockHeld): then this event was not added, and nothing that was is lost; nor
-        was it added by a call that was cancelled. What others decide meanwhile is told with a batch. About 0.8 us.
+        If the call raises or is cancelled, this event was not added, and no earlier event is lost. A decision by
+        another process is noticed with the next batch.
+
+        Args:
+            payload: a value of the writer's payload type.
+            key: routing key, at most KEY_CHARS_MAX characters; events of one key keep their order. None (default): any
+                segment.
+            event_time: the event's time, in ms. None (default): none.
+            headers: names and texts beside the payload. None (default): none.
+
+        Raises:
+            InvalidArgument: the payload, key, event time or headers are not valid.
+            TransactionAborted: the transaction was aborted.
+            TransactionDecided: the transaction is already committed, or will be.
+            TransactionNotFound: no transaction has this id.
+            DiskFull: an earlier batch could not be staged: the disk is full.
+            LockHeld: an earlier batch could not be staged: another process held the write lock for too long.
+
+        Cost:
+            About 0.8 us.
         """
         if not self._ready:
             await self._get_ready()
         self._put(payload, key, event_time, headers)
 
     async def write_many(self, events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> int:
-        """Add events, in order; return their number. Any iterable, of any length: a few batches are in memory.
+        """Add events, in order; return their number.
 
-        events: `NewEvent`s, or pairs of payload and key. Raises as `write`; what came before is added.
+        Args:
+            events: `NewEvent`s, or pairs of payload and key. Any iterable of any length: a few batches are in memory.
+
+        Raises:
+            InvalidArgument: an event is not valid; the events before it were added.
+            TransactionAborted: the transaction was aborted.
+            TransactionDecided: the transaction is already committed, or will be.
+            TransactionNotFound: no transaction has this id.
+            DiskFull: an earlier batch could not be staged: the disk is full.
+            LockHeld: an earlier batch could not be staged: another process held the write lock for too long.
         """
         check_events(events)
         await anyio.lowlevel.checkpoint()
@@ -192,9 +230,14 @@ class Transaction(Generic[P]):
         return count
 
     async def flush(self) -> None:
-        """Return when all that was written is staged, durably: another process may go on by the id.
+        """Return when everything written is staged durably: another process may continue by the id.
 
-        Raises as `write`.
+        Raises:
+            TransactionAborted: the transaction was aborted.
+            TransactionDecided: the transaction is already committed, or will be.
+            TransactionNotFound: no transaction has this id.
+            DiskFull: the disk is full.
+            LockHeld: another process held the write lock for too long.
         """
         self._verify_begun()
         self._verify_kept("flush")
@@ -203,11 +246,22 @@ class Transaction(Generic[P]):
             await self._staging.send()
 
     async def commit(self, *, wait: bool = True, timeout_ms: int = WAIT_MS) -> None:
-        """Decide that all that was written becomes visible, and return when it is. Repeated, it waits again.
+        """Decide that all events become visible, and return when they are. Repeating it waits again.
 
-        wait: False returns when it is decided, durably; it then becomes visible whoever dies. timeout_ms: how long to
-        wait for that; after it TransactionPending. Raises TransactionAborted, TransactionNotFound, StreamSealed, and
-        DiskFull and LockHeld, which leave it open, to be tried again. It is a host that makes it visible: see `open`.
+        A host makes the events visible: see `open`.
+
+        Args:
+            wait: False returns when the decision is durable; the events then become visible even if this process dies.
+                Default: True.
+            timeout_ms: how long to wait until they are visible, in ms. Default: 120 s.
+
+        Raises:
+            TransactionPending: the wait ended first; the events will become visible.
+            TransactionAborted: the transaction was aborted.
+            TransactionNotFound: no transaction has this id.
+            StreamSealed: the stream is sealed.
+            DiskFull: the disk is full; the transaction is still open, try again.
+            LockHeld: another process held the write lock for too long; the transaction is still open, try again.
         """
         timeout_ms = check_int("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
         self._verify_begun()
@@ -219,11 +273,21 @@ class Transaction(Generic[P]):
             await wait_ended(timeout_ms)
 
     async def abort(self, *, force: bool = False) -> None:
-        """Decide that nobody will ever see its events, durably. Repeated, it changes nothing.
+        """Decide that the events never become visible, durably. Repeating it does nothing.
 
-        force: also one that is decided to commit, if its commit has failed: see `TransactionPending`. Raises
-        TransactionDecided (it is committed), TransactionNotFound, DiskFull, LockHeld. After one that failed or was
-        cancelled this handle takes no event and no commit: call it again, as the end of a block does.
+        If the call fails or is cancelled, this handle accepts no event and no commit: call `abort` again, as the
+            end of a
+        block does.
+
+        Args:
+            force: also abort a transaction that is decided to commit, if its commit has failed (see
+                `TransactionPending`). Default: False.
+
+        Raises:
+            TransactionDecided: the transaction is committed.
+            TransactionNotFound: no transaction has this id.
+            DiskFull: the disk is full.
+            LockHeld: another process held the write lock for too long.
         """
         self._verify_begun()
         self._ready, self._given_up = False, True
@@ -231,16 +295,22 @@ class Transaction(Generic[P]):
             with self._client.explained("abort"):
                 await self._staging.drop(partial(self._client.abort, force=force))
         except TransactionDecided:
-            self._given_up = False  # somebody committed it
+            self._given_up = False  # another process committed it
             raise
         self._settled = True
 
     async def ping(self, *, lease_ms: int | None = None) -> PingResult:
-        """Extend its lease, from now, and be its owner; return whether that was possible.
+        """Extend the lease from now, become the owner, and return whether that was possible.
 
-        lease_ms: a new lease, from now on; None: as long as before. Raises InvalidArgument, DiskFull, LockHeld.
+        Args:
+            lease_ms: the new lease, in ms. None (default): as before.
+
+        Raises:
+            InvalidArgument: the lease is not valid.
+            DiskFull: the disk is full.
+            LockHeld: another process held the write lock for too long.
         """
-        if lease_ms is not None:  # too large is an answer
+        if lease_ms is not None:  # too large is an answer, not an error
             lease_ms = check_int("lease_ms", lease_ms, least=LEASE_MS_MIN, unit="ms")
         self._verify_begun()
         await self._staging.begin()
@@ -252,12 +322,16 @@ class Transaction(Generic[P]):
         return answer
 
     async def status(self) -> TransactionDescription:
-        """Stage what was written, and return what the database knows. Raises TransactionNotFound."""
+        """Stage what was written, and return what the database knows of the transaction.
+
+        Raises:
+            TransactionNotFound: no transaction has this id.
+        """
         self._verify_begun()
         try:
             if self._client.decided is None:
                 await self.flush()
-        except EventprocError:  # it is aborted, or the disk is full: what there is can still be said
+        except EventprocError:  # it is aborted, or the disk is full: the record can still be described
             if not self._staging.begun:
                 raise
         self._ready = False
@@ -279,12 +353,12 @@ class Transaction(Generic[P]):
         self._settled = True
 
     async def _abort_at_the_end(self) -> None:
-        """Abort what nobody decided."""
+        """Abort a transaction that is not decided."""
         with anyio.move_on_after(ABORT_WAIT_MS / 1000) as scope:
             try:
                 await self.abort()
             except (TransactionAborted, NotFound, StreamSealed):
-                pass  # there is nothing to be aborted
+                pass  # there is nothing to abort
             except EventprocError as error:
                 LOG.warning("%s was not aborted: %s", self._client.name, error)
         if scope.cancelled_caught:
@@ -292,7 +366,7 @@ class Transaction(Generic[P]):
             LOG.warning(text, self._client.name, ABORT_WAIT_MS)
 
     async def _get_ready(self) -> None:
-        """Return when an event can be taken: nothing is awaited after it was. Raises why it cannot."""
+        """Return when an event can be accepted, which then needs no await. Raises why it cannot be."""
         while not self._ready:
             if self._failure is not None:
                 failure, self._failure = self._failure, None
@@ -306,7 +380,7 @@ class Transaction(Generic[P]):
             with self._client.explained("write"):
                 await self._staging.open()
                 await self._make_room()
-            self._ready = not self._is_stopped()  # meanwhile; then all is looked at again
+            self._ready = not self._is_stopped()  # meanwhile; then check everything again
 
     def _is_stopped(self) -> bool:
         refused = self._closing or self._left or self._given_up or self._client.decided is not None
@@ -337,7 +411,7 @@ class Transaction(Generic[P]):
             self._tasks.start_soon(self._drain)
 
     async def _drain(self) -> None:
-        """Stage full batches behind the writer's back."""
+        """Stage full batches in the background."""
         try:
             with self._client.explained("write"):
                 while self._staging.batches:
