@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventproc.store.database.database import WRITE_WAIT_MS_MAX, Database, Durability
+from eventproc.store.database.database import WRITE_WAIT_MS_MAX, Database, DatabaseTimeouts, Durability
 from eventproc.store.database.file_database import open_database
 from eventproc.store.database.memory_database import open_memory_database
 from eventproc.store.database.migrate import Migration
@@ -13,6 +13,7 @@ from eventproc.store.database.tx import PendingSlot, SqlValue, Tx
 __all__ = [
     "WRITE_WAIT_MS_MAX",
     "Database",
+    "DatabaseTimeouts",
     "Durability",
     "Migration",
     "PendingSlot",

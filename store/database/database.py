@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import anyio
+import attrs
 
 from eventproc.store.clock import Clock
 from eventproc.store.database.commit_batch import CommitBatch
+from eventproc.store.database.locks import FORMAT_WAIT_MS_MAX
 from eventproc.store.database.shared_state import SharedState
 from eventproc.store.database.subscriptions import Subscription, Subscriptions, Watch
 from eventproc.store.database.tx import Tx
@@ -29,6 +31,23 @@ T = TypeVar("T")
 WRITE_WAIT_MS_MAX: Final = 30_000
 """Default time that a write waits until it starts. A higher value reports a stopped process that holds the lock later;
 a lower one makes writes fail during a long checkpoint on a slow disk."""
+
+
+@attrs.frozen(kw_only=True)
+class DatabaseTimeouts:
+    """Times in ms of a database in a directory. Tests lower them."""
+
+    format_wait_ms: int = FORMAT_WAIT_MS_MAX
+    """How long opening waits for format.lock."""
+    guard_wait_ms: int = 5_000
+    """How long opening tries to guard a database that another program opens and closes all the time."""
+    close_wait_ms: int = 5_000
+    """How long closing waits for a writer that a stopped process blocks. After that a thread finishes the closing."""
+    lock_warn_ms: int = 1_000
+    """Waiting time for write.lock after which a warning names its holder."""
+    poll_ms: int = 1_000
+    """Pause between two reads of data_version. A higher value delays waiters longer after a lost notification; a lower
+    one uses CPU while idle."""
 
 
 class Durability(enum.StrEnum):

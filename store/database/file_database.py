@@ -27,7 +27,7 @@ from eventproc.store.database import instances
 from eventproc.store.database.checkpoint import Checkpointer
 from eventproc.store.database.commit_batch import BatchCommitter
 from eventproc.store.database.connection import ThreadConnection
-from eventproc.store.database.database import Database, Durability
+from eventproc.store.database.database import Database, DatabaseTimeouts, Durability
 from eventproc.store.database.file_guard import FileGuard, ReplacedFileDetector
 from eventproc.store.database.filesystem import DATABASE, check_directory, remove_created_on_error
 from eventproc.store.database.fork_safety import ProcessBound
@@ -57,14 +57,11 @@ LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-CLOSE_WAIT_MS_MAX: Final = 5_000
-"""How long closing waits for a writer that a stopped process blocks. After that a thread finishes the closing."""
-
-GUARD_WAIT_MS_MAX: Final = 5_000
-"""How long opening tries to guard a database that another program opens and closes all the time."""
-
 GUARD_POLL_MS: Final = 10
-"""Pause between two of these attempts; closing a database takes about as long."""
+"""Pause between two attempts to guard the database; closing a database takes about as long."""
+
+TIMEOUTS = DatabaseTimeouts()
+"""Defaults of `open_database`."""
 
 
 @asynccontextmanager
@@ -76,12 +73,14 @@ async def open_database(
     create: bool = True,
     clock: Clock | None = None,
     faults: Faults = NO_FAULTS,
+    timeouts: DatabaseTimeouts | None = None,
 ) -> AsyncIterator[Database]:
     """Open the database in the directory `path` until the end of the block; asyncio only.
 
     migrations: all migrations, numbered from 1.
     durability: of a new directory, FSYNC by default. For an existing directory it must equal the stored one.
     create: create the directory and the database if missing.
+    timeouts: None (default): TIMEOUTS.
 
     A cancellation while it opens or closes is raised after that has ended, and leaves nothing open.
     Raises StoreMissing, StoreUnusable (network file system, read-only, not ours, newer, other durability), DiskFull,
@@ -98,8 +97,9 @@ async def open_database(
         # Absolute, because the program may change its current directory later. `absolute` fails if it was deleted.
         path = Path(await anyio.Path(path).absolute())
     clock = SystemClock() if clock is None else clock
-    open_files = partial(_open_files, path, migrations, durability, create, clock)
-    start = partial(FileDatabase.start, path, open_files, clock=clock, faults=faults)
+    timeouts = TIMEOUTS if timeouts is None else timeouts
+    open_files = partial(_open_files, path, migrations, durability, create, clock, timeouts)
+    start = partial(FileDatabase.start, path, open_files, clock=clock, faults=faults, timeouts=timeouts)
     database = await run_uninterrupted(start, undo=FileDatabase.close)
     try:
         yield database
@@ -128,7 +128,12 @@ class _OpenFiles:
 
 
 def _open_files(
-    path: Path, migrations: Sequence[Migration], durability: Durability | None, create: bool, clock: Clock
+    path: Path,
+    migrations: Sequence[Migration],
+    durability: Durability | None,
+    create: bool,
+    clock: Clock,
+    timeouts: DatabaseTimeouts,
 ) -> _OpenFiles:
     """Do the blocking part of opening. If it raises, nothing stays open."""
     db_path = path / DATABASE
@@ -136,9 +141,11 @@ def _open_files(
         fresh = check_directory(path, create=create)
         format_lock = FormatLock(path / "format.lock")
         undo.callback(format_lock.close)
-        connection = _open_current(db_path, format_lock, fresh, migrations, durability, clock, undo)
+        connection = _open_current(
+            db_path, format_lock, fresh, migrations, durability, clock, timeouts.format_wait_ms, undo
+        )
         stored = stored_durability(connection, path=str(path), asked=durability)
-        guard = _guard(db_path, connection)
+        guard = _guard(db_path, connection, timeouts.guard_wait_ms)
         undo.callback(guard.release)
         # A new connection: until the guard was held, another closer could leave the first one with an outdated log.
         connection = driver.connect(db_path)
@@ -169,14 +176,15 @@ def _open_current(
     migrations: Sequence[Migration],
     durability: Durability | None,
     clock: Clock,
+    wait_ms: int,
     undo: ExitStack,
 ) -> sqlite3.Connection:
     """Return a connection to a database of the current schema, with `format.lock` held shared."""
     path = str(db_path.parent)
     if fresh:
-        format_lock.acquire_exclusive()
+        format_lock.acquire_exclusive(wait_ms)
     else:
-        format_lock.acquire_shared()
+        format_lock.acquire_shared(wait_ms)
     created = undo.enter_context(_CreatedFiles(db_path, format_lock))
     connection = driver.connect(db_path)
     undo.callback(connection.close)
@@ -184,7 +192,7 @@ def _open_current(
     verify_format(found, path=path, migrations=migrations)
     if not is_current(found, migrations):
         if not fresh:
-            format_lock.acquire_exclusive()
+            format_lock.acquire_exclusive(wait_ms)
         if read_format(connection).empty:  # checked again: another process may have migrated it first
             created.active = fresh
             driver.prepare_file(connection)
@@ -202,7 +210,7 @@ def _open_current(
     return connection
 
 
-def _guard(db_path: Path, connection: sqlite3.Connection) -> FileGuard:
+def _guard(db_path: Path, connection: sqlite3.Connection, wait_ms: int) -> FileGuard:
     """Guard a database, and close its connection that was opened before the guard.
 
     Raises StoreUnusable if another program keeps it locked.
@@ -213,7 +221,7 @@ def _guard(db_path: Path, connection: sqlite3.Connection) -> FileGuard:
     # closed it as its last user and removed the log files. After the first connection is closed (all connections of
     # this process share its old files), a new connection creates them again.
     pause = threading.Event()  # never set: a wait on it is a pause of this thread
-    for _ in range(GUARD_WAIT_MS_MAX // GUARD_POLL_MS):
+    for _ in range(wait_ms // GUARD_POLL_MS):
         pause.wait(GUARD_POLL_MS / 1000)
         with closing(driver.connect(db_path)) as pioneer, suppress(FileNotFoundError, BlockingIOError):
             read_format(pioneer)
@@ -275,6 +283,7 @@ class FileDatabase(Database):
         *,
         clock: Clock,
         faults: Faults,
+        timeouts: DatabaseTimeouts,
     ) -> None:
         super().__init__(
             path=path,
@@ -285,13 +294,17 @@ class FileDatabase(Database):
         )
         self._opened = opened
         self._connection = writer_connection
+        self._timeouts = timeouts
         self._readers = readers
         self._callbacks = callbacks
         self._notifier = CommitNotifier(path, opened.instance.id, clock)
         self._closed = False
         self._origin = ProcessBound()
         self._listener = CommitListener(
-            fifo_fd=opened.instance.fifo_fd, subscriptions=self._subscriptions, readers=readers
+            fifo_fd=opened.instance.fifo_fd,
+            subscriptions=self._subscriptions,
+            readers=readers,
+            poll_ms=timeouts.poll_ms,
         )
         self._writer = FileWriter(
             writer_connection,
@@ -316,11 +329,18 @@ class FileDatabase(Database):
             clock=clock,
             callbacks=callbacks,
             publish=self._publish,
+            lock_warn_ms=timeouts.lock_warn_ms,
         )
 
     @classmethod
     async def start(
-        cls, path: Path, open_files: Callable[[], _OpenFiles], *, clock: Clock, faults: Faults
+        cls,
+        path: Path,
+        open_files: Callable[[], _OpenFiles],
+        *,
+        clock: Clock,
+        faults: Faults,
+        timeouts: DatabaseTimeouts,
     ) -> FileDatabase:
         """Open the files, start the threads of the connections and the listener. It must not be interrupted."""
         opened = await anyio.to_thread.run_sync(open_files)
@@ -334,7 +354,16 @@ class FileDatabase(Database):
             callbacks = LoopCallbacks()
             undo.callback(callbacks.close)
             readers = ReaderPool(connections, clock=clock, callbacks=callbacks, path=str(path))
-            database = cls(path, opened, writer_connection, readers, callbacks, clock=clock, faults=faults)
+            database = cls(
+                path,
+                opened,
+                writer_connection,
+                readers,
+                callbacks,
+                clock=clock,
+                faults=faults,
+                timeouts=timeouts,
+            )
             undo.pop_all()
         database._listener.start()
         return database
@@ -359,7 +388,7 @@ class FileDatabase(Database):
         self._closed = True
         self._listener.stop()
         await self._readers.close()
-        with anyio.move_on_after(CLOSE_WAIT_MS_MAX / 1000):
+        with anyio.move_on_after(self._timeouts.close_wait_ms / 1000):
             await self._connection.close()
             self._callbacks.close()
             self._writer.close()

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Hashable
-from typing import Final
 
 from eventproc.store.database import notifier
 from eventproc.store.database.commit_batch import Job
@@ -22,18 +21,18 @@ from eventproc.store.database.tx import Tx
 
 LOG = logging.getLogger(__name__)
 
-POLL_MS: Final = 1_000
-"""Pause between two reads of data_version. A higher value delays waiters longer after a lost notification; a lower one
-uses CPU while idle."""
-
 
 class CommitListener:
     """Listens for the commits of other processes to one database. All methods run on the event loop and do not wait."""
 
-    def __init__(self, *, fifo_fd: int, subscriptions: Subscriptions, readers: ReaderPool) -> None:
+    def __init__(
+        self, *, fifo_fd: int, subscriptions: Subscriptions, readers: ReaderPool, poll_ms: int
+    ) -> None:
+        """poll_ms: pause between two reads of data_version."""
         self._fifo_fd = fifo_fd
         self._subscriptions = subscriptions
         self._readers = readers
+        self._poll_s = poll_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._reading = False
@@ -43,7 +42,7 @@ class CommitListener:
     def start(self) -> None:
         """Start listening."""
         self._loop.add_reader(self._fifo_fd, self._on_notification)
-        self._timer = self._loop.call_later(POLL_MS / 1000, self._on_timer)
+        self._timer = self._loop.call_later(self._poll_s, self._on_timer)
 
     def stop(self) -> None:
         """Stop listening. The result of a running read is ignored."""
@@ -57,7 +56,7 @@ class CommitListener:
         self._read_changes(certain=True)
 
     def _on_timer(self) -> None:
-        self._timer = self._loop.call_later(POLL_MS / 1000, self._on_timer)
+        self._timer = self._loop.call_later(self._poll_s, self._on_timer)
         self._read_changes(certain=False)
 
     def _read_changes(self, *, certain: bool) -> None:

@@ -18,7 +18,7 @@ import sqlite3
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import anyio
 
@@ -37,9 +37,6 @@ from eventproc.store.model.errors import LockHeld
 LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-LOCK_WARN_MS: Final = 1_000
-"""Waiting time for write.lock after which a warning names its holder."""
 
 
 class AwaitedJob(Job[T]):
@@ -80,8 +77,13 @@ class FileWriter:
         clock: Clock,
         callbacks: LoopCallbacks,
         publish: Callable[[CommitBatch], None],
+        lock_warn_ms: int,
     ) -> None:
-        """publish: applies the effects of a durable batch, on the event loop, before its callers continue."""
+        """Create the writer.
+
+        publish: applies the effects of a durable batch, on the event loop, before its callers continue.
+        lock_warn_ms: waiting time for write.lock after which a warning names its holder.
+        """
         self.checkpointer = checkpointer
         self._connection = connection
         self._committer = committer
@@ -91,6 +93,7 @@ class FileWriter:
         self._clock = clock
         self._callbacks = callbacks
         self._publish = publish
+        self._lock_warn_s = lock_warn_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._queue: JobQueue = JobQueue()
         self._awake = False
@@ -110,7 +113,7 @@ class FileWriter:
             self._awake = True
             self._connection.post(self._drain)
         if self._timer is None or deadline < self._timer.when():
-            self._watch(min(deadline, now + LOCK_WARN_MS / 1000))
+            self._watch(min(deadline, now + self._lock_warn_s))
         try:
             await future
         except asyncio.CancelledError:
@@ -174,14 +177,14 @@ class FileWriter:
         self._maybe_warn()
         deadlines = [job.deadline for job in list(self._queue) if isinstance(job, AwaitedJob)]
         if deadlines:
-            self._watch(min(min(deadlines), now + LOCK_WARN_MS / 1000))
+            self._watch(min(min(deadlines), now + self._lock_warn_s))
 
     def _maybe_warn(self) -> None:
         wanted_ms = self._lock_wanted_ms
         if wanted_ms is None or wanted_ms == self._warned_ms:
             return
         waited_ms = self._clock.monotonic_ms() - wanted_ms
-        if waited_ms >= LOCK_WARN_MS:
+        if waited_ms >= self._lock_warn_s * 1000:
             self._warned_ms = wanted_ms
             LOG.warning(
                 "%s has been held by process %s for more than %.1f s; writes wait for its release",

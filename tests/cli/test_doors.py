@@ -304,7 +304,7 @@ def test_an_empty_variable_counts_as_none(shop: Cli, monkeypatch: pytest.MonkeyP
 @pytest.mark.subprocess
 def test_who_keeps_the_write_lock_is_named_within_the_timeout(shop: Cli) -> None:
     lock = WriteLock(shop.directory / "write.lock", SystemClock())
-    hasty = "from eventproc.store.database import file_database; file_database.CLOSE_WAIT_MS_MAX = 1"
+    hasty = "from eventproc.store.database import file_database as f; f.TIMEOUTS = f.DatabaseTimeouts(close_wait_ms=1)"
     arguments = ("-q", "-C", shop.directory, "stream", "seal", "shop/orders", "--timeout", 1)
     lock.acquire()
     try:

@@ -12,7 +12,14 @@ import attrs
 import trio.testing
 
 from eventproc.store.clock import SystemClock
-from eventproc.store.database import Database, Migration, Tx, open_database, open_memory_database
+from eventproc.store.database import (
+    Database,
+    DatabaseTimeouts,
+    Migration,
+    Tx,
+    open_database,
+    open_memory_database,
+)
 from eventproc.store.database.locks import WriteLock
 from eventproc.store.faults import Died, Faults
 
@@ -137,11 +144,14 @@ def backend_of(form: str) -> tuple[str, dict[str, object]]:
 
 @asynccontextmanager
 async def open_world(
-    form: str, directory: Path, migrations: Sequence[Migration] = MIGRATIONS
+    form: str,
+    directory: Path,
+    migrations: Sequence[Migration] = MIGRATIONS,
+    timeouts: DatabaseTimeouts | None = None,
 ) -> AsyncIterator[World]:
     faults = Failing()
     if form == "file":
-        async with open_database(directory, migrations=migrations, faults=faults) as db:
+        async with open_database(directory, migrations=migrations, faults=faults, timeouts=timeouts) as db:
             yield World(db, faults)
     else:
         async with open_memory_database(migrations=migrations, faults=faults) as db:

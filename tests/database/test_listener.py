@@ -9,8 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from eventproc.store.database import Tx, Watch
-from eventproc.store.database import listener as listener_module
+from eventproc.store.database import DatabaseTimeouts, Tx, Watch
 from eventproc.store.database.notifier import CommitNotifier
 from tests.database.support import World, insert, names, open_world
 from tests.support.child_process import ChildProcess
@@ -38,8 +37,13 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with open_world("file", tmp_path / "store") as world:
+def poll_ms() -> int:
+    return DatabaseTimeouts().poll_ms
+
+
+@pytest.fixture
+async def world(tmp_path: Path, poll_ms: int) -> AsyncIterator[World]:
+    async with open_world("file", tmp_path / "store", timeouts=DatabaseTimeouts(poll_ms=poll_ms)) as world:
         yield world
 
 
@@ -75,11 +79,11 @@ async def test_only_what_changed_is_woken_after_the_first_answer(world: World, o
         assert await subscription.wait() == {"b"}
 
 
-async def test_a_lost_ring_is_made_up_for_by_the_net(
+@pytest.mark.parametrize("poll_ms", [5])
+async def test_polling_finds_a_commit_whose_notification_was_lost(
     world: World, other: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CommitNotifier, "notify", lambda notifier: None)
-    monkeypatch.setattr(listener_module, "POLL_MS", 5)
     with world.db.subscribe([has("a")]) as subscription, anyio.fail_after(60):
         await other.db.write(insert("a"))
         assert await subscription.wait() == {"a"}
@@ -120,10 +124,8 @@ async def test_a_probe_may_answer_none(world: World, other: World) -> None:
         assert await subscription.wait() == {"a"}
 
 
-async def test_rings_during_an_answer_lead_to_one_more_question(
-    world: World, other: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listener_module, "POLL_MS", 1_000_000)
+@pytest.mark.parametrize("poll_ms", [1_000_000])
+async def test_notifications_during_a_read_lead_to_one_more_read(world: World, other: World) -> None:
     entered, leave = threading.Event(), threading.Event()
     asked: list[list[str]] = []
 

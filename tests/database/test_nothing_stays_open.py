@@ -17,7 +17,7 @@ import anyio.lowlevel
 import pytest
 
 from eventproc.store.clock import SystemClock
-from eventproc.store.database import Migration, Tx, file_database, instances, open_database
+from eventproc.store.database import DatabaseTimeouts, Migration, Tx, instances, open_database
 from eventproc.store.database.locks import WriteLock
 from eventproc.store.database.reader_pool import READERS_COUNT
 from eventproc.store.model.errors import (
@@ -76,11 +76,8 @@ async def test_a_read_that_waits_when_the_database_closes_is_refused(directory: 
     assert sorted(map(str, told)) == ["read"] * READERS_COUNT + ["the database"] * 2
 
 
-async def test_closing_that_could_not_wait_for_a_write_gives_back_the_directory_after_it(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(file_database, "CLOSE_WAIT_MS_MAX", 1)
-    async with open_world("file", directory) as world:
+async def test_closing_that_leaves_a_waiting_write_releases_the_directory_after_it(directory: Path) -> None:
+    async with open_world("file", directory, timeouts=DatabaseTimeouts(close_wait_ms=1)) as world:
         held = WriteLock(directory / "write.lock", SystemClock())
         held.acquire()
         writing = asyncio.ensure_future(world.db.write(insert("a")))

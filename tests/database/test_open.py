@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from eventproc.store.database import Durability, Migration, Tx, instances, open_database
+from eventproc.store.database import DatabaseTimeouts, Durability, Migration, Tx, instances, open_database
 from eventproc.store.database.connection import PAGE_BYTES
 from eventproc.store.database.migrate import check_numbers
 from eventproc.store.model.errors import (
@@ -266,20 +266,12 @@ async def test_a_first_opening_that_fails_leaves_a_directory_that_can_be_opened(
         assert await world.names() == []
 
 
-async def test_a_migration_waits_for_nobody_who_has_the_directory_open(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("eventproc.store.database.locks.FormatLock.acquire_exclusive", impatiently)
+async def test_a_migration_is_refused_while_another_handle_is_open(directory: Path) -> None:
     async with open_world("file", directory) as world:
         with pytest.raises(DirectoryInUse):
-            async with open_world("file", directory, NEWER):
+            async with open_world("file", directory, NEWER, DatabaseTimeouts(format_wait_ms=0)):
                 pass
         assert await world.db.read(names) == []
-
-
-def impatiently(lock: object) -> None:
-    """`FormatLock.acquire_exclusive` without its patience."""
-    lock._acquire(2, 0)  # type: ignore[attr-defined]
 
 
 def test_migrations_are_numbered_without_gaps() -> None:

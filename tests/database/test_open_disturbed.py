@@ -9,7 +9,8 @@ from textwrap import dedent
 
 import pytest
 
-from eventproc.store.database import file_database
+from eventproc.store.database import DatabaseTimeouts
+from eventproc.store.database.file_database import GUARD_POLL_MS
 from eventproc.store.database.file_guard import FileGuard
 from eventproc.store.model.errors import StoreUnusable
 from tests.database.support import insert, open_world
@@ -90,12 +91,11 @@ async def test_what_is_written_goes_to_the_log_that_strangers_made_meanwhile(
 async def test_a_database_that_a_stranger_keeps_locked_is_refused_in_one_line(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_database, "GUARD_WAIT_MS_MAX", file_database.GUARD_POLL_MS)
-
     def locked(*_: object) -> int:
         raise BlockingIOError
 
     monkeypatch.setattr(fcntl, "fcntl", locked)
+    timeouts = DatabaseTimeouts(guard_wait_ms=GUARD_POLL_MS)
     with pytest.raises(StoreUnusable, match="another program keeps the database locked; end it first"):
-        async with open_world("file", database.parent):
+        async with open_world("file", database.parent, timeouts=timeouts):
             pass

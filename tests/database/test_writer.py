@@ -13,8 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from eventproc.store.database import Tx, open_database
-from eventproc.store.database import writer as writer_module
+from eventproc.store.database import DatabaseTimeouts, Tx, open_database
 from eventproc.store.faults import WRITE_COMMIT
 from eventproc.store.model.errors import DatabaseStopped, LockHeld
 from tests.database.support import MIGRATIONS, World, files_at_most, insert, insert_then_raise, open_world
@@ -83,18 +82,18 @@ async def test_a_lock_whose_holder_cannot_be_noted_is_taken_all_the_same(
 
 
 @pytest.mark.subprocess
-async def test_a_lock_held_for_long_is_warned_of_once_with_the_pid(
-    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+async def test_a_lock_held_for_long_is_logged_once_with_the_pid(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(writer_module, "LOCK_WARN_MS", 10)
-    with ChildProcess.running(HOLDER, world.db.path) as holder, caplog.at_level(logging.WARNING):
-        assert holder.hear() == "held"
-        for _ in range(3):
-            with pytest.raises(LockHeld):
-                await world.db.write(insert("a"), timeout_ms=50)
-        holder.say("release")
-        assert holder.hear() == "released"
-        await world.db.write(insert("b"))
+    async with open_world("file", tmp_path / "store", timeouts=DatabaseTimeouts(lock_warn_ms=10)) as world:
+        with ChildProcess.running(HOLDER, world.db.path) as holder, caplog.at_level(logging.WARNING):
+            assert holder.hear() == "held"
+            for _ in range(3):
+                with pytest.raises(LockHeld):
+                    await world.db.write(insert("a"), timeout_ms=50)
+            holder.say("release")
+            assert holder.hear() == "released"
+            await world.db.write(insert("b"))
     warnings = [record.getMessage() for record in caplog.records if "held by process" in record.getMessage()]
     assert len(warnings) == 1
     assert str(holder.pid) in warnings[0]
