@@ -1,8 +1,8 @@
 """Events just committed by this process, for its readers that wait at the tail.
 
-Within a process, waiting readers get committed bytes without a read (architecture.md section 1, "Notification"). Runs are added
-after the acknowledgement, and the oldest are dropped first. A reader that comes late reads the database instead, so
-that a dropped run costs time only.
+Within a process, waiting readers get committed bytes without a read (architecture.md section 1, "Notification"). Runs
+are added after the acknowledgement, and the oldest are dropped first. A reader that comes late reads the database
+instead, so that a dropped run costs time only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Databases for tests of what both forms promise; a test of the file form alone has its own `world`."""
+"""Databases for tests of both forms. A module that tests only the file form defines its own `world`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def form(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Where a test of the file form makes its database."""
+    """The directory of the database, for tests of the file form."""
     return tmp_path / "store"
 
 
 @pytest.fixture
 async def world(form: str, tmp_path: Path) -> AsyncIterator[World]:
-    """An open database; its module lets `anyio_backend` follow from `form` (`worlds.backend_of`)."""
+    """An open database. The test module derives `anyio_backend` from `form` with `support.backend_of`."""
     async with open_world(form, tmp_path / "store") as world:
         yield world

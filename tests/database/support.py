@@ -1,4 +1,4 @@
-"""A database in each of its forms, for tests of what both promise."""
+"""A database in each of its forms, with injected failures, for tests of the promises of both."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def names(tx: Tx) -> list[str]:
 
 
 class LaterClock(SystemClock):
-    """A clock by which the last change of any directory is long past."""
+    """A clock that is one hour ahead, so that every change of a directory counts as old."""
 
     def wall_ms(self) -> int:
         return super().wall_ms() + 3_600_000
@@ -63,7 +63,7 @@ class LaterClock(SystemClock):
 
 @contextmanager
 def files_at_most(count: int) -> Iterator[None]:
-    """Let this process open no file whose descriptor would be `count` or more."""
+    """Limit the descriptors of this process to numbers below `count`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
     try:
@@ -73,11 +73,11 @@ def files_at_most(count: int) -> Iterator[None]:
 
 
 class Refused(Exception):
-    """What a function under test raises on purpose."""
+    """The error that functions under test raise on purpose."""
 
 
 class Failing(Faults):
-    """Counts the points reached, and fails at one of them, once."""
+    """Records the reached points and fails once at a chosen one."""
 
     def __init__(self) -> None:
         self.reached: list[str] = []
@@ -94,14 +94,14 @@ class Failing(Faults):
 
 @attrs.frozen
 class World:
-    """An open database, and the means to make writes meet in one batch."""
+    """An open database, with methods that put several writes into one batch."""
 
     db: Database
     faults: Failing
 
     @contextmanager
     def writer_held(self) -> Iterator[None]:
-        """Let writes wait until the block ends. In memory they wait for each other anyway."""
+        """Make writes wait until the block ends. The form in memory needs no lock for that."""
         if self.db.path is None:
             yield
             return
@@ -113,7 +113,7 @@ class World:
             lock.close()
 
     async def write_together(self, *fns: Callable[[Tx], object]) -> list[object]:
-        """Write all in one batch; return what each caller got, its result or its error."""
+        """Write all in one batch; return the result or the error of each caller."""
         outcomes: list[object] = [None] * len(fns)
 
         async def write(index: int) -> None:
@@ -126,7 +126,7 @@ class World:
             with self.writer_held():
                 for index in range(len(fns)):
                     tasks.start_soon(write, index)
-                    # Trio starts tasks in any order; these shall be queued in the order given.
+                    # Trio starts tasks in any order, but these must be queued in the given order.
                     if self.db.path is not None:
                         await anyio.wait_all_tasks_blocked()
         return outcomes
@@ -136,7 +136,7 @@ class World:
 
 
 def backend_of(form: str) -> tuple[str, dict[str, object]]:
-    """The event loop that a form is tested on; trio's in virtual time."""
+    """Return the event loop for a form; trio runs in virtual time."""
     if form == "memory on trio":
         return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
     return "asyncio", {}

@@ -1,4 +1,4 @@
-"""The log is copied into the file in time, stays small, and names who keeps it large."""
+"""Checkpoints keep the log small, and the warning names the reader that keeps it large."""
 
 from __future__ import annotations
 
@@ -72,17 +72,17 @@ async def test_the_log_is_copied_in_time_and_used_again(world: World) -> None:
     assert log_pages(world) < 3 * 32
 
 
-async def test_without_the_index_of_the_log_checkpoints_follow_the_bytes_written(world: World) -> None:
+async def test_without_shm_checkpoints_follow_the_bytes_written(world: World) -> None:
     checkpointer_of(world).shm_fd = None
     for number in range(20):
         await world.db.write(insert(f"{number}"), size_bytes=8 * PAGE_BYTES)
     assert (
         world.faults.reached.count(CHECKPOINT) == 6
-    )  # every third batch: 8 pages and what each is taken to add
+    )  # every third batch: 8 pages plus the estimate for each
 
 
 @pytest.mark.subprocess
-async def test_a_long_read_keeps_the_log_and_is_named_when_that_is_too_much(
+async def test_a_long_read_that_keeps_the_log_too_large_is_named(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     checkpointer_of(world).truncate_bytes = 64 * PAGE_BYTES
@@ -121,10 +121,10 @@ async def test_a_long_read_of_this_process_does_not_stop_writes(world: World) ->
         await anyio.to_thread.run_sync(entered.wait)
         await write_pages(world, 50)
         leave.set()
-    assert counts == [0]  # one snapshot, whatever was committed meanwhile
+    assert counts == [0]  # one snapshot, in spite of commits meanwhile
 
 
-async def test_a_checkpoint_that_fails_is_logged_and_tried_again(
+async def test_a_failed_checkpoint_is_logged_and_tried_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.faults.fail_at(CHECKPOINT, sqlite3.OperationalError("disk I/O error"))

@@ -1,4 +1,4 @@
-"""What both forms of the database promise: the file and the memory, on asyncio and on trio."""
+"""The promises of both forms of the database, in a file and in memory, on asyncio and on trio."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def anyio_backend(form: str) -> tuple[str, dict[str, object]]:
     return backend_of(form)
 
 
-# --- results, errors and neighbours --------------------------------------------------------------
+# --- results and errors --------------------------------------------------------------
 
 
 async def test_a_write_returns_its_result_and_later_reads_see_it(world: World) -> None:
@@ -36,13 +36,13 @@ async def test_a_write_returns_its_result_and_later_reads_see_it(world: World) -
     assert await world.names() == ["a"]
 
 
-async def test_a_function_that_raises_changes_nothing_and_its_neighbours_commit(world: World) -> None:
+async def test_a_raising_function_changes_nothing_and_the_others_commit(world: World) -> None:
     outcomes = await world.write_together(insert("a"), insert_then_raise("b"), insert("c"))
     assert sorted(map(repr, outcomes)) == ["'a'", "'c'", "Refused('b')"]
     assert await world.names() == ["a", "c"]
 
 
-async def test_a_refusal_that_rests_on_a_neighbours_undone_row_is_not_reported(world: World) -> None:
+async def test_an_error_caused_by_another_functions_undone_row_is_not_reported(world: World) -> None:
     def unless_b(tx: Tx) -> str:
         if "b" in names(tx):
             raise Refused("b is there")
@@ -53,7 +53,7 @@ async def test_a_refusal_that_rests_on_a_neighbours_undone_row_is_not_reported(w
     assert await world.names() == ["c"]
 
 
-async def test_a_refusal_without_a_change_does_not_run_its_group_again(world: World) -> None:
+async def test_an_error_without_a_change_does_not_run_its_batch_again(world: World) -> None:
     runs: list[str] = []
 
     def refuse(tx: Tx) -> None:
@@ -69,7 +69,7 @@ async def test_a_refusal_without_a_change_does_not_run_its_group_again(world: Wo
     assert await world.names() == ["a"]
 
 
-async def test_a_table_made_by_a_function_that_raises_is_not_there(world: World) -> None:
+async def test_a_table_created_by_a_raising_function_does_not_exist(world: World) -> None:
     def make_table(tx: Tx) -> None:
         tx.execute("CREATE TABLE other (x)")
         raise Refused("no")
@@ -83,7 +83,7 @@ async def test_a_table_made_by_a_function_that_raises_is_not_there(world: World)
     assert await world.db.write(insert("b")) == "b"
 
 
-async def test_all_functions_of_a_group_share_one_commit_and_one_moment(world: World) -> None:
+async def test_all_functions_of_a_batch_share_one_commit_and_one_time(world: World) -> None:
     moments: set[tuple[int, int]] = set()
 
     def note(tx: Tx) -> None:
@@ -99,7 +99,7 @@ async def write_half_a_group(world: World, name: str) -> None:
     await world.db.write(insert(name), size_bytes=BATCH_BYTES_MAX // 2)
 
 
-async def test_a_group_takes_no_more_than_its_limit_in_bytes(world: World) -> None:
+async def test_a_batch_takes_no_more_than_its_limit_in_bytes(world: World) -> None:
     async with anyio.create_task_group() as tasks:
         with world.writer_held():
             for name in "abc":
@@ -109,7 +109,7 @@ async def test_a_group_takes_no_more_than_its_limit_in_bytes(world: World) -> No
     assert await world.names() == ["a", "b", "c"]
 
 
-async def test_one_function_larger_than_a_group_still_runs(world: World) -> None:
+async def test_one_function_larger_than_a_batch_still_runs(world: World) -> None:
     assert await world.db.write(insert("a"), size_bytes=BATCH_BYTES_MAX * 2) == "a"
 
 
@@ -119,7 +119,7 @@ async def test_a_read_cannot_write(world: World) -> None:
     assert await world.db.write(insert("b")) == "b"
 
 
-async def test_a_read_that_raises_leaves_no_transaction_behind(world: World) -> None:
+async def test_a_raising_read_leaves_no_transaction_open(world: World) -> None:
     def refuse(tx: Tx) -> None:
         raise Refused(names(tx))
 
@@ -159,7 +159,7 @@ async def test_a_death_leaves_all_or_nothing_and_no_effect(world: World, point: 
 
 
 @pytest.mark.parametrize("point, expected", [(WRITE_COMMIT, []), (WRITE_COMMITTED, ["a", "c"])])
-async def test_a_death_around_commit_reaches_every_caller_of_the_group(
+async def test_a_death_around_commit_reaches_every_caller_of_the_batch(
     world: World, point: str, expected: list[str]
 ) -> None:
     world.faults.fail_at(point)
@@ -168,14 +168,14 @@ async def test_a_death_around_commit_reaches_every_caller_of_the_group(
     assert await world.names() == expected
 
 
-async def test_a_group_runs_again_after_a_death(world: World) -> None:
+async def test_a_batch_runs_again_after_a_death(world: World) -> None:
     world.faults.fail_at(WRITE_COMMIT)
     with pytest.raises(Died):
         await world.db.write(insert("a"))
     assert await world.db.write(insert("a")) == "a"
 
 
-async def test_a_death_inside_a_function_takes_its_group_along(world: World) -> None:
+async def test_a_death_inside_a_function_loses_its_batch(world: World) -> None:
     def die(tx: Tx) -> None:
         insert("b")(tx)
         raise Died
@@ -187,7 +187,7 @@ async def test_a_death_inside_a_function_takes_its_group_along(world: World) -> 
 
 
 def fill_disk(tx: Tx) -> None:
-    """Let the database hold no more pages than it has."""
+    """Limit the database to its present number of pages."""
     (pages,) = tx.execute("PRAGMA page_count").fetchone()
     tx.execute(f"PRAGMA max_page_count = {pages}")
 
@@ -196,7 +196,7 @@ def free_disk(tx: Tx) -> None:
     tx.execute("PRAGMA max_page_count = 1000000")
 
 
-async def test_a_full_disk_in_the_middle_of_a_group_changes_nothing_of_the_large_write(world: World) -> None:
+async def test_a_full_disk_inside_a_batch_undoes_only_the_large_write(world: World) -> None:
     await world.db.write(fill_disk)
     outcomes = await world.write_together(insert("a"), insert("large" * 100_000), insert("c"))
     assert isinstance(outcomes[1], DiskFull)
@@ -212,7 +212,7 @@ def sqlite_error(code: int, text: str) -> sqlite3.OperationalError:
     return why
 
 
-async def test_a_full_disk_at_commit_is_retryable_for_the_whole_group(world: World) -> None:
+async def test_a_full_disk_at_commit_is_retryable_for_the_batch(world: World) -> None:
     full = sqlite_error(sqlite3.SQLITE_FULL, "database or disk is full")
     world.faults.fail_at(WRITE_COMMIT, full)
     outcomes = await world.write_together(insert("a"), insert("b"))
@@ -221,7 +221,7 @@ async def test_a_full_disk_at_commit_is_retryable_for_the_whole_group(world: Wor
     assert await world.write_together(insert("a"), insert("b")) == ["a", "b"]
 
 
-async def test_an_io_error_at_commit_stops_the_writer_for_everyone(world: World) -> None:
+async def test_an_io_error_at_commit_stops_the_writer_for_all_callers(world: World) -> None:
     world.faults.fail_at(WRITE_COMMIT, sqlite_error(sqlite3.SQLITE_IOERR_FSYNC, "disk I/O error"))
     outcomes = await world.write_together(insert("a"), insert("b"))
     assert [type(outcome) for outcome in outcomes] == [DatabaseStopped, DatabaseStopped]
@@ -263,7 +263,7 @@ async def test_a_write_cancelled_after_it_started_still_returns_its_result(world
             results.append(await world.db.write(insert("a")))
 
     def cancel(tx: Tx) -> None:
-        tx.after(scope.cancel)  # the batch is durable, and the other caller has not gone on yet
+        tx.after(scope.cancel)  # the batch is durable, and the other caller has not continued yet
 
     async with anyio.create_task_group() as tasks:
         with world.writer_held():

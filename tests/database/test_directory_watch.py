@@ -1,4 +1,4 @@
-"""Nothing that comes, goes or is replaced in a directory stays unseen, however coarse its times are."""
+"""Every change of a directory is detected, even if its file system has coarse times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventproc.store.database.directory_watch import COARSE_SETTLED_MS, SETTLED_
 
 
 class AgeClock(SystemClock):
-    """A clock that tells how long ago the last change of a directory was."""
+    """A clock with a chosen age of the last change of the directory."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
@@ -30,14 +30,14 @@ def clock(tmp_path: Path) -> AgeClock:
 
 
 def looked_at(entries: DirectoryWatch) -> bool:
-    """Look at the entries if that is asked for; return whether it was."""
+    """List the entries if they may have changed; return whether they may."""
     differs = entries.may_have_changed()
     if differs:
         entries.mark_seen()
     return differs
 
 
-def test_entries_are_looked_at_until_their_last_change_is_settled(tmp_path: Path, clock: AgeClock) -> None:
+def test_entries_are_listed_until_their_last_change_is_settled(tmp_path: Path, clock: AgeClock) -> None:
     entries = DirectoryWatch(tmp_path, clock)
     clock.age_ms = SETTLED_MS
     assert [looked_at(entries) for _ in range(2)] == [True, True]
@@ -45,7 +45,7 @@ def test_entries_are_looked_at_until_their_last_change_is_settled(tmp_path: Path
     assert [looked_at(entries) for _ in range(2)] == [True, False]
 
 
-def test_a_change_that_settles_during_the_look_is_looked_at_again(tmp_path: Path, clock: AgeClock) -> None:
+def test_a_change_that_settles_during_the_listing_is_listed_again(tmp_path: Path, clock: AgeClock) -> None:
     entries = DirectoryWatch(tmp_path, clock)
     assert entries.may_have_changed()
     clock.age_ms = COARSE_SETTLED_MS + 1  # the thread stood still
@@ -54,7 +54,7 @@ def test_a_change_that_settles_during_the_look_is_looked_at_again(tmp_path: Path
 
 
 @pytest.mark.parametrize(("age_ms", "believed"), [(COARSE_SETTLED_MS, False), (COARSE_SETTLED_MS + 1, True)])
-def test_times_of_whole_seconds_are_believed_later(
+def test_times_of_whole_seconds_are_trusted_later(
     tmp_path: Path, clock: AgeClock, age_ms: int, believed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stat = os.stat
@@ -72,6 +72,6 @@ def test_times_of_whole_seconds_are_believed_later(
     assert looked_at(entries) is not believed
 
 
-def test_a_directory_that_is_gone_differs_every_time(tmp_path: Path, clock: AgeClock) -> None:
+def test_a_removed_directory_always_counts_as_changed(tmp_path: Path, clock: AgeClock) -> None:
     entries = DirectoryWatch(tmp_path / "gone", clock)
     assert [looked_at(entries) for _ in range(2)] == [True, True]

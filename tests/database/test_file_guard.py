@@ -1,4 +1,4 @@
-"""The guard of the database file: whatever else opens and closes it, acknowledged commits stay."""
+"""The guard of the database file: acknowledged commits survive other openers and closers of the file."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def descriptors_of(path: Path) -> int:
 @pytest.mark.subprocess
 @pytest.mark.parametrize("disturbance", DISTURBANCES, ids=", ".join)
 @pytest.mark.parametrize("kind", ["guarded", "bare"])
-def test_commits_survive_whoever_opens_and_closes_the_database(
+def test_commits_survive_other_openers_and_closers_of_the_database(
     path: Path, kind: str, disturbance: list[str]
 ) -> None:
     with writer(path, kind) as process:
@@ -131,12 +131,12 @@ def test_commits_survive_whoever_opens_and_closes_the_database(
     if kind == "guarded":
         assert (found, alarm) == (200, "None")
     else:
-        # Without the guard they are gone: should this ever pass, SQLite needs the guard no more.
+        # Without the guard they are lost. If this ever passes, SQLite no longer needs the guard.
         assert found == 100
         assert "db-wal was removed" in alarm or "db-wal was replaced" in alarm
 
 
-def test_the_locks_are_the_bytes_that_a_closer_must_have(path: Path) -> None:
+def test_the_guard_locks_the_bytes_that_a_last_closer_needs(path: Path) -> None:
     with connected(path):
         held = FileGuard.hold(path)
         assert held.active
@@ -167,7 +167,7 @@ def test_the_guard_disturbs_no_one(path: Path) -> None:
     held.release()
 
 
-def test_the_second_handle_of_a_process_shares_the_descriptors_and_outlives_the_first(path: Path) -> None:
+def test_a_second_handle_shares_the_descriptors_and_may_outlive_the_first(path: Path) -> None:
     with connected(path):
         first = FileGuard.hold(path)
         before = descriptors_of(path)
@@ -189,7 +189,7 @@ def test_the_last_release_closes_the_descriptors(path: Path) -> None:
     assert descriptors_of(Path(f"{path}-shm")) == 0
 
 
-def test_a_release_keeps_the_locks_of_a_connection_that_is_not_ours(path: Path) -> None:
+def test_release_keeps_the_locks_of_a_foreign_connection(path: Path) -> None:
     def posix_locks() -> int:
         lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
         inode = str(path.stat().st_ino)
@@ -207,16 +207,16 @@ def test_a_release_keeps_the_locks_of_a_connection_that_is_not_ours(path: Path) 
     assert descriptors_of(path) == 0
 
 
-def test_descriptors_that_had_to_be_kept_follow_the_database_to_its_next_shm(path: Path) -> None:
+def test_kept_descriptors_switch_to_the_next_shm(path: Path) -> None:
     with connected(path):
         held = FileGuard.hold(path)
         stranger = os.open(path, os.O_RDONLY)
     held.release()
     before = Path(f"{path}-shm").stat().st_ino
     with connected(path):
-        pass  # the last one: nobody guards, so it removes -shm
+        pass  # the last connection without a guard removes -shm
     assert not Path(f"{path}-shm").exists()
-    Path(f"{path}-new").touch()  # takes the inode that was freed
+    Path(f"{path}-new").touch()  # takes the freed inode
     with connected(path):
         assert Path(f"{path}-shm").stat().st_ino != before
         again = FileGuard.hold(path)
@@ -252,7 +252,7 @@ FORKING = """
     database.execute("INSERT INTO row VALUES (1)")
     guard = FileGuard.hold(path)
     if os.fork() == 0:
-        guard.release()  # the parent's: does nothing here
+        guard.release()  # a handle of the parent does nothing here
         if sys.argv[2] == "closes":
             database.close()
         print("forked", flush=True)
@@ -272,7 +272,7 @@ def test_a_forked_child_does_not_keep_the_guard_of_a_dead_parent(path: Path) -> 
 
 
 @pytest.mark.subprocess
-def test_a_forked_child_that_closes_what_it_inherited_does_not_take_the_wal_along(path: Path) -> None:
+def test_a_forked_child_that_closes_inherited_files_does_not_remove_the_wal(path: Path) -> None:
     with ChildProcess.running(FORKING, path, "closes") as parent:
         assert parent.hear() == "forked"
         assert Path(f"{path}-wal").stat().st_size > 0
@@ -281,7 +281,7 @@ def test_a_forked_child_that_closes_what_it_inherited_does_not_take_the_wal_alon
 
 @pytest.fixture
 def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be on a kernel that knows the request by name only."""
+    """Simulate a kernel that does not implement the locks."""
 
     def refuse(*_: object) -> int:
         raise OSError(22, "Invalid argument")
@@ -291,7 +291,7 @@ def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_locks")
-def test_a_kernel_that_knows_the_locks_by_name_only_leaves_the_alarm(path: Path) -> None:
+def test_a_kernel_without_the_locks_leaves_only_the_detector(path: Path) -> None:
     with connected(path):
         held = FileGuard.hold(path)
         assert not held.active
@@ -299,7 +299,7 @@ def test_a_kernel_that_knows_the_locks_by_name_only_leaves_the_alarm(path: Path)
 
 
 @pytest.mark.usefixtures("without_locks")
-def test_on_such_a_kernel_a_second_handle_disarms_no_connection_of_the_first(path: Path) -> None:
+def test_without_kernel_locks_a_second_handle_drops_no_lock_of_the_first(path: Path) -> None:
     with connected(path):
         one = FileGuard.hold(path)
     with connected(path) as connection:
@@ -312,7 +312,7 @@ def test_on_such_a_kernel_a_second_handle_disarms_no_connection_of_the_first(pat
 
 
 @pytest.mark.parametrize("suffix", file_guard.FILES)
-def test_the_alarm_is_silent_until_a_file_is_another_one(path: Path, suffix: str) -> None:
+def test_the_detector_raises_only_after_a_file_was_replaced(path: Path, suffix: str) -> None:
     with connected(path) as connection:
         alarm = ReplacedFileDetector(path, SystemClock())
         connection.execute("INSERT INTO row VALUES (1)")
@@ -326,7 +326,7 @@ def test_the_alarm_is_silent_until_a_file_is_another_one(path: Path, suffix: str
             alarm.check()
 
 
-def test_the_alarm_asks_the_files_only_when_entries_of_its_directory_changed(
+def test_the_detector_checks_the_files_only_after_directory_changes(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -352,7 +352,7 @@ def test_the_alarm_asks_the_files_only_when_entries_of_its_directory_changed(
         assert asked[3:] == [str(path.parent), str(path), f"{path}-wal", f"{path}-shm"]
 
 
-def test_the_alarm_does_not_believe_in_times_that_were_put_back(path: Path) -> None:
+def test_the_detector_does_not_trust_restored_times(path: Path) -> None:
     with connected(path):
         alarm = ReplacedFileDetector(path, LaterClock())
         alarm.check()
@@ -365,7 +365,7 @@ def test_the_alarm_does_not_believe_in_times_that_were_put_back(path: Path) -> N
             alarm.check()
 
 
-def test_the_alarm_tells_of_a_directory_that_is_gone(path: Path) -> None:
+def test_the_detector_reports_a_removed_directory(path: Path) -> None:
     with connected(path):
         alarm = ReplacedFileDetector(path, LaterClock())
         alarm.check()
@@ -374,7 +374,7 @@ def test_the_alarm_tells_of_a_directory_that_is_gone(path: Path) -> None:
             alarm.check()
 
 
-def test_the_alarm_wants_a_wal(path: Path) -> None:
+def test_the_detector_requires_a_wal(path: Path) -> None:
     path.touch()
     with pytest.raises(DatabaseStopped, match="is missing although the database is open"):
         ReplacedFileDetector(path, SystemClock())

@@ -1,4 +1,4 @@
-"""Which directories are refused, and that looking at one changes nothing."""
+"""Which directories are refused, and that the check changes nothing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_link_is_followed_to_the_file_system_behind_it(tmp_path: Path) -> None
         check_directory(tmp_path / "link", create=True, mounts=mounts("nfs4", tmp_path / "share"))
 
 
-def test_the_mount_that_holds_a_path_is_the_longest_and_of_equal_ones_the_last() -> None:
+def test_the_longest_and_last_mount_point_holds_a_path() -> None:
     table = mounts("tmpfs", "/a") + mounts("xfs", "/a/b") + mounts("nfs", "/a/b") + mounts("cifs", "/a/b c")
     assert type_of(Path("/a/b/c"), table) == "nfs"
     assert type_of(Path("/a/bb"), table) == "tmpfs"
@@ -63,7 +63,7 @@ def test_the_mount_that_holds_a_path_is_the_longest_and_of_equal_ones_the_last()
     assert type_of(Path("/a"), "nonsense\n") == ""
 
 
-def test_a_missing_directory_is_made_only_on_demand(tmp_path: Path) -> None:
+def test_a_missing_directory_is_created_only_on_demand(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "inside"
     with pytest.raises(StoreMissing):
         check_directory(path, create=False)
@@ -72,7 +72,7 @@ def test_a_missing_directory_is_made_only_on_demand(tmp_path: Path) -> None:
     assert path.is_dir()
 
 
-def test_a_directory_that_cannot_be_had_whole_is_not_left_in_parts(
+def test_a_failed_creation_of_a_directory_removes_its_parents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make = os.mkdir
@@ -94,9 +94,7 @@ def test_a_directory_that_cannot_be_had_whole_is_not_left_in_parts(
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_what_a_failed_block_made_on_the_way_to_a_directory_stays_if_it_is_used(
-    tmp_path: Path, used: bool
-) -> None:
+def test_directories_created_by_a_failed_block_stay_if_they_are_in_use(tmp_path: Path, used: bool) -> None:
     path = tmp_path / "deep" / "inside"
 
     @remove_created_on_error(path)
@@ -112,7 +110,7 @@ def test_what_a_failed_block_made_on_the_way_to_a_directory_stays_if_it_is_used(
     assert tmp_path.exists()
 
 
-def test_an_empty_directory_is_missing_something_of_ours(tmp_path: Path) -> None:
+def test_an_empty_directory_is_reported_as_missing(tmp_path: Path) -> None:
     with pytest.raises(StoreMissing, match="no eventproc directory"):
         check_directory(tmp_path, create=False)
     assert check_directory(tmp_path, create=True)
@@ -126,7 +124,7 @@ def test_a_directory_with_a_database_is_not_fresh(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("create", [False, True])
-def test_a_directory_of_somebody_else_is_refused_and_left_as_it_was(tmp_path: Path, create: bool) -> None:
+def test_a_directory_of_another_program_is_refused_and_unchanged(tmp_path: Path, create: bool) -> None:
     (tmp_path / "thesis.tex").write_bytes(b"years of work")
     before = contents(tmp_path)
     with pytest.raises(StoreUnusable, match=r"holds 'thesis\.tex' and no eventproc\.db, so it is not ours"):
@@ -176,7 +174,7 @@ def test_a_directory_in_place_of_the_database_is_refused(tmp_path: Path) -> None
     ],
 )
 def test_what_cannot_be_written_is_refused(locked: str, reason: str) -> None:
-    # In /tmp, and in a process of its own, for root may write everything: it becomes somebody else first.
+    # In /tmp and in its own process: root may write everywhere, so the process changes its user first.
     printed = run(
         """
         import os, sys, tempfile
@@ -204,9 +202,7 @@ def test_what_cannot_be_written_is_refused(locked: str, reason: str) -> None:
     assert printed == reason
 
 
-def test_a_read_only_file_system_is_no_question_of_permissions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_file_system_has_its_own_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = os.statvfs(tmp_path)
     monkeypatch.setattr(
         os, "statvfs", lambda _: os.statvfs_result([*flags[:8], flags.f_flag | os.ST_RDONLY, *flags[9:]])
@@ -221,7 +217,7 @@ def test_a_read_only_file_system_is_no_question_of_permissions(
         check_directory(tmp_path, create=True)
 
 
-def test_looking_at_a_database_opens_no_descriptor_of_it(
+def test_checking_a_database_opens_no_descriptor_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "eventproc.db").write_bytes(b"SQLite format 3\0")

@@ -1,4 +1,4 @@
-"""Forks: a child keeps no lock of its parent, and a handle of the parent's says so."""
+"""Forks: a child keeps no lock of its parent, and handles of the parent raise in the child."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_forked_child_closes_private_descriptors_and_no_other(tmp_path: Path) 
             os.fstat(common)
             reused = os.open(sys.argv[1], os.O_RDONLY)
             assert reused == private, "it was not closed"
-            fork_safety.close_private(private)  # somebody's clean-up in the child: must not close what is not its own
+            fork_safety.close_private(private)  # must not close the descriptor of another owner
             os.fstat(reused)
             print("good", flush=True)
         else:
@@ -67,7 +67,7 @@ def test_private_descriptors_are_closed_once_and_not_inherited_by_programs(tmp_p
 
 
 def test_forks_while_another_thread_opens_and_closes_leak_no_descriptor(tmp_path: Path) -> None:
-    # What could leak: a descriptor open already and not yet noted, or noted no more and still open.
+    # A leak would be a descriptor that is open but not yet, or no longer, registered.
     printed = run(
         """
         import os, sys, threading
@@ -133,8 +133,8 @@ def test_a_fork_waits_for_a_thread_that_is_inside_sqlite(tmp_path: Path) -> None
     assert printed == "written"
 
 
-def test_a_fork_does_not_hold_up_a_busy_thread_that_needs_a_second_lock(tmp_path: Path) -> None:
-    # A checkpoint inside write.lock does; whichever order the fork enters the locks in, some come before the first.
+def test_a_fork_does_not_deadlock_with_a_thread_that_needs_two_blockers(tmp_path: Path) -> None:
+    # A checkpoint inside write.lock does. In every order of entering, some locks come before the first one.
     printed = run(
         """
         import os, signal, threading
@@ -148,7 +148,7 @@ def test_a_fork_does_not_hold_up_a_busy_thread_that_needs_a_second_lock(tmp_path
                 inside.set()
                 fork_begun.wait()
                 asleep = 0
-                while asleep < 1000:  # the fork waits for `first`, and has entered what came before it
+                while asleep < 1000:  # the fork waits for `first` and has entered the ones before it
                     with open(f"/proc/self/task/{os.getpid()}/stat") as stat:
                         asleep = asleep + 1 if stat.read().rpartition(")")[2].split()[0] == "S" else 0
                 for other in others:

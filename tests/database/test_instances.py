@@ -1,4 +1,4 @@
-"""Who is alive: known at once, and never wrongly."""
+"""Liveness of instances: a death is visible immediately, and a live instance is never taken for dead."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PEER = """
     from eventproc.store.database.instances import Instance
     instance = Instance.create(Path(sys.argv[1]), SystemClock())
     if sys.argv[2:] == ["fork"] and os.fork() == 0:
-        instance.close()  # its parent's: does nothing
-        os.write(1, b"forked\\n")  # in one piece: the parent speaks at the same time
+        instance.close()  # an instance of the parent: does nothing
+        os.write(1, b"forked\\n")  # in one write, because the parent writes simultaneously
         sys.stdin.read()
     os.write(1, instance.id.encode() + b"\\n")
     sys.stdin.read()
@@ -44,7 +44,7 @@ def files(directory: Path) -> set[str]:
 
 
 @pytest.mark.subprocess
-def test_an_instance_lives_until_its_process_dies_and_a_stopped_one_does(tmp_path: Path) -> None:
+def test_an_instance_is_alive_until_its_process_dies_also_if_stopped(tmp_path: Path) -> None:
     with peer(tmp_path) as (process, instance_id):
         assert instances.is_alive(tmp_path, instance_id)
         assert instances.pid_of(tmp_path, instance_id) == process.pid
@@ -56,7 +56,7 @@ def test_an_instance_lives_until_its_process_dies_and_a_stopped_one_does(tmp_pat
 
 
 @pytest.mark.subprocess
-def test_live_lists_the_living_oldest_first_and_sweep_takes_the_dead(tmp_path: Path) -> None:
+def test_live_ids_are_sorted_by_age_and_remove_dead_removes_the_others(tmp_path: Path) -> None:
     first = Instance.create(tmp_path, CLOCK)
     with peer(tmp_path) as (process, dead), peer(tmp_path) as (_, last):
         assert instances.live_ids(tmp_path) == [first.id, dead, last]
@@ -93,7 +93,7 @@ def test_a_forked_child_does_not_keep_its_dead_parent_alive(tmp_path: Path) -> N
         assert not instances.is_alive(tmp_path, instance_id)
 
 
-def test_sweep_takes_what_died_at_birth(tmp_path: Path) -> None:
+def test_remove_dead_removes_an_unfinished_instance(tmp_path: Path) -> None:
     home = tmp_path / "instances"
     home.mkdir()
     (home / "unlocked.new").touch()
@@ -104,7 +104,7 @@ def test_sweep_takes_what_died_at_birth(tmp_path: Path) -> None:
     assert files(tmp_path) == set()
 
 
-def test_sweep_leaves_what_is_being_born(tmp_path: Path) -> None:
+def test_remove_dead_keeps_an_instance_that_is_being_created(tmp_path: Path) -> None:
     home = tmp_path / "instances"
     home.mkdir()
     unborn = os.open(home / "somebody.new", os.O_RDWR | os.O_CREAT)
@@ -115,7 +115,7 @@ def test_sweep_leaves_what_is_being_born(tmp_path: Path) -> None:
     os.close(unborn)
 
 
-def test_births_and_sweeps_at_the_same_time_lose_no_living_instance(tmp_path: Path) -> None:
+def test_concurrent_creation_and_removal_lose_no_live_instance(tmp_path: Path) -> None:
     (tmp_path / "instances").mkdir()
     ended = threading.Event()
     swept: list[str] = []

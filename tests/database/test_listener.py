@@ -1,4 +1,4 @@
-"""Commits of others: the bell, the net below it, and what is asked then."""
+"""Commits of other processes: notifications, polling as the fallback, and the probes that follow."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def other(tmp_path: Path, world: World) -> AsyncIterator[World]:
 
 
 def has(name: str) -> Watch:
-    """A topic of its own for each row."""
+    """Return a watch with its own topic for each row."""
     return Watch(name, lambda tx: name in names(tx))
 
 
@@ -67,14 +67,14 @@ async def test_a_commit_of_another_process_wakes_a_waiter(world: World) -> None:
     ):
         assert child.hear() == "open"
         child.say("a")
-        while await world.names() != ["a"]:  # the net may have asked before, for the first time
+        while await world.names() != ["a"]:  # the poll may have run the probes before, for the first time
             assert await subscription.wait() == {"a"}
 
 
-async def test_only_what_changed_is_woken_after_the_first_answer(world: World, other: World) -> None:
+async def test_only_changed_topics_are_woken_after_the_first_read(world: World, other: World) -> None:
     with world.db.subscribe([has("a"), has("b")]) as subscription, anyio.fail_after(60):
         await other.db.write(insert("first"))
-        assert await subscription.wait() == {"a", "b"}  # what they were before is not known
+        assert await subscription.wait() == {"a", "b"}  # their previous values are unknown
         await other.db.write(insert("b"))
         assert await subscription.wait() == {"b"}
 
@@ -103,7 +103,7 @@ async def test_all_watches_are_asked_in_one_snapshot(world: World, other: World)
     assert len({id(tx) for tx in transactions[:5]}) == 1
 
 
-async def test_a_probe_that_fails_wakes_its_own_waiter_and_harms_no_other(
+async def test_a_failing_probe_wakes_its_own_waiter_and_affects_no_other(
     world: World, other: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(tx: Tx) -> int:

@@ -1,4 +1,4 @@
-"""The lock files, between real processes."""
+"""The lock files between real processes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def peer(kind: str, path: Path) -> Iterator[ChildProcess]:
         yield child
 
 
-def test_the_holder_of_write_lock_is_known_while_it_holds_and_only_then(path: Path) -> None:
+def test_the_holder_of_write_lock_is_known_only_while_it_holds_the_lock(path: Path) -> None:
     lock = WriteLock(path, CLOCK)
     with peer("write", path) as other:
         assert lock.holder() is None
@@ -66,7 +66,7 @@ def test_the_holder_of_write_lock_is_known_while_it_holds_and_only_then(path: Pa
     lock.close()
 
 
-def test_a_stopped_holder_is_named_and_a_killed_one_lets_go(path: Path) -> None:
+def test_a_stopped_holder_is_named_and_a_killed_one_releases_the_lock(path: Path) -> None:
     lock = WriteLock(path, CLOCK)
     with peer("write", path) as other:
         other.ask("acquire")
@@ -93,7 +93,7 @@ def test_a_stopped_holder_is_named_and_a_killed_one_lets_go(path: Path) -> None:
     lock.close()
 
 
-def test_who_was_stopped_before_its_record_is_named_and_not_the_holder_before_it(path: Path) -> None:
+def test_a_holder_stopped_before_writing_its_record_is_named(path: Path) -> None:
     before, lock = WriteLock(path, CLOCK), WriteLock(path, CLOCK)
     before.acquire()
     before.release()
@@ -133,7 +133,7 @@ def test_two_handles_of_one_process_exclude_each_other(path: Path) -> None:
     second.close()
 
 
-def test_the_record_of_a_shorter_pid_covers_a_longer_one(path: Path) -> None:
+def test_the_record_of_a_shorter_pid_overwrites_a_longer_one(path: Path) -> None:
     path.write_bytes(b"4194304 18446744073709551615".ljust(47) + b"\n")
     lock = WriteLock(path, CLOCK)
     lock.acquire()
@@ -142,7 +142,7 @@ def test_the_record_of_a_shorter_pid_covers_a_longer_one(path: Path) -> None:
     lock.close()
 
 
-def test_openers_share_format_lock_and_a_migration_names_them(path: Path) -> None:
+def test_openers_share_format_lock_and_a_migration_names_their_pids(path: Path) -> None:
     lock = FormatLock(path)
     with peer("format", path) as first, peer("format", path) as second:
         lock.acquire_exclusive()
@@ -172,7 +172,7 @@ def test_a_refused_migration_holds_nothing(path: Path) -> None:
     lock.close()
 
 
-def test_format_lock_is_taken_away_by_who_made_it_and_only_while_nobody_else_holds_it(path: Path) -> None:
+def test_format_lock_is_removed_only_by_its_creator_and_only_if_unused(path: Path) -> None:
     lock = FormatLock(path)
     assert lock.made
     lock.acquire_shared()
@@ -186,7 +186,7 @@ def test_format_lock_is_taken_away_by_who_made_it_and_only_while_nobody_else_hol
     lock.close()
 
 
-def test_try_lock_is_won_by_one_and_passes_on_at_death(path: Path) -> None:
+def test_try_lock_has_one_holder_and_is_free_after_its_death(path: Path) -> None:
     lock = TryLock(path)
     with peer("try", path) as other:
         assert other.ask("try_acquire") == "True"
@@ -233,7 +233,7 @@ FORKING = """
 """
 
 
-def test_a_forked_child_neither_frees_nor_keeps_the_locks_of_its_parent(tmp_path: Path) -> None:
+def test_a_forked_child_neither_releases_nor_keeps_its_parents_locks(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("write.lock", "format.lock", "controller.lock")]
     with ChildProcess.running(FORKING, *paths) as parent:
         assert parent.hear() == "forked"

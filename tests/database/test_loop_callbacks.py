@@ -1,4 +1,4 @@
-"""What threads leave for the event loop is run there: all of it, in order, whatever one of the calls does."""
+"""Callbacks of threads all run on the event loop, in order, even if one of them fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def anyio_backend() -> str:
 
 
 def leave(callbacks: LoopCallbacks, calls: Iterable[Callable[[], None]]) -> None:
-    """Leave the calls from another thread, while the event loop does nothing else."""
+    """Add the callbacks from another thread while the event loop is blocked."""
 
     def run() -> None:
         for call in calls:
@@ -34,7 +34,7 @@ def leave(callbacks: LoopCallbacks, calls: Iterable[Callable[[], None]]) -> None
     thread.join()
 
 
-async def test_calls_run_on_the_event_loop_in_their_order() -> None:
+async def test_callbacks_run_on_the_event_loop_in_order() -> None:
     with closing(LoopCallbacks()) as callbacks:
         ran: list[tuple[int, int]] = []
         done = anyio.Event()
@@ -44,7 +44,7 @@ async def test_calls_run_on_the_event_loop_in_their_order() -> None:
     assert ran == [(number, threading.get_ident()) for number in range(1_000)]
 
 
-async def test_a_call_that_raises_is_logged_and_keeps_none_from_running(
+async def test_a_raising_callback_is_logged_and_the_others_run(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fail() -> None:
@@ -57,7 +57,7 @@ async def test_a_call_that_raises_is_logged_and_keeps_none_from_running(
     assert "on purpose" in caplog.text
 
 
-async def test_a_call_that_is_interrupted_keeps_none_from_running() -> None:
+async def test_an_interrupted_callback_does_not_stop_the_others() -> None:
     def interrupted() -> None:
         raise asyncio.CancelledError
 
@@ -76,7 +76,7 @@ async def test_a_call_that_is_interrupted_keeps_none_from_running() -> None:
     assert [type(each) for each in told] == [asyncio.CancelledError]
 
 
-async def test_calls_do_not_run_in_the_context_of_who_opened() -> None:
+async def test_callbacks_do_not_run_in_the_context_of_the_opener() -> None:
     name: ContextVar[str] = ContextVar("name", default="nobody")
     token = name.set("the opener")
     seen: list[str] = []
@@ -88,7 +88,7 @@ async def test_calls_do_not_run_in_the_context_of_who_opened() -> None:
     assert seen == ["nobody"]
 
 
-async def test_more_calls_than_the_pipe_holds_wait_for_a_busy_loop() -> None:
+async def test_more_callbacks_than_the_pipe_holds_wait_for_a_busy_loop() -> None:
     with closing(LoopCallbacks()) as callbacks:
         ran: list[int] = []
         done = anyio.Event()

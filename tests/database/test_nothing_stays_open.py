@@ -1,4 +1,4 @@
-"""Whatever opening and closing meet, nothing of the directory stays open, and nobody waits for ever."""
+"""Failed and cancelled opening or closing leaves no file of the directory open, and never hangs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-async def test_opening_on_a_disk_without_room_for_a_sign_of_life_says_so(
+async def test_opening_on_a_full_disk_raises_disk_full(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_world("file", directory):
@@ -52,7 +52,7 @@ async def test_opening_on_a_disk_without_room_for_a_sign_of_life_says_so(
     assert instances.live_ids(directory) == []
 
 
-async def test_a_read_that_waits_when_the_database_closes_is_refused(directory: Path) -> None:
+async def test_a_read_that_waits_when_the_database_closes_raises_closed(directory: Path) -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def slow(tx: Tx) -> str:
@@ -88,11 +88,11 @@ async def test_closing_that_leaves_a_waiting_write_releases_the_directory_after_
     while instances.live_ids(directory):
         await anyio.lowlevel.checkpoint()
     async with open_database(directory, migrations=[*MIGRATIONS, Migration(2, lambda tx: None)]):
-        pass  # a migration has the directory for itself
+        pass  # a migration needs the directory exclusively
 
 
 @pytest.mark.parametrize("times", [1, 3])
-async def test_whoever_cancels_opening_or_closing_nothing_stays_open(directory: Path, times: int) -> None:
+async def test_cancelled_opening_or_closing_leaves_nothing_open(directory: Path, times: int) -> None:
     async def use() -> None:
         async with open_database(directory, migrations=MIGRATIONS) as db:
             assert await db.read(names) == []
@@ -111,7 +111,7 @@ async def test_whoever_cancels_opening_or_closing_nothing_stays_open(directory: 
     assert number >= 3
 
 
-def test_a_loop_that_ends_while_a_task_opens_or_closes_leaves_nothing_open(directory: Path) -> None:
+def test_end_of_the_loop_during_opening_or_closing_leaves_nothing_open(directory: Path) -> None:
     opened = threading.Event()
 
     async def use() -> None:
@@ -123,7 +123,7 @@ def test_a_loop_that_ends_while_a_task_opens_or_closes_leaves_nothing_open(direc
         task = asyncio.ensure_future(use())
         for _ in range(turns):
             await anyio.lowlevel.checkpoint()
-        del task  # the end of the loop is the end of all of its tasks
+        del task  # the end of the loop ends all of its tasks
 
     asyncio.run(use())
     before = open_files()
@@ -137,7 +137,7 @@ def test_a_loop_that_ends_while_a_task_opens_or_closes_leaves_nothing_open(direc
     assert turns > 2
 
 
-async def test_an_error_of_what_went_on_after_a_cancellation_comes_along_with_that() -> None:
+async def test_an_error_after_a_cancellation_is_its_cause() -> None:
     async def fail() -> None:
         await anyio.lowlevel.checkpoint()
         raise ZeroDivisionError
@@ -151,7 +151,7 @@ async def test_an_error_of_what_went_on_after_a_cancellation_comes_along_with_th
 
 @types.coroutine
 def interrupted(work: Coroutine[object, None, None], at: range) -> Generator[object, None, None]:
-    """Run `work` in a task that is cancelled when it waits for the times `at`, counted from 0."""
+    """Run `work` in a task that is cancelled at its waits with the numbers `at`, counted from 0."""
     step: Callable[[], object] = partial(work.send, None)
     for number in itertools.count():
         try:
@@ -170,7 +170,7 @@ def interrupted(work: Coroutine[object, None, None], at: range) -> Generator[obj
             step = partial(work.send, None)
 
 
-async def test_who_may_not_open_enough_files_is_told_so_and_nothing_stays_open(directory: Path) -> None:
+async def test_opening_with_too_few_descriptors_fails_and_leaves_nothing_open(directory: Path) -> None:
     async with open_world("file", directory) as world:
         await world.db.write(insert("a"))
     before = open_files()
@@ -193,5 +193,5 @@ async def test_who_may_not_open_enough_files_is_told_so_and_nothing_stays_open(d
 
 
 def open_files() -> set[int]:
-    """Return the numbers of this process's descriptors, and the one that the listing itself has."""
+    """Return the descriptors of this process, including that of the listing itself."""
     return {int(path.name) for path in Path("/dev/fd").iterdir()}

@@ -1,4 +1,4 @@
-"""The bell wakes everyone else, and nothing that others do can hurt the notifier."""
+"""A notification wakes all other instances, and failures of other instances do not affect the notifier."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_everyone_else_is_rung_and_oneself_is_not(tmp_path: Path, own: Instance)
 
 
 @pytest.mark.subprocess
-def test_a_ring_wakes_another_process(tmp_path: Path, own: Instance) -> None:
+def test_a_notification_wakes_another_process(tmp_path: Path, own: Instance) -> None:
     sleeper = """
         import select, sys
         from pathlib import Path
@@ -69,13 +69,13 @@ def test_a_ring_wakes_another_process(tmp_path: Path, own: Instance) -> None:
 
 
 @pytest.mark.parametrize("clock", [CLOCK, LaterClock()], ids=["just changed", "settled"])
-def test_who_is_born_later_is_rung_and_who_left_is_not(
+def test_later_instances_are_notified_and_closed_ones_are_not(
     tmp_path: Path, own: Instance, clock: SystemClock
 ) -> None:
     with ringing(tmp_path, own, clock) as notifier:
         notifier.notify()
         late = Instance.create(tmp_path, CLOCK)
-        # A file system may stamp both changes alike, and this test is not about that.
+        # A file system may give both changes the same time, which another test covers.
         os.utime(tmp_path / "instances", (0, 1000))
         notifier.notify()
         assert rings(late)
@@ -85,7 +85,7 @@ def test_who_is_born_later_is_rung_and_who_left_is_not(
         assert notifier._fifos == {}
 
 
-def test_a_birth_within_the_same_file_time_as_the_scan_before_it_is_seen(
+def test_an_instance_created_within_the_file_time_of_the_last_scan_is_found(
     tmp_path: Path, own: Instance
 ) -> None:
     home = tmp_path / "instances"
@@ -108,7 +108,7 @@ def test_a_settled_directory_is_not_read_again(
         notifier.notify()
 
 
-def test_a_full_bell_still_rings_and_holds_up_nobody(tmp_path: Path, own: Instance) -> None:
+def test_a_full_fifo_still_wakes_its_instance_and_blocks_no_caller(tmp_path: Path, own: Instance) -> None:
     deaf, awake = Instance.create(tmp_path, CLOCK), Instance.create(tmp_path, CLOCK)
     with ringing(tmp_path, own) as notifier:
         filler = os.open(tmp_path / "instances" / f"{deaf.id}.fifo", os.O_WRONLY | os.O_NONBLOCK)
@@ -122,9 +122,7 @@ def test_a_full_bell_still_rings_and_holds_up_nobody(tmp_path: Path, own: Instan
 
 
 @pytest.mark.subprocess
-def test_a_dead_owner_hurts_no_ringer_even_one_that_lets_sigpipe_kill_it(
-    tmp_path: Path, own: Instance
-) -> None:
+def test_a_dead_instance_does_not_kill_a_notifier_with_default_sigpipe(tmp_path: Path, own: Instance) -> None:
     ring_at_the_dead = """
         import signal, sys
         from pathlib import Path
@@ -155,12 +153,12 @@ def test_a_dead_owner_hurts_no_ringer_even_one_that_lets_sigpipe_kill_it(
         assert rings(own)
 
 
-def test_draining_a_silent_bell_returns_at_once(own: Instance) -> None:
+def test_draining_an_empty_fifo_returns_immediately(own: Instance) -> None:
     assert not notifier.drain(own.fifo_fd)
 
 
 @pytest.mark.subprocess
-def test_nobody_keeps_a_bell_open_after_a_fork(tmp_path: Path) -> None:
+def test_a_forked_child_keeps_no_fifo_open(tmp_path: Path) -> None:
     printed = run(
         """
         import os, sys
@@ -182,9 +180,7 @@ def test_nobody_keeps_a_bell_open_after_a_fork(tmp_path: Path) -> None:
     assert printed == "0"
 
 
-def test_a_bell_that_cannot_be_opened_for_want_of_descriptors_is_rung_as_soon_as_it_can(
-    tmp_path: Path, own: Instance
-) -> None:
+def test_a_fifo_is_notified_once_descriptors_are_available_again(tmp_path: Path, own: Instance) -> None:
     other = Instance.create(tmp_path, CLOCK)
     with ringing(tmp_path, own, LaterClock()) as notifier:
         with files_at_most(0):
@@ -195,7 +191,7 @@ def test_a_bell_that_cannot_be_opened_for_want_of_descriptors_is_rung_as_soon_as
     other.close()
 
 
-def test_who_rings_where_somebody_removed_all_instances_goes_on(tmp_path: Path, own: Instance) -> None:
+def test_notify_works_after_all_instance_files_were_removed(tmp_path: Path, own: Instance) -> None:
     with ringing(tmp_path, own) as notifier:
         notifier.notify()
         shutil.rmtree(tmp_path / instances.DIRECTORY)

@@ -1,4 +1,4 @@
-"""Opening and closing a directory: what is refused, what is made, what is left."""
+"""Opening and closing a directory: which ones are refused, and which files are created and removed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def exists(path: Path) -> bool:
     return path.exists()
 
 
-async def test_what_was_written_is_there_after_opening_again(directory: Path) -> None:
+async def test_written_rows_exist_after_reopening(directory: Path) -> None:
     async with open_world("file", directory) as world:
         await world.db.write(insert("a"))
     async with open_world("file", directory) as world:
@@ -44,7 +44,7 @@ async def test_two_handles_of_one_process_share_the_directory(directory: Path) -
         assert one.db.instance_id != two.db.instance_id
 
 
-async def test_openers_who_meet_in_a_new_directory_make_one_database(directory: Path) -> None:
+async def test_concurrent_openers_of_a_new_directory_create_one_database(directory: Path) -> None:
     async def open_and_write(name: str) -> None:
         async with open_world("file", directory) as world:
             await world.db.write(insert(name))
@@ -56,14 +56,14 @@ async def test_openers_who_meet_in_a_new_directory_make_one_database(directory: 
         assert await world.names() == ["a", "b", "c"]
 
 
-async def test_a_missing_directory_is_made_only_on_request(directory: Path) -> None:
+async def test_a_missing_directory_is_created_only_on_request(directory: Path) -> None:
     with pytest.raises(StoreMissing):
         async with open_database(directory, migrations=MIGRATIONS, create=False):
             pass
     assert not exists(directory)
 
 
-async def test_a_new_file_has_the_settings_that_it_keeps_for_ever(directory: Path) -> None:
+async def test_a_new_file_has_its_permanent_settings(directory: Path) -> None:
     def settings(tx: Tx) -> list[object]:
         pragmas = ("page_size", "auto_vacuum", "journal_mode", "user_version")
         return [tx.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas]
@@ -84,7 +84,7 @@ async def test_durability_decides_what_a_commit_waits_for(
         assert await db.write(lambda tx: tx.execute("PRAGMA wal_autocheckpoint").fetchone()) == (0,)
 
 
-async def test_another_durability_than_the_directorys_is_refused_naming_both(directory: Path) -> None:
+async def test_opening_with_another_durability_is_refused_and_names_both(directory: Path) -> None:
     async with open_database(directory, migrations=MIGRATIONS, durability=Durability.OS):
         pass
     with pytest.raises(StoreUnusable, match=r"'os'.*'fsync'"):
@@ -93,7 +93,7 @@ async def test_another_durability_than_the_directorys_is_refused_naming_both(dir
 
 
 def make_foreign(directory: Path) -> bytes:
-    """Put somebody else's database there; return its bytes."""
+    """Create the database of another program; return its bytes."""
     directory.mkdir()
     connection = sqlite3.connect(directory / "eventproc.db")
     connection.execute("CREATE TABLE theirs (x)")
@@ -102,7 +102,7 @@ def make_foreign(directory: Path) -> bytes:
     return (directory / "eventproc.db").read_bytes()
 
 
-async def test_a_database_of_somebody_else_is_refused_and_not_touched(directory: Path) -> None:
+async def test_a_database_of_another_program_is_refused_and_unchanged(directory: Path) -> None:
     before = make_foreign(directory)
     with pytest.raises(StoreUnusable, match="not made by eventproc"):
         async with open_database(directory, migrations=MIGRATIONS):
@@ -125,7 +125,7 @@ def make_garbage(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("others", [[], ["format.lock"]])
-async def test_a_file_that_is_no_database_is_refused_and_the_directory_left_as_it_was(
+async def test_a_file_that_is_no_database_is_refused_and_nothing_changes(
     directory: Path, others: list[str]
 ) -> None:
     make_garbage(directory)
@@ -179,7 +179,7 @@ async def test_a_program_that_crashes_before_closing_exits(directory: Path) -> N
         directory,
     )
     with crashing:
-        assert crashing.hear() == ""  # the end of its output: it is gone, its threads did not keep it
+        assert crashing.hear() == ""  # the end of its output: it has exited in spite of its threads
 
 
 @pytest.mark.subprocess
@@ -223,7 +223,7 @@ def add_color(tx: Tx) -> None:
 NEWER = (Migration(1, create_table), Migration(2, add_color))
 
 
-async def test_an_older_schema_is_brought_up_to_date_with_its_rows(directory: Path) -> None:
+async def test_an_older_schema_is_migrated_with_its_rows(directory: Path) -> None:
     async with open_world("file", directory) as world:
         await world.db.write(insert("a"))
     async with open_world("file", directory, NEWER) as world:
@@ -240,7 +240,7 @@ async def test_a_newer_schema_is_refused(directory: Path) -> None:
             pass
 
 
-async def test_a_migration_that_fails_leaves_the_directory_as_it_was(directory: Path) -> None:
+async def test_a_failed_migration_leaves_the_directory_unchanged(directory: Path) -> None:
     def half(tx: Tx) -> None:
         add_color(tx)
         raise Refused("half")
@@ -254,7 +254,7 @@ async def test_a_migration_that_fails_leaves_the_directory_as_it_was(directory: 
         assert await world.names() == ["a"]
 
 
-async def test_a_first_opening_that_fails_leaves_a_directory_that_can_be_opened(directory: Path) -> None:
+async def test_after_a_failed_first_opening_the_directory_can_be_opened(directory: Path) -> None:
     def fail(tx: Tx) -> None:
         create_table(tx)
         raise Refused("first")
@@ -279,14 +279,14 @@ def test_migrations_are_numbered_without_gaps() -> None:
         check_numbers([Migration(1, create_table), Migration(3, create_table)])
 
 
-async def test_nothing_of_a_closed_handle_is_left_among_the_living(directory: Path) -> None:
+async def test_a_closed_handle_is_not_among_the_live_instances(directory: Path) -> None:
     async with open_world("file", directory) as world:
         assert instances.live_ids(directory) == [world.db.instance_id]
     assert instances.live_ids(directory) == []
     assert not exists(directory / "instances" / f"{world.db.instance_id}.fifo")
 
 
-async def test_a_relative_path_is_that_of_the_directory_in_which_it_was_opened(
+async def test_a_relative_path_is_resolved_when_the_database_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -296,7 +296,7 @@ async def test_a_relative_path_is_that_of_the_directory_in_which_it_was_opened(
         assert await world.names() == ["a"]
 
 
-async def test_a_path_that_cannot_be_is_refused_with_the_reason(
+async def test_an_impossible_path_is_refused_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(StoreUnusable, match="File name too long"):

@@ -1,4 +1,4 @@
-"""Opening while strangers open and close the database: what is then written is in everybody's log."""
+"""Opening while other programs open and close the database: later writes go into the common log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def database(tmp_path: Path) -> Path:
 
 
 def before_the_guard(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None], times: int = 1) -> None:
-    """Let something happen after the first connection was opened, the first `times` times."""
+    """Call `happens` after the first connection was opened, in the first `times` openings."""
     hold, left = FileGuard.hold, [happens] * times
 
     def disturbed_hold(db_path: Path) -> FileGuard:
@@ -52,7 +52,7 @@ def before_the_guard(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None
 
 
 def close_as_the_last_user(database: Path) -> None:
-    """Let this process lose its locks, and a stranger open and close: it takes the log and -shm away."""
+    """Drop the locks of this process, and let another program open and close: it removes the log and -shm."""
     database.read_bytes()
     with ChildProcess.running(STRANGER, database) as stranger:
         assert stranger.hear() == "1"
@@ -61,7 +61,7 @@ def close_as_the_last_user(database: Path) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-async def test_opening_goes_on_when_strangers_take_the_log_away(
+async def test_opening_continues_if_another_program_removes_the_log(
     database: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     before_the_guard(monkeypatch, lambda: close_as_the_last_user(database), times)
@@ -72,7 +72,7 @@ async def test_opening_goes_on_when_strangers_take_the_log_away(
     assert int(run(STRANGER, database)) == 2
 
 
-async def test_what_is_written_goes_to_the_log_that_strangers_made_meanwhile(
+async def test_writes_go_to_the_log_that_another_program_created_meanwhile(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ChildProcess.running("import sys; sys.stdin.readline()\n" + dedent(STRANGER), database) as other:
@@ -88,7 +88,7 @@ async def test_what_is_written_goes_to_the_log_that_strangers_made_meanwhile(
             assert int(run(STRANGER, database)) == 2
 
 
-async def test_a_database_that_a_stranger_keeps_locked_is_refused_in_one_line(
+async def test_a_database_locked_by_another_program_is_refused_in_one_line(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def locked(*_: object) -> int:

@@ -1,4 +1,4 @@
-"""What a function may do besides SQL, in both forms: effects, deferred rows, wake-ups, SQL of users."""
+"""Features of a transaction besides SQL: effects, pending writes, the cache, wake-ups, SQL of users."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def anyio_backend(form: str) -> tuple[str, dict[str, object]]:
 # --- effects -------------------------------------------------------------------------------------
 
 
-async def test_effects_come_after_the_commit_and_before_the_caller_goes_on(world: World) -> None:
+async def test_effects_run_after_the_commit_and_before_the_caller_continues(world: World) -> None:
     seen: list[str] = []
 
     def fn(tx: Tx) -> None:
@@ -38,7 +38,7 @@ async def test_effects_come_after_the_commit_and_before_the_caller_goes_on(world
     assert seen == [f"effect after {WRITE_COMMITTED}", "caller"]
 
 
-async def test_effects_of_a_function_that_raises_are_dropped_and_others_come_once(world: World) -> None:
+async def test_effects_of_a_raising_function_are_dropped_and_others_run_once(world: World) -> None:
     seen: list[str] = []
 
     def good(tx: Tx) -> None:
@@ -59,7 +59,7 @@ async def test_effects_of_a_function_that_raises_are_dropped_and_others_come_onc
     assert seen == ["good"]
 
 
-async def test_an_effect_that_raises_is_logged_and_harms_nobody(
+async def test_a_raising_effect_is_logged_and_affects_no_caller(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fn(tx: Tx) -> str:
@@ -186,7 +186,7 @@ async def test_a_waiting_task_is_woken(world: World) -> None:
     assert woken == [{"items"}]
 
 
-async def test_a_wake_of_a_function_that_raises_reaches_nobody(world: World) -> None:
+async def test_a_wake_of_a_raising_function_has_no_effect(world: World) -> None:
     def refuse(tx: Tx) -> None:
         tx.wake("items")
         insert_then_raise("a")(tx)
@@ -216,7 +216,7 @@ async def test_topics_are_added_and_discarded_while_subscribed(world: World) -> 
 # --- SQL of users --------------------------------------------------------------------------------
 
 
-async def test_a_users_sql_makes_and_fills_its_own_tables_and_reads_ours(world: World) -> None:
+async def test_user_sql_creates_and_fills_its_own_tables_and_reads_others(world: World) -> None:
     def fn(tx: Tx) -> list[tuple[int]]:
         with tx.user_sql():
             tx.execute("CREATE TABLE app_total (n)")

@@ -1,4 +1,4 @@
-"""The write path of the file form: the queue, the lock between processes, cancellation, the thread."""
+"""The write path of the file form: the queue, the lock between processes, cancellation, and the thread."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 @pytest.mark.subprocess
-async def test_a_write_that_meets_a_held_lock_fails_at_its_deadline_naming_the_pid(world: World) -> None:
+async def test_a_write_behind_a_held_lock_fails_at_its_deadline_with_the_pid(world: World) -> None:
     with ChildProcess.running(HOLDER, world.db.path) as holder:
         assert holder.hear() == "held"
         with pytest.raises(LockHeld) as caught:
@@ -59,7 +59,7 @@ async def test_a_write_that_meets_a_held_lock_fails_at_its_deadline_naming_the_p
 
 
 @pytest.mark.subprocess
-async def test_a_deadline_holds_where_nobody_can_be_asked_who_holds_the_lock(world: World) -> None:
+async def test_a_deadline_holds_if_the_holder_cannot_be_determined(world: World) -> None:
     assert world.db.path is not None
     with ChildProcess.running(HOLDER, world.db.path) as holder:
         assert holder.hear() == "held"
@@ -71,7 +71,7 @@ async def test_a_deadline_holds_where_nobody_can_be_asked_who_holds_the_lock(wor
     assert (without_descriptors.value.pid, without_file.value.pid) == (None, None)
 
 
-async def test_a_lock_whose_holder_cannot_be_noted_is_taken_all_the_same(
+async def test_the_lock_is_taken_even_if_its_record_cannot_be_written(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> int:
@@ -100,7 +100,7 @@ async def test_a_lock_held_for_long_is_logged_once_with_the_pid(
 
 
 class Gate:
-    """A function that tells when it runs, and goes on when it may."""
+    """A function that reports when it runs and continues when the test permits."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -115,7 +115,7 @@ class Gate:
         await anyio.to_thread.run_sync(self.entered.wait)
 
 
-async def test_a_write_that_runs_is_not_cancelled_and_returns_its_result(world: World) -> None:
+async def test_a_running_write_is_not_cancelled_and_returns_its_result(world: World) -> None:
     gate, results = Gate(), list[str]()
 
     async with anyio.create_task_group() as tasks:
@@ -135,7 +135,7 @@ async def test_a_write_that_runs_is_not_cancelled_and_returns_its_result(world: 
     assert await world.names() == ["gate"]
 
 
-async def test_a_task_cancelled_by_asyncio_itself_ends_cancelled_once_its_write_is_durable(
+async def test_asyncio_cancellation_is_raised_after_the_started_write_is_durable(
     world: World,
 ) -> None:
     gate, effects = Gate(), list[str]()
@@ -157,7 +157,7 @@ async def test_a_task_cancelled_by_asyncio_itself_ends_cancelled_once_its_write_
     assert await world.names() == ["gate"]
 
 
-async def test_what_arrives_during_a_group_shares_a_commit(world: World) -> None:
+async def test_writes_that_arrive_during_a_batch_share_the_next_commit(world: World) -> None:
     gate = Gate()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(world.db.write, gate.fn)
@@ -193,7 +193,7 @@ async def test_a_read_does_not_wait_behind_another_one(world: World) -> None:
         leave.set()
 
 
-async def test_a_strangers_transaction_makes_writes_wait(world: World) -> None:
+async def test_a_transaction_of_another_program_makes_writes_wait(world: World) -> None:
     assert world.db.path is not None
     stranger = sqlite3.connect(world.db.path / "eventproc.db", isolation_level=None)
     stranger.execute("BEGIN IMMEDIATE")
@@ -209,7 +209,7 @@ def take_log_away(directory: Path, to: Path) -> None:
     (directory / "eventproc.db-wal").rename(to / "taken")
 
 
-async def test_a_replaced_log_stops_the_database_before_it_acknowledges(tmp_path: Path) -> None:
+async def test_a_replaced_log_stops_the_database_before_the_acknowledgement(tmp_path: Path) -> None:
     async with open_world("file", tmp_path / "store") as world:
         await world.db.write(insert("a"))
         take_log_away(tmp_path / "store", tmp_path)
@@ -219,7 +219,7 @@ async def test_a_replaced_log_stops_the_database_before_it_acknowledges(tmp_path
             await world.db.write(insert("c"))
 
 
-def test_whoever_waits_for_a_commit_is_told_of_it_also_when_one_of_its_effects_is_interrupted(
+def test_callers_get_their_result_even_if_an_effect_is_interrupted(
     tmp_path: Path,
 ) -> None:
     def interrupt() -> None:
@@ -240,7 +240,7 @@ def test_whoever_waits_for_a_commit_is_told_of_it_also_when_one_of_its_effects_i
         loop.run_until_complete(opening.__aexit__(None, None, None))
 
 
-async def test_many_writers_lose_nothing_whatever_is_cancelled_or_refused(world: World) -> None:
+async def test_many_writers_lose_nothing_despite_cancellations_and_errors(world: World) -> None:
     done: set[str] = set()
     refused: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""Versioned records, on both forms of the database: one winner, a loser who learns why, nothing half done."""
+"""Versioned records on both forms of the database: of two replacements one succeeds, and the other gets the reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.database.support import World
 
 @attrs.frozen
 class Account:
-    """A record of a kind that only this test knows: kinds are open."""
+    """The value of a record kind that only this test defines."""
 
     owner: str
     balance: int = 0
@@ -42,14 +42,14 @@ def _open(tx: Tx, key: str = "a", owner: str = "Zoë 🚀") -> Versioned[Account
     return create(tx, ACCOUNT, key, Account(owner))
 
 
-async def test_a_record_comes_back_as_it_was_stored_at_version_one(db: Database) -> None:
+async def test_a_stored_record_is_read_back_with_version_one(db: Database) -> None:
     made = await db.write(_open)
     assert made == Versioned("a", 1, Account("Zoë 🚀"))
     assert await db.read(partial(get, kind=ACCOUNT, key="a")) == made
     assert await db.read(partial(find, kind=ACCOUNT, key="b")) is None
 
 
-async def test_what_is_there_is_not_created_again_and_what_is_not_there_is_not_found(db: Database) -> None:
+async def test_creating_an_existing_record_and_getting_a_missing_one_raise(db: Database) -> None:
     await db.write(_open)
     with pytest.raises(AlreadyExists):
         await db.write(_open)
@@ -70,7 +70,7 @@ async def test_the_version_grows_by_one_and_a_stale_one_changes_nothing(db: Data
     assert await db.read(partial(get, kind=ACCOUNT, key="a")) == second
 
 
-async def test_what_is_gone_can_be_neither_replaced_nor_deleted(db: Database) -> None:
+async def test_a_deleted_record_can_be_neither_replaced_nor_deleted(db: Database) -> None:
     first = await db.write(_open)
     await db.write(partial(delete, kind=ACCOUNT, before=first))
     with pytest.raises(NotFound):
@@ -79,7 +79,7 @@ async def test_what_is_gone_can_be_neither_replaced_nor_deleted(db: Database) ->
         await db.write(partial(delete, kind=ACCOUNT, before=first))
 
 
-async def test_of_two_who_replace_the_same_version_in_one_group_one_wins(world: World) -> None:
+async def test_of_two_replacements_of_one_version_in_a_batch_one_succeeds(world: World) -> None:
     first = await world.db.write(_open)
     outcomes = await world.write_together(
         *(partial(replace, kind=ACCOUNT, before=first, value=Account("Zoë 🚀", each)) for each in (1, 2, 3))
@@ -90,7 +90,7 @@ async def test_of_two_who_replace_the_same_version_in_one_group_one_wins(world: 
     assert await world.db.read(partial(get, kind=ACCOUNT, key="a")) == winners[0]
 
 
-async def test_an_invariant_refuses_the_change_whoever_makes_it(db: Database) -> None:
+async def test_an_invariant_refuses_the_change(db: Database) -> None:
     first = await db.write(_open)
     with pytest.raises(InvariantBroken, match="keeps its owner"):
         await db.write(partial(replace, kind=ACCOUNT, before=first, value=Account("Eve")))
@@ -130,7 +130,7 @@ async def test_an_older_format_is_upcast_step_by_step_and_a_newer_one_is_refused
 @pytest.mark.parametrize(
     "body", [b"", b"1:", b"1:[]", b"x:{}", b'1:{"owner":"a","what":1}', b"1:{}", b"\xff:{}"]
 )
-async def test_bytes_that_are_no_record_are_named_as_corrupt(db: Database, body: bytes) -> None:
+async def test_bytes_that_are_no_record_raise_corrupt_record(db: Database, body: bytes) -> None:
     await db.write(_open)
     await db.write(
         lambda tx: tx.execute("UPDATE record SET body = ? WHERE kind = 'test-account'", (body,)).rowcount
@@ -139,7 +139,7 @@ async def test_bytes_that_are_no_record_are_named_as_corrupt(db: Database, body:
         await db.read(partial(get, kind=ACCOUNT, key="a"))
 
 
-async def test_a_value_that_nobody_changes_is_decoded_once_while_its_body_stays_the_same(
+async def test_an_immutable_value_is_decoded_once_while_its_body_stays_equal(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = RecordKind(name="test-account", value=Account, immutable=True)
@@ -154,7 +154,7 @@ async def test_a_value_that_nobody_changes_is_decoded_once_while_its_body_stays_
     made = await db.write(partial(create, kind=kind, key="a", value=Account("Zoë 🚀")))
     assert await db.write(partial(get, kind=kind, key="a")) == made
     assert not decoded
-    # As another process would: this one knows nothing of it.
+    # As another process would do, without this process noticing.
     other = kind.encode(Account("Zoë 🚀", 7))
     await db.write(lambda tx: tx.execute("UPDATE record SET version = 2, body = ?", (other,)).rowcount)
     for _ in range(2):
@@ -175,7 +175,7 @@ async def test_a_value_whose_transaction_was_rolled_back_is_not_found(db: Databa
     assert await db.write(partial(get, kind=kind, key="a")) == made
 
 
-def test_the_values_that_came_first_are_forgotten_first() -> None:
+def test_the_oldest_values_are_evicted_first() -> None:
     known = RecordCache()
     for number in range(CACHED_RECORDS_MAX + 1):
         known.keep("kind", str(number), b"%d" % number, number)
@@ -186,7 +186,7 @@ def test_the_values_that_came_first_are_forgotten_first() -> None:
     assert known.find("kind", str(CACHED_RECORDS_MAX), b"%d" % CACHED_RECORDS_MAX) == CACHED_RECORDS_MAX
 
 
-def test_a_long_body_is_not_kept_nor_what_was_known_before_it() -> None:
+def test_a_long_body_is_not_cached_and_evicts_the_older_one() -> None:
     known, long = RecordCache(), bytes(BODY_BYTES_MAX + 1)
     known.keep("kind", "a", b"short", 1)
     known.keep("kind", "a", long, 2)

@@ -1,6 +1,6 @@
-"""Real processes for tests: they talk in lines, and are stopped, continued and killed at a known point.
+"""Child processes for tests: they exchange lines with the test, which stops, continues and kills them at known points.
 
-Nothing here waits for a duration. A time limit turns what would hang for ever into a failure, no more.
+Nothing here waits for a duration. The time limit only turns a hanging test into a failure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PATIENCE_S = 60
 
 
 class ChildProcess:
-    """A Python process: `say` it a line, `hear` one; killed when the block ends."""
+    """A Python process. `say` sends it a line, `hear` receives one. It is killed at the end of the block."""
 
     def __init__(self, command: list[str]) -> None:
         environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
@@ -34,7 +34,7 @@ class ChildProcess:
 
     @classmethod
     def running(cls, code: str, *arguments: object) -> Self:
-        """Start `code`, which finds `arguments` in sys.argv[1:]."""
+        """Start `code` with `arguments` in sys.argv[1:]."""
         return cls(["-c", textwrap.dedent(code), *map(str, arguments)])
 
     @classmethod
@@ -50,7 +50,7 @@ class ChildProcess:
         self._process.stdin.write(line.encode() + b"\n")
 
     def hear(self) -> str:
-        """Return the next line; "" when there will be none, for every process that could say it is dead."""
+        """Return the next line, or "" at the end of the output, when all its writers are dead."""
         assert self._process.stdout is not None
         while b"\n" not in self._heard:
             ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE_S)
@@ -67,7 +67,7 @@ class ChildProcess:
         return self.hear()
 
     def stop(self) -> None:
-        """Stop it (SIGSTOP), and return when every thread of it stands still, or it is dead."""
+        """Stop it (SIGSTOP), and return when all its threads are stopped, or it is dead."""
         self._process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
@@ -75,12 +75,12 @@ class ChildProcess:
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill it (SIGKILL), and return when it is dead."""
+        """Kill it (SIGKILL) and wait for its death."""
         self._process.kill()
         self._process.wait(PATIENCE_S)
 
     def finish(self) -> int:
-        """Let it see the end of its input, wait for its end, and return its exit code."""
+        """Close its input, wait for its end, and return its exit code."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         return self._process.wait(PATIENCE_S)
@@ -96,7 +96,7 @@ class ChildProcess:
 
 
 def run(code: str, *arguments: object) -> str:
-    """Run `code` in a process of its own to its end, and return what it printed."""
+    """Run `code` in its own process and return its output."""
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, timeout=PATIENCE_S)

@@ -1,6 +1,6 @@
-"""A directory's database with every table, in each of its forms, as fixtures for whole folders of tests.
+"""Fixtures with a database that has every table, in each of its forms, for folders of tests.
 
-A folder's conftest imports the fixtures it wants by name.
+The conftest of a folder imports the fixtures that it needs by name.
 """
 
 from __future__ import annotations
