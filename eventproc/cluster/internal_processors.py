@@ -73,7 +73,7 @@ def make_engine(db: Database, owner: Owner, internal: InternalProcessor) -> Engi
         on_truncated="error",
         publishes=True,
     )
-    make = partial(make_handler, partial(internal.handler, db, owner), bytes)
+    make = partial(make_handler, partial(internal.handler, db, owner))
     return Engine(db, options, make, HostMembership(db, internal.stream, owner))
 
 

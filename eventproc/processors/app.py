@@ -5,13 +5,13 @@
     @app.processor("shop/orders", group="mailer", order="key", concurrency=100)
     async def mail(event: eventproc.Event) -> None: ...
 
-Declaring runs nothing and opens nothing; every option is checked at once.
+Declaring runs nothing and opens nothing; every option is checked immediately.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import attrs
 
@@ -34,69 +34,39 @@ from eventproc.processors.options import (
 )
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import AlreadyExists
-from eventproc.streams.codec import codec_for
+from eventproc.streams.codec import Codec, codec_for, decode_of
 
 T = TypeVar("T")
+P = TypeVar("P")
 
 CONCURRENCY: Final = 100
-"""Handlers in flight unless the processor says otherwise; a serial one has one."""
+"""Default of the calls in flight in one process; a serial processor has one."""
+
+DEFAULT_RETRY: Final = RetryPolicy()
 
 OrderName: TypeAlias = Literal["segment", "key"]
 OnFailureName: TypeAlias = Literal["dead_letter", "skip", "stop"]
 
 
-class Choices(TypedDict, total=False):
-    """How a processor is to run; everything may be left out.
-
-    group: progress is kept under this name, shared by all processes; a bare one takes the scope of the first stream;
-    the processor's name unless given. name: for people, the handler's unless given. order: "segment" (serial), "key"
-    (keyed, the default), None (concurrent). concurrency: calls in flight in a process; 1 if serial, else
-    CONCURRENCY. payload: type of the payloads, as for readers; one that does not fit is a failure that no attempt
-    mends. batch: events that the handler takes at once, at most; linger_ms: how long to wait for as many. retry: see
-    RetryPolicy. timeout_ms: of one call; None for none, which exactly once does not allow; EVENT_TIMEOUT_MS there
-    unless given, elsewhere none. on_failure: what becomes of an event whose attempts are spent: "dead_letter" (the
-    default), "skip", "stop". dead_letters: the stream for it, "<group>-dead-letters" unless given. supervise:
-    decides after such an event whether to resume, restart or stop. exactly_once: what a round of up to
-    round_events emits, its progress and on_commit take effect together or not at all. on_commit: SQL of a round; it may
-    run several times for one, and what one run did in its transaction is there then, see OnCommit. start: where a
-    group that is not there yet begins, "head" unless given. on_truncated: where to go on when the next event is gone:
-    "earliest" (the default), "latest", "error".
-    """
-
-    group: str
-    name: str
-    order: OrderName | None
-    concurrency: int
-    payload: type[object]
-    batch: int
-    linger_ms: int
-    retry: RetryPolicy
-    timeout_ms: int | None
-    on_failure: OnFailureName
-    dead_letters: str
-    supervise: Supervisor
-    exactly_once: bool
-    on_commit: OnCommit
-    round_events: int
-    start: GroupStart
-    on_truncated: OnTruncated
-
-
 @attrs.frozen
 class Processor:
-    """A declared processor. target: the function, or the class of which each process makes an instance."""
+    """A declared processor.
+
+    target: the function, or the class; each process creates an instance of it.
+    decode: converts payloads; None for bytes.
+    """
 
     options: Options
     target: object
-    payload: type[object]
+    decode: Callable[[bytes], Any] | None
 
     def make(self) -> Handler:
-        """Return the handler, made anew."""
-        return make_handler(self.target, self.payload)
+        """Return a new handler."""
+        return make_handler(self.target, self.decode)
 
 
 class App:
-    """Processors that are run together. Any number of processes may run the same app on one directory."""
+    """Processors that run together. Any number of processes may run the same app on one directory."""
 
     def __init__(self) -> None:
         self._processors: dict[str, Processor] = {}
@@ -104,40 +74,172 @@ class App:
 
     @property
     def processors(self) -> tuple[Processor, ...]:
-        """What was declared, in that order."""
+        """The declared processors, in the order of their declaration."""
         return tuple(self._processors.values())
 
     @property
     def setups(self) -> tuple[Callable[[AppTx], None], ...]:
-        """The functions given to `setup`, in that order."""
+        """The functions given to `setup`, in the order of their declaration."""
         return tuple(self._setups)
 
-    def processor(self, *streams: str, **choices: Unpack[Choices]) -> Callable[[T], T]:
-        """Decorate a handler: a function, or a class with `process` and, if it wants, `start` and `stop`.
+    def processor(
+        self,
+        *streams: str,
+        group: str | None = None,
+        name: str | None = None,
+        order: OrderName | None = "key",
+        concurrency: int | None = None,
+        payload: type[P] = bytes,  # type: ignore[assignment]
+        codec: Codec[P] | None = None,
+        batch: int | None = None,
+        linger_ms: int | None = None,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        timeout_ms: int | Literal["default"] | None = "default",
+        on_failure: OnFailureName = "dead_letter",
+        dead_letters: str | None = None,
+        supervise: Supervisor | None = None,
+        exactly_once: bool = False,
+        on_commit: OnCommit | None = None,
+        round_events: int | None = None,
+        start: GroupStart = "head",
+        on_truncated: OnTruncated = "earliest",
+    ) -> Callable[[T], T]:
+        """Decorate a handler, which is called for each event of the streams.
 
-        It takes an event (with `batch`, a list of them) and, if it has a second parameter, a `Context`. A plain
-        `def` runs on a thread. streams: "scope/stream", at least one. choices: see `Choices`.
+        A handler is a function, or a class with `process` and optionally `start` and `stop`. It takes an event, or a
+        list of events with `batch`, and a `Context` if it has a second parameter. A plain `def` runs on a thread.
 
-        Raises InvalidArgument, and AlreadyExists when the app has a processor of that name or group, or one whose dead
-        letters go to the same stream.
+        Args:
+            streams: The streams to read, as "scope/stream", at least one.
+            group: The group under which all processes share progress. A name without a scope takes the scope of the
+                first stream. Default: the processor's name.
+            name: The processor's name in status, logs and commands. Default: the name of the handler.
+            order: "segment": one event of a segment at a time (serial). "key" (default): one event of a key at a time
+                (keyed). None: any order (concurrent).
+            concurrency: Most calls in flight in one process. Default: 1 with order="segment", otherwise 100.
+            payload: Type of the payloads, as for readers. A payload that does not fit is a permanent failure.
+            codec: Converts payloads. None (default): the registered or built-in codec of `payload`.
+            batch: The most events that the handler gets in one call, as a list. None (default): one event a call.
+            linger_ms: How long to wait for a full batch, in ms. Default: 0. Needs `batch`.
+            retry: How often and when a failing call is retried. Default: 5 attempts within about 2 s.
+            timeout_ms: Longest time of one call, in ms; None for no limit. Default: no limit, but 60 s with
+                exactly_once, which requires a limit.
+            on_failure: What becomes of an event whose attempts are spent: "dead_letter" (default) keeps it in the
+                dead-letter stream, "skip" logs it, "stop" stops the processor.
+            dead_letters: The dead-letter stream, as "scope/stream". Default: "<group>-dead-letters".
+            supervise: Called with the `Failure` after attempts are spent; returns whether to resume, restart or stop.
+                None (default): resume.
+            exactly_once: Process in rounds. What a round emits, its progress and `on_commit` become durable together
+                or not at all. Default: False, at least once.
+            on_commit: SQL that runs in the transaction of a round. It may run several times for one round; see
+                `OnCommit`. Needs `exactly_once`.
+            round_events: The most events of a round. Default: 1000. Needs `exactly_once`.
+            start: Where a new group begins: "head" (default), "tail", or stream cuts.
+            on_truncated: Where to continue if the next event was truncated: "earliest" (default) at the head, "latest"
+                at the tail, "error" stops the processor.
+
+        Raises:
+            InvalidArgument: An argument is of the wrong type or out of range, or arguments contradict each other.
+            AlreadyExists: The app has a processor with this name, group or dead-letter stream.
         """
 
         def declare(target: T) -> T:
-            self.add(target, *streams, **choices)
+            self.add(
+                target,
+                *streams,
+                group=group,
+                name=name,
+                order=order,
+                concurrency=concurrency,
+                payload=payload,
+                codec=codec,
+                batch=batch,
+                linger_ms=linger_ms,
+                retry=retry,
+                timeout_ms=timeout_ms,
+                on_failure=on_failure,
+                dead_letters=dead_letters,
+                supervise=supervise,
+                exactly_once=exactly_once,
+                on_commit=on_commit,
+                round_events=round_events,
+                start=start,
+                on_truncated=on_truncated,
+            )
             return target
 
         return declare
 
-    def add(self, handler: object, *streams: str, **choices: Unpack[Choices]) -> None:
-        """Declare a processor without a decorator; see `processor`."""
-        if unknown := sorted(choices.keys() - Choices.__annotations__.keys()):
-            raise invalid_argument(
-                "choice", unknown[0], f"a processor has {', '.join(Choices.__annotations__)}"
-            )
-        options = _options(handler, streams, choices)
+    def add(
+        self,
+        handler: object,
+        *streams: str,
+        group: str | None = None,
+        name: str | None = None,
+        order: OrderName | None = "key",
+        concurrency: int | None = None,
+        payload: type[P] = bytes,  # type: ignore[assignment]
+        codec: Codec[P] | None = None,
+        batch: int | None = None,
+        linger_ms: int | None = None,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        timeout_ms: int | Literal["default"] | None = "default",
+        on_failure: OnFailureName = "dead_letter",
+        dead_letters: str | None = None,
+        supervise: Supervisor | None = None,
+        exactly_once: bool = False,
+        on_commit: OnCommit | None = None,
+        round_events: int | None = None,
+        start: GroupStart = "head",
+        on_truncated: OnTruncated = "earliest",
+    ) -> None:
+        """Declare a processor without a decorator.
+
+        Args:
+            handler: The function or class that `processor` would decorate.
+
+        The other parameters and the errors are those of `processor`.
+        """
+        processor_name = name or getattr(handler, "__name__", None)
+        if not processor_name:
+            raise invalid_argument("name", processor_name, "the handler has none; give one")
+        if not streams:
+            reason = f"processor {processor_name} needs at least one, as scope/stream"
+            raise invalid_argument("streams", streams, reason)
+        if batch is None and linger_ms:
+            reason = "it is how long to wait for a full batch; give batch too"
+            raise invalid_argument("linger_ms", linger_ms, reason)
+        if round_events is not None and not exactly_once:
+            raise invalid_argument("round_events", round_events, "only exactly_once=True processes in rounds")
+        processing_order = ProcessingOrder.of(order)
+        if concurrency is None:
+            concurrency = 1 if processing_order is ProcessingOrder.SEGMENT else CONCURRENCY
+        if timeout_ms == "default":
+            timeout_ms = EVENT_TIMEOUT_MS if exactly_once else None
+        options = Options(
+            name=processor_name,
+            streams=streams,
+            group=group_name(group or processor_name, streams),
+            order=processing_order,
+            concurrency=concurrency,
+            batching=None if batch is None else Batching(size=batch, linger_ms=linger_ms or 0),
+            retry=retry,
+            timeout_ms=timeout_ms,
+            on_failure=OnFailure.of(on_failure),
+            dead_letters=dead_letters,
+            supervise=supervise,
+            exactly_once=exactly_once,
+            on_commit=on_commit,
+            round_events=ROUND_EVENTS if round_events is None else round_events,
+            start=start,
+            on_truncated=on_truncated,
+        )
         check_handler(handler, options.name)
-        payload = choices.get("payload", bytes)
-        codec_for(payload)
+        self._declare(Processor(options, handler, decode_of(codec_for(payload, codec))))
+
+    def _declare(self, processor: Processor) -> None:
+        """Add a processor. Raises AlreadyExists if another one has its name, group or dead-letter stream."""
+        options = processor.options
         for other in self._processors.values():
             if options.name == other.options.name:
                 raise AlreadyExists(kind="processor", name=options.name)
@@ -146,12 +248,18 @@ class App:
             letters = _letters_of(options)
             if letters is not None and letters == _letters_of(other.options):
                 raise AlreadyExists(kind="dead-letter stream of a processor", name=letters)
-        self._processors[options.name] = Processor(options, handler, payload)
+        self._processors[options.name] = processor
 
     def setup(self, function: Callable[[AppTx], None]) -> Callable[[AppTx], None]:
-        """Decorate a function that makes the app's tables, whose names begin with `app_`.
+        """Decorate a function that creates the app's tables.
 
-        It runs at each start, in a transaction of its own, before any processor: `CREATE TABLE IF NOT EXISTS`.
+        It runs at each start, in a transaction of its own, before any processor: use `CREATE TABLE IF NOT EXISTS`.
+
+        Args:
+            function: A plain function of an `AppTx`. The names of its tables begin with `app_`.
+
+        Raises:
+            InvalidArgument: It is not a plain function.
         """
         check_function("setup", function)
         self._setups.append(function)
@@ -163,39 +271,3 @@ def _letters_of(options: Options) -> str | None:
     if options.on_failure is not OnFailure.DEAD_LETTER:
         return None
     return options.dead_letters or default_stream(options.group)
-
-
-def _options(handler: object, streams: tuple[str, ...], choices: Choices) -> Options:
-    name = choices.get("name") or getattr(handler, "__name__", None)
-    if not name:
-        raise invalid_argument("name", name, "the handler has none; give one")
-    if not streams:
-        raise invalid_argument("streams", streams, f"processor {name} needs at least one, as scope/stream")
-    order = ProcessingOrder.of(choices.get("order", "key"))
-    exactly_once, batch = choices.get("exactly_once", False), choices.get("batch")
-    if batch is None and (linger_ms := choices.get("linger_ms")):
-        raise invalid_argument(
-            "linger_ms", linger_ms, "it is how long a batch waits to be full; give batch too"
-        )
-    if "round_events" in choices and not exactly_once:
-        raise invalid_argument(
-            "round_events", choices["round_events"], "only exactly_once=True goes in rounds"
-        )
-    return Options(
-        name=name,
-        streams=streams,
-        group=group_name(choices.get("group") or name, streams),
-        order=order,
-        concurrency=choices.get("concurrency", 1 if order is ProcessingOrder.SEGMENT else CONCURRENCY),
-        batching=None if batch is None else Batching(size=batch, linger_ms=choices.get("linger_ms", 0)),
-        retry=choices.get("retry", RetryPolicy()),
-        timeout_ms=choices.get("timeout_ms", EVENT_TIMEOUT_MS if exactly_once else None),
-        on_failure=OnFailure.of(choices.get("on_failure", "dead_letter")),
-        dead_letters=choices.get("dead_letters"),
-        supervise=choices.get("supervise"),
-        exactly_once=exactly_once,
-        on_commit=choices.get("on_commit"),
-        round_events=choices.get("round_events", ROUND_EVENTS),
-        start=choices.get("start", "head"),
-        on_truncated=choices.get("on_truncated", "earliest"),
-    )

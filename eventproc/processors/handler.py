@@ -11,23 +11,24 @@ import attrs
 from eventproc.processors.context import Context
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.segments import Event
-from eventproc.streams.codec import codec_for
 
 
 class UndecodableError(Exception):
-    """The payload is not of the handler's type: no repetition mends that. The cause is what the codec raised."""
+    """The payload is not of the handler's type, which no retry can change. The cause is the codec's error."""
 
 
 class NotAwaitedError(Exception):
-    """A plain function returned what must be awaited, and nothing awaits it on a thread: it did not do its work."""
+    """A plain function on a thread returned an awaitable, which nothing awaits there: its work was not done."""
 
 
 @attrs.frozen
 class Handler:
-    """What calls the user's code.
+    """The user's code behind one interface.
 
-    call: takes an event, or a list of them, and a Context if `takes_context`. is_sync: it is a plain function,
-    to be called on a thread. instance: the object it is a method of, None for a function.
+    call: takes an event or a list of them, and a Context if `takes_context`.
+    is_sync: it is a plain function, to be called on a thread.
+    decode: converts payloads; None for bytes.
+    instance: the object whose method it is, None for a function.
     """
 
     call: Callable[..., object]
@@ -37,7 +38,7 @@ class Handler:
     instance: object | None
 
     def decoded(self, event: Event) -> Event[Any]:
-        """Return the event with its payload as the handler wants it. Raises UndecodableError."""
+        """Return the event with its payload decoded. Raises UndecodableError."""
         if self.decode is None:
             return event
         try:
@@ -53,7 +54,7 @@ class Handler:
             await cast("Awaitable[None]", self.call(subject, context))
 
     def on_thread(self, subject: object, context: Context | None) -> None:
-        """Call a sync handler. Raises NotAwaitedError for one that is async and does not look it."""
+        """Call a sync handler. Raises NotAwaitedError if it returns an awaitable."""
         result = self.call(subject) if context is None else self.call(subject, context)
         if result is not None and inspect.isawaitable(result):
             if inspect.iscoroutine(result):
@@ -83,8 +84,11 @@ def check_handler(target: object, name: str) -> None:
     _takes_context(call, name, bound=not isinstance(target, type))
 
 
-def make_handler(target: object, payload: type[object]) -> Handler:
-    """Return the handler for a function, or for a new instance of a class. Raises what its constructor raises."""
+def make_handler(target: object, decode: Callable[[bytes], Any] | None = None) -> Handler:
+    """Return the handler for a function, or for a new instance of a class, whose constructor may raise any error.
+
+    decode: converts payloads; None for bytes.
+    """
     instance = target() if isinstance(target, type) else None
     call = target if instance is None else getattr(instance, "process", None)
     assert callable(call), f"{target} was checked"
@@ -92,7 +96,7 @@ def make_handler(target: object, payload: type[object]) -> Handler:
         call=call,
         is_sync=not _is_async(call),
         takes_context=_takes_context(call, repr(target), bound=True),
-        decode=None if payload is bytes else codec_for(payload).decode,
+        decode=decode,
         instance=instance,
     )
 

@@ -163,7 +163,7 @@ async def test_processor_without_publishing_handler_can_be_hosted(db: Database) 
         on_truncated="error",
     )
     member = member_of(db, await become_host(db))
-    engine = Engine(db, options, partial(make_handler, note, bytes), member)
+    engine = Engine(db, options, partial(make_handler, note), member)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(engine.run)
         await all_handled.wait()

@@ -16,6 +16,7 @@ from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.processors.engine.workers import WorkerPool
 from eventproc.processors.handler import make_handler
 from eventproc.processors.options import Batching, Options, ProcessingOrder, RetryPolicy
+from eventproc.streams.codec import codec_for, decode_of
 from eventproc.testing import VirtualClock
 from tests.processors.runs import items_of, segment_at
 
@@ -58,7 +59,7 @@ class Bench:
         clock = VirtualClock()
         self.pool = WorkerPool(KeyQueues(order), concurrency, clock.monotonic_ms, on_idle=lambda: None)
         self.calls = Calls(self.options, self.pool, self, clock)
-        self.calls.handler = make_handler(handler, payload)
+        self.calls.handler = make_handler(handler, decode_of(codec_for(payload)))
 
     def finished(self, item: Item, emitted: Sequence[Emission]) -> None:
         event, in_flight = item

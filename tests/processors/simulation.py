@@ -20,7 +20,7 @@ from eventproc.cluster import run_host
 from eventproc.groups import describe_group
 from eventproc.groups.operations import reader_offline
 from eventproc.processors import App, AppTx, Context, Directive, Failure, RetryPolicy, run_app
-from eventproc.processors.app import Choices, OrderName
+from eventproc.processors.app import OrderName
 from eventproc.processors.dead_letters.letters import DeadLetters
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
@@ -175,23 +175,24 @@ class Simulation:
 
     def _app(self) -> App:
         app, plan = App(), self.plan
-        handler = Handler(self)
-        choices: Choices = {
-            "name": "p",
-            "group": GROUP,
-            "order": plan.order,
-            "concurrency": self.random.randint(1, 5),
-            "retry": RetryPolicy(attempts=2, wait_ms=50, wait_ms_max=200, jitter_ms=0),
-            "timeout_ms": round(2_000 * plan.pace),
-            "supervise": handler.spent,
-            "exactly_once": plan.exactly_once,
-        }
-        round_events = self.random.choice([1, 7, 100])
-        if plan.exactly_once:
-            choices["on_commit"], choices["round_events"] = _note_handled, round_events
-        if plan.batch is not None:
-            choices["batch"], choices["linger_ms"] = plan.batch, self.random.choice([0, 300])
-        app.add(handler.one if plan.batch is None else handler.several, STREAM, **choices)
+        handler = SimulatedHandler(self)
+        round_events, linger_ms = self.random.choice([1, 7, 100]), self.random.choice([0, 300])
+        app.add(
+            handler.one if plan.batch is None else handler.several,
+            STREAM,
+            name="p",
+            group=GROUP,
+            order=plan.order,
+            concurrency=self.random.randint(1, 5),
+            batch=plan.batch,
+            linger_ms=None if plan.batch is None else linger_ms,
+            retry=RetryPolicy(attempts=2, wait_ms=50, wait_ms_max=200, jitter_ms=0),
+            timeout_ms=round(2_000 * plan.pace),
+            supervise=handler.spent,
+            exactly_once=plan.exactly_once,
+            on_commit=_note_handled if plan.exactly_once else None,
+            round_events=round_events if plan.exactly_once else None,
+        )
         app.setup(_make_table)
         return app
 
@@ -241,7 +242,7 @@ class Simulation:
             assert self.plan.order is None or key is None or numbers == sorted(numbers), f"{key}: {numbers}"
 
 
-class Handler:
+class SimulatedHandler:
     """The handler of one app."""
 
     def __init__(self, simulation: Simulation) -> None:

@@ -153,7 +153,7 @@ async def test_a_segment_that_is_given_back_is_not_begun_again_while_that_is_und
         await write(ep, "abc")
         stream = await ep.stream(STREAM)
         key = stream.stream_id, SegmentId(0)
-        engine = Engine(ep.db, OPTIONS, lambda: make_handler(handle, bytes), membership)
+        engine = Engine(ep.db, OPTIONS, lambda: make_handler(handle), membership)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(engine.run)
             membership.give(SegmentOwnership(STREAM, *key, 1, Progress()))

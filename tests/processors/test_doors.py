@@ -29,7 +29,7 @@ async def test_what_a_processor_cannot_be_is_refused_when_it_is_declared() -> No
         app.add(handle, STREAM, order="keys")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="at least one"):
         app.add(handle)
-    with pytest.raises(InvalidArgument, match="only exactly_once=True goes in rounds"):
+    with pytest.raises(InvalidArgument, match="only exactly_once=True processes in rounds"):
         app.add(handle, STREAM, round_events=5)
     with pytest.raises(InvalidArgument, match="no dead letters are written"):
         app.add(handle, STREAM, on_failure="skip", dead_letters="s/dead")
