@@ -155,7 +155,7 @@ async def test_what_can_be_read_is_counted(db: Database) -> None:
 
 
 DAMAGE = {
-    "DELETE FROM blob": "refers to it and it is not there",
+    "DELETE FROM blob": "not found, but an extent refers to it",
     "UPDATE blob SET format = 9": "format 9",
     "DELETE FROM extent WHERE start = 9": "no extent holds",
     "UPDATE extent SET length = length + 1 WHERE place IS NOT NULL AND segment = 0": "do not end where",
