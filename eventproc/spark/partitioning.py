@@ -65,11 +65,11 @@ def pack_into_tasks(groups: Sequence[Sequence[FileSlice]], count_max: int) -> li
 
 
 def split_groups(
-    groups: Sequence[Sequence[FileSlice]], count_min: int, border_after: Callable[[FileSlice, int], int]
+    groups: Sequence[Sequence[FileSlice]], count_min: int, boundary_after: Callable[[FileSlice, int], int]
 ) -> list[list[FileSlice]]:
     """Split groups that exceed their share until there are at least about `count_min` groups.
 
-    border_after: returns the first event border at or after the target in a slice. A split group is no longer read in
+    boundary_after: returns the first event border at or after the target in a slice. A split group is no longer read in
     order by one task: the order within its segment is then that of the tasks.
     """
     total = sum(each.size_bytes for group in groups for each in group)
@@ -84,7 +84,7 @@ def split_groups(
         for whole in group:
             rest = whole
             while size_bytes + rest.size_bytes > share:
-                at = min(border_after(rest, rest.start + max(share - size_bytes, 1)), rest.end)
+                at = min(boundary_after(rest, rest.start + max(share - size_bytes, 1)), rest.end)
                 part.append(attrs.evolve(rest, end=at))
                 parts.append(part)
                 part, size_bytes = [], 0

@@ -125,12 +125,12 @@ def _cut_file(epoch: Epoch, path: Path) -> Iterator[SinkRecordBatch]:
             events = file.get_batch(index)
             _, ends, _ = events.column("payload").buffers()
             borders = np.frombuffer(ends, np.int32, events.num_rows + 1)
-            stretches = []
+            spans = []
             for segment, first, last in _cut(epoch, events):
                 at = int(borders[first]) + FRAME_BYTES * first
                 length = int(borders[last]) + FRAME_BYTES * last - at
-                stretches.append(SegmentSpan(segment, at, length, last - first))
-            yield SinkRecordBatch(find_buffers(events, whole).pack(), tuple(stretches))
+                spans.append(SegmentSpan(segment, at, length, last - first))
+            yield SinkRecordBatch(find_buffers(events, whole).pack(), tuple(spans))
 
 
 def _cut(epoch: Epoch, events: pa.RecordBatch) -> Iterator[tuple[SegmentId, int, int]]:

@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from eventproc.spark.sink_rows import EVENTS, POSITION, EventColumns
-from eventproc.store.chunks.chunk_file import BATCH_EVENTS_MAX, ChunkWriter, sync_folders
-from eventproc.store.chunks.index import ARROW_SUFFIX, SINK_FOLDER
+from eventproc.store.chunks.chunk_file import ChunkWriter, sync_folders
+from eventproc.store.chunks.index import ARROW_SUFFIX, BATCH_EVENTS_MAX, SINK_FOLDER
 from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.model.limits import FRAME_BYTES
 

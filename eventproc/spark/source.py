@@ -197,13 +197,13 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 def _partitions(groups: list[list[FileSlice]], options: SourceOptions, cores: int) -> list[InputPartition]:
     wanted = options.partitions_min or 0
     if wanted > len(groups):
-        groups = split_groups(groups, wanted, _border_after)
+        groups = split_groups(groups, wanted, _boundary_after)
     return [ChunkPartition(each) for each in pack_into_tasks(groups, max(wanted, cores))]
 
 
-def _border_after(piece: FileSlice, target: int) -> int:
+def _boundary_after(piece: FileSlice, target: int) -> int:
     with ChunkReader(piece.path) as reader:
-        return reader.border_after(offset=piece.offset, target=target)
+        return reader.boundary_after(offset=piece.offset, target=target)
 
 
 def _text(offsets: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Moving what is old of a stream out of the database, run by run: docs/design/cold-tier.md."""
+"""Moving old events of a stream out of the database, run by run: docs/design/cold-tier.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import attrs
 
 from eventproc.store.catalog import get_stream
 from eventproc.store.chunks.index import ChunkFile, find_chunk, register_chunks
-from eventproc.store.chunks.offload import ChunkBatch, move_step, next_cold_run
+from eventproc.store.chunks.offload import DEFAULT_LIMITS, ChunkBatch, OffloadLimits, move_step, next_cold_run
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import NotSupported
@@ -32,15 +32,17 @@ T = TypeVar("T")
 
 @attrs.frozen
 class OffloadResult:
-    """What was moved out of the database: events, their bytes, and in how many files they lie."""
+    """What an offload moved: number of events, their bytes, and the number of files that hold them."""
 
     events: int = 0
     bytes: int = 0
     files: int = 0
 
 
-async def offload(db: Database, stream: str, stream_id: int, older_than_ms: int) -> OffloadResult:
-    """Move what was appended longer ago than that into files; return how much it was.
+async def offload(
+    db: Database, stream: str, stream_id: int, older_than_ms: int, *, limits: OffloadLimits = DEFAULT_LIMITS
+) -> OffloadResult:
+    """Move events that were appended longer ago than `older_than_ms` into chunk files.
 
     Raises StreamReplaced, NotSupported (without pyarrow, or in memory), Truncated (the stream was deleted meanwhile),
     CorruptRecord, DiskFull, OSError.
@@ -57,19 +59,21 @@ async def offload(db: Database, stream: str, stream_id: int, older_than_ms: int)
         stream=stream,
         stream_id=stream_id,
         instance=db.instance_id,
-        sync=False,  # each file is, before anything is moved into it, also one that was there before
+        sync=False,  # every file is synced later, before events move into it, also one that existed before
+        batch_bytes=limits.batch_bytes,
+        batch_events_max=limits.batch_events_max,
     )
     cold_ms = db.clock.wall_ms() - older_than_ms
     total = OffloadResult()
     for segment in await db.read(partial(_segments, stream, stream_id)):
         offset = 0
-        while run := await _offload_run(db, export, segment, offset, cold_ms):
+        while run := await _offload_run(db, export, segment, offset, cold_ms, limits):
             offset, done = run
             total = OffloadResult(
                 total.events + done.events, total.bytes + done.bytes, total.files + done.files
             )
     while await db.write(vacuum_step):
-        pass  # each is a transaction, between which others have their turn
+        pass  # one transaction each, so that other writers get in between
     return total
 
 
@@ -79,13 +83,13 @@ def _segments(stream: str, stream_id: int, tx: Tx) -> list[SegmentId]:
 
 
 async def _offload_run(
-    db: Database, export: ChunkExporter, segment: SegmentId, offset: int, cold_ms: int
+    db: Database, export: ChunkExporter, segment: SegmentId, offset: int, cold_ms: int, limits: OffloadLimits
 ) -> tuple[int, OffloadResult] | None:
-    """Move the next run of a segment; return where it ends, and how much it was. None when there is none."""
+    """Move the next run of a segment; return where it ends and what was moved, None if there is no such run."""
     stream_id, name = export.stream_id, f"offload-{new_id(db.clock)}"
 
-    find = partial(next_cold_run, stream_id=stream_id, segment=segment, until_ms=cold_ms)
-    # What was moved before may be long, and is passed where nobody waits for it.
+    find = partial(next_cold_run, stream_id=stream_id, segment=segment, until_ms=cold_ms, limits=limits)
+    # Passing what was moved before may take long: do that in a read, outside of the write lock.
     if (found := await db.read(partial(find, offset=offset))) is None:
         return None
 
@@ -103,7 +107,9 @@ async def _offload_run(
         for chunk, moved in await run_uninterrupted(
             lambda: anyio.to_thread.run_sync(_export_run, db, export, run)
         ):
-            moving = partial(move_step, stream_id=stream_id, segment=segment, path=chunk.path, moved=moved)
+            moving = partial(
+                move_step, stream_id=stream_id, segment=segment, path=chunk.path, moved=moved, limits=limits
+            )
             at = chunk.start
             while at < chunk.end and (end := await db.write(partial(moving, start=at))):
                 at = end
@@ -117,7 +123,7 @@ async def _offload_run(
 def _export_run(
     db: Database, export: ChunkExporter, run: HeldRange
 ) -> list[tuple[ChunkFile, list[ChunkBatch]]]:
-    """Write the files of a run, in a thread; return them, durable and with rows, and their record batches."""
+    """Write the files of a run, in a thread; return the registered, synced files and their record batches."""
     from eventproc.store.chunks.chunk_file import read_chunk_batches, sync_file
 
     def read(fn: Callable[[Tx], T], /) -> T:
@@ -133,7 +139,7 @@ def _export_run(
         for _, exported in written:
             chunk = anyio.from_thread.run(db.read, partial(find_chunk, path=exported.path)) or exported
             file: Path = export.folder / chunk.path
-            # What leaves the database was durable in it, whatever is promised of a commit.
+            # The events were durable in the database, so the file is synced whatever the durability of commits is.
             sync_file(file, export.folder)
             found.append((chunk, read_chunk_batches(file, chunk)))
     return found

@@ -1,7 +1,7 @@
-"""What is in a chunk file: events as Arrow columns, written from the columns of blobs and read back by offset.
+"""The content of chunk files: events as Arrow columns, written from the columns of blobs and read by offset.
 
-Imports pyarrow and numpy, the extra `spark`: nothing else of the store may import this module when it is loaded.
-A blob's columns become Arrow's without a loop per event, headers excepted. Format: docs/design/chunk-files.md.
+This module imports pyarrow and numpy, the extra `spark`; no other module of the store may import it at load time.
+A blob's columns become Arrow's without a loop per event, except headers. Format: docs/design/chunk-files.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from eventproc.store.chunks.index import ChunkFile
+from eventproc.store.chunks.index import BATCH_BYTES, BATCH_EVENTS_MAX, ChunkFile
 from eventproc.store.chunks.offload import ChunkBatch
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.limits import FRAME_BYTES
@@ -38,18 +38,13 @@ SCHEMA: Final = pa.schema(
 )
 """Columns of every chunk file."""
 
-BATCH_EVENTS_MAX: Final = 32_768
-"""Events in one record batch: Spark takes a batch at a time through its pipe, and holds it in memory."""
-
-BATCH_BYTES: Final = 4 * 2**20
-"""Bytes of events that make a record batch, give or take one extent: small extents are put together."""
-
 
 @attrs.frozen
 class ColumnSlice:
-    """Events [first, last) of the columns of a blob, of which the first frame begins at byte `at` of its data.
+    """Events [first, last) of a blob's columns.
 
-    count: events of the whole blob. time: append time of all of them, where the blob has no times.
+    count: number of events of the blob. at: the byte of the blob's data at which the first of these events begins.
+    time: append time of all of them, if the blob has no times.
     """
 
     columns: Columns
@@ -60,51 +55,51 @@ class ColumnSlice:
     time: int
 
 
-def to_arrow(stretch: ColumnSlice) -> pa.RecordBatch:
-    """Return the events as Arrow columns; about 0.1 us each, 5 with headers."""
-    columns, count = stretch.columns, stretch.last - stretch.first
-    own = slice(stretch.first, stretch.last)
-    times = np.full(count, stretch.time, np.int64) if columns.times is None else _int64(columns.times)[own]
+def to_arrow(events: ColumnSlice) -> pa.RecordBatch:
+    """Return the events as Arrow columns. About 0.1 us each, 5 us with headers."""
+    columns, count = events.columns, events.last - events.first
+    own = slice(events.first, events.last)
+    times = np.full(count, events.time, np.int64) if columns.times is None else _int64(columns.times)[own]
     return pa.RecordBatch.from_arrays(
         [
-            _payloads(stretch),
-            pa.nulls(count, pa.string()) if columns.keys is None else _keys(columns.keys, stretch),
+            _payloads(events),
+            pa.nulls(count, pa.string()) if columns.keys is None else _keys(columns.keys, events),
             pa.array(times).cast(STAMP),
             pa.nulls(count, STAMP)
             if columns.event_times is None
             else _stamps(_int64(columns.event_times)[own]),
-            _headers(columns.headers, stretch),
+            _headers(columns.headers, events),
         ],
         schema=SCHEMA,
     )
 
 
-def _payloads(stretch: ColumnSlice) -> pa.Array:
-    """Leave out the frames' heads: as values that alternate with the payloads, then take every second one."""
-    ends = np.frombuffer(stretch.columns.ends, np.uint32)[stretch.first : stretch.last].astype(np.int32)
+def _payloads(events: ColumnSlice) -> pa.Array:
+    """Return the payloads without frame heads: heads and payloads as alternating values, every second one taken."""
+    ends = np.frombuffer(events.columns.ends, np.uint32)[events.first : events.last].astype(np.int32)
     count = len(ends)
     borders = np.empty(2 * count + 1, np.int32)
-    borders[0] = stretch.at
+    borders[0] = events.at
     borders[2::2] = ends
     borders[1::2] = borders[:-1:2] + FRAME_BYTES
-    buffers = [None, pa.py_buffer(borders), pa.py_buffer(stretch.columns.data)]
+    buffers = [None, pa.py_buffer(borders), pa.py_buffer(events.columns.data)]
     alternating = pa.Array.from_buffers(pa.binary(), 2 * count, buffers)
     return alternating.take(pa.array(np.arange(1, 2 * count, 2, dtype=np.int32)))
 
 
-def _keys(column: bytes, stretch: ColumnSlice) -> pa.Array:
-    """Return keys of a stored key column; its layout is that of `decode_keys`."""
-    first, last = stretch.first, stretch.last
-    ends = np.frombuffer(column, np.uint32, stretch.count, 1).astype(np.int32)
+def _keys(column: bytes, events: ColumnSlice) -> pa.Array:
+    """Return the keys of a stored key column, which has the layout of `decode_keys`."""
+    first, last = events.first, events.last
+    ends = np.frombuffer(column, np.uint32, events.count, 1).astype(np.int32)
     offsets = np.empty(last - first + 1, np.int32)
     offsets[0] = ends[first - 1] if first else 0
     offsets[1:] = ends[first:last]
-    present_at = 1 + 4 * stretch.count
+    present_at = 1 + 4 * events.count
     validity = None
     if column[0]:
-        present = np.frombuffer(column, np.uint8, stretch.count, present_at)[first:last]
+        present = np.frombuffer(column, np.uint8, events.count, present_at)[first:last]
         validity = pa.py_buffer(np.packbits(present, bitorder="little"))
-    text = pa.py_buffer(column).slice(present_at + (stretch.count if column[0] else 0))
+    text = pa.py_buffer(column).slice(present_at + (events.count if column[0] else 0))
     return pa.Array.from_buffers(pa.string(), last - first, [validity, pa.py_buffer(offsets), text])
 
 
@@ -113,11 +108,11 @@ def _stamps(times_ms: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
     return pa.array(times_ms, mask=missing).cast(STAMP)
 
 
-def _headers(column: bytes | None, stretch: ColumnSlice) -> pa.Array:
+def _headers(column: bytes | None, events: ColumnSlice) -> pa.Array:
     kind = SCHEMA.field("headers").type
     if column is None:
-        return pa.nulls(stretch.last - stretch.first, kind)
-    rows = json.loads(column)[stretch.first : stretch.last]
+        return pa.nulls(events.last - events.first, kind)
+    rows = json.loads(column)[events.first : events.last]
     return pa.array([None if row is None else list(row.items()) for row in rows], kind)
 
 
@@ -126,12 +121,20 @@ def _int64(column: bytes) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 class ChunkWriter:
-    """Writes one chunk file; `finish` makes it whole, `abandon` takes it away.
+    """Writes one chunk file. `finish` completes it, `abandon` deletes it.
 
-    count: events so far. size_bytes, checksum: of the file, once it is finished.
+    count: events so far. size_bytes, checksum: of the finished file.
+    batch_bytes, batch_events_max: size of a record batch.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema = SCHEMA) -> None:
+    def __init__(
+        self,
+        path: Path,
+        schema: pa.Schema = SCHEMA,
+        *,
+        batch_bytes: int = BATCH_BYTES,
+        batch_events_max: int = BATCH_EVENTS_MAX,
+    ) -> None:
         self.path = path
         self.count = 0
         self.size_bytes = 0
@@ -141,12 +144,14 @@ class ChunkWriter:
         self._writer = pa.ipc.new_file(pa.PythonFile(self, mode="w"), schema)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
+        self._batch_bytes = batch_bytes
+        self._batch_events_max = batch_events_max
 
     closed = False
-    """For pyarrow, which takes this object for a file."""
+    """For pyarrow, which uses this object as a file."""
 
     def write(self, data: bytes | memoryview) -> int:
-        """For pyarrow: write, and count what was written in."""
+        """For pyarrow: write, and update size and checksum."""
         view = memoryview(data)
         self.checksum = zlib.crc32(view, self.checksum)
         self.size_bytes += view.nbytes
@@ -155,27 +160,27 @@ class ChunkWriter:
         return len(data)
 
     def flush(self) -> None:
-        """For pyarrow: nothing is kept back."""
+        """For pyarrow: nothing is buffered."""
 
     def close(self) -> None:
-        """For pyarrow, which closes what it wrote to: the file is synced first."""
+        """For pyarrow, which closes its file; `finish` syncs and closes the real one."""
 
-    def add(self, stretch: ColumnSlice) -> None:
+    def add(self, events: ColumnSlice) -> None:
         """Append events. Raises OSError."""
-        batch = to_arrow(stretch)
+        batch = to_arrow(events)
         self.count += batch.num_rows
         self._waiting.append(batch)
         self._waiting_bytes += batch.nbytes
-        if self._waiting_bytes >= BATCH_BYTES:
+        if self._waiting_bytes >= self._batch_bytes:
             self._write_waiting()
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
-        """Write events as they are, as one record batch. Raises OSError."""
+        """Write one record batch as it is. Raises OSError."""
         self.count += batch.num_rows
         self._writer.write_batch(batch)
 
     def finish(self, *, sync: bool) -> None:
-        """Write the rest, and close. sync: make it survive a loss of power. Raises OSError."""
+        """Write the remaining events, and close. sync: make the file survive a loss of power. Raises OSError."""
         self._write_waiting()
         self._writer.close()
         if sync:
@@ -183,7 +188,7 @@ class ChunkWriter:
         self._file.close()
 
     def abandon(self) -> None:
-        """Close, and unlink the file."""
+        """Close and delete the file."""
         self._file.close()
         self.path.unlink(missing_ok=True)
 
@@ -191,13 +196,13 @@ class ChunkWriter:
         if self._waiting:
             table = pa.Table.from_batches(self._waiting).combine_chunks()
             self._waiting, self._waiting_bytes = [], 0
-            self._writer.write_table(table, max_chunksize=BATCH_EVENTS_MAX)
+            self._writer.write_table(table, max_chunksize=self._batch_events_max)
 
 
 def find_buffers(batch: pa.RecordBatch, whole: pa.Buffer) -> BufferRefs:
-    """Return where the buffers of a record batch that was read out of `whole`, its file, lie in it."""
+    """Return where the buffers of a record batch lie in its file. whole: the mapped file, out of which it was read."""
 
-    def place(buffer: pa.Buffer | None) -> BufferRef:
+    def ref(buffer: pa.Buffer | None) -> BufferRef:
         return (
             NO_BUFFER if buffer is None or not buffer.size else (buffer.address - whole.address, buffer.size)
         )
@@ -207,7 +212,7 @@ def find_buffers(batch: pa.RecordBatch, whole: pa.Buffer) -> BufferRefs:
         index = batch.schema.get_field_index(name)
         if index >= 0 and batch.column(index).null_count < batch.num_rows:
             buffers = batch.column(index).buffers()
-            found |= {field: place(buffer) for field, buffer in zip(fields, buffers, strict=True) if field}
+            found |= {field: ref(buffer) for field, buffer in zip(fields, buffers, strict=True) if field}
     return BufferRefs(count=batch.num_rows, **found)
 
 
@@ -222,20 +227,23 @@ _FIELDS: Final = {
         *("", "value_ends", "values"),
     ),
 }
-"""What `BufferRefs` calls the buffers of each column, in Arrow's order; "" for a bitmap of what always has a value."""
+"""The fields of `BufferRefs` for the buffers of each column, in Arrow's order; "" for a bitmap that is never needed."""
 
 
 def read_chunk_batches(path: Path, chunk: ChunkFile) -> list[ChunkBatch]:
-    """Return the record batches of a chunk's file, which is read whole.
+    """Return the record batches of a chunk file, after comparing its complete content with the checksum.
 
-    Raises CorruptRecord when it is not what was written, OSError.
+    Raises CorruptRecord if the content differs, OSError.
     """
     found: list[ChunkBatch] = []
     start, first_number = chunk.start, chunk.first_number
     with pa.memory_map(str(path)) as mapped:
         whole = mapped.read_buffer()
         if (whole.size, zlib.crc32(whole)) != (chunk.bytes, chunk.checksum):
-            raise CorruptRecord(key=f"chunk file {path}", reason="it is not what was written to it")
+            raise CorruptRecord(
+                key=f"chunk file {path}",
+                reason="its content differs from what was written; delete the file, and it is exported again",
+            )
         file = pa.ipc.open_file(whole)
         for index in range(file.num_record_batches):
             batch = file.get_batch(index)
@@ -248,7 +256,7 @@ def read_chunk_batches(path: Path, chunk: ChunkFile) -> list[ChunkBatch]:
                     count=batch.num_rows,
                     first_time=times[0].as_py(),
                     last_time=times[-1].as_py(),
-                    places=find_buffers(batch, whole).pack(),
+                    buffers=find_buffers(batch, whole).pack(),
                 )
             )
             start, first_number = found[-1].end, first_number + batch.num_rows
@@ -256,13 +264,13 @@ def read_chunk_batches(path: Path, chunk: ChunkFile) -> list[ChunkBatch]:
 
 
 def sync_file(file: Path, folder: Path) -> None:
-    """Make a file survive a loss of power, under its name. folder: the one of all chunk files. Raises OSError."""
+    """Make a file and its name survive a loss of power. folder: the chunks folder. Raises OSError."""
     _sync(file)
     sync_folders(file, folder)
 
 
 def sync_folders(file: Path, folder: Path) -> None:
-    """Make the names of `file`, and of the folders above it, `folder` too, survive a loss of power. Raises OSError."""
+    """Make the names of `file` and of the folders above it, up to `folder`, survive a loss of power. Raises OSError."""
     within = [folder / each for each in file.relative_to(folder).parents]
     for each in (*within, folder.parent):
         _sync(each)
@@ -278,7 +286,7 @@ def _sync(path: Path) -> None:
 
 @attrs.frozen
 class ChunkRows:
-    """Consecutive events out of a chunk file: columns as of SCHEMA, mapped, and where the first of them lies."""
+    """Consecutive events of a chunk file: mapped columns as of SCHEMA, and offset and number of the first event."""
 
     batch: pa.RecordBatch
     offset: int
@@ -294,7 +302,7 @@ class ChunkRows:
 
 
 class ChunkReader:
-    """Reads one chunk file, mapped into memory; used in `with`. Raises OSError, and pa.ArrowInvalid when damaged."""
+    """Reads one chunk file, mapped into memory; a context manager. Raises OSError, pa.ArrowInvalid if it is damaged."""
 
     def __init__(self, path: Path) -> None:
         self._map = pa.memory_map(str(path))
@@ -306,13 +314,13 @@ class ChunkReader:
     def __exit__(
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Batches that were handed out keep the mapping, not this object.
+        # The batches that were yielded keep the mapping alive, not this object.
         self._map.close()
 
     def rows(self, *, offset: int, number: int, start: int, end: int) -> Iterator[ChunkRows]:
-        """Yield the events that lie in [start, end), event borders, in order.
+        """Yield the events in [start, end), both event boundaries, in order.
 
-        offset, number: of the file's first event. Reads nothing of record batches that lie outside.
+        offset, number: of the file's first event. Record batches outside of the range are not read.
         """
         for index in range(self._file.num_record_batches):
             if offset >= end:
@@ -331,8 +339,8 @@ class ChunkReader:
                 yield ChunkRows(batch.slice(first, last - first), begin, number + first)
             offset, number = following, number + batch.num_rows
 
-    def border_after(self, *, offset: int, target: int) -> int:
-        """Return the first event border at or after `target`; offset: of the file's first event."""
+    def boundary_after(self, *, offset: int, target: int) -> int:
+        """Return the first event boundary at or after `target`. offset: of the file's first event."""
         for index in range(self._file.num_record_batches):
             batch = self._file.get_batch(index)
             following = offset + _length(batch)
@@ -344,7 +352,7 @@ class ChunkReader:
 
 
 def _relative(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the borders of the events, counted from the first one's."""
+    """Return the event boundaries, relative to the first."""
     ends = _payload_ends(batch).astype(np.int64)
     ends -= ends[0]
     ends += np.arange(0, FRAME_BYTES * len(ends), FRAME_BYTES, dtype=np.int64)

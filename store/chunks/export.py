@@ -1,6 +1,6 @@
-"""Exporting: ranges of a stream, out of its blobs into chunk files, each blob loaded once for all its segments.
+"""Exporting: copies ranges of a stream out of its blobs into chunk files, each blob loaded once for all its segments.
 
-The ranges must be held, or what they need may be freed in the middle. Imports pyarrow, through `chunk_file`.
+The ranges must be held; otherwise the reaper may free them during the export. Imports pyarrow, through `chunk_file`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeVar
 import attrs
 
 from eventproc.store.chunks.chunk_file import ChunkWriter, ColumnSlice
-from eventproc.store.chunks.index import PART_SUFFIX, ChunkFile, chunk_path
+from eventproc.store.chunks.index import BATCH_BYTES, BATCH_EVENTS_MAX, PART_SUFFIX, ChunkFile, chunk_path
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import Truncated
 from eventproc.store.model.ids import SegmentId, format_segment
@@ -25,38 +25,38 @@ from eventproc.store.segments.holds import HeldRange
 T = TypeVar("T")
 
 CHUNK_BYTES_MAX: Final = 128 * 2**20
-"""Bytes of a chunk file after which another is begun. Larger ones spread less well over executors; smaller ones
-are more files."""
+"""Bytes of a chunk file after which the next is begun. Larger files spread less well over executors; smaller ones mean
+more files."""
 
 READ_BYTES: Final = 8 * 2**20
-"""Bytes of blobs loaded in one read transaction, give or take one blob."""
+"""Bytes of blobs that one read transaction loads, give or take one blob."""
 
 SEGMENTS_AT_ONCE: Final = 128
-"""Segments exported together: a file is open for each."""
+"""Segments that are exported together, each into an open file."""
 
 _EXTENTS_A_QUERY: Final = 64
 
 _FILES: Final = count()
-"""Tells the unfinished files of a process apart: two may export one range at the same time."""
+"""Numbers the unfinished files of this process: two exports of one range may run at the same time."""
 
 
 class BlockingRead(Protocol):
-    """How to run a function on a snapshot, blocking."""
+    """Runs a function on a snapshot of the database, and blocks until it returns."""
 
     def __call__(self, fn: Callable[[Tx], T], /) -> T:
-        """Run `fn`, and return what it returns."""
+        """Run `fn` and return its result."""
         ...
 
 
 @attrs.frozen
 class ExportRun:
-    """A run of events that is to be exported: [start, end) of a segment, from event `first_number` on."""
+    """A run of events to export: bytes [start, end) of a segment, from event `first_number` on."""
 
     segment: SegmentId
     start: int
     end: int
     first_number: int
-    stretch: ColumnSlice
+    events: ColumnSlice
 
 
 @attrs.define
@@ -71,9 +71,10 @@ class _OpenChunk:
 
 @attrs.frozen
 class ChunkExporter:
-    """Where to: the folder, and what unfinished files are marked with: the id of the instance that writes them.
+    """Exports ranges of one stream into chunk files.
 
-    sync: make files survive a loss of power.
+    folder: the chunks folder. instance: id of this instance, which is part of the names of unfinished files.
+    sync: make the files survive a loss of power. batch_bytes, batch_events_max: size of a record batch.
     """
 
     folder: Path
@@ -81,12 +82,14 @@ class ChunkExporter:
     stream_id: int
     instance: str
     sync: bool
+    batch_bytes: int = BATCH_BYTES
+    batch_events_max: int = BATCH_EVENTS_MAX
 
     def run(self, read: BlockingRead, ranges: Sequence[HeldRange]) -> Iterator[list[tuple[Path, ChunkFile]]]:
-        """Export the ranges, none overlapping another; yield what was finished, (file, chunk), now and then.
+        """Export ranges that do not overlap; yield finished files, (file, chunk), from time to time.
 
-        What was yielded is the caller's, to register or to unlink; what was not is gone after an error. Raises
-        Truncated (the stream was deleted meanwhile), OSError.
+        The caller registers or unlinks the yielded files. After an error, all others are deleted.
+        Raises Truncated (the stream was deleted meanwhile), OSError.
         """
         waiting = list(ranges)
         while waiting:
@@ -125,9 +128,10 @@ class ChunkExporter:
         if (file := writing.get(found.segment)) is None:
             name = f"{found.start}-{self.instance}-{next(_FILES)}{PART_SUFFIX}"
             path = self.folder / str(self.stream_id) / format_segment(found.segment) / name
-            file = _OpenChunk(found.start, found.start, found.first_number, ChunkWriter(path))
+            writer = ChunkWriter(path, batch_bytes=self.batch_bytes, batch_events_max=self.batch_events_max)
+            file = _OpenChunk(found.start, found.start, found.first_number, writer)
             writing[found.segment] = file
-        file.writer.add(found.stretch)
+        file.writer.add(found.events)
         file.end = found.end
         return file
 
@@ -154,21 +158,23 @@ def find_runs(
     wanted: dict[SegmentId, tuple[int, int]],
     bytes_max: int = READ_BYTES,
 ) -> list[ExportRun]:
-    """Return what comes next in the wanted ranges, {segment: (start, end)}, each blob loaded once.
+    """Return the next runs of the wanted ranges, {segment: (start, end)}, loading each blob once.
 
-    In order within a segment; the oldest blobs first, so that segments that share blobs go on together. Something
-    of at least one segment is returned. Raises Truncated when events are not there.
+    Runs are in order within a segment. The oldest blobs come first, so that segments that share blobs advance
+    together. At least one run is returned. Raises Truncated if events of a range are missing.
     """
     blobs = BlobLoader(tx)
     queues = {segment: _queue(tx, stream, stream_id, segment, *range_) for segment, range_ in wanted.items()}
     found: list[ExportRun] = []
     while queues and blobs.loaded_bytes < bytes_max:
-        # Columns within rows come at once: they are loaded already, with the rows.
+        # Inline extents come first: their columns are already loaded, with the rows.
         segment = min(queues, key=lambda each: queues[each][0].place or 0)
         queue, (_, end) = queues[segment], wanted[segment]
         start = max(wanted[segment][0], queue[0].start)
         run = _inline_run(queue, start, end)
-        found.append(_joined(segment, run) if run else _part(blobs, segment, queue[0], start, end))
+        found.append(
+            _inline_export(segment, run) if run else _blob_export(blobs, segment, queue[0], start, end)
+        )
         del queue[: len(run) or 1]
         if not queue and found[-1].end < end and len(found) < _EXTENTS_A_QUERY:
             queue.extend(_queue(tx, stream, stream_id, segment, found[-1].end, end))
@@ -189,7 +195,7 @@ def _queue(tx: Tx, stream: str, stream_id: int, segment: SegmentId, start: int, 
 
 
 def _inline_run(queue: Sequence[Extent], start: int, end: int) -> list[Extent]:
-    """Return the extents that come first, have their columns in their rows, and lie wholly in [start, end)."""
+    """Return the first extents of the queue that are inline and lie completely in [start, end)."""
     run: list[Extent] = []
     for extent in queue:
         if extent.place is not None or extent.start < start or extent.end > end:
@@ -198,13 +204,13 @@ def _inline_run(queue: Sequence[Extent], start: int, end: int) -> list[Extent]:
     return run
 
 
-def _joined(segment: SegmentId, run: Sequence[Extent]) -> ExportRun:
+def _inline_export(segment: SegmentId, run: Sequence[Extent]) -> ExportRun:
     columns, times = concatenate_inline(run)
-    stretch = ColumnSlice(columns, count=len(times), first=0, last=len(times), at=0, time=run[0].first_time)
-    return ExportRun(segment, run[0].start, run[-1].end, run[0].first_number, stretch)
+    events = ColumnSlice(columns, count=len(times), first=0, last=len(times), at=0, time=run[0].first_time)
+    return ExportRun(segment, run[0].start, run[-1].end, run[0].first_number, events)
 
 
-def _part(blobs: BlobLoader, segment: SegmentId, extent: Extent, start: int, end: int) -> ExportRun:
+def _blob_export(blobs: BlobLoader, segment: SegmentId, extent: Extent, start: int, end: int) -> ExportRun:
     """Return the part of an extent that lies in [start, end)."""
     columns, ends = blobs.columns(extent)
     begun = bisect_right(ends, extent.place_offset)
@@ -212,5 +218,5 @@ def _part(blobs: BlobLoader, segment: SegmentId, extent: Extent, start: int, end
     first = bisect_right(ends, at)
     stop = min(end, extent.end)
     last = bisect_right(ends, extent.place_offset + stop - extent.start)
-    stretch = ColumnSlice(columns, count=len(ends), first=first, last=last, at=at, time=extent.first_time)
-    return ExportRun(segment, start, stop, extent.first_number + first - begun, stretch)
+    events = ColumnSlice(columns, count=len(ends), first=first, last=last, at=at, time=extent.first_time)
+    return ExportRun(segment, start, stop, extent.first_number + first - begun, events)

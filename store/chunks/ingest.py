@@ -1,7 +1,8 @@
-"""Files full of events become part of a stream: index rows that point into them, in one transaction; no bytes move.
+"""Ingest: files that Spark's sink wrote become part of a stream, in one transaction and without moving bytes.
 
-Each record batch of a file is a blob, and what of it goes to one segment an extent. A batch of a sink is remembered
-in the same transaction, so that it is in the stream once. Why it is made so: docs/design/spark-sink.md.
+Each record batch of a file becomes a blob, and its events of one segment become an extent that points into the file.
+The same transaction records the sink's batch, so that it is in the stream exactly once. Reasons:
+docs/design/spark-sink.md.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from eventproc.store.segments.state import SegmentTail, find_tail
 
 @attrs.frozen
 class SegmentSpan:
-    """`count` events of a record batch that go to one segment; their frames take [at, at + length) of the batch's."""
+    """Events of a record batch that go to one segment.
+
+    at, length: the bytes of their frames, within the frames of the batch. count: number of events.
+    """
 
     segment: SegmentId
     at: int
@@ -32,15 +36,15 @@ class SegmentSpan:
 
 @attrs.frozen
 class SinkRecordBatch:
-    """A record batch: where its buffers lie, packed, and which of its events go where."""
+    """A record batch of a sink's file. buffers: its packed `BufferRefs`. spans: its events by segment."""
 
-    places: bytes
-    stretches: tuple[SegmentSpan, ...]
+    buffers: bytes
+    spans: tuple[SegmentSpan, ...]
 
 
 @attrs.frozen
 class SinkFile:
-    """A file, whole and durable. path: relative to the folder. bytes, checksum: size and CRC-32."""
+    """A complete, durable file of a sink. path: relative to the chunks folder. bytes, checksum: size and CRC-32."""
 
     path: str
     bytes: int
@@ -50,19 +54,19 @@ class SinkFile:
     @property
     def length(self) -> int:
         """Bytes that its events take in their segments."""
-        return sum(each.length for batch in self.batches for each in batch.stretches)
+        return sum(each.length for batch in self.batches for each in batch.spans)
 
     @property
     def count(self) -> int:
-        """Its events."""
-        return sum(each.count for batch in self.batches for each in batch.stretches)
+        """Number of its events."""
+        return sum(each.count for batch in self.batches for each in batch.spans)
 
 
 @attrs.frozen
 class SinkBatch:
-    """What identifies a batch: the sink's name, one run of it, and the batch's number, which grows within a run.
+    """Identity of a micro-batch: the name of the sink, one run of it, and a number that grows within the run.
 
-    offsets: where it ends in its sources, as JSON, if that is known.
+    offsets: where the batch ends in its sources, as JSON, if known.
     """
 
     name: str
@@ -72,10 +76,9 @@ class SinkBatch:
 
 
 def record_sink_batch(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> bool:
-    """Remember that a batch is written with this transaction; return False if it, or a later one, was written before.
+    """Record that this transaction writes the batch; return False if it or a later one was written before.
 
-    The first batch of a run ends the runs before it. Raises WriterFenced for a run that was ended. One look-up, one
-    row.
+    The first batch of a run fences all earlier runs. Raises WriterFenced for a fenced run. One look-up, one row.
     """
     rows = tx.execute(
         "SELECT run, turn, batch FROM sink WHERE stream_id = ? AND name = ?", (stream_id, batch.name)
@@ -105,10 +108,10 @@ def find_sink_batch(tx: Tx, stream_id: int, name: str) -> SinkBatch | None:
 
 
 def append_files(tx: Tx, folder: Path, stream: str, stream_id: int, files: Sequence[SinkFile]) -> None:
-    """Make the events of the files readable, in order, at the tails of their segments.
+    """Append the events of the files, in order, to their segments.
 
-    Raises SegmentSealed (route anew), NotFound, CorruptRecord when a file is not there as it was written; then nothing
-    changed. Cost: a look-up a segment; a row a file, a record batch and a stretch, about 10 us each.
+    Raises SegmentSealed (route the events again), NotFound, CorruptRecord if a file is missing or changed; then nothing
+    changed. Cost: one look-up per segment; one row per file, record batch and span, about 10 us each.
     """
     flush_appends(tx, stream_id)
     tails: dict[SegmentId, SegmentTail] = {}
@@ -122,8 +125,8 @@ def append_files(tx: Tx, folder: Path, stream: str, stream_id: int, files: Seque
         ).lastrowid
         assert chunk is not None, "an insert has a row id"
         for batch in file.batches:
-            blob = insert_file_blob(tx, stream_id, chunk, batch.places)
-            for each in batch.stretches:
+            blob = insert_file_blob(tx, stream_id, chunk, batch.buffers)
+            for each in batch.spans:
                 if (tail := tails.get(each.segment)) is None:
                     tail = tails[each.segment] = find_tail(tx, stream, stream_id, each.segment)
                     tail.time = max(tx.now_ms, tail.time)
@@ -137,11 +140,11 @@ def append_files(tx: Tx, folder: Path, stream: str, stream_id: int, files: Seque
 
 
 def verify_file(path: Path, size_bytes: int) -> None:
-    """Raise CorruptRecord unless a file of a sink is there, with so many bytes."""
+    """Raise CorruptRecord unless the sink's file exists and has `size_bytes` bytes."""
     try:
         found = path.stat().st_size
     except FileNotFoundError:
-        reason = "it is not there: a day after it was written it counts as left behind"
+        reason = "file not found: uncommitted sink files are removed after 24 h"
         raise CorruptRecord(key=f"file {path} of a sink", reason=reason) from None
     if found != size_bytes:
         raise CorruptRecord(key=f"file {path} of a sink", reason=f"it has {found} bytes, not {size_bytes}")

@@ -1,6 +1,7 @@
-"""Old events out of the database into chunk files: what to move next, and the moment in which it is moved.
+"""Offloading: moves old events out of the database into chunk files.
 
-Between the two the run is exported (`export`), under a hold. Why it is made so: docs/design/cold-tier.md.
+`next_cold_run` chooses what to move, `export` writes it to files under a hold, and `move_step` replaces the extents.
+Reasons: docs/design/cold-tier.md.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Final
 
 import attrs
 
+from eventproc.store.chunks.index import BATCH_BYTES, BATCH_EVENTS_MAX
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.extents import INSERT_EXTENT
@@ -17,27 +19,37 @@ from eventproc.store.segments.file_blobs import FILE_BLOB_FORMAT, insert_file_bl
 from eventproc.store.segments.holds import HeldRange
 from eventproc.store.segments.reaper import free_unreferenced_blobs, vacuum_step
 
-RUN_BYTES_MIN: Final = 256 * 2**10
-"""Bytes of events for which a file pays: fewer stay in the database."""
 
-RUN_BYTES_MAX: Final = 64 * 2**20
-"""Bytes of events that are exported together, give or take one extent."""
+@attrs.frozen
+class OffloadLimits:
+    """How much is moved at a time.
 
-RUN_EXTENTS_MAX: Final = 1000
-"""Extents that are exported together: if they are small, their rows go in one transaction, a few milliseconds."""
+    run_bytes_min: bytes of events that are worth a file; shorter runs stay in the database.
+    run_bytes_max: bytes of events that are exported together, give or take one extent.
+    run_extents_max: extents that are exported together. The rows of small ones are deleted in one transaction of a few
+    milliseconds.
+    step_bytes: bytes of events that one transaction moves, give or take one extent.
+    step_blobs_max: blobs that one transaction may free. One of 1 MiB takes a few milliseconds under the write lock.
+    batch_bytes, batch_events_max: size of a record batch.
+    """
 
-STEP_BYTES: Final = 4 * 2**20
-"""Bytes of events moved in one transaction, give or take an extent."""
+    run_bytes_min: int = 256 * 2**10
+    run_bytes_max: int = 64 * 2**20
+    run_extents_max: int = 1000
+    step_bytes: int = 4 * 2**20
+    step_blobs_max: int = 2
+    batch_bytes: int = BATCH_BYTES
+    batch_events_max: int = BATCH_EVENTS_MAX
 
-STEP_BLOBS_MAX: Final = 2
-"""Blobs that may become free in one transaction: a MiB each takes a few milliseconds, under the write lock."""
+
+DEFAULT_LIMITS: Final = OffloadLimits()
 
 
 @attrs.frozen
 class ChunkBatch:
-    """A record batch of a chunk file: events [start, end) of a segment, from event `first_number` on.
+    """A record batch of a chunk file: bytes [start, end) of a segment, from event `first_number` on.
 
-    places: where its buffers lie, packed. first_time, last_time: when they were appended.
+    first_time, last_time: append times of the first and the last event. buffers: its packed `BufferRefs`.
     """
 
     start: int
@@ -46,27 +58,35 @@ class ChunkBatch:
     count: int
     first_time: int
     last_time: int
-    places: bytes
+    buffers: bytes
 
 
-def next_cold_run(tx: Tx, stream_id: int, segment: SegmentId, offset: int, until_ms: int) -> HeldRange | None:
-    """Return the next run of extents at or behind `offset`, appended by then, that is worth a file of its own.
+def next_cold_run(
+    tx: Tx,
+    stream_id: int,
+    segment: SegmentId,
+    offset: int,
+    until_ms: int,
+    *,
+    limits: OffloadLimits = DEFAULT_LIMITS,
+) -> HeldRange | None:
+    """Return the next run of extents at or after `offset` that is old enough and worth a file, None if there is none.
 
-    Walks index rows; a look-up for each that has a blob.
+    until_ms: latest append time of events to move. Reads index rows, with a look-up for each that has a blob.
     """
     run: list[tuple[int, int]] = []
     for start, length, last_time, form in _rows(tx, stream_id, segment, offset):
         cold = last_time <= until_ms and form != FILE_BLOB_FORMAT
-        full = len(run) == RUN_EXTENTS_MAX or (run and run[-1][1] - run[0][0] >= RUN_BYTES_MAX)
+        full = len(run) == limits.run_extents_max or (run and run[-1][1] - run[0][0] >= limits.run_bytes_max)
         if run and (not cold or full):
-            if run[-1][1] - run[0][0] >= RUN_BYTES_MIN:
+            if run[-1][1] - run[0][0] >= limits.run_bytes_min:
                 break
             run = []
         if last_time > until_ms:
             break
         if cold:
             run.append((start, start + length))
-    if not run or run[-1][1] - run[0][0] < RUN_BYTES_MIN:
+    if not run or run[-1][1] - run[0][0] < limits.run_bytes_min:
         return None
     return HeldRange(segment, run[0][0], run[-1][1])
 
@@ -86,15 +106,23 @@ def _rows(
 
 
 def move_step(
-    tx: Tx, stream_id: int, segment: SegmentId, path: str, moved: Sequence[ChunkBatch], start: int
+    tx: Tx,
+    stream_id: int,
+    segment: SegmentId,
+    path: str,
+    moved: Sequence[ChunkBatch],
+    start: int,
+    *,
+    limits: OffloadLimits = DEFAULT_LIMITS,
 ) -> int | None:
-    """Let the next events of a chunk, from `start` on, be where its record batches are; return where they end.
+    """Point the next extents, from `start` on, to the record batches of a chunk file; return where they end.
 
-    None when that cannot be: no extent begins there any more, or the chunk has gone, or the stream. Cost: some extents'
-    rows, and freeing STEP_BLOBS_MAX blobs.
+    path: of the chunk file. moved: its record batches.
+    Returns None if no extent begins at `start` any more, or if the chunk file or the stream is gone.
+    Cost: the rows of some extents, and freeing `limits.step_blobs_max` blobs.
     """
     chunk = tx.execute("SELECT id FROM chunk WHERE path = ?", (path,)).fetchone()
-    run = _next_extents(tx, stream_id, segment, start, moved[-1].end)
+    run = _next_extents(tx, stream_id, segment, start, moved[-1].end, limits)
     if chunk is None or not run:
         return None
     end = run[-1].end
@@ -113,7 +141,7 @@ def move_step(
 
 @attrs.frozen
 class _MovedExtent:
-    """An extent that is moved."""
+    """An extent that is moved to a file."""
 
     start: int
     end: int
@@ -124,8 +152,10 @@ class _MovedExtent:
     place: int | None
 
 
-def _next_extents(tx: Tx, stream_id: int, segment: SegmentId, start: int, end: int) -> list[_MovedExtent]:
-    """Return the extents to move in one step: from the one that begins at `start` on, none beyond `end`."""
+def _next_extents(
+    tx: Tx, stream_id: int, segment: SegmentId, start: int, end: int, limits: OffloadLimits
+) -> list[_MovedExtent]:
+    """Return the extents of one step: from the one that begins at `start`, none beyond `end`."""
     cursor = tx.execute(
         "SELECT start, start + length, first_number, count, first_time, last_time, place FROM extent"
         " WHERE stream_id = ? AND segment = ? AND start >= ? AND start + length <= ? ORDER BY start",
@@ -137,7 +167,7 @@ def _next_extents(tx: Tx, stream_id: int, segment: SegmentId, start: int, end: i
         for row in cursor:
             each = _MovedExtent(*row)
             places.add(each.place)
-            full = len(places) > STEP_BLOBS_MAX or (run and run[-1].end - start >= STEP_BYTES)
+            full = len(places) > limits.step_blobs_max or (run and run[-1].end - start >= limits.step_bytes)
             if full or each.start != (run[-1].end if run else start):
                 break
             run.append(each)
@@ -147,7 +177,7 @@ def _next_extents(tx: Tx, stream_id: int, segment: SegmentId, start: int, end: i
 
 
 def _overlap(batch: ChunkBatch, run: Sequence[_MovedExtent]) -> tuple[int, int, int, int, int, int]:
-    """Return what of a record batch the extents cover: start, length, first number, count, first and last time."""
+    """Return the part of a record batch that the extents cover: start, length, first number, count, times."""
     first, last = run[0], run[-1]
     start, number, first_time = max(
         (batch.start, batch.first_number, batch.first_time),
@@ -161,8 +191,8 @@ def _overlap(batch: ChunkBatch, run: Sequence[_MovedExtent]) -> tuple[int, int, 
 
 
 def _blob(tx: Tx, stream_id: int, chunk: int, batch: ChunkBatch) -> int:
-    """Return the blob of a record batch, made when an earlier step did not."""
-    row = tx.execute("SELECT id FROM blob WHERE chunk = ? AND data = ?", (chunk, batch.places)).fetchone()
+    """Return the id of the record batch's blob; create it unless an earlier step did."""
+    row = tx.execute("SELECT id FROM blob WHERE chunk = ? AND data = ?", (chunk, batch.buffers)).fetchone()
     if row is not None:
         return int(row[0])
-    return insert_file_blob(tx, stream_id, chunk, batch.places)
+    return insert_file_blob(tx, stream_id, chunk, batch.buffers)

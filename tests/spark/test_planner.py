@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,11 +17,12 @@ from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner import Planner
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.source_options import Positions, parse_options
-from eventproc.store.chunks import offload
+from eventproc.store.chunks.offload import OffloadLimits
 from eventproc.store.database import Tx
 from eventproc.store.faults import Died
 from eventproc.store.model.errors import EventprocError, StreamReplaced, Truncated
 from eventproc.store.model.policies import ScalingPolicy
+from eventproc.streams.offload import offload
 from tests.spark.support import STREAM, ReadEvent, files, free, growing, read_slices, write
 
 T = TypeVar("T")
@@ -357,7 +359,8 @@ def test_planner_after_a_dead_one_plans_the_same_batch(
 def test_offloaded_events_are_not_exported_again(
     stream: BlockingStream, directory: PlannerDirectory, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offload, "RUN_BYTES_MIN", 1)
+    small = partial(offload, limits=OffloadLimits(run_bytes_min=1))
+    monkeypatch.setattr("eventproc.streams.stream.offload", small)
     write(stream, range(500))
     assert stream.offload().events == 500
     before = files(path)

@@ -205,7 +205,7 @@ def test_missing_task_file_fails_the_batch(
     with pytest.raises(CorruptRecord, match="bytes"):
         commit_batch(directory, parts, 0)
     missing.unlink()
-    with pytest.raises(CorruptRecord, match="not there"):
+    with pytest.raises(CorruptRecord, match="not found"):
         commit_batch(directory, parts[1:], 0)
     assert events_of(stream) == []
     check(directory)

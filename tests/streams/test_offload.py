@@ -7,18 +7,17 @@ import random
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import eventproc
 from eventproc.runtime import Eventproc
-from eventproc.store.chunks import chunk_file
-from eventproc.store.chunks import offload as cold
 from eventproc.store.chunks.index import ChunkFile, register_chunks
+from eventproc.store.chunks.offload import ChunkBatch, OffloadLimits, move_step, next_cold_run
 from eventproc.store.database import Tx
 from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED
 from eventproc.store.model.errors import CorruptRecord, NotSupported, StreamReplaced
-from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments import Event
 from eventproc.store.segments.holds import HeldRange
@@ -26,7 +25,7 @@ from eventproc.store.segments.inline_extents import join_step
 from eventproc.store.segments.offsets import boundary_before, number_at, offset_after
 from eventproc.store.segments.reaper import free_step
 from eventproc.streams import Stream
-from eventproc.streams.offload import OffloadResult
+from eventproc.streams.offload import OffloadResult, offload
 from eventproc.testing import check
 from eventproc.testing.faults import Deaths, run_until_death
 
@@ -44,14 +43,14 @@ async def ep(tmp_path: Path) -> AsyncIterator[Eventproc]:
         await check(ep.db)
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let files, record batches and steps be as small as the tests' streams need them."""
-    monkeypatch.setattr(cold, "RUN_BYTES_MIN", 100)
-    monkeypatch.setattr(cold, "RUN_BYTES_MAX", 20_000)
-    monkeypatch.setattr(cold, "STEP_BYTES", 3_000)
-    monkeypatch.setattr(chunk_file, "BATCH_BYTES", 1_000)
-    monkeypatch.setattr(chunk_file, "BATCH_EVENTS_MAX", 7)
+SMALL = OffloadLimits(
+    run_bytes_min=100, run_bytes_max=20_000, step_bytes=3_000, batch_bytes=1_000, batch_events_max=7
+)
+"""Files, record batches and steps that are small enough for the tests' streams."""
+
+
+async def offload_small(ep: Eventproc, stream: Stream) -> OffloadResult:
+    return await offload(ep.db, stream.name, stream.stream_id, 0, limits=SMALL)
 
 
 async def write(stream: Stream, dice: random.Random, count: int) -> None:
@@ -81,7 +80,6 @@ async def events_of(stream: Stream) -> list[Event]:
 
 
 @pytest.mark.hunt(seeds=8)
-@pytest.mark.usefixtures("small")
 async def test_no_reader_notices_what_was_moved(seed: int, ep: Eventproc, stream: Stream) -> None:
     dice = random.Random(seed)
     known: list[Event] = []
@@ -101,9 +99,9 @@ async def test_no_reader_notices_what_was_moved(seed: int, ep: Eventproc, stream
                         partial(join_step, stream_id=stream.stream_id, segment=segment.id, offset=0)
                     )
             case _:
-                await stream.offload()
+                await offload_small(ep, stream)
         assert await events_of(stream) == known
-    await stream.offload()
+    await offload_small(ep, stream)
     assert await events_of(stream) == known
     for event in dice.sample(known, min(len(known), 20)):
         end = event.offset + FRAME_BYTES + len(event.payload)
@@ -172,13 +170,11 @@ async def test_what_was_moved_before_is_passed_in_a_read_and_not_while_others_wa
     await write_large(stream)
     asked: list[int] = []
 
-    def next_cold_run(
-        tx: Tx, stream_id: int, segment: SegmentId, offset: int, until_ms: int
-    ) -> HeldRange | None:
+    def find(tx: Tx, *, offset: int, **options: Any) -> HeldRange | None:
         asked.append(offset)
-        return cold.next_cold_run(tx, stream_id, segment, offset, until_ms)
+        return next_cold_run(tx, offset=offset, **options)
 
-    monkeypatch.setattr("eventproc.streams.offload.next_cold_run", next_cold_run)
+    monkeypatch.setattr("eventproc.streams.offload.next_cold_run", find)
     assert (await stream.offload()).events == 400
     assert asked.count(0) == 2, "once a segment, to find the first run"
     assert asked.count(passed) == 1, "in the transaction that holds it"
@@ -197,7 +193,6 @@ async def test_a_short_run_stays_in_the_database(stream: Stream) -> None:
     assert await stream.offload() == OffloadResult()
 
 
-@pytest.mark.usefixtures("small")
 async def test_events_whose_extents_were_joined_meanwhile_are_left_for_the_next_time(
     ep: Eventproc, stream: Stream
 ) -> None:
@@ -211,29 +206,27 @@ async def test_events_whose_extents_were_joined_meanwhile_are_left_for_the_next_
     after = await ep.db.read(_places)
     assert len(after) < len(before)
     second, _ = before[1]
-    moved = [cold.ChunkBatch(second, second + 11, 1, 1, 0, 0, b"")]
+    moved = [ChunkBatch(second, second + 11, 1, 1, 0, 0, b"")]
     await ep.db.write(_chunk_row)
-    moving = partial(cold.move_step, stream_id=stream.stream_id, segment=segment, path="p", moved=moved)
+    moving = partial(move_step, stream_id=stream.stream_id, segment=segment, path="p", moved=moved)
     assert await ep.db.write(partial(moving, start=second)) is None
     assert await ep.db.read(_places) == after
     await ep.db.write(lambda tx: tx.execute("DELETE FROM chunk"))
-    assert (await stream.offload()).events == 80
+    assert (await offload_small(ep, stream)).events == 80
     assert await events_of(stream) == known
 
 
-@pytest.mark.usefixtures("small")
 async def test_the_file_of_truncated_events_is_dropped_with_the_last_of_them(
     ep: Eventproc, stream: Stream
 ) -> None:
     await write(stream, random.Random(1), 200)
-    await stream.offload()
+    await offload_small(ep, stream)
     await stream.truncate(await stream.tail())
     for _ in range(20):
         await ep.db.write(partial(free_step, stream_id=stream.stream_id, deleted=False))
     assert await ep.db.read(lambda tx: tx.execute("SELECT count(*) FROM blob").fetchone()) == (0,)
 
 
-@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("point", [WRITE_COMMIT, WRITE_COMMITTED])
 @pytest.mark.parametrize("nth", range(1, 8))
 async def test_whoever_dies_at_any_step_leaves_every_event_in_one_place(
@@ -248,7 +241,7 @@ async def test_whoever_dies_at_any_step_leaves_every_event_in_one_place(
             await write(stream, random.Random(5), 60)
             known.extend(await events_of(stream))
             deaths.die_at(point, nth)
-            await stream.offload()
+            await offload_small(ep, stream)
 
     known: list[Event] = []
     await run_until_death(live)
@@ -256,7 +249,7 @@ async def test_whoever_dies_at_any_step_leaves_every_event_in_one_place(
         stream = await ep.stream("s/t")
         assert await events_of(stream) == known
         await check(ep.db)
-        await stream.offload()
+        await offload_small(ep, stream)
         assert await events_of(stream) == known
         await check(ep.db)
 
