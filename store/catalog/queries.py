@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from functools import partial
+from typing import Final
 
-from eventproc.store.catalog.epoch_cache import EPOCH_CACHE
 from eventproc.store.catalog.stream_records import EPOCH, SCOPE, STREAM, Scope, StreamRecord, epoch_key
-from eventproc.store.database import Tx
+from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import (
     CorruptRecord,
@@ -84,6 +85,39 @@ def list_streams(tx: Tx, scope: str | None = None) -> list[StreamRecord]:
 def current_epoch(tx: Tx, stream: StreamRecord) -> Epoch:
     """Return the current epoch, which holds the active segments. One lookup."""
     return StoredHistory(tx, stream).epoch(stream.epoch)
+
+
+CACHED_SEGMENTS_MAX: Final = 16_384
+"""Segments of all cached epochs, about 0.3 kB each. Raise it if a process alternates between more streams."""
+
+
+class EpochCache:
+    """Cache of epochs by (stream id, number), oldest entry evicted first. Changed on the event loop only.
+
+    Entries stay valid: an epoch never changes, and a stream id is never reused. Only committed transactions add
+    entries. Measured: without it a scale reads the same epoch twice, 25 us each.
+    """
+
+    def __init__(self) -> None:
+        self._epochs: OrderedDict[tuple[int, int], Epoch] = OrderedDict()
+        self._segments = 0
+
+    def find(self, stream_id: int, number: int) -> Epoch | None:
+        """Return the epoch if it is cached. Also called on the writer's thread: one lookup, no change."""
+        return self._epochs.get((stream_id, number))
+
+    def add(self, stream_id: int, epoch: Epoch) -> None:
+        """Cache a durable epoch. To be called as an effect of the transaction that wrote or read it."""
+        if (stream_id, epoch.number) in self._epochs:
+            return
+        self._epochs[stream_id, epoch.number] = epoch
+        self._segments += len(epoch.segments)
+        while self._segments > CACHED_SEGMENTS_MAX:
+            _, oldest = self._epochs.popitem(last=False)
+            self._segments -= len(oldest.segments)
+
+
+EPOCH_CACHE: Final = SharedSlot(EpochCache)
 
 
 class StoredHistory:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from eventproc.store.records.codec import from_json, to_json
-from eventproc.store.records.record_kind import RecordKind, Upcast
+from eventproc.store.records.record_kind import RecordKind, Upcast, from_json, from_plain, to_json
 from eventproc.store.records.records import (
     ABSENT,
     Versioned,
@@ -26,6 +25,7 @@ __all__ = [
     "delete_all",
     "find",
     "from_json",
+    "from_plain",
     "get",
     "keys",
     "replace",

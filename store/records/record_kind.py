@@ -1,17 +1,50 @@
-"""Record kinds: the type of a record's values, its format number, the steps from older formats, its invariant."""
+"""Record kinds: the type of a record's values, its format number, the steps from older formats, its invariant.
+
+Values are attrs instances, stored as JSON because a person with only the `sqlite3` shell can read it in an emergency.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import attrs
+import cattrs
+from cattrs.preconf.json import make_converter
 
 from eventproc.store.model.errors import CorruptRecord, InvariantBroken
-from eventproc.store.records.codec import from_plain, to_json
 
 T = TypeVar("T")
+
+_CONVERTER = make_converter(omit_if_default=True, forbid_extra_keys=True, detailed_validation=False)
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+def to_json(value: object) -> bytes:
+    """Return `value`, an attrs instance, as compact UTF-8 JSON, without fields that have their default."""
+    return _ENCODE(_CONVERTER.unstructure(value)).encode()
+
+
+def from_json(body: bytes, kind: type[T]) -> T:
+    """Return the `kind` that `to_json` wrote as `body`. Raises ValueError that names the mismatch."""
+    return from_plain(json.loads(body.decode()), kind)  # `loads` of bytes would detect their encoding first
+
+
+def from_plain(plain: object, kind: type[T]) -> T:
+    """Return `plain`, a value of JSON types, as a `kind`. Raises ValueError that names the mismatch."""
+    try:
+        return _CONVERTER.structure(plain, kind)
+    except (
+        cattrs.BaseValidationError,
+        cattrs.ForbiddenExtraKeysError,
+        AttributeError,  # JSON of another shape, such as a list instead of an object
+        KeyError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise ValueError(f"not a {kind.__name__}: {error}") from error
+
 
 Upcast = Callable[[dict[str, object]], dict[str, object]]
 """One step from format n to format n + 1, on the plain JSON object."""

@@ -10,8 +10,7 @@ import attrs
 
 from eventproc.store.model.errors import CorruptRecord, InvalidArgument
 from eventproc.store.model.limits import EVENT_BYTES_MAX
-from eventproc.store.records import RecordKind, Upcast
-from eventproc.store.records.codec import from_plain
+from eventproc.store.records import RecordKind, Upcast, from_plain
 
 S = TypeVar("S")
 U = TypeVar("U")

@@ -17,7 +17,7 @@ from eventproc.store.model.errors import (
     VersionConflict,
 )
 from eventproc.store.records import RecordKind, Versioned, create, delete, find, get, keys, replace
-from eventproc.store.records.cache import BODY_BYTES_MAX, CACHED_RECORDS_MAX, RecordCache
+from eventproc.store.records.records import BODY_BYTES_MAX, CACHED_RECORDS_MAX, RecordCache
 from tests.database.support import World
 
 
