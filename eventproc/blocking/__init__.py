@@ -1,8 +1,8 @@
 """The same system without `await`, for scripts and drivers: `with open_blocking("data/") as ep:`.
 
-The async system runs on an event loop in a thread of its own; every call here hands one coroutine to that
-thread and waits, which costs about 0.4 ms whatever it does. So batches are the primitive here even more
-than there: readers take a batch a hand-over, and `post` fills a buffer before it hands over.
+The async system runs on an event loop in its own thread. Every call hands one coroutine to that thread and waits, which
+costs about 0.4 ms. So prefer batches: readers fetch a batch per call, and `post` fills a buffer before a call.
+`_generated.py` has the methods that only hand over a call: `python -m tools.blocking` writes it.
 """
 
 from __future__ import annotations

@@ -625,32 +625,68 @@ class RunningCalls:
         self._twin = twin
 
     def status(self) -> list[ProcessorStatus]:
-        """Return the status of each processor, in the order of their declaration."""
+        """Return the status of each processor, in the order of their declaration.
+
+        Raises:
+            NotFound: A processor's group was deleted.
+        """
         return self._loop.call(self._twin.status)
 
     def pause(self, name: str) -> None:
-        """Pause a processor durably, in all processes: calls that run end, no other begins. Raises NotFound."""
+        """Pause a processor in all processes, durably: running calls end and no other begins.
+
+        Args:
+            name: The processor's name.
+
+        Raises:
+            NotFound: The app has no processor of that name.
+        """
         self._loop.call(self._twin.pause, name)
 
     def resume(self, name: str) -> None:
-        """Take back `pause`. Raises NotFound."""
+        """Let a paused processor continue, in all processes.
+
+        Args:
+            name: The processor's name.
+
+        Raises:
+            NotFound: The app has no processor of that name.
+        """
         self._loop.call(self._twin.resume, name)
 
     def wait(self) -> None:
-        """Return when all processors were stopped. Raises ProcessorFailed as soon as one failed."""
+        """Return when all processors were stopped.
+
+        Raises:
+            ProcessorFailed: A processor failed; raised as soon as it does.
+        """
         self._loop.call(self._twin.wait)
 
     def wait_idle(self, *, timeout_ms: int | None = None) -> None:
-        """Return when nothing is left to process in the groups of the app, durably: lag 0 at one moment of each.
+        """Return when nothing is left to process in the groups of the app: each had lag 0 at one moment, durably.
 
-        Raises TimeoutError, InvalidArgument, and ProcessorFailed when a processor failed, also of a stream that was
-        made again. Cost while waiting: a look when progress was made durable, and one a second.
+        Args:
+            timeout_ms: How long to wait, in ms. None (default): without limit.
+
+        Raises:
+            TimeoutError: The time is over.
+            ProcessorFailed: A processor failed, or a stream of it was deleted and created again.
+            InvalidArgument: `timeout_ms` is no number of ms.
+
+        Cost:
+            While waiting, one read when progress was made durable, and one a second.
         """
         self._loop.call(partial(self._twin.wait_idle, timeout_ms=timeout_ms))
 
     def stop(self, *, grace_ms: int = GRACE_MS) -> None:
-        """Drain every processor; what still runs after the grace period is left to the end of the block.
+        """Drain every processor: begin no call, let running calls finish, commit, release the segments.
 
-        Raises InvalidArgument.
+        Calls that still run after the grace period go on until the end of the block, or `cancel_now`.
+
+        Args:
+            grace_ms: How long to wait for running calls, in ms. Default: 30 s.
+
+        Raises:
+            InvalidArgument: `grace_ms` is no number of ms.
         """
         self._loop.call(partial(self._twin.stop, grace_ms=grace_ms))

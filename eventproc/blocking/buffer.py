@@ -1,4 +1,4 @@
-"""Events on the caller's side that wait for one hand-over together: checked here, where they are given."""
+"""Events that wait on the caller's side for one call of the loop; they are checked here, before they wait."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ P = TypeVar("P")
 
 POSTS_MAX: Final = 1_000
 POSTS_BYTES_MAX: Final = 256 * 1024
-"""Events, and their bytes, that wait here. A hand-over costs as much as posting a few hundred events; a
-buffer much larger than that only makes the disk wait for the caller."""
+"""Events, and their bytes, that wait here. A call of the loop costs as much as posting a few hundred events; a much
+larger buffer makes the disk wait for the caller."""
 
 CHUNK_MAX: Final = 10_000
 CHUNK_BYTES_MAX: Final = 4 * 2**20
-"""Events, and their bytes, of `write_many` that are handed over before the next ones are taken."""
+"""Events, and their bytes, of `write_many` in one call of the loop."""
 
 
 class Buffer(Generic[P]):
-    """What one caller's thread has written since the last hand-over."""
+    """Events that one thread has written since the last call of the loop."""
 
     def __init__(self, codec: PayloadCodec[P], verify: Callable[[], None]) -> None:
-        """verify: called for each event; raises when nothing can be written."""
+        """verify: called for each event; raises if the writer is closed."""
         self._encode = codec.encode
         self._verify = verify
         self._waiting: list[NewEvent[bytes]] = []
@@ -53,18 +53,18 @@ class Buffer(Generic[P]):
         return self.event(event.payload, event.key, event.event_time, event.headers)
 
     def add(self, event: NewEvent[bytes]) -> bool:
-        """Let an event wait; return whether it is time to hand over."""
+        """Add an event; return whether the buffer is full."""
         self._waiting.append(event)
         self._waiting_bytes += len(event.payload)
         return len(self._waiting) >= POSTS_MAX or self._waiting_bytes >= POSTS_BYTES_MAX
 
     def take(self) -> list[NewEvent[bytes]]:
-        """Return the events that wait here, and leave none."""
+        """Return the waiting events, and empty the buffer."""
         taken, self._waiting, self._waiting_bytes = self._waiting, [], 0
         return taken
 
     def chunks(self, events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> Iterator[list[NewEvent[bytes]]]:
-        """Yield the events of an iterable of any length, in pieces to be handed over."""
+        """Yield the events of an iterable of any length, in chunks for one call each."""
         chunk: list[NewEvent[bytes]] = []
         size_bytes = 0
         for event in events:

@@ -72,7 +72,7 @@ class BlockingGroupReader(Block, Generic[P]):
         return self._events(cut)
 
     def batches(self, *, until: StreamCut | Iterable[StreamCut] | None = None) -> Iterator[Batch[P]]:
-        """Yield batches of events, as `GroupReader.batches`; each costs one hand-over, 0.4 ms."""
+        """Yield batches of events, as `GroupReader.batches`; each costs one call of the loop, 0.4 ms."""
         batches = self._reader.batches(until=until)
 
         async def advance() -> Batch[P] | None:

@@ -21,8 +21,8 @@ Args = TypeVarTuple("Args")
 
 
 SIGNAL_LOOK_S: Final = 0.5
-"""Longest time for which a thread waits without looking for signals. One that comes between the interpreter's last
-look and the wait is seen after it, so that without a limit a Ctrl-C of that moment would be seen at the next."""
+"""Longest time for which a thread waits without checking for signals. A Ctrl-C between the interpreter's last check and
+the wait is noticed only after the wait, so the wait needs a limit."""
 
 
 class Loop:
@@ -47,13 +47,13 @@ class Loop:
                     future.exception(timeout=SIGNAL_LOOK_S)
             return future.result()
         except BaseException:
-            # The interrupt may have come before there was a future to cancel, with the coroutine running already.
+            # The interrupt may have come before there was a future to cancel, while the coroutine was running.
             if not call.ended:
                 self._portal.start_task_soon(call.cancel)
             raise
 
     def start(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> Future[T]:
-        """Start a coroutine on the loop, and return what will have its result; cancelled when that is.
+        """Start a coroutine on the loop, and return the future of its result; cancelling that cancels the coroutine.
 
         Raises Closed, and ForkedError in a forked child.
         """
@@ -83,7 +83,7 @@ class Loop:
 
 
 class _Call(Generic[T]):
-    """A coroutine that can be cancelled from the moment on at which it is handed over."""
+    """A coroutine that can be cancelled as soon as it is handed over."""
 
     def __init__(self, begin: Callable[[], Awaitable[T]]) -> None:
         self._begin = begin
@@ -99,7 +99,7 @@ class _Call(Generic[T]):
                     return await self._begin()
         finally:
             self.ended = True
-        raise CancelledError  # nobody waits for it any more
+        raise CancelledError  # no caller waits for it any more
 
     async def cancel(self) -> None:
         """Cancel it, begun or not."""
@@ -130,12 +130,12 @@ class Block:
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> None:
         context, self._context = self._context, None
-        if context is not None and not self._loop.forked:  # a forked child ends nothing of its parent's
+        if context is not None and not self._loop.forked:  # a forked child must not end its parent's block
             self._loop.check()
             self._leave(context, why)
 
     def _leave(self, context: AbstractContextManager[object], why: BaseException | None) -> None:
-        """Leave the twin's block, which is told that something ended it but not what."""
+        """Leave the twin's block, which learns that it failed but not why."""
         if why is None:
             context.__exit__(None, None, None)
         else:
@@ -145,14 +145,14 @@ class Block:
 
 @contextmanager
 def running_loop() -> Iterator[Loop]:
-    """Run a loop while the block does. What is under way when the block raises is cancelled.
+    """Run a loop while the block runs. If the block raises, running calls are cancelled.
 
-    A forked child that leaves the block ends nothing: all of it is its parent's.
+    Leaving the block in a forked child does nothing: the loop is its parent's.
     """
     begun: Future[BlockingPortal] = Future()
     thread = Thread(target=_run, args=[begun], name="eventproc", daemon=True)
     thread.start()
-    # anyio's own context manager for this would wait, in a forked child, for a thread that is not there.
+    # anyio's own context manager for this would wait, in a forked child, for a thread that does not exist there.
     pid, interrupted = os.getpid(), False
     try:
         loop = Loop(begun.result())
@@ -166,13 +166,13 @@ def running_loop() -> Iterator[Loop]:
     finally:
         if os.getpid() == pid:
             portal = begun.result()
-            with suppress(RuntimeError):  # it ended by itself: something on it raised what ends a loop
+            with suppress(RuntimeError):  # an error on the loop has ended it
                 portal.call(portal.stop, interrupted)
             thread.join()
 
 
 def _run(begun: Future[BlockingPortal]) -> None:
-    """Run a loop until its portal is stopped. What ends it earlier was raised to whom it concerns, too."""
+    """Run a loop until its portal is stopped. An error that ends it earlier is raised to the waiting callers too."""
 
     async def serve() -> None:
         async with BlockingPortal() as portal:

@@ -1,4 +1,4 @@
-"""Reading a stream without `await`: events one by one, out of rounds that are fetched on the loop."""
+"""Reading a stream without `await`: events one by one, from rounds that the loop fetches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class BlockingReader(Block, Generic[P]):
         self._reader = reader
 
     def cut(self) -> StreamCut:
-        """Return where the reader stands: what was handed out lies before it. See `StreamReader.cut`."""
+        """Return the reader's position: events that were handed out are before it. See `StreamReader.cut`."""
         return self._reader.cut()
 
     @property
@@ -36,7 +36,7 @@ class BlockingReader(Block, Generic[P]):
     def __iter__(self) -> Iterator[Event[P]]:
         """Yield events, waiting for more; ends when the stream is sealed and read to its end.
 
-        A loop may be left at any event; see `StreamReader` for what the next one gets. One hand-over a batch.
+        A loop may be left at any event; the next one continues there. One call of the loop per batch.
         """
         return self._events(None)
 
@@ -45,7 +45,7 @@ class BlockingReader(Block, Generic[P]):
         return self._events(as_cut(cut, "end of reading"))
 
     def batches(self, *, until: StreamCut | None = None) -> Iterator[Batch[P]]:
-        """Yield batches of events, as `StreamReader.batches`; each costs one hand-over, 0.4 ms."""
+        """Yield batches of events, as `StreamReader.batches`; each costs one call of the loop, 0.4 ms."""
         iteration = Iteration(self._reader, until)
         while (found := self._loop.call(iteration.advance)) is not None:
             if batch := iteration.batch(found):

@@ -36,13 +36,13 @@ class BlockingRunning(RunningCalls):
 
 @contextmanager
 def running_app(loop: Loop, app: AbstractAsyncContextManager[Running]) -> Iterator[BlockingRunning]:
-    """Run the app on the loop while the block does. An interrupt of the block drains, a second one stops at once."""
+    """Run the app on the loop while the block runs. An interrupt drains; a second one cancels the running calls."""
     hosted = _Hosted(loop, app)
     running = BlockingRunning(loop, hosted.enter())
     try:
         yield running
     except BaseException:
-        with suppress(ProcessorFailed):  # what the block raised counts; the failure was logged
+        with suppress(ProcessorFailed):  # the block's own error is raised; this failure was logged
             hosted.leave(running)
         raise
     hosted.leave(running)
@@ -71,7 +71,7 @@ class _Hosted:
             self._entered.set_exception(why)
 
     def enter(self) -> Running:
-        """Return what runs. Raises what entering the app raises."""
+        """Return the running app. Raises what entering the app raises."""
         try:
             return self._entered.result()
         except BaseException:

@@ -1,4 +1,4 @@
-"""A transaction without `await`: what is written waits on the caller's side for one hand-over together."""
+"""A transaction without `await`: events wait on the caller's side, and are handed to the loop in batches."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class BlockingTransaction(Block, Generic[P]):
     """
 
     def __init__(self, loop: Loop, txn: Transaction[bytes], codec: PayloadCodec[P]) -> None:
-        """txn: takes bytes; `codec` makes them here, so that a wrong payload is refused where it is given."""
+        """txn: takes bytes; `codec` encodes on the caller's side, so a wrong payload is refused immediately."""
         super().__init__(loop, txn)
         self._txn = txn
         self._buffer = Buffer(codec, loop.check)
-        # On their way to the loop: each stays until it is taken there, whatever ended the hand-over.
+        # Being handed to the loop: an event stays here until the loop has added it, even if the call is interrupted.
         self._handed: deque[NewEvent[bytes]] = deque()
         self._one_hand_over = anyio.Lock()
         self.id = txn.id
@@ -49,7 +49,7 @@ class BlockingTransaction(Block, Generic[P]):
         return self._txn.appended
 
     def begin(self) -> BlockingTransaction[P]:
-        """Put it into the database now, and return it. See `Transaction.begin`."""
+        """Write the transaction to the database now, and return it. See `Transaction.begin`."""
         self._loop.call(self._txn.begin)
         return self
 
@@ -61,7 +61,7 @@ class BlockingTransaction(Block, Generic[P]):
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Add one event; about 2 us. Raises InvalidArgument at once, what else `Transaction.write` raises later."""
+        """Add one event; about 2 us. Raises InvalidArgument immediately, other errors of `Transaction.write` later."""
         if self._buffer.add(self._buffer.event(payload, key, event_time, headers)):
             self._hand_over()
 
@@ -75,23 +75,23 @@ class BlockingTransaction(Block, Generic[P]):
         return count
 
     def flush(self) -> None:
-        """Return when all that was written is staged, durably. See `Transaction.flush`."""
+        """Return when everything written is staged durably. See `Transaction.flush`."""
         self._hand_over()
         self._loop.call(self._txn.flush)
 
     def commit(self, *, wait: bool = True, timeout_ms: int = WAIT_MS) -> None:
-        """Decide that all that was written becomes visible, and return when it is. See `Transaction.commit`."""
+        """Decide that all events become visible, and return when they are. See `Transaction.commit`."""
         self._hand_over()
         self._loop.call(partial(self._txn.commit, wait=wait, timeout_ms=timeout_ms))
 
     def abort(self, *, force: bool = False) -> None:
-        """Decide that nobody will ever see its events, durably. See `Transaction.abort`."""
+        """Decide that the events never become visible, durably. See `Transaction.abort`."""
         self._buffer.take()
         self._handed.clear()
         self._loop.call(partial(self._txn.abort, force=force))
 
     def ping(self, *, lease_ms: int | None = None) -> PingResult:
-        """Extend its lease, and be its owner. See `Transaction.ping`."""
+        """Extend the lease and become the owner. See `Transaction.ping`."""
         return self._loop.call(partial(self._txn.ping, lease_ms=lease_ms))
 
     def status(self) -> TransactionDescription:
@@ -116,7 +116,7 @@ class BlockingTransaction(Block, Generic[P]):
     # On the loop's thread:
 
     async def _add_handed(self) -> None:
-        # One that was interrupted may still be there: its thread went on, it ends at its next turn.
+        # An interrupted call may still be running here until the loop's next turn.
         async with self._one_hand_over:
             while self._handed:
                 event = self._handed[0]

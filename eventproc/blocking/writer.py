@@ -1,4 +1,4 @@
-"""Writing to a stream without `await`: posted events wait on the caller's side for one hand-over together."""
+"""Writing to a stream without `await`: posted events wait on the caller's side, and are handed over in batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BlockingWriter(Block, Generic[P]):
     """
 
     def __init__(self, loop: Loop, writer: EventWriter[bytes], codec: PayloadCodec[P], stream: str) -> None:
-        """writer: takes bytes; `codec` makes them here, so that a wrong payload is refused where it is given."""
+        """writer: takes bytes; `codec` encodes on the caller's side, so a wrong payload is refused immediately."""
         super().__init__(loop, writer)
         self._writer = writer
         self._stream = stream
@@ -31,12 +31,12 @@ class BlockingWriter(Block, Generic[P]):
 
     @property
     def name(self) -> str | None:
-        """The name it was given, by which repeated sends are recognised."""
+        """The identity by which a repeated send is recognised; None for a writer without one."""
         return self._writer.name
 
     @property
     def sequence(self) -> int:
-        """How many sends this identity has made durable on the stream."""
+        """The last sequence of this name on the stream; without a name, the number of this writer's sends."""
         return self._writer.sequence
 
     @property
@@ -64,10 +64,9 @@ class BlockingWriter(Block, Generic[P]):
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Append one event without waiting for it; `flush`, or the end of the block, tells whether it is durable.
+        """Append one event without waiting for it; `flush`, or the end of the block, raises if it failed.
 
-        An event that cannot be written is refused here and now (InvalidArgument); WriterFailed says that
-        an earlier one failed. About 2 us.
+        An invalid event raises InvalidArgument immediately. See `EventWriter.post`. About 2 us.
         """
         if self._buffer.add(self._buffer.event(payload, key, event_time, headers)):
             self._loop.call(self._post, self._buffer.take())
@@ -77,8 +76,7 @@ class BlockingWriter(Block, Generic[P]):
     ) -> int:
         """Append events, in order, in few transactions; return their number when all are durable.
 
-        events: `NewEvent`s, or pairs of payload and key; any iterable, of any length. sequence and what is
-        raised: see `EventWriter.write_many`.
+        See `EventWriter.write_many`.
         """
         check_events(events)
         if sequence is not None:
@@ -100,7 +98,7 @@ class BlockingWriter(Block, Generic[P]):
         except WriterFailed:
             pass  # leaving raises the failure itself
         finally:
-            # The writer drops what waits when it is told of an interrupt, which it does not raise.
+            # On an interrupt the writer drops waiting events, and does not raise.
             context.__exit__(None if why is None else type(why), why, None)
 
     def _verify_open(self) -> None:

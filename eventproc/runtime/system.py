@@ -156,7 +156,7 @@ class Eventproc:
             payload: type of the payloads, which writers and readers of this handle take from it: `bytes` (default),
                 `str`, or a type that a codec serves. It is not stored.
             codec: object with `encode` and `decode`, used instead of the type's own codec.
-            scaling: number of segments, and who changes it. None (default): one segment.
+            scaling: number of segments, and what changes it. None (default): one segment.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Asking for a workflow: submit, wait for the outcome, raise what it was refused for."""
+"""Submitting a request, and waiting for its outcome."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from eventproc.workflows.run import submit
 from eventproc.workflows.table import WORKFLOWS
 
 WAIT_MS: Final = 120_000
-"""How long a call waits for its outcome, unless told otherwise (pravega.md 3.0). The request goes on."""
+"""Default time that a call waits for its outcome (pravega.md 3.0). The request goes on afterwards."""
 
 PATIENCE_MS_MAX: Final = 100 * 365 * 24 * 3600 * 1000
-"""Longest wait, and latest deadline, that may be asked for: a century. More would leave the 64 bits of a time."""
+"""Longest wait, and latest deadline: a century. A longer one could exceed the 64 bits of a time."""
 
 SUBMIT_MS_MIN: Final = 1_000
-"""How long a request may wait to be recorded at least: `timeout_ms=0` asks not to wait for its outcome."""
+"""Shortest time that a request waits to be recorded, as `timeout_ms=0` means not to wait for its outcome."""
 
 
 async def submit_request(
@@ -36,10 +36,10 @@ async def submit_request(
 ) -> Request:
     """Submit a request without waiting for its outcome; return it, or the equal pending one it joined.
 
-    request_id: a UUID version 7 to make a retry of this call safe. within_ms: how long from now it may be
-    begun; after that it is rejected as Expired. timeout_ms: how long to wait while another process keeps
-    the lock of the writers, at least SUBMIT_MS_MIN; then LockHeld, and nothing was recorded. Raises what is
-    refused at once.
+    request_id: a UUID version 7 that makes a retry of this call safe.
+    within_ms: how long from now the request may begin; after that it is rejected as Expired.
+    timeout_ms: how long to wait while another process holds the write lock, at least SUBMIT_MS_MIN.
+    Raises LockHeld (nothing was recorded), and errors that refuse the request immediately.
     """
     identifier = new_id(db.clock) if request_id is None else check_str("request id", request_id)
     if within_ms is not None:
@@ -54,7 +54,7 @@ async def submit_request(
 def check_request(value: object) -> AnyRequest:
     """Return the request, with fields of the types that it is declared with. Raises InvalidArgument.
 
-    What a host would not read back as it is given here must not be recorded.
+    A request that a host would read back differently must not be recorded.
     """
     reason = "it must be one of eventproc.workflows.requests, with fields of the types declared there"
     for workflow in WORKFLOWS.values():
@@ -69,7 +69,7 @@ def check_request(value: object) -> AnyRequest:
 
 
 async def wait_for_request(db: Database, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
-    """Return the request once it is done or rejected; whoever runs it, in whatever process.
+    """Return the request once it is done or rejected, in whichever process it runs.
 
     Raises NotFound, and StillPending when `timeout_ms` passed first.
     """
@@ -83,7 +83,7 @@ async def run_request(db: Database, request: AnyRequest, *, timeout_ms: int = WA
     """
     patience = _Patience.of(db, timeout_ms)
     identifier = new_id(db.clock)
-    # Who listens from before the request exists misses nothing, and need not look whether it did.
+    # Subscribing before the request exists misses no change, so no read is needed to check for one.
     with (
         db.shared[REQUEST_OUTCOMES].expecting(identifier),
         db.subscribe([watch_request(identifier)]) as changes,
@@ -103,7 +103,7 @@ async def run_request(db: Database, request: AnyRequest, *, timeout_ms: int = WA
 
 @attrs.frozen
 class _Patience:
-    """How long a caller waits, and until when (monotonic ms)."""
+    """How long a caller waits, and until when, in monotonic ms."""
 
     timeout_ms: int
     deadline_ms: int
@@ -121,7 +121,7 @@ async def _wait(db: Database, request_id: str, patience: _Patience) -> Request:
     with db.subscribe([watch_request(request_id)]) as changes:
         while True:
             request = await db.read(lambda tx: get_request(tx, request_id))
-            if request.id != request_id:  # it joined that one, of which the changes are told
+            if request.id != request_id:  # it joined that one, which notifies of its end
                 return await _wait(db, request.id, patience)
             if request.status is not RequestStatus.PENDING:
                 return request

@@ -1,9 +1,9 @@
-"""What a transaction's writer has not staged yet, and how it gets there: in batches, in order, each once.
+"""Events of a transaction on their way to the database: staged in batches, in order, each exactly once.
 
-A batch is what fills while the one before it is written. It is staged in a transaction of the database under a
-sequence of its own, and leaves the queue by the effect of that transaction: whoever was cancelled meanwhile, or does
-not know what became of it, sends it again, and changes nothing. A batch that meets a sealed segment was not staged;
-all that waits is routed again by the epoch that replaced it, in the same order.
+A batch fills while the one before it is written. It is staged in a database transaction under its own sequence, and
+leaves the queue as an effect of that transaction. So a caller that was cancelled, or does not know the result, sends it
+again without harm. A batch that meets a sealed segment was not staged: all waiting events are routed again by the new
+epoch, in the same order.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add
 from eventproc.streams.writer import find_route
 
 STAGE_BYTES: Final = 2**20
-"""Bytes of one batch, unless a single event is larger. Higher: longer holds of the lock of all writers, and more
-memory; lower: more of them for a large transaction, and more index rows for its commit."""
+"""Bytes of one batch, unless a single event is larger. Higher: longer holds of the write lock, and more memory; lower:
+more batches for a large transaction, and more index rows for its commit."""
 
 _IDENTITY_BYTES: Final = 8
 
 Last = Callable[[Tx], object]
-"""What is done in the transaction of the last batch."""
+"""A function to run in the transaction of the last batch."""
 
 
 @attrs.define(eq=False)
@@ -43,12 +43,12 @@ class _Batch:
 
 
 class Staging:
-    """The way of one transaction's events into the database. Any number of tasks; on the event loop only."""
+    """Stages the events of one transaction. For any number of tasks, on the event loop only."""
 
     def __init__(
         self, db: Database, stream: str, stream_id: int, txn_id: str, *, lease_ms: int | None, begun: bool
     ) -> None:
-        """begun: the transaction is in the database; else it is put there with the first batch, or by `send`."""
+        """begun: the transaction is in the database. Otherwise the first batch, `begin` or `send` writes it."""
         self.begun = begun
         self.lease_ms = lease_ms
         self._db = db
@@ -70,16 +70,16 @@ class Staging:
 
     @property
     def waits(self) -> bool:
-        """Whether something was put that is not staged, as far as is known."""
+        """Whether an event may not be staged yet."""
         return bool(self._batches) or self._waiting_bytes > 0
 
     async def open(self) -> None:
-        """Learn where events go. Raises NotFound, StreamReplaced, StreamSealed."""
+        """Read the epoch that routes events. Raises NotFound, StreamReplaced, StreamSealed."""
         if self._epoch is None:
             self._use(await self._db.read(self._look))
 
     async def begin(self) -> None:
-        """Put the transaction into the database, and learn where events go; once. Raises as `open`."""
+        """Write the transaction to the database, and read the epoch that routes events; once. Raises as `open`."""
 
         def make(tx: Tx) -> Epoch:
             self._create(tx)
@@ -95,7 +95,7 @@ class Staging:
     def put(
         self, data: bytes, key: str | None, event_time: int | None, headers: Mapping[str, str] | None
     ) -> bool:
-        """Take an event; return whether another batch is full. Raises InvalidArgument, and has not taken it then."""
+        """Add an event; return whether another batch is full. Raises InvalidArgument; then it was not added."""
         closed = bool(self._waiting_bytes) and self._waiting_bytes + len(data) + FRAME_BYTES > STAGE_BYTES
         if closed:
             self._close_batch()
@@ -112,9 +112,9 @@ class Staging:
                 await self._write(self._batches[0], None)
 
     async def send(self, last: Last | None = None) -> None:
-        """Stage all that was put, and do `last` in the transaction of the last batch, or in one of its own.
+        """Stage all events, and run `last` in the transaction of the last batch, or in one of its own.
 
-        Raises what `stage`, `create_txn` and `last` raise; what was not staged then still waits.
+        Raises what `stage`, `create_txn` and `last` raise; events that were not staged then still wait.
         """
         async with self._one_at_a_time:
             if self._waiting_bytes:
@@ -127,7 +127,7 @@ class Staging:
                 await self._write(batch, last)
 
     async def drop(self, last: Last) -> None:
-        """Forget what was not staged, and do `last` in a transaction."""
+        """Drop events that are not staged, and run `last` in a transaction."""
         async with self._one_at_a_time:
             self._batches.clear()
             self._waiting_bytes = 0
@@ -160,12 +160,12 @@ class Staging:
         tx.after(partial(self._settled, batch))
 
     def _create(self, tx: Tx) -> None:
-        # Repeated, it is the same transaction still: the id is the caller's.
+        # Repeating it changes nothing: the id is the caller's.
         instance = self._db.instance_id
         create_txn(tx, self._stream, self.stream_id, self._txn_id, instance=instance, lease_ms=self.lease_ms)
 
     def _settled(self, batch: _Batch | None) -> None:
-        """Note that the transaction, and this batch of it, is durable."""
+        """Record that the transaction, and this batch of it, is durable."""
         self.begun = True
         if batch is not None and self._batches and self._batches[0] is batch:
             self._batches.popleft()
@@ -176,7 +176,7 @@ class Staging:
         self._waiting_bytes = 0
 
     async def _follow(self) -> None:
-        """Route all that waits by the epoch that is current now."""
+        """Route all waiting events by the current epoch."""
         epoch = await self._db.read(self._look)
         assert self._epoch is not None, "a batch was routed"
         if epoch.number == self._epoch.number:
@@ -197,7 +197,7 @@ class Staging:
 
 
 class UnbegunTxns:
-    """Transactions of this opening that may not be in the database yet: those of blocks that run."""
+    """Transactions of this instance that may not be in the database yet: those of running blocks."""
 
     def __init__(self) -> None:
         self.running: set[Staging] = set()

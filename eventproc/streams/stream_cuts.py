@@ -1,4 +1,4 @@
-"""Where to start reading: head, tail, a cut, a time, or chosen segments; functions of one transaction."""
+"""Cuts of a stream, and the frontiers of readers that start there: head, tail, a time, chosen segments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tail_cut(tx: Tx, stream: StreamRecord) -> StreamCut:
 def time_cut(tx: Tx, stream: StreamRecord, time_ms: int) -> StreamCut:
     """Return the cut before the first events that were appended at or after `time_ms`, in each segment.
 
-    The head when that lies before it. O(log epochs) look-ups and one a segment of the epoch of that time.
+    Returns the head if that is later. O(log epochs) look-ups, and one per segment of the epoch of that time.
     """
     history = StoredHistory(tx, stream)
     offsets = {
@@ -74,7 +74,7 @@ def frontier_at(tx: Tx, stream: StreamRecord, cut: StreamCut) -> Frontier:
 
 
 def truncated(tx: Tx, stream: StreamRecord, segment: SegmentId, offset: int) -> Truncated:
-    """Return the error of who stands at `offset` of a segment, before the head."""
+    """Return the error of a position at `offset` of a segment, before the head."""
     state = segment_state(tx, stream.stream_id, segment)
     return Truncated(
         stream=stream.name,
@@ -94,9 +94,9 @@ def _compacted(history: StoredHistory, cut: StreamCut) -> SegmentId | None:
 def _pass_ended(
     tx: Tx, stream: StreamRecord, frontier: Frontier, history: StoredHistory, head: StreamCut
 ) -> None:
-    """Go on to what follows segments that the head has passed and the frontier has read to their ends.
+    """Continue with the successors of segments that the head has passed and the frontier has read to their ends.
 
-    Who stands there lost nothing, though the head lies later: see `workflows.truncate`.
+    Such a reader has lost no event, though the head is later: see `workflows.truncate`.
     """
     while ended := [
         segment

@@ -443,14 +443,14 @@ class Transaction(Generic[P]):
             self._fail(error)
 
     async def _ping_again(self) -> None:
-        """Ping. Raises TransactionAborted, TransactionDecided, TransactionNotFound when that is of no use any more."""
+        """Ping. Raises TransactionAborted, TransactionDecided or TransactionNotFound if the transaction has ended."""
         try:
             answer = await self.ping()
         except Retryable as error:
             LOG.info("%s was not pinged: %s", self._client.name, error)
             return
         if answer is PingResult.MAX_EXECUTION_TIME_EXCEEDED:
-            LOG.warning("%s is as old as it may get; it is aborted when its lease ends", self._client.name)
+            LOG.warning("%s has reached its longest execution time and will be aborted", self._client.name)
             await anyio.sleep_forever()
         self._verify_answer(answer)
 
@@ -465,7 +465,7 @@ class Transaction(Generic[P]):
             raise IllegalTransition(name=self._client.name, event="this", state=state)
 
     def _verify_kept(self, event: str) -> None:
-        """Raise IllegalTransition when an abort was asked for and nobody knows yet that it is decided."""
+        """Raise IllegalTransition if an abort was requested and its result is not known yet."""
         if self._given_up and self._client.decided is None:
-            state = "being aborted, which was not done; call `abort` again"
+            state = "aborting, and the abort failed; call `abort` again"
             raise IllegalTransition(name=self._client.name, event=event, state=state)

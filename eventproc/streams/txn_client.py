@@ -1,4 +1,4 @@
-"""What becomes of a transaction: deciding, waiting for the end, pings, and refusals that name it and say what to do."""
+"""A transaction's state as its handle knows it: decisions, pings, waiting for the end, and errors that name it."""
 
 from __future__ import annotations
 
@@ -33,19 +33,22 @@ from eventproc.streams.description import TransactionDescription, describe_txn
 from eventproc.streams.request_calls import PATIENCE_MS_MAX
 
 LOOK_MS: Final = 20
-"""How long to wait for word of a commit before looking. One that this process makes is told without a look."""
+"""How long to wait for a notice of the commit before reading the database. A commit by this process needs no read."""
 
 BY_OWNER: Final = "by its owner"
-"""Reason of an abort that somebody asked for."""
+"""Reason of an abort that a caller requested."""
 
 _ABORT: Final = frozenset({TxnState.ABORTING, TxnState.ABORTED})
 
 
 class TxnClient:
-    """One transaction as its handle knows it. decided: as it was when it was seen to be open no more, else None."""
+    """One transaction as its handle knows it.
+
+    decided: its record when it was first seen decided; None while it is open, as far as is known.
+    """
 
     def __init__(self, db: Database, stream: str, stream_id: int, txn_id: str, *, known: bool) -> None:
-        """known: the id is one that was made here, not one that was given."""
+        """known: the id was made here; False: a caller passed it, and no such transaction may exist."""
         self.decided: TxnRecord | None = None
         self._known = known
         self._db = db
@@ -92,14 +95,14 @@ class TxnClient:
         return described
 
     async def verify_known(self) -> None:
-        """Look, once, whether there is a transaction of an id that was given. Raises TransactionNotFound."""
+        """Check, once, that a transaction of a passed id exists. Raises TransactionNotFound."""
         if not self._known:
             await self.look()
             self._known = True
 
     @contextmanager
     def watched(self) -> Iterator[Callable[[int], Awaitable[None]]]:
-        """Give what waits until the transaction, once it is decided in the block, is visible."""
+        """Yield a function that waits until the transaction, decided in the block, is visible."""
         endings, watch = self._db.shared[TXN_OUTCOMES], watch_txn(self._stream_id, self._txn_id)
         with endings.expecting((self._stream_id, self._txn_id)), self._db.subscribe([watch]) as changes:
             yield partial(self._wait_ended, endings, changes)
@@ -108,7 +111,7 @@ class TxnClient:
         self, endings: LocalResults[tuple[int, str], TxnRecord], changes: Subscription, timeout_ms: int
     ) -> None:
         deadline_ms, pause_ms = self._db.clock.monotonic_ms() + timeout_ms, LOOK_MS
-        # The first change is our own decision. It may hide one that another process made, hence a look soon after.
+        # The first change is our own decision. It may hide one by another process, so read the database soon after.
         await changes.wait(0)
         ended = endings.find((self._stream_id, self._txn_id)) or self.decided
         while ended is None or not ended.state.is_final:
@@ -126,7 +129,7 @@ class TxnClient:
         self.verify_commit()
 
     def refuse(self, event: str) -> NoReturn:
-        """Raise why `event` is not possible any more."""
+        """Raise the error that says why `event` is no longer possible."""
         assert self.decided is not None, "an open transaction refuses nothing"
         if self.decided.state in _ABORT:
             reason = self.decided.reason or ""
@@ -135,7 +138,7 @@ class TxnClient:
         raise TransactionDecided(stream=self._stream, txn=self._txn_id, state=state, event=event)
 
     def verify_open(self, event: str) -> None:
-        """Raise why `event` is not possible, as far as is known here."""
+        """Raise the error that says why `event` is not possible, as far as is known here."""
         if self.decided is not None:
             self.refuse(event)
 
@@ -146,7 +149,7 @@ class TxnClient:
 
     @contextmanager
     def explained(self, event: str) -> Iterator[None]:
-        """Let refusals of the store name the transaction, and what to do."""
+        """Turn errors of the store into errors that name the transaction and what to do."""
         try:
             yield
         except NotFound as error:
@@ -159,11 +162,11 @@ class TxnClient:
             ) from None
 
     def not_found(self) -> TransactionNotFound:
-        """Return the error of a transaction that nobody knows."""
+        """Return the error of an unknown transaction."""
         return TransactionNotFound(kind="transaction", name=self._txn_id, stream=self._stream)
 
     def _note_later(self, tx: Tx, txn: TxnRecord) -> None:
-        # As an effect: it is known, too, when whoever asked for it was cancelled.
+        # As an effect of the transaction, so that a cancelled caller does not lose it.
         tx.after(partial(self._note, txn))
 
     def _note(self, txn: TxnRecord) -> None:
