@@ -160,7 +160,7 @@ def _check_versions(tx: Tx, report: DoctorReport) -> None:
     facts["schema_known"] = SYSTEM_MIGRATION.number
     facts["journal_mode"] = versions.journal_mode
     if versions.journal_mode != "wal":
-        report.problem(f"the journal mode is {versions.journal_mode}, it must be wal")
+        report.problem(f"the database's journal mode is {versions.journal_mode}, it must be wal")
 
 
 def _check_host(tx: Tx, report: DoctorReport) -> None:
@@ -196,14 +196,14 @@ def _check_blobs(tx: Tx, report: DoctorReport) -> None:
 
 
 def _check_chunk_files(tx: Tx, report: DoctorReport) -> None:
-    """Look for the chunk files in which events lie: whether they are there, not what is in them."""
+    """Check that the chunk files with events exist and have their size. Their content is not read."""
     rows = event_files(tx)
     folder = chunks_folder(tx)
     report.facts["files_with_events"] = len(rows)
     lost = [path for path, size_bytes in rows if file_size(folder / path) != size_bytes]
     if lost:
         report.problem(
-            f"{len(lost)} files that events lie in are missing, or not as they were written, such as"
+            f"{len(lost)} files with events are missing or have another size than written, such as"
             f" {folder / lost[0]}; restore a backup"
         )
 

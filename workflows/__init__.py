@@ -1,1 +1,1 @@
-"""What happens to a stream: one file per workflow, run from the internal request stream."""
+"""What happens to a stream or scope: one file per workflow. The host runs them from internal streams."""

@@ -1,7 +1,7 @@
-"""The requests: what may be asked of a stream or a scope, as values.
+"""The requests to change a stream or a scope, as values.
 
-A request names its stream by incarnation, so that one that was decided for a deleted stream is never run
-on its successor (pravega.md 3.7, the replay of a delete). Create is the exception: it makes one.
+A request names its stream by id, so a request for a deleted stream never runs on a new stream of the same name
+(pravega.md 3.7, the replay of a delete). The exception is CreateStream, which makes a stream.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _sorted_offsets(offsets: Mapping[SegmentId, int]) -> dict[SegmentId, int]:
 
 @attrs.frozen
 class CreateStream:
-    """Make a stream; one that is there with an equal configuration is fine."""
+    """Create a stream. An existing stream with an equal configuration is left as it is."""
 
     kind: ClassVar[str] = "create"
     stream: str
@@ -53,7 +53,7 @@ class _OfStream:
 
 @attrs.frozen
 class UpdateStream(_OfStream):
-    """Replace the configuration; the number of segments follows a fixed policy at once."""
+    """Replace the configuration. With a fixed policy the number of segments changes in the same transaction."""
 
     kind: ClassVar[str] = "update"
     config: StreamConfig
@@ -64,14 +64,17 @@ class ScaleStream(_OfStream):
     """Seal active segments and open new ones over exactly the same key space."""
 
     kind: ClassVar[str] = "scale"
-    # In one order, so that the same request asked twice is equal however its caller listed the segments.
+    # Sorted, so that equal requests are equal in whichever order their callers listed the segments.
     seal: tuple[SegmentId, ...] = attrs.field(converter=_sorted_ids)
     ranges: tuple[KeyRange, ...]
 
 
 @attrs.frozen
 class TruncateStream(_OfStream):
-    """Move the head of the stream to a cut; `offsets` are those of the cut, -1 for a segment after it."""
+    """Move the head of the stream to a cut.
+
+    offsets: those of the cut, -1 for a segment that begins after it.
+    """
 
     kind: ClassVar[str] = "truncate"
     offsets: dict[SegmentId, int] = attrs.field(converter=_sorted_offsets)
@@ -79,7 +82,7 @@ class TruncateStream(_OfStream):
 
 @attrs.frozen
 class SealStream(_OfStream):
-    """End the stream: no more appends, for ever."""
+    """Seal the stream: it accepts no more appends."""
 
     kind: ClassVar[str] = "seal"
 

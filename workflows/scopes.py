@@ -1,9 +1,9 @@
-"""Scopes: made and removed in one transaction when empty; emptied group by group and stream by stream when asked to.
+"""Scopes: create one, delete an empty one, or delete one with its groups, streams and named states.
 
-A recursive delete is the one workflow of several transactions here: the first refuses new streams and groups by the
-scope's state, each further one deletes a group, or seals and deletes a stream, the last removes the scope with the
-outcome. Groups go first, so that nobody reads on from streams that are going.
-A run that dies between two leaves a scope in DELETING, from which any second run goes on.
+The recursive deletion is the only workflow here with several transactions. The first sets the scope to DELETING, which
+refuses new streams and groups. Each further one deletes a group or state, or seals and deletes a stream. The last one
+removes the scope, with the outcome. Groups are deleted first, so that no reader reads streams that are being deleted.
+If a process dies in between, the scope stays in DELETING, and a second run continues from there.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.states import ScopeEvent, ScopeState, advance_scope
 from eventproc.store.records import create, delete, find, replace
 from eventproc.store.replicated import delete_named, named_objects
-from eventproc.workflows import delete as delete_workflow
-from eventproc.workflows import seal
+from eventproc.workflows import delete_stream, seal_stream
 from eventproc.workflows.requests import DeleteScope, DeleteStream, SealStream
 
 
 def create_scope(tx: Tx, name: str) -> Scope:
-    """Make a scope; one that is there is fine.
+    """Create a scope. Returns the existing one of that name, if any.
 
     Raises InvalidArgument, and IllegalTransition while one of that name is being deleted.
     """
@@ -78,7 +77,7 @@ def apply(tx: Tx, request: DeleteScope, request_id: str) -> bool:
         delete(tx, SCOPE, scope)
         return True
     stream = get_stream(tx, names[0]).value
-    if not seal.apply(tx, SealStream(stream.name, stream.stream_id), request_id):
+    if not seal_stream.apply(tx, SealStream(stream.name, stream.stream_id), request_id):
         return False
-    delete_workflow.apply(tx, DeleteStream(stream.name, stream.stream_id), request_id)
+    delete_stream.apply(tx, DeleteStream(stream.name, stream.stream_id), request_id)
     return False

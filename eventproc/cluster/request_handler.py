@@ -15,7 +15,7 @@ from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef
 from eventproc.store.segments import Event
 from eventproc.store.transactions import has_decided, watch_commits
-from eventproc.workflows.run import give_up, step
+from eventproc.workflows.request_runner import give_up, step
 
 LOG = logging.getLogger("eventproc.host")
 

@@ -13,8 +13,8 @@ from eventproc.cluster.internal_processors import INTERNAL_PROCESSORS
 from eventproc.store.database import Database, Tx, Watch
 from eventproc.store.model.errors import Retryable
 from eventproc.store.ownership import Owner
-from eventproc.workflows.commit import retry_failed
-from eventproc.workflows.sweep import forget, reap, truncate_internal
+from eventproc.workflows.commit_transactions import retry_failed
+from eventproc.workflows.sweeps import forget, reap, truncate_internal
 
 LOG = logging.getLogger("eventproc.host")
 

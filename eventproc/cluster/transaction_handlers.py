@@ -17,7 +17,7 @@ from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef, finish_event
 from eventproc.store.segments import Event
 from eventproc.store.transactions import TXN_STEP_LIMITS, TxnNotice, TxnRecord
-from eventproc.workflows import abort, commit
+from eventproc.workflows import abort_transactions, commit_transactions
 
 LOG = logging.getLogger("eventproc.host")
 
@@ -35,38 +35,42 @@ async def run_commit(db: Database, owner: Owner, event: Event) -> None:
     stream stop there; other streams are not affected. The sweep posts the notice again every 30 s, and
     `txn abort --force` gives the failing transaction up.
     """
-    bell, ref = _heard(event, COMMIT_STREAM)
+    notice, ref = _heard(event, COMMIT_STREAM)
     try:
-        await _commit(db, owner, bell, ref, ROUND_TRANSACTIONS)
+        await _commit(db, owner, notice, ref, ROUND_TRANSACTIONS)
     except (Fenced, DatabaseStopped):
         raise
     except Exception:
         try:
-            await _commit(db, owner, bell, ref, 1)
+            await _commit(db, owner, notice, ref, 1)
         except (Fenced, DatabaseStopped):
             raise
         except Exception as error:
-            aside = partial(commit.set_aside, bell=bell, event=ref, owner=owner, reason=repr(error))
-            if await retry_transient(partial(db.write, aside), f"the commit of {bell.stream}", db.clock, LOG):
+            aside = partial(
+                commit_transactions.set_aside, notice=notice, event=ref, owner=owner, reason=repr(error)
+            )
+            if await retry_transient(
+                partial(db.write, aside), f"the commit of {notice.stream}", db.clock, LOG
+            ):
                 LOG.exception(
                     "%s: a decided transaction cannot be committed, and the transactions after it wait. The commit is"
                     " retried every 30 s; `eventproc txn abort --force` gives the transaction up",
-                    bell.stream,
+                    notice.stream,
                 )
 
 
 async def run_abort(db: Database, owner: Owner, event: Event) -> None:
     """Abort the transactions that the notice names. Raises OwnerFenced, DatabaseStopped."""
-    bell, ref = _heard(event, ABORT_STREAM)
+    notice, ref = _heard(event, ABORT_STREAM)
     try:
-        await _abort(db, owner, bell, ref)
+        await _abort(db, owner, notice, ref)
     except (Fenced, DatabaseStopped):
         raise
     except Exception:
         # It must neither block the other aborts nor be forgotten: its notice goes to the end of the queue.
-        LOG.exception("an abort of %s failed and will be retried", bell.stream)
+        LOG.exception("an abort of %s failed and will be retried", notice.stream)
         await retry_transient(
-            partial(db.write, partial(_ring_again, bell, ref, owner)),
+            partial(db.write, partial(_ring_again, notice, ref, owner)),
             "posting the notice again",
             db.clock,
             LOG,
@@ -78,11 +82,19 @@ def _heard(event: Event, stream: SystemStream) -> tuple[TxnNotice, EventRef]:
     return TxnNotice.decode(event.payload), EventRef.of(event, group=stream.name, stream_id=stream.stream_id)
 
 
-async def _commit(db: Database, owner: Owner, bell: TxnNotice, ref: EventRef, transactions_max: int) -> None:
-    what = f"the commit of {bell.stream}"
+async def _commit(
+    db: Database, owner: Owner, notice: TxnNotice, ref: EventRef, transactions_max: int
+) -> None:
+    what = f"the commit of {notice.stream}"
     run = partial(
         db.write,
-        partial(commit.run_round, bell=bell, event=ref, owner=owner, transactions_max=transactions_max),
+        partial(
+            commit_transactions.run_round,
+            notice=notice,
+            event=ref,
+            owner=owner,
+            transactions_max=transactions_max,
+        ),
     )
     while (done := await retry_transient(run, what, db.clock, LOG)).unprepared is not None:
         await _prepare(db, owner, done.unprepared, pack=done.pack)
@@ -91,28 +103,28 @@ async def _commit(db: Database, owner: Owner, bell: TxnNotice, ref: EventRef, tr
 async def _prepare(db: Database, owner: Owner, txn: TxnRecord, *, pack: bool) -> None:
     """Split and pack the staged events of a transaction for the current epoch, unless it was given up."""
     what = f"the preparation of transaction {txn.id}"
-    begin = partial(db.write, partial(commit.begin_preparation, txn=txn, owner=owner))
+    begin = partial(db.write, partial(commit_transactions.begin_preparation, txn=txn, owner=owner))
     if not await retry_transient(begin, what, db.clock, LOG):
         return
     next_seq: int | None = 0
     rows_max = db.shared[TXN_STEP_LIMITS].preparation_rows
     while next_seq is not None:
         planned = await db.read(
-            partial(commit.plan_step, txn=txn, first_seq=next_seq, pack=pack, rows_max=rows_max)
+            partial(commit_transactions.plan_step, txn=txn, first_seq=next_seq, pack=pack, rows_max=rows_max)
         )
         if planned.replaced or planned.moved:
-            take = partial(commit.take_step, txn=txn, planned=planned, owner=owner)
+            take = partial(commit_transactions.take_step, txn=txn, planned=planned, owner=owner)
             await retry_transient(partial(db.write, take, size_bytes=planned.size_bytes), what, db.clock, LOG)
         next_seq = planned.next_seq
 
 
-async def _abort(db: Database, owner: Owner, bell: TxnNotice, ref: EventRef) -> None:
-    run = partial(db.write, partial(abort.run_step, bell=bell, event=ref, owner=owner))
-    while not await retry_transient(run, f"an abort of {bell.stream}", db.clock, LOG):
+async def _abort(db: Database, owner: Owner, notice: TxnNotice, ref: EventRef) -> None:
+    run = partial(db.write, partial(abort_transactions.run_step, notice=notice, event=ref, owner=owner))
+    while not await retry_transient(run, f"an abort of {notice.stream}", db.clock, LOG):
         pass
 
 
-def _ring_again(bell: TxnNotice, ref: EventRef, owner: Owner, tx: Tx) -> None:
+def _ring_again(notice: TxnNotice, ref: EventRef, owner: Owner, tx: Tx) -> None:
     owner.check(tx)
-    post_event(tx, ABORT_STREAM, bell.stream, bell.encode())
+    post_event(tx, ABORT_STREAM, notice.stream, notice.encode())
     finish_event(tx, ref)

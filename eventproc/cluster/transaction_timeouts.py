@@ -21,7 +21,7 @@ from eventproc.store.database.instances import is_alive
 from eventproc.store.model.errors import Retryable
 from eventproc.store.ownership import Owner
 from eventproc.store.transactions import TXN_OPENED, OpenLease, open_leases
-from eventproc.workflows.abort import Timer, time_out
+from eventproc.workflows.abort_transactions import AbortTimer, time_out
 
 LOG = logging.getLogger("eventproc.host")
 
@@ -37,7 +37,7 @@ PROCESS_DIED: Final = "its process ended"
 
 async def watch_leases(db: Database, owner: Owner) -> None:
     """Abort expired transactions until cancelled. Raises OwnerFenced, DatabaseStopped."""
-    wheel: TimerWheel[tuple[int, str], Timer] = TimerWheel(db.clock.monotonic_ms())
+    wheel: TimerWheel[tuple[int, str], AbortTimer] = TimerWheel(db.clock.monotonic_ms())
     looked_ms: int | None = None
     with db.subscribe([Watch(TXN_OPENED, first_open)]) as changes:
         while True:
@@ -63,7 +63,7 @@ async def watch_leases(db: Database, owner: Owner) -> None:
 
 
 def arm(
-    wheel: TimerWheel[tuple[int, str], Timer],
+    wheel: TimerWheel[tuple[int, str], AbortTimer],
     leases: Iterable[OpenLease],
     boot_id: str,
     now_ms: int,
@@ -80,7 +80,7 @@ def arm(
 
 def _timers(
     leases: Iterable[OpenLease], boot_id: str, now_ms: int, alive: Callable[[str], bool]
-) -> Iterator[tuple[int, Timer]]:
+) -> Iterator[tuple[int, AbortTimer]]:
     """Yield the due time and the timer of each open transaction that has an end."""
     instances: dict[str, bool] = {}
     for lease in leases:
@@ -92,7 +92,7 @@ def _timers(
             due_ms, reason = now_ms, PROCESS_DIED
         else:
             due_ms, reason = lease.until_ms if lease.boot_id == boot_id else now_ms, LEASE_ENDED
-        yield due_ms, Timer(lease.stream_id, lease.txn, lease.version, reason)
+        yield due_ms, AbortTimer(lease.stream_id, lease.txn, lease.version, reason)
 
 
 def has_overdue(tx: Tx, db: Database) -> bool:

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, Generic, TypeVar
 
+import attrs
+
 from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.segments.holds import held_from, postpone_reaping
@@ -46,6 +48,31 @@ def free_step(tx: Tx, stream_id: int, *, deleted: bool) -> bool:
     finished = _free_deleted(tx, stream_id) if deleted else _free_truncated(tx, stream_id)
     vacuum_step(tx)
     return finished
+
+
+@attrs.frozen
+class Reaping:
+    """A stream with bytes that can be freed. deleted: whether the stream is deleted, or truncated only."""
+
+    stream_id: int
+    deleted: bool
+    name: str
+
+
+def find_due_reaping(tx: Tx) -> Reaping | None:
+    """Return the first stream whose bytes may be freed now, None if there is none."""
+    row = tx.execute(
+        "SELECT stream_id, deleted, name FROM reap WHERE not_before_ms <= ? ORDER BY stream_id LIMIT 1",
+        (tx.now_ms,),
+    ).fetchone()
+    return None if row is None else Reaping(row[0], bool(row[1]), row[2])
+
+
+def finish_reaping(tx: Tx, reaping: Reaping) -> None:
+    """Forget a stream whose bytes are freed. If it was deleted meanwhile, it stays listed."""
+    tx.execute(
+        "DELETE FROM reap WHERE stream_id = ? AND deleted = ?", (reaping.stream_id, int(reaping.deleted))
+    )
 
 
 def vacuum_step(tx: Tx) -> bool:

@@ -187,7 +187,7 @@ def test_what_is_decided_and_fails_is_given_up_by_force_only(
         raise LookupError("a bug")
 
     txn_id = begin(shop, b"1")
-    monkeypatch.setattr("eventproc.workflows.commit.commit_round", fail)
+    monkeypatch.setattr("eventproc.workflows.commit_transactions.commit_round", fail)
     waited = shop("txn", "commit", "shop/orders", txn_id, "--timeout", 1)
     assert (waited.code, waited.out) == (5, "")
     assert "LookupError('a bug')" in waited.err

@@ -35,7 +35,7 @@ from eventproc.store.transactions import (
     record_commit_failure,
     watch_txn,
 )
-from eventproc.workflows import commit
+from eventproc.workflows import commit_transactions
 from eventproc.workflows.requests import CreateStream
 from tests.transactions.hosting import by_key, events_of, make_room, serve, split, write
 from tests.transactions.rooms import HIGH, Room
@@ -52,7 +52,7 @@ async def test_failed_commit_is_retried_after_those_of_other_streams(
             raise LookupError("a bug")
         return commit_round(tx, stream, *rest, transactions_max=transactions_max)
 
-    monkeypatch.setattr(commit, "commit_round", land_or_fail)
+    monkeypatch.setattr(commit_transactions, "commit_round", land_or_fail)
     async with open_life() as life:
         bad = await make_room(life)
         txn_id = await bad.begin()
@@ -127,8 +127,8 @@ async def test_transaction_given_up_before_its_preparation_does_not_block_the_ne
             given_up.append(decide_abort(tx, txn.stream_id, txn.id, reason="a person", force=True))
         return begin_preparation(tx, txn, owner)
 
-    begin_preparation = commit.begin_preparation
-    monkeypatch.setattr(commit, "begin_preparation", give_up_first)
+    begin_preparation = commit_transactions.begin_preparation
+    monkeypatch.setattr(commit_transactions, "begin_preparation", give_up_first)
     async with open_life() as life:
         room = await make_room(life)
         ids = [await room.begin() for _ in range(2)]
@@ -147,7 +147,7 @@ async def test_transaction_given_up_before_its_preparation_does_not_block_the_ne
 
 async def _retry(life: Life) -> None:
     """Ring as the sweep does."""
-    await life.db.write(partial(commit.retry_failed, owner=await life.claim()))
+    await life.db.write(partial(commit_transactions.retry_failed, owner=await life.claim()))
 
 
 async def serve_until_quiet(life: Life) -> None:

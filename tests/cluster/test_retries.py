@@ -13,8 +13,8 @@ from eventproc.store.database import Tx
 from eventproc.store.model.errors import DiskFull
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef
+from eventproc.workflows.request_runner import step
 from eventproc.workflows.requests import SealStream
-from eventproc.workflows.run import step
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from eventproc.store.ownership import Owner, claim, find_owner, owner_epoch
 from eventproc.store.requests import RequestStatus
 from eventproc.testing import Deaths, check, run_until_death
 from eventproc.workflows.requests import CreateStream
-from eventproc.workflows.sweep import reap
+from eventproc.workflows.sweeps import reap
 from tests.cluster.support import running_host
 
 

@@ -18,8 +18,8 @@ from eventproc.store.model.limits import TXN_MEMORY_MS
 from eventproc.store.model.transactions import PingResult, TxnState
 from eventproc.store.transactions import OpenLease, find_txn, list_finished, open_leases, watch_txn
 from eventproc.testing import run_until_death
-from eventproc.workflows.abort import Timer, time_out
-from eventproc.workflows.sweep import forget
+from eventproc.workflows.abort_transactions import AbortTimer, time_out
+from eventproc.workflows.sweeps import forget
 from tests.transactions.hosting import events_of, make_room, serve
 from tests.transactions.rooms import LOW, ZERO, Room, part
 from tests.workflows.lives import Life, open_life
@@ -133,7 +133,9 @@ async def test_a_timer_set_before_a_ping_of_another_instance_does_nothing(life: 
     (seen,) = [each for each in await life.db.read(open_leases) if each.txn == txn_id]
     assert await room.ping(txn_id, instance="another") is PingResult.OK
     await room.commit(other)
-    timers = [Timer(seen.stream_id, txn_id, seen.version, "late") for txn_id in (txn_id, other, "unknown")]
+    timers = [
+        AbortTimer(seen.stream_id, txn_id, seen.version, "late") for txn_id in (txn_id, other, "unknown")
+    ]
     owner = await life.claim()
     await life.db.write(partial(time_out, timers=timers, owner=owner))
     kept = await room.get(txn_id)
@@ -149,7 +151,7 @@ def test_timers_depend_on_deadline_boot_and_process() -> None:
         OpenLease(4, "while it lives", 0, "alive", "this", None),
         OpenLease(5, "of the dead", 7, "dead", "this", None),
     ]
-    wheel: TimerWheel[tuple[int, str], Timer] = TimerWheel(0)
+    wheel: TimerWheel[tuple[int, str], AbortTimer] = TimerWheel(0)
     arm(wheel, leases, "this", 0, lambda instance: instance == "alive")
     due = {timer.txn: (timer.version, timer.reason) for _, timer in wheel.take_due(1_000)}
     assert due == {

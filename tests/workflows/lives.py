@@ -22,7 +22,7 @@ from eventproc.store.records import Versioned, get, keys
 from eventproc.store.requests import Request
 from eventproc.testing import Deaths, VirtualClock, check, run_until_death
 from eventproc.workflows.requests import AnyRequest
-from eventproc.workflows.sweep import reap
+from eventproc.workflows.sweeps import reap
 
 FEW_WORKERS = tuple(attrs.evolve(each, concurrency=min(each.concurrency, 4)) for each in INTERNAL_PROCESSORS)
 """The host's processors with few workers: starting workers takes half the time of a short life."""

@@ -18,7 +18,7 @@ from eventproc.store.model.transactions import TxnState
 from eventproc.store.requests import RequestStatus
 from eventproc.store.segments import readable_size
 from eventproc.store.transactions import count_preparation, list_open
-from eventproc.workflows import scale, seal
+from eventproc.workflows import scale_stream, seal_stream
 from eventproc.workflows.requests import DeleteScope, DeleteStream, ScaleStream, SealStream, TruncateStream
 from tests.transactions.hosting import by_key, events_of, make_room, serve, split, write
 from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, Room, part
@@ -83,17 +83,17 @@ async def test_what_is_decided_is_committed_while_its_stream_is_being_sealed(lif
     await write(room, txn_id, [(b"x", HIGH)])
     await room.commit(txn_id)
     request = SealStream(NAME, room.stream.stream_id)
-    assert not await life.db.write(partial(seal.apply, request=request, request_id="r"))
+    assert not await life.db.write(partial(seal_stream.apply, request=request, request_id="r"))
     assert (await life.record(NAME)).value.state is StreamState.SEALING
     with pytest.raises(CommitsPending):
-        await life.db.write(partial(seal.apply, request=request, request_id="r"))
+        await life.db.write(partial(seal_stream.apply, request=request, request_id="r"))
     with pytest.raises(StreamSealed):
         await room.begin()
     with pytest.raises(IllegalTransition):
         await room.abort(txn_id)
     await serve(life, room, [txn_id])
     assert by_key(await events_of(room)) == {HIGH: [b"x"]}
-    assert await life.db.write(partial(seal.apply, request=request, request_id="r"))
+    assert await life.db.write(partial(seal_stream.apply, request=request, request_id="r"))
     assert (await life.record(NAME)).value.state is StreamState.SEALED
     await life.check()
 
@@ -101,7 +101,7 @@ async def test_what_is_decided_is_committed_while_its_stream_is_being_sealed(lif
 async def test_a_seal_with_nothing_decided_is_one_step(life: Life, room: Room) -> None:
     open_ones = [await room.begin() for _ in range(3)]
     request = SealStream(NAME, room.stream.stream_id)
-    assert await life.db.write(partial(seal.apply, request=request, request_id="r"))
+    assert await life.db.write(partial(seal_stream.apply, request=request, request_id="r"))
     assert [(await room.get(each)).state for each in open_ones] == [TxnState.ABORTING] * 3
     assert await room.rows("SELECT sum(count) FROM extent WHERE stream_id = 3") == [(1,)]
     await life.check()
@@ -117,7 +117,7 @@ async def test_a_deleted_stream_takes_its_transactions_bytes_along(life: Life, r
         await room.stage(txn_id, part(ZERO, [(b"x" * 3000, LOW)]))
     stream_id = room.stream.stream_id
     request = SealStream(NAME, stream_id)
-    assert await life.db.write(partial(seal.apply, request=request, request_id="r"))
+    assert await life.db.write(partial(seal_stream.apply, request=request, request_id="r"))
     await life.done(DeleteStream(NAME, stream_id))
     await life.check()
     await serve(life, room, [txn_id])
@@ -199,7 +199,7 @@ async def test_a_commit_that_was_prepared_three_times_goes_before_the_next_scale
         await life.db.write(partial(count_preparation, txn=found))
     request = ScaleStream(NAME, 4, (SegmentId(0),), (KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)))
     with pytest.raises(CommitsPending):
-        await life.db.write(partial(scale.apply, request=request, request_id="r"))
+        await life.db.write(partial(scale_stream.apply, request=request, request_id="r"))
     ended = await life.perform(request)
     assert ended.status is RequestStatus.DONE
     found = await room.get(txn_id)

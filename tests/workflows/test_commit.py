@@ -10,8 +10,8 @@ from eventproc.store.model.ids import SegmentId, segment_id
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.transactions import TXN_STEP_LIMITS
-from eventproc.workflows import scale
-from eventproc.workflows.commit import plan_step, take_step
+from eventproc.workflows import scale_stream
+from eventproc.workflows.commit_transactions import plan_step, take_step
 from eventproc.workflows.requests import ScaleStream
 from tests.segments.events import Written, part
 from tests.transactions.hosting import by_key, commit, events_of, make_room, merge, serve, split, write
@@ -178,7 +178,7 @@ async def test_order_of_a_key_holds_when_packing_died_halfway_and_another_segmen
         next_seq = planned.next_seq
     request = ScaleStream(NAME, 4, (ZERO,), (KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)))
     await life.db.write(
-        partial(scale.apply, request=request, request_id="r")
+        partial(scale_stream.apply, request=request, request_id="r")
     )  # before the next host can commit
     await serve(life, room, [txn_id])
     assert by_key(await events_of(room)) == {
@@ -229,7 +229,9 @@ async def test_segments_of_a_round_are_those_of_the_moment(life: Life, room: Roo
         await write(room, txn_id, [(b"x", LOW)])
         await room.commit(txn_id)
     request = ScaleStream(NAME, 4, (SegmentId(0),), (KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)))
-    await life.db.write(partial(scale.apply, request=request, request_id="r"))  # before the host can commit
+    await life.db.write(
+        partial(scale_stream.apply, request=request, request_id="r")
+    )  # before the host can commit
     done = await serve(life, room, ids)
     assert {each.segment for txn in done for each in txn.appended} == {segment_id(2, 1)}
     await life.check()

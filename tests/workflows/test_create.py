@@ -38,7 +38,7 @@ async def test_a_creation_repeated_is_one_and_a_different_one_is_refused_and_a_c
         with pytest.raises(AlreadyExists) as caught:
             await life.ep.requests.submit(CreateStream("s/t", THREE))
         assert caught.value.differing == ("scaling.segments_min",)
-        assert "there it is 2:" in str(caught.value)
+        assert "the existing stream has 2:" in str(caught.value)
         assert "`eventproc stream update s/t --segments 3`" in str(caught.value)
 
     commits = await die_everywhere(when, create, verify=verify)

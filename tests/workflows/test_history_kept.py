@@ -24,7 +24,7 @@ from eventproc.store.segments import segment_states
 from eventproc.streams.stream import Stream
 from eventproc.streams.stream_cuts import head_cut
 from eventproc.testing import check
-from eventproc.workflows.sweep import reap
+from eventproc.workflows.sweeps import reap
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from eventproc.store.model.states import StreamState
 from eventproc.store.progress import EventRef
 from eventproc.store.requests import OUTCOME_MEMORY_MS, RequestStatus, forget_outcomes
 from eventproc.store.segments import read
+from eventproc.workflows.request_runner import step
 from eventproc.workflows.requests import (
     AnyRequest,
     CreateStream,
@@ -38,8 +39,7 @@ from eventproc.workflows.requests import (
     TruncateStream,
     UpdateStream,
 )
-from eventproc.workflows.run import step
-from eventproc.workflows.sweep import reap
+from eventproc.workflows.sweeps import reap
 from tests.workflows.lives import Life, summary
 
 

@@ -28,9 +28,9 @@ from eventproc.store.progress import get_progress
 from eventproc.store.records import RecordKind, create, find, get, keys, replace
 from eventproc.store.segments import Event, SegmentState, read, read_extents, segment_ids, segment_state
 from eventproc.streams.stream_cuts import head_cut
-from eventproc.workflows.create import check as check_create
+from eventproc.workflows.create_stream import check as check_create
 from eventproc.workflows.requests import CreateStream, TruncateStream
-from eventproc.workflows.truncate import apply as truncate
+from eventproc.workflows.truncate_stream import apply as truncate
 
 READ_AHEAD_BYTES: Final = 256 * 2**10
 """Bytes of letters that are read at once, give or take one extent. More decodes letters that a page or a step then

@@ -1,8 +1,8 @@
-"""Sweeps: bounded passes of the host that finish what others left, each step a transaction.
+"""Sweeps: bounded passes of the host that free and forget old data; each step is one transaction.
 
-They free the bytes of truncated and deleted streams, drop the history behind a stream's head, join tiny
-extents, truncate the internal streams behind their group, and forget old outcomes, finished transactions and
-silent writers. Whoever dies between two steps leaves a state from which any host goes on.
+They free the bytes of truncated and deleted streams, drop the history before a stream's head, truncate the internal
+streams behind their group's progress, and forget old outcomes, finished transactions and silent writers. If the host
+dies between two steps, the next host continues from there.
 """
 
 from __future__ import annotations
@@ -27,36 +27,31 @@ from eventproc.store.progress import get_progress
 from eventproc.store.records import delete_all, keys, replace
 from eventproc.store.requests import forget_outcomes
 from eventproc.store.segments import forget_passed_segments, forget_writers, free_step, truncate_segments
+from eventproc.store.segments.reaper import find_due_reaping, finish_reaping
 from eventproc.store.transactions import forget_txns
 
 EPOCHS_A_STEP: Final = 256
-"""Epoch records dropped in one step."""
+"""Epoch records deleted in one step."""
 
 SYSTEM_KEEP_BYTES: Final = 2**20
-"""Bytes of finished requests left in an internal stream before it is truncated: a transaction each few
-thousand requests instead of one each."""
+"""Bytes of finished requests that an internal stream keeps until it is truncated. Lower: a transaction for each request
+instead of one for a few thousand."""
 
 
 def reap(tx: Tx, owner: Owner) -> bool:
-    """Free some of what the oldest entry of `reap` that is due names. Return whether there is more to do."""
+    """Free some bytes and history of the first stream that is due. Return whether there is more to do."""
     owner.check(tx)
-    row = tx.execute(
-        "SELECT stream_id, deleted, name FROM reap WHERE not_before_ms <= ? ORDER BY stream_id LIMIT 1",
-        (tx.now_ms,),
-    ).fetchone()
-    if row is None:
+    due = find_due_reaping(tx)
+    if due is None:
         return False
-    stream_id, deleted, name = row
-    finished = free_step(tx, stream_id, deleted=bool(deleted))
+    finished = free_step(tx, due.stream_id, deleted=due.deleted)
     if finished:
-        stream = None if deleted else find_stream(tx, name)
-        current = stream.value if stream is not None and stream.value.stream_id == stream_id else None
-        finished = _forget_history(tx, stream_id, current)
+        found = None if due.deleted else find_stream(tx, due.name)
+        current = found.value if found is not None and found.value.stream_id == due.stream_id else None
+        finished = _forget_history(tx, due.stream_id, current)
     if finished:
-        tx.execute("DELETE FROM reap WHERE stream_id = ? AND deleted = ?", (stream_id, deleted))
-    return (
-        tx.execute("SELECT 1 FROM reap WHERE not_before_ms <= ? LIMIT 1", (tx.now_ms,)).fetchone() is not None
-    )
+        finish_reaping(tx, due)
+    return find_due_reaping(tx) is not None
 
 
 def forget(tx: Tx, owner: Owner) -> bool:
@@ -68,7 +63,10 @@ def forget(tx: Tx, owner: Owner) -> bool:
 
 
 def truncate_internal(tx: Tx, owner: Owner, stream: SystemStream) -> None:
-    """Truncate an internal stream behind its group's progress, directly: by a request would be a circle."""
+    """Truncate an internal stream behind its group's progress.
+
+    It is done directly: a request would be another event in an internal stream.
+    """
     owner.check(tx)
     before = get_stream(tx, stream.name)
     heads: dict[SegmentId, int] = {}
@@ -81,7 +79,10 @@ def truncate_internal(tx: Tx, owner: Owner, stream: SystemStream) -> None:
 
 
 def _forget_history(tx: Tx, stream_id: int, stream: StreamRecord | None) -> bool:
-    """Drop epochs that nobody asks for any more, and the rows of segments only they knew."""
+    """Delete epochs before the stream's first kept one, and the rows of their segments. Return whether that is all.
+
+    stream: None for a deleted stream, whose epochs are all deleted.
+    """
     first = epoch_key(stream_id, 0)
     old = keys(tx, EPOCH, prefix=epoch_prefix(stream_id), limit=EPOCHS_A_STEP)
     if stream is not None:

@@ -1,10 +1,10 @@
-"""Truncate a stream: move its head to a cut in one transaction; the bytes before it go later.
+"""Truncate a stream: move its head to a cut in one transaction; the bytes before it are freed later.
 
-Semantics: pravega.md 3.5 and 1.8. The head moves first and the reaper follows, never the other way
-round: a reader at the head always finds what the head promises.
+Semantics: pravega.md 3.5 and 1.8. The head moves first and the reaper follows, so a reader at the head always finds
+its events.
 
-History is kept from one epoch before the oldest that the head needs: who stands exactly at the end of a
-segment that the head has just passed still finds it, and what took over from it, and lost nothing.
+Epochs are kept from one before the oldest that the head needs. So a reader that is exactly at the end of a segment
+that the head has just passed still finds the segment and its successors, and loses no events.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from eventproc.store.segments import readable_sealed, sealed_epoch, truncate_seg
 from eventproc.workflows.requests import TruncateStream
 
 SLACK_EPOCHS: Final = 1
-"""Epochs kept before the oldest that the head needs. More keeps readers and writers going that fell further
-behind without losing anything; each is a record, and a row a segment."""
+"""Epochs kept before the oldest that the head needs. Higher: readers and writers that are further behind can continue
+without loss. Each epoch costs a record, and a row per segment."""
 
 
 def check(tx: Tx, request: TruncateStream) -> bool:
-    """Return whether the head stands there already.
+    """Return whether the head is at the cut already.
 
-    Raises NotFound, StreamReplaced, StreamSealed, and InvalidCut for a cut that does not cover the key
-    space once, lies before the head or beyond the tail, or inside an event.
+    Raises NotFound, StreamReplaced, StreamSealed, and InvalidCut for a cut that does not cover the key space exactly
+    once, is before the head or beyond the tail, or is inside an event.
     """
     stream = get_writable_stream(tx, request.stream, stream_id=request.stream_id).value
     return not _moves_head(tx, stream, StoredHistory(tx, stream), _cut(stream, request.offsets))
@@ -78,17 +78,17 @@ def _moves_head(tx: Tx, stream: StreamRecord, history: StoredHistory, cut: Strea
 
 
 def _oldest_needed(tx: Tx, cut: StreamCut, history: StoredHistory) -> int:
-    """Return the oldest epoch that still says something about the cut: the last one of its oldest segment."""
+    """Return the oldest epoch that the cut needs: the last epoch of its oldest segment."""
     ended = [sealed_epoch(tx, cut.stream_id, segment) for segment in cut.offsets]
     return min(history.current if epoch is None else epoch - 1 for epoch in ended)
 
 
 def _passed(tx: Tx, cut: StreamCut, history: StoredHistory, oldest: int) -> list[SegmentId]:
-    """Return the segments with readable bytes that lie wholly behind the cut.
+    """Return the segments with readable bytes that lie completely before the cut.
 
-    Each segment of the cut was active in the epoch `oldest` or began later: what was sealed by then lies
-    behind it. Only others that began before the newest of the cut need a look at their ranges, and so at an
-    epoch each; a cut along one epoch has none.
+    Each segment of the cut was active in the epoch `oldest` or began later, so segments that were sealed by then are
+    before the cut. Only other segments that began before the newest one of the cut need a comparison of key ranges,
+    which reads an epoch each; a cut along one epoch has none.
     """
     newest = max(map(epoch_of, cut.offsets))
     passed: list[SegmentId] = []

@@ -1,7 +1,7 @@
-"""Replace a stream's configuration; with a fixed policy the number of segments follows at once.
+"""Replace a stream's configuration. With a fixed policy the number of segments changes in the same transaction.
 
-Semantics: pravega.md 3.2. When the count differs, all active segments give way to equal ranges of the
-wanted count, in the same transaction as the configuration: the inline scale cannot be half done.
+Semantics: pravega.md 3.2. If the number differs, all active segments are sealed, and the new number of segments is
+opened with equal key ranges. The update and its scale are one transaction, so the scale cannot be half done.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from eventproc.store.database import Tx
 from eventproc.store.model.ranges import initial_ranges
 from eventproc.store.model.states import StreamEvent, advance
 from eventproc.store.records import replace
-from eventproc.workflows.epochs import open_epoch, plan_epoch
 from eventproc.workflows.requests import UpdateStream
+from eventproc.workflows.scale_stream import open_epoch, plan_epoch
 
 
 def check(tx: Tx, request: UpdateStream) -> bool:
-    """Return whether the stream is configured so already. Raises NotFound, StreamReplaced, StreamSealed."""
+    """Return whether the stream has this configuration already. Raises NotFound, StreamReplaced, StreamSealed."""
     stream = get_writable_stream(tx, request.stream, stream_id=request.stream_id).value
     return stream.config == request.config and not _count_differs(tx, stream, request)
 
 
 def apply(tx: Tx, request: UpdateStream, request_id: str) -> bool:
-    """Publish the configuration, and the epoch that fits it. One step."""
+    """Store the configuration, and open an epoch with the new number of segments if it differs. One step."""
     before = get_writable_stream(tx, request.stream, stream_id=request.stream_id)
     stream = attrs.evolve(before.value, config=request.config)
     updating = advance(stream.state, StreamEvent.UPDATE, name=request.stream)

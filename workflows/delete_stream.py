@@ -1,7 +1,7 @@
-"""Delete a sealed stream: its name goes in one transaction, its bytes later.
+"""Delete a sealed stream: its name is removed in one transaction, its bytes are freed later.
 
-Semantics: pravega.md 3.7. Rows carry the stream's id, so that what is left of it is out of everybody's
-reach at once, also of a new stream of the same name; the sweep frees it step by step.
+Semantics: pravega.md 3.7. Rows carry the stream's id, so the remaining rows are unreachable immediately, also for a new
+stream of the same name. The sweep frees them in steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def check(tx: Tx, request: DeleteStream) -> bool:
 
 
 def apply(tx: Tx, request: DeleteStream, request_id: str) -> bool:
-    """Remove the stream. One step; an event of an older incarnation is refused (StreamReplaced)."""
+    """Remove the stream. One step. A request for an older incarnation is refused (StreamReplaced)."""
     check(tx, request)
     found = get_stream(tx, request.stream, stream_id=request.stream_id)
     advance(found.value.state, StreamEvent.DELETE, name=request.stream)

@@ -1,8 +1,8 @@
 """Create a stream: its record, its first epoch and its segments, in one transaction.
 
-Semantics: pravega.md 3.1. A stream that is there with an equal configuration is what was asked for;
-one that differs is refused, naming the fields. No state CREATING is ever seen by others, so there is
-nothing half made to finish or to delete.
+Semantics: pravega.md 3.1. If a stream with an equal configuration exists, the request is done; if its configuration
+differs, the request is refused, and the error names the fields. The state CREATING is never stored, so a creation
+cannot be half finished.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eventproc.workflows.requests import CreateStream
 
 
 def check(tx: Tx, request: CreateStream) -> bool:
-    """Return whether the stream is there already and equal. Raises InvalidArgument, NotFound, AlreadyExists."""
+    """Return whether the stream exists with an equal configuration. Raises InvalidArgument, NotFound, AlreadyExists."""
     scope_name = StreamName.parse(request.stream).scope
     if (scope := find(tx, SCOPE, scope_name)) is None:
         raise NotFound(kind="scope", name=scope_name)
@@ -28,13 +28,13 @@ def check(tx: Tx, request: CreateStream) -> bool:
     ours, theirs = found.value.config, request.config
     if fields := differing(ours, theirs):
         change = f"`eventproc stream update {request.stream} --segments {theirs.scaling.segments_min}`"
-        remedy = f"there it is {ours.scaling.segments_min}: open it as it is, or change it with {change}"
+        remedy = f"the existing stream has {ours.scaling.segments_min}: open it as it is, or change it with {change}"
         raise AlreadyExists(kind="stream", name=request.stream, differing=fields, remedy=remedy)
     return True
 
 
 def apply(tx: Tx, request: CreateStream, request_id: str) -> bool:
-    """Make the stream unless it is there. One step."""
+    """Create the stream unless it exists. One step."""
     if not check(tx, request):
         made = insert_stream(tx, request.stream, request.config)
         note_result(tx, request_id, made.stream_id)

@@ -1,8 +1,8 @@
-"""Seal a stream: all active segments end where they are.
+"""Seal a stream: all active segments end at their present tails.
 
-Semantics: pravega.md 3.6. Sealing a sealed stream is what was asked for. Open transactions are aborted; those that are
-decided finish first: then the first step leaves the stream in SEALING, where nothing else begins, and the last one
-waits for them. With none it is one transaction.
+Semantics: pravega.md 3.6. For a sealed stream there is nothing to do. Open transactions are aborted. Decided ones
+finish first: the first step leaves the stream in SEALING, which refuses new work, and the last step waits for them.
+Without decided transactions the seal is one step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eventproc.store.transactions import abort_open, has_decided
 from eventproc.workflows.requests import SealStream
 
 REASON: Final = "its stream is sealed"
-"""Why open transactions end."""
+"""Reason of the abort of open transactions."""
 
 
 def check(tx: Tx, request: SealStream) -> bool:
@@ -31,7 +31,7 @@ def check(tx: Tx, request: SealStream) -> bool:
 
 
 def apply(tx: Tx, request: SealStream, request_id: str) -> bool:
-    """Do one step; return whether it was the last. Raises CommitsPending, with nothing changed."""
+    """Do one step; return whether it was the last. Raises CommitsPending before any change."""
     before = get_stream(tx, request.stream, stream_id=request.stream_id)
     if before.value.state is StreamState.SEALED:
         return True

@@ -1,0 +1,97 @@
+"""Commit transactions: make the decided transactions of a stream visible in rounds, in the order of their decisions.
+
+It runs from `_system/commit`, whose events are notices. A round is one database transaction, which also finishes its
+notice. Staged rows that a round cannot move unchanged are prepared before, in bounded database transactions without
+visible effect. If a process dies in between, the notice is delivered again, and the second run reads every row again
+(docs/design/transactions.md).
+"""
+
+from __future__ import annotations
+
+from eventproc.store.catalog import current_epoch, get_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.limits import PREPARE_ROWS, ROUND_TRANSACTIONS
+from eventproc.store.ownership import Owner
+from eventproc.store.progress import EventRef, finish_event
+from eventproc.store.transactions import (
+    CommitRound,
+    PreparationStep,
+    TxnNotice,
+    TxnRecord,
+    apply_preparation,
+    commit_round,
+    count_preparation,
+    has_decided,
+    notify_commit,
+    notify_failed_commits,
+    plan_preparation,
+    record_commit_failure,
+)
+
+
+def run_round(
+    tx: Tx, notice: TxnNotice, event: EventRef, owner: Owner, transactions_max: int = ROUND_TRANSACTIONS
+) -> CommitRound:
+    """Commit decided transactions of the stream in one step, at most `transactions_max`.
+
+    The notice is finished, and another one posted if transactions are left. If the next transaction has to be prepared
+    first (`unprepared`), the notice stays: the caller prepares it and calls again.
+    Raises OwnerFenced before any change.
+    """
+    owner.check(tx)
+    if not has_decided(tx, notice.stream_id):
+        finish_event(tx, event)  # delivered again, or an earlier round committed them
+        return CommitRound()
+    # The stream exists and is not sealed: its seal waits for decided transactions.
+    stream = get_stream(tx, notice.stream, stream_id=notice.stream_id).value
+    done = commit_round(
+        tx, notice.stream, notice.stream_id, current_epoch(tx, stream), transactions_max=transactions_max
+    )
+    if done.unprepared is None:
+        if done.more:
+            notify_commit(tx, notice.stream, notice.stream_id)
+        finish_event(tx, event)
+    return done
+
+
+def set_aside(tx: Tx, notice: TxnNotice, event: EventRef, owner: Owner, reason: str) -> bool:
+    """Finish the notice of a stream whose next commit failed, and record the reason; return whether the reason is new.
+
+    The stream's commits stop there, because they keep their order, until `retry_failed` posts a notice.
+    Raises OwnerFenced.
+    """
+    owner.check(tx)
+    news = record_commit_failure(tx, notice.stream_id, reason=reason)
+    finish_event(tx, event)
+    return news
+
+
+def retry_failed(tx: Tx, owner: Owner) -> None:
+    """Post a notice for every stream whose next commit failed. Raises OwnerFenced."""
+    owner.check(tx)
+    notify_failed_commits(tx)
+
+
+def begin_preparation(tx: Tx, txn: TxnRecord, owner: Owner) -> bool:
+    """Count a preparation. After PREPARATIONS_MAX of them the stream's next scale waits. Raises OwnerFenced.
+
+    Returns False without a change if the transaction was aborted meanwhile.
+    """
+    owner.check(tx)
+    return count_preparation(tx, txn)
+
+
+def plan_step(
+    tx: Tx, txn: TxnRecord, *, first_seq: int, pack: bool, rows_max: int = PREPARE_ROWS
+) -> PreparationStep:
+    """Return the next step of a preparation. Call it in a read, so that its work does not hold the write lock."""
+    stream = get_stream(tx, txn.stream, stream_id=txn.stream_id).value
+    return plan_preparation(
+        tx, txn, current_epoch(tx, stream), first_seq=first_seq, pack=pack, rows_max=rows_max
+    )
+
+
+def take_step(tx: Tx, txn: TxnRecord, planned: PreparationStep, owner: Owner) -> None:
+    """Write a planned step. If a scale came after the plan, the round detects it. Raises OwnerFenced."""
+    owner.check(tx)
+    apply_preparation(tx, txn, planned)
