@@ -1,8 +1,8 @@
-"""Who shall read what: a pure function with fair shares and least movement (architecture.md section 7).
+"""Decides which reader shall own which segment, with fair shares and least movement (architecture.md section 7).
 
-It decides on *targets*: who shall own a segment. Owners follow them: whoever owns what has another target drains it
-and gives it back, and the target takes it. As targets are decided once, when the members or the segments change,
-and not again while segments are on their way, nothing is moved twice.
+It decides on *targets*: the reader that shall own a segment. Owners follow: an owner drains a segment that has another
+target and releases it, and the target acquires it. Targets are decided once, when members or segments change, and not
+again while segments are on their way, so no segment moves twice.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ def assign(
 ) -> dict[SegmentKey, str | None]:
     """Return the target of each segment of `targets`; None for all when there is no reader.
 
-    targets: as they are; one that is no reader counts as None. owners: who has the segment now.
-    Shares differ by at most one; no other such assignment changes the target of fewer segments that have one; equal
-    arguments give equal results. What changes its target goes to its owner where that is fair, else to the others
-    in turn, so that a stream's segments spread. O(segments log segments).
+    targets: the present ones; a target that is not in `readers` counts as None.
+    owners: the present owners.
+    Shares differ by at most one. No other assignment with such shares changes the target of fewer segments. Equal
+    arguments give equal results. A segment that needs a new target goes to its owner if shares stay fair, else to the
+    other readers in turn, so that the segments of a stream spread. O(segments log segments).
     """
     if not readers:
         return dict.fromkeys(targets)
@@ -33,7 +34,7 @@ def assign(
         (free if reader is None else kept.get(reader, free)).append(key)
     quotas = _quotas({reader: len(keys) for reader, keys in kept.items()}, len(targets))
     for reader, keys in kept.items():
-        # First goes what it has not taken yet: that moves nothing.
+        # Segments that the reader has not acquired yet go first: giving them away moves nothing.
         own = [key for key in keys if owners.get(key) == reader]
         keys[:] = own + [key for key in keys if owners.get(key) != reader]
         free += keys[quotas[reader] :]
@@ -50,14 +51,14 @@ def assign(
 
 
 def _quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
-    """Return how many segments each reader shall have: those that have most get one more, so that least moves."""
+    """Return how many segments each reader shall have. Readers with most segments get one more, so that least moves."""
     share, extra = divmod(total, len(counts))
     ranked = sorted(counts, key=lambda reader: (-counts[reader], reader))
     return {reader: share + (rank < extra) for rank, reader in enumerate(ranked)}
 
 
 def _deal(free: list[SegmentKey], kept: Mapping[str, list[SegmentKey]], quotas: Mapping[str, int]) -> None:
-    """Give one to each reader that has room, in turn, until nothing is left."""
+    """Give one segment to each reader below its quota, in turn, until none is left."""
     dealt = iter(free)
     left = len(free)
     while left:

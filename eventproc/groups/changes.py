@@ -1,4 +1,4 @@
-"""What is done to a group: made, paused, given another stream; functions of a transaction."""
+"""Changes of a group: created, paused, a stream added, a reader gone, a segment ended; within a transaction."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ def ensure_group(
     kind: str = PROCESSOR,
     options: GroupOptions = DEFAULTS,
 ) -> None:
-    """Make the group `name` ("scope/group"), reading `streams` from `start` on; one that is there and equal is fine.
+    """Create the group `name` ("scope/group"), reading `streams` from `start` on; does nothing if an equal one exists.
 
-    until: where it stops, in the streams that have a cut there. Raises AlreadyExists naming the fields that differ
-    (`start` and `until` are only looked at when the group is made), GroupStreamReplaced when one of its streams was
-    deleted since, NotFound, IllegalTransition (its scope is being deleted), InvalidArgument, InvalidCut (also when
-    `until` lies before `start`), and as `frontier_at`.
+    until: where it ends, in the streams that have a cut there. `start` and `until` count only when the group is
+        created.
+    Raises AlreadyExists with the fields that differ, GroupStreamReplaced if one of its streams was deleted since,
+    NotFound, IllegalTransition (the scope is being deleted), InvalidArgument, InvalidCut (also if `until` lies before
+    `start`), and what `frontier_at` raises.
     """
     name = group_name(name)
     names = stream_names(streams)
@@ -91,9 +92,9 @@ def _verify_equal(group: GroupRecord, names: Sequence[str], kind: str, options: 
 
 
 def verify_streams(tx: Tx, group: GroupRecord, *, may_be_gone: bool = False) -> None:
-    """Raise GroupStreamReplaced when a stream of the group was deleted, whatever has its name now.
+    """Raise GroupStreamReplaced if a stream of the group was deleted, even if a stream of that name exists again.
 
-    may_be_gone: only when another stream has its name now.
+    may_be_gone: accept a deleted stream of which no successor has the name.
     """
     for each in group.streams:
         found = find_stream(tx, each.name)
@@ -105,13 +106,13 @@ def verify_streams(tx: Tx, group: GroupRecord, *, may_be_gone: bool = False) -> 
 
 
 def verify_readers(group: GroupRecord) -> None:
-    """Raise NotAReaderGroup when the group is a processor's."""
+    """Raise NotAReaderGroup if the group belongs to a processor."""
     if group.kind == PROCESSOR:
         raise NotAReaderGroup(group=group.name, streams=tuple(each.name for each in group.streams))
 
 
 def add_stream(tx: Tx, group: str, stream: str) -> None:
-    """Let the group read one more stream, from its head; one that it reads already is fine.
+    """Let the group read one more stream, from its head. Does nothing if it reads it already.
 
     Raises NotFound, GroupStreamReplaced.
     """
@@ -123,18 +124,18 @@ def add_stream(tx: Tx, group: str, stream: str) -> None:
 
 
 def set_paused(tx: Tx, name: str, paused: bool) -> None:
-    """Tell the group's processors to stop reading on, or to go on. Raises NotFound."""
+    """Pause the group's processors, or let them continue. Raises NotFound."""
     if get(tx, GROUP, name).value.paused != paused:
         change(tx, name, PauseChanged(paused))
 
 
 def left(tx: Tx, group: str, state: GroupState, reader: str) -> ReaderLeft:
-    """Return the update by which a reader goes offline, what it owned at its durable progress."""
+    """Return the update by which a reader goes offline; its segments are released at their durable progress."""
     return ReaderLeft(reader, progress_of(tx, group, state.owned_by(reader)))
 
 
 def list_groups(tx: Tx, scope: str | None = None) -> list[GroupRecord]:
-    """Return the groups of a scope, or of all, by name. Raises NotFound."""
+    """Return the groups of a scope, or of all scopes, sorted by name. Raises NotFound."""
     if scope is not None:
         get_scope(tx, scope)
     return [get(tx, GROUP, name).value for name in group_names(tx, scope)]
@@ -146,13 +147,13 @@ def get_group(tx: Tx, name: str) -> GroupRecord:
 
 
 def completion(tx: Tx, group: str, state: GroupState, key: SegmentKey) -> SegmentCompleted:
-    """Return the update that finishes an open segment, with what takes over from it; nothing where the group ends.
+    """Return the update that finishes an open segment and names its successors; none where the group ends.
 
-    Raises StreamReplaced, and NotFound when nobody knows any more what took over.
+    Raises StreamReplaced, and NotFound if the history no longer knows the successors.
     """
     stream_id, segment = key
     reader = state.open[key].owner
-    assert reader is not None, f"{key} is nobody's, and was processed to its end"
+    assert reader is not None, f"{key} has no owner, and was processed to its end"
     ((_, progress),) = progress_of(tx, group, [key])
     end = state.end_offsets.get(key)
     if end is not None and progress.offset >= end:

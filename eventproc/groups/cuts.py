@@ -1,4 +1,4 @@
-"""A group's position as stream cuts: what lies before them is finished, so a stream may be truncated there."""
+"""A group's position as stream cuts. All events before the cuts are finished, so the streams may be truncated there."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from eventproc.store.records import get
 
 
 def group_cuts(tx: Tx, name: str) -> dict[str, StreamCut]:
-    """Return where the group stands durably in each of its streams. Raises NotFound, StreamReplaced.
+    """Return the durable position of the group in each of its streams. Raises NotFound, StreamReplaced.
 
-    Whatever happens, it never reads again what lies before: the streams may be truncated there.
+    The group never reads earlier events again, so its streams may be truncated there.
     """
     state = folded_state(tx, get(tx, GROUP, name).value).state
     offsets = {key: progress.offset for key, progress in progress_by_segment(tx, name).items()}
@@ -28,7 +28,7 @@ def group_cuts(tx: Tx, name: str) -> dict[str, StreamCut]:
 
 
 def checkpoint_cuts(tx: Tx, state: GroupState, checkpoint: CheckpointState) -> dict[str, StreamCut]:
-    """Return the position that a complete checkpoint holds, in those of the group's streams that it read then.
+    """Return the position of a complete checkpoint, in those of the group's streams that it read then.
 
     Raises StreamReplaced.
     """
@@ -44,7 +44,7 @@ def stream_cut(
     offsets: Mapping[SegmentKey, int],
     waiting: Collection[SegmentKey],
 ) -> StreamCut:
-    """Return the cut at `offsets`, and at the end of the stream, or of the group, in what it has finished whole."""
+    """Return the cut at `offsets`, and at the end of the stream, or of the group, where all segments are finished."""
     stream = get_stream(tx, where.name, stream_id=where.stream_id).value
     own = {
         segment: offset for (stream_id, segment), offset in offsets.items() if stream_id == where.stream_id
@@ -57,14 +57,14 @@ def stream_cut(
 
 
 def end_offsets(state: GroupState, stream_id: int) -> dict[SegmentId, int]:
-    """Return where the group ends in a stream; empty when it does not."""
+    """Return where the group ends in a stream; empty if it does not end."""
     return {segment: offset for (each, segment), offset in state.ends if each == stream_id}
 
 
 def ended(
     own: Mapping[SegmentId, int], ends: Mapping[SegmentId, int], history: History
 ) -> dict[SegmentId, int]:
-    """Return the segments in which the group has come to its end, or that it will not open because it has nearby."""
+    """Return the segments that the group has finished, or will not open because it ended before them."""
     found: dict[SegmentId, int] = {}
     for segment in ends.keys() - own.keys():
         key_range = get_segment(history, segment).range

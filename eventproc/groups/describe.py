@@ -1,4 +1,4 @@
-"""A group as people look at it: who reads what, how far, and how much is left. Functions of a transaction."""
+"""Descriptions of a group for people: readers, owners, positions, and lag. Functions of a transaction."""
 
 from __future__ import annotations
 
@@ -57,7 +57,11 @@ class GroupInfo:
 
 @attrs.frozen
 class MemberDescription:
-    """A reader that is online. status: what it published last, JSON, or None. owned: number of its segments."""
+    """A reader that is online.
+
+    status: what it published last, as JSON, or None.
+    owned: the number of its segments.
+    """
 
     reader: str
     instance: str
@@ -71,10 +75,13 @@ class MemberDescription:
 class SegmentLag:
     """A segment that the group has not finished.
 
-    owner: the reader that has it. target: the reader that shall have it. waiting: predecessors to be finished first;
-    such a segment, and one that the group has not come to (`reached` False), has no owner. offset, number: where
-    reading goes on. events, bytes: not finished; age_ms: how long ago the first of them was appended, None without
-    one. moved_ms: when progress was last made durable, wall clock.
+    owner: the reader that owns it. target: the reader that shall own it.
+    waiting: predecessors to be finished first. A segment that waits, or that the group has not reached (`reached`
+        False), has no owner.
+    offset, number: where reading continues.
+    events, bytes: what is not finished.
+    age_ms: time since the first unfinished event was appended; None without one.
+    moved_ms: when progress last became durable, wall clock.
     """
 
     stream: str
@@ -96,10 +103,11 @@ class SegmentLag:
 
 @attrs.frozen
 class GroupDescription:
-    """A group, of one moment.
+    """A group at one moment.
 
-    replaced: names of its streams that were deleted; the group must be reset. lost_events: how many were truncated
-    before they were read. checkpoints_started: names of those under way.
+    replaced: names of its streams that were deleted; the group must be reset.
+    lost_events: number of events that were truncated before the group read them.
+    checkpoints_started: names of the checkpoints under way.
     """
 
     name: str
@@ -116,17 +124,17 @@ class GroupDescription:
 
     @property
     def events(self) -> int:
-        """Events not finished, in all segments."""
+        """Unfinished events in all segments."""
         return sum(each.events for each in self.segments)
 
     @property
     def bytes(self) -> int:
-        """Bytes not finished, in all segments."""
+        """Unfinished bytes in all segments."""
         return sum(each.bytes for each in self.segments)
 
     @property
     def age_ms(self) -> int | None:
-        """How long ago the oldest unfinished event was appended; None when there is none."""
+        """Time since the oldest unfinished event was appended; None without one."""
         return max((each.age_ms for each in self.segments if each.age_ms is not None), default=None)
 
 
@@ -152,7 +160,10 @@ def list_group_infos(tx: Tx, scope: str | None = None) -> list[GroupInfo]:
 
 
 def describe_group(tx: Tx, name: str) -> GroupDescription:
-    """Return the group as it is. Raises NotFound. A few look-ups for each segment of its streams that has events."""
+    """Return the description of the group. Raises NotFound.
+
+    Costs a few look-ups for each segment of its streams that has events.
+    """
     group = get(tx, GROUP, name).value
     state = folded_state(tx, group).state
     finished = progress_by_segment(tx, name)

@@ -1,4 +1,4 @@
-"""Who of a group's members lives: the instance's lock tells it, and within this process who is still inside `join`."""
+"""Which members of a group are alive: the lock of their instance decides, and in this process their `join` block."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from eventproc.store.records import get
 LOG = logging.getLogger("eventproc.groups")
 
 POLL_MS: Final = 200
-"""Pause between two looks at the other members: how long a dead one's segments wait. Each look costs 7 us a member;
-lower is no use, as a death is rare, higher makes others wait for the events of the dead."""
+"""Pause between two looks at the other members: how long the segments of a dead one wait. Each look costs 7 us for each
+member. Higher: events of a dead reader wait longer. Lower: no use, as deaths are rare."""
 
 BEATS_A_LEASE: Final = 3
-"""Signs of life within a lease: two may be late. More cost a write each."""
+"""Signs of life within a lease, so two may be late. Each costs a write."""
 
 NOBODY: Final = ""
-"""The id of no reader."""
+"""An id that no reader has."""
 
 
 class LocalMemberships:
-    """The memberships of this opening of the database: who is inside its `join` at this moment."""
+    """The memberships of this opening of the database: which readers are inside their `join` block now."""
 
     def __init__(self) -> None:
         self._present: dict[tuple[str, str, int], Subscription] = {}
@@ -37,7 +37,7 @@ class LocalMemberships:
 
     @contextmanager
     def joining(self, group: str, reader: str) -> Iterator[bool]:
-        """Within the block the reader counts as alive in whatever epoch; yields False if it is joining already."""
+        """Count the reader as alive, in any epoch, within the block. Yields False if it is joining already."""
         if (group, reader) in self._joining:
             yield False
             return
@@ -52,7 +52,7 @@ class LocalMemberships:
         self._present[group, reader, epoch] = changes
 
     def discard(self, group: str, reader: str, epoch: int) -> None:
-        """The membership ended, whether it could say so in the database or not: wake the others, who look."""
+        """End the membership, and wake the other members, which look for dead ones."""
         if self._present.pop((group, reader, epoch), None) is None:
             return
         for (other, _, _), changes in self._present.items():
@@ -64,7 +64,7 @@ class LocalMemberships:
         return (group, reader, epoch) in self._present
 
     def is_joining(self, group: str, reader: str) -> bool:
-        """Return whether the reader's joining is under way; called as `has`."""
+        """Return whether the reader is joining now. Called as `has`."""
         return (group, reader) in self._joining
 
 
@@ -72,44 +72,46 @@ LOCAL_MEMBERSHIPS: Final = SharedSlot(LocalMemberships)
 
 
 def is_dead(db: Database, group: str, reader: str, member: OnlineReader) -> bool:
-    """Return whether the member will never say anything again. About 7 us for one of another process."""
+    """Return whether the member is dead. About 7 us for a member of another process."""
     if member.instance == db.instance_id:
         return not db.shared[LOCAL_MEMBERSHIPS].has(group, reader, member.epoch)
-    # Without a directory there is no other process: nobody can know.
+    # Without a directory there is no lock to look at, and no other process.
     return db.path is not None and not is_alive(db.path, member.instance)
 
 
 def dead_among(
-    db: Database, group: str, members: Mapping[str, OnlineReader], *, but: str = NOBODY
+    db: Database, group: str, members: Mapping[str, OnlineReader], *, exclude: str = NOBODY
 ) -> tuple[str, ...]:
-    """Return the readers that are dead, `but` excepted."""
+    """Return the dead readers, except `exclude`."""
     present = db.shared[LOCAL_MEMBERSHIPS]
     return tuple(
         reader
         for reader, member in members.items()
-        if reader != but and not present.is_joining(group, reader) and is_dead(db, group, reader, member)
+        if reader != exclude and not present.is_joining(group, reader) and is_dead(db, group, reader, member)
     )
 
 
-def hung_among(tx: Tx, group: GroupRecord, *, but: str = NOBODY) -> frozenset[str]:
-    """Return the readers whose last sign of life is older than the group's lease, `but` excepted; one query."""
+def hung_among(tx: Tx, group: GroupRecord, *, exclude: str = NOBODY) -> frozenset[str]:
+    """Return the readers, except `exclude`, whose last sign of life is older than the group's lease. One query."""
     if group.options.lease_ms is None:
         return frozenset()
-    return silent_members(tx, group.name, group.options.lease_ms, exclude=but)
+    return silent_members(tx, group.name, group.options.lease_ms, exclude=exclude)
 
 
 def has_silent(tx: Tx, db: Database, group: str) -> bool:
-    """Return whether some reader died or hangs. Raises NotFound."""
+    """Return whether a reader is dead or exceeds the lease. Raises NotFound."""
     record = get(tx, GROUP, group).value
     return bool(hung_among(tx, record) or dead_among(db, group, folded_state(tx, record).state.members))
 
 
-def expire_silent(tx: Tx, db: Database, group: str, *, but: str = NOBODY) -> GroupState:
-    """Take who died or hangs out of the group, `but` excepted; return the group's state. Raises NotFound."""
+def expire_silent(tx: Tx, db: Database, group: str, *, exclude: str = NOBODY) -> GroupState:
+    """Remove dead and unresponsive readers from the group, except `exclude`; return its state. Raises NotFound."""
     state = change(tx, group)
-    hung = hung_among(tx, get(tx, GROUP, group).value, but=but)
-    dead = dead_among(db, group, state.members, but=but)
+    hung = hung_among(tx, get(tx, GROUP, group).value, exclude=exclude)
+    dead = dead_among(db, group, state.members, exclude=exclude)
     for reader in hung.union(dead):
-        LOG.warning("%s: reader %r %s", group, reader, "died" if reader in dead else "hangs")
+        LOG.warning(
+            "%s: reader %r %s; expired", group, reader, "died" if reader in dead else "exceeded its lease"
+        )
         state = change(tx, group, left(tx, group, state, reader))
     return state

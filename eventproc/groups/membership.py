@@ -1,4 +1,12 @@
-"""A reader's part in a group, as those see it who process its events."""
+"""Membership of a reader in a group: which segments it owns, which are due to it, which it has to release.
+
+The group's state decides, and a membership follows it. It is refreshed when its user is ready, so that nothing is lost
+or gained in the middle of other work. If a segment was lost and came back under a new owner epoch, one refresh drops it
+and the next acquires it. So a user that looks after each refresh stops its work on the older epoch.
+
+A reader that dies leaves a row that names its instance. The other members see that the instance is dead, release its
+segments at their durable progress (`ReaderLeft`), and acquire them.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +65,7 @@ from eventproc.store.tasks import run_uninterrupted
 
 
 class Membership(Protocol):
-    """A reader's part in a group, as those see it who process its events. Used by one task at a time."""
+    """A reader's part in a group, as seen by the code that processes its events. Used by one task at a time."""
 
     group: str
     reader: str
@@ -65,49 +73,49 @@ class Membership(Protocol):
     @property
     @abstractmethod
     def owned(self) -> Mapping[SegmentKey, SegmentOwnership]:
-        """The segments that are this reader's, as of the last refresh; progress as it was when acquired."""
+        """The segments that this reader owns, as of the last refresh; progress as of their acquisition."""
 
     @property
     @abstractmethod
     def surplus(self) -> frozenset[SegmentKey]:
-        """Those of `owned` that shall go to others: to be drained, made durable and released."""
+        """Those of `owned` that are due to other readers: drain them, make progress durable, and release them."""
 
     @property
     @abstractmethod
     def paused(self) -> bool:
-        """Whether somebody paused the group."""
+        """Whether the group is paused."""
 
     @abstractmethod
     async def refresh(self) -> None:
-        """Acquire what is due to this reader, drop what it lost. One read when there is nothing to do.
+        """Acquire the segments due to this reader, and drop those it lost. One read when there is nothing to do.
 
-        A reader that was expired finds `owned` empty, and has joined again. Raises ReaderFenced when another process
-        reads under its id, NotFound when the group was deleted.
+        A reader that was expired joins again and finds `owned` empty. Raises ReaderFenced if another process reads
+        under its id, NotFound if the group was deleted.
         """
 
     @abstractmethod
     async def wait_change(self, timeout_ms: int | None = None) -> None:
-        """Return when a refresh may give something else: the group changed, or a member died."""
+        """Return when a refresh may have a new result: the group changed, or a member died."""
 
     @abstractmethod
     async def release(self, keys: Collection[SegmentKey]) -> None:
-        """Give back segments that were drained and made durable; those that were lost are dropped."""
+        """Release segments that are drained and durable. Segments that were lost are dropped."""
 
     @abstractmethod
     def move(self, tx: Tx, moved: Mapping[SegmentKey, Progress]) -> None:
-        """Make progress durable with the rest of `tx`, an UPDATE a segment. Raises SegmentFenced."""
+        """Make progress durable with the rest of `tx`. One UPDATE for each segment. Raises SegmentFenced."""
 
     @abstractmethod
     def complete(self, tx: Tx, key: SegmentKey) -> None:
-        """Say that a sealed segment was processed to its end, to which `move` has moved it. Raises SegmentFenced.
+        """Finish a sealed segment that `move` has moved to its end. Raises SegmentFenced.
 
-        Those of its successors open that waited for nothing else. NotFound when nobody knows them any more: the
-        stream was truncated beyond them.
+        Opens those of its successors that waited for nothing else. Raises NotFound if the history no longer knows
+        them, because the stream was truncated behind them.
         """
 
     @abstractmethod
     def publish(self, tx: Tx, status: str) -> None:
-        """Write what people may want to know of this reader: JSON."""
+        """Publish a status of this reader for people, as JSON."""
 
 
 LOG = logging.getLogger("eventproc.groups")
@@ -115,7 +123,7 @@ LOG = logging.getLogger("eventproc.groups")
 
 @attrs.frozen
 class _GroupView:
-    """What one read of the group tells a member. folded: None when nothing changed since the generation it knows."""
+    """What one read of the group returned. folded: None if its generation is the one that the member knows."""
 
     group: GroupRecord
     folded: FoldedState[GroupState] | None
@@ -123,7 +131,7 @@ class _GroupView:
 
 
 class GroupMember(Membership):
-    """See `Membership`; made by `join`."""
+    """Implements `Membership`; made by `join`."""
 
     def __init__(
         self, db: Database, group: str, reader: str, changes: Subscription, *, as_reader: bool = False
@@ -143,7 +151,7 @@ class GroupMember(Membership):
         self._owned: Mapping[SegmentKey, SegmentOwnership] = MappingProxyType({})
         self._surplus: frozenset[SegmentKey] = frozenset()
         self._paused = False
-        self._gave_up = -1  # generation in which this reader last completed or released something
+        self._gave_up = -1  # generation in which this reader last completed or released a segment
 
     @property
     def owned(self) -> Mapping[SegmentKey, SegmentOwnership]:
@@ -162,8 +170,8 @@ class GroupMember(Membership):
 
     @property
     def state(self) -> GroupState:
-        """The group, as of the last refresh, or of joining."""
-        assert self._state is not None, "nobody joined"
+        """The group, as of the last refresh or of joining."""
+        assert self._state is not None, "this member has not joined"
         return self._state
 
     @property
@@ -173,7 +181,7 @@ class GroupMember(Membership):
 
     @property
     def may_be_expired(self) -> bool:
-        """Whether the lease ran out since the last sign of life: the process slept, or its user was long at work."""
+        """Whether the lease ran out since the last sign of life: the process was suspended, or its user busy."""
         lease_ms = self._options.lease_ms
         return lease_ms is not None and self._db.clock.monotonic_ms() - self._beaten_ms > lease_ms
 
@@ -183,7 +191,7 @@ class GroupMember(Membership):
             pass
 
     async def _refresh(self) -> bool:
-        """Follow the group; return False when what was read is older than what this reader gave up meanwhile."""
+        """Follow the group; return False if the read is older than what this reader released meanwhile."""
         view = await self._db.read(self._look)
         self._options = view.group.options
         if view.folded is not None:
@@ -195,7 +203,7 @@ class GroupMember(Membership):
             await self._join_again()
             return True
         state = None if view.folded is None else view.folded.state
-        dead = view.hung or dead_among(self._db, self.group, self._members, but=self.reader)
+        dead = view.hung or dead_among(self._db, self.group, self._members, exclude=self.reader)
         due = self._checkpoint_due(self.state) or (state is not None and self._is_due(state))
         if dead or due or self._beat_due():
             state = await self._db.write(self._step)
@@ -206,22 +214,27 @@ class GroupMember(Membership):
         return True
 
     async def wait_change(self, timeout_ms: int | None = None, *, beat: bool = True) -> None:
-        """See `Membership.wait_change`. beat: keep the lease; whoever waits beside the reading does not."""
+        """See `Membership.wait_change`. beat: keep the lease alive; a task beside the reader's must not."""
         clock = self._db.clock
         until_ms = None if timeout_ms is None else clock.monotonic_ms() + timeout_ms
         while True:
             left_ms = None if until_ms is None else until_ms - clock.monotonic_ms()
             pauses = [left_ms]
-            if self._db.path is not None:  # in memory nobody dies without being seen to
+            if self._db.path is not None:  # in memory `LocalMemberships.discard` reports each death
                 pauses.append(POLL_MS)
             if beat and self._options.lease_ms is not None:
                 pauses.append(self._options.lease_ms // BEATS_A_LEASE)
             pause_ms = min((each for each in pauses if each is not None), default=None)
             changed = await self._changes.wait(pause_ms)
             expired = left_ms is not None and left_ms <= (pause_ms or 0)
-            # A refresh gives a sign of life, and looks for those who give none.
+            # A refresh gives a sign of life, and looks for readers that give none.
             due = beat and self._beat_due()
-            if changed or expired or due or dead_among(self._db, self.group, self._members, but=self.reader):
+            if (
+                changed
+                or expired
+                or due
+                or dead_among(self._db, self.group, self._members, exclude=self.reader)
+            ):
                 return
 
     async def release(self, keys: Collection[SegmentKey]) -> None:
@@ -263,7 +276,7 @@ class GroupMember(Membership):
             await self._db.write(self._join)
 
     async def leave(self) -> None:
-        """Go offline; what is still owned is given back at its durable progress. Not being a member is fine."""
+        """Go offline, and release all owned segments at their durable progress. Does nothing if not a member."""
         if not self.epoch:
             return
         try:
@@ -275,7 +288,7 @@ class GroupMember(Membership):
     async def _join_again(self) -> None:
         self._drop(list(self._owned))
         self._generation = -1
-        LOG.warning("%s: reader %r was taken for dead; it joins again", self.group, self.reader)
+        LOG.warning("%s: reader %r was expired; it joins again", self.group, self.reader)
         try:
             await self.join()
         except ReaderOnline as online:
@@ -283,26 +296,26 @@ class GroupMember(Membership):
 
     def _look(self, tx: Tx) -> _GroupView:
         group = get(tx, GROUP, self.group).value
-        hung = hung_among(tx, group, but=self.reader)
+        hung = hung_among(tx, group, exclude=self.reader)
         if group.generation == self._generation:
             return _GroupView(group, None, hung)
         return _GroupView(group, folded_state(tx, group, self._folded), hung)
 
     def _fresh(self, state: GroupState) -> tuple[SegmentKey, ...]:
-        """Return what is due to this reader, but what it still believes to own."""
+        """Return the segments due to this reader, except those that it still counts as its own."""
         return tuple(key for key in state.due_to(self.reader) if key not in self._owned)
 
     def _is_due(self, state: GroupState) -> bool:
         return bool(self._fresh(state) or state.asked_of(self.reader))
 
     def _step(self, tx: Tx) -> GroupState:
-        """Expire who is dead, say where this reader stands when it is asked, and take what is due to it."""
+        """Expire dead readers, answer checkpoints, and acquire the segments due to this reader."""
         state = change(tx, self.group)
         if (own := state.members.get(self.reader)) is None or own.epoch != self.epoch:
             return state
         if self._options.lease_ms is not None:
             self._beat(tx)
-        state = expire_silent(tx, self._db, self.group, but=self.reader)
+        state = expire_silent(tx, self._db, self.group, exclude=self.reader)
         if self._checkpoint_due(state):
             name = f"{AUTOMATIC}{state.generation + 1}"
             state = change(tx, self.group, CheckpointStarted(name, tx.now_ms, automatic=True))
@@ -313,7 +326,7 @@ class GroupMember(Membership):
         return state
 
     def _passing(self, tx: Tx, state: GroupState) -> list[Update]:
-        """Return what says where this reader stands to each checkpoint that waits for it."""
+        """Return this reader's answer to each checkpoint that waits for it."""
         if not (names := state.asked_of(self.reader)):
             return []
         positions = progress_of(tx, self.group, state.owned_by(self.reader))
@@ -324,7 +337,7 @@ class GroupMember(Membership):
         if pause_ms is None or state.started:
             return False
         last_ms = max((each.at_ms for each in state.checkpoints if each.automatic), default=0)
-        # A clock that was set back counts too, or there would be none until it has caught up.
+        # A clock that was set back counts too, or there would be no checkpoint until it catches up.
         return not 0 <= self._db.clock.wall_ms() - last_ms < pause_ms
 
     def _beat_due(self) -> bool:
@@ -351,7 +364,7 @@ class GroupMember(Membership):
             updates.append(left(tx, self.group, state, self.reader))
         updates.append(ReaderJoined(self.reader, self._db.instance_id, tx.now_ms))
         state = change(tx, self.group, *updates)
-        # With the commit itself: asyncio's own cancellation loses what a write returns.
+        # In the commit itself: a cancellation by asyncio loses what a write returns.
         tx.after(lambda: self._joined(state))
 
     def _joined(self, state: GroupState) -> None:
@@ -382,7 +395,7 @@ class GroupMember(Membership):
         tx.after(lambda: self._give_up(wanted, state))
 
     def _follow(self, state: GroupState) -> None:
-        """Make `owned` what the state says; what came back in the same moment as it was lost is lost first."""
+        """Set `owned` from the state. A segment that was lost and came back is dropped first."""
         names = {stream.stream_id: stream.name for stream in state.streams}
         owned: dict[SegmentKey, SegmentOwnership] = {}
         came_back = False
@@ -406,7 +419,7 @@ class GroupMember(Membership):
             self._changes.notify(topic_of(self.group))
 
     def _give_up(self, keys: Iterable[SegmentKey], state: GroupState) -> None:
-        """Drop what is not this reader's any more in `state`, whatever an older state says."""
+        """Drop segments that this reader no longer owns in `state`; an older state cannot bring them back."""
         self._gave_up = max(self._gave_up, state.generation)
         self._drop(keys)
 
@@ -427,10 +440,11 @@ class GroupMember(Membership):
 
 @asynccontextmanager
 async def join(db: Database, group: str, reader: str) -> AsyncIterator[Membership]:
-    """Be a reader of the group for as long as the block runs; nothing is owned before the first `refresh`.
+    """Be a reader of the group while the block runs. It owns nothing before the first `refresh`.
 
-    reader: unique among those online; a dead one's id is taken over. Leaving gives everything back, at its durable
-    progress. Raises ReaderOnline, NotFound, GroupStreamReplaced, InvalidArgument.
+    reader: unique among the readers online; the id of a dead reader may be used again.
+    Leaving releases all segments at their durable progress. Raises ReaderOnline, NotFound, GroupStreamReplaced,
+    InvalidArgument.
     """
     async with join_member(db, group, reader, as_reader=False) as member:
         yield member
@@ -440,7 +454,7 @@ async def join(db: Database, group: str, reader: str) -> AsyncIterator[Membershi
 async def join_member(
     db: Database, group: str, reader: str, *, as_reader: bool
 ) -> AsyncIterator[GroupMember]:
-    """Do as `join` does, and show the group's state. as_reader: raise NotAReaderGroup when it is a processor's."""
+    """Do as `join` does, and return the member itself. as_reader: raise NotAReaderGroup for a processor's group."""
     check_reader(reader)
     with db.subscribe([watch_group(group)]) as changes:
         member = GroupMember(db, group, reader, changes, as_reader=as_reader)
@@ -455,5 +469,5 @@ async def _leave(member: GroupMember) -> None:
     try:
         await member.leave()
     except EventprocError as why:
-        # The others will see it dead, or the database is gone for all.
-        LOG.warning("%s: reader %r could not say good-bye: %s", member.group, member.reader, why)
+        # The other members will find it dead, or the database is gone for all of them.
+        LOG.warning("%s: reader %r failed to leave the group: %s", member.group, member.reader, why)

@@ -1,4 +1,4 @@
-"""What groups, readers and checkpoints may be called."""
+"""Names of groups, readers and checkpoints: which are valid."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.names import StreamName
 
 ID_CHARS_MAX: Final = 255
-"""Characters of the id of a reader, which stands in every row of what it owns, and of the name of a checkpoint."""
+"""Characters of a reader's id, which is in every row of a segment that it owns, and of a checkpoint's name."""
 
 AUTOMATIC: Final = "auto-"
-"""How the names of automatic checkpoints begin, and no others."""
+"""Prefix of the names of automatic checkpoints, and of no others."""
 
 
 def group_name(text: str, streams: Sequence[str] = ()) -> str:
@@ -29,7 +29,7 @@ def group_name(text: str, streams: Sequence[str] = ()) -> str:
 
 
 def stream_names(streams: Sequence[str]) -> list[str]:
-    """Return the names of a group's streams. Raises InvalidArgument: not one, one twice, or no name."""
+    """Return the names of a group's streams. Raises InvalidArgument: none, a duplicate, or an invalid name."""
     names = [
         str(StreamName.parse(each))
         for each in check_iterable("streams", streams, "a sequence of names is needed")
@@ -42,12 +42,12 @@ def stream_names(streams: Sequence[str]) -> list[str]:
 
 
 def check_reader(reader: str) -> str:
-    """Return `reader` if it may be the id of a reader. Raises InvalidArgument."""
+    """Return `reader` if it is a valid id of a reader. Raises InvalidArgument."""
     return _check_id("reader", reader)
 
 
 def check_checkpoint(name: str) -> str:
-    """Return `name` if a checkpoint that somebody asks for may be called so. Raises InvalidArgument."""
+    """Return `name` if a caller may give that name to a checkpoint. Raises InvalidArgument."""
     if _check_id("checkpoint", name).startswith(AUTOMATIC):
         raise invalid_argument(
             "checkpoint", name, f"names that begin with {AUTOMATIC!r} are those of automatic ones"

@@ -1,4 +1,4 @@
-"""What people do to a group that readers are at work on: checkpoints, reset, a reader declared offline; within a tx."""
+"""Operations on a group while its readers work: checkpoints, reset and its preview, declaring a reader dead."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from eventproc.store.records import get
 from eventproc.store.segments import is_event_boundary, number_at, segment_state
 
 CHECKPOINTS_OUTSTANDING_MAX: Final = 3
-"""Checkpoints under way at once, automatic ones not counted: more than one is a slow reader's sign, not a need."""
+"""Checkpoints under way at the same time, without automatic ones. More than one is a sign of a slow reader."""
 
 
 @attrs.frozen
 class GroupCheckpoint:
     """A complete checkpoint: the position of all readers, as a cut of each stream, to reset to or to truncate at.
 
-    A stream that the group reads since then has no cut.
+    A stream that the group began to read later has no cut.
     """
 
     name: str
@@ -52,10 +52,10 @@ class GroupCheckpoint:
 
 
 def start_checkpoint(tx: Tx, group: str, name: str) -> None:
-    """Ask every reader online where it stands; complete at once without any.
+    """Ask every online reader for its position. Complete immediately without readers.
 
-    One by that name that is under way, or complete and kept, is that one: nothing happens. Raises NotFound,
-    InvalidArgument, TooManyCheckpoints.
+    Does nothing if a checkpoint of that name is under way or kept.
+    Raises NotFound, InvalidArgument, TooManyCheckpoints.
     """
     state = _state(tx, group)
     if any(each.name == name for each in (*state.started, *state.checkpoints)):
@@ -75,12 +75,12 @@ def list_checkpoints(tx: Tx, group: str) -> list[GroupCheckpoint]:
 
 
 def pending_readers(tx: Tx, group: str, name: str) -> tuple[str, ...]:
-    """Return the readers that a checkpoint waits for; none when it is not under way. Raises NotFound (the group)."""
+    """Return the readers that a checkpoint waits for; none if it is not under way. Raises NotFound (the group)."""
     return next((each.pending for each in _state(tx, group).started if each.name == name), ())
 
 
 def find_checkpoint(tx: Tx, group: str, name: str) -> GroupCheckpoint | None:
-    """Return a complete checkpoint; None while it is under way. Raises NotFound when it is neither."""
+    """Return a complete checkpoint; None while it is under way. Raises NotFound if it is neither."""
     state = _state(tx, group)
     if any(each.name == name for each in state.started):
         return None
@@ -104,21 +104,21 @@ def reset_group(
     streams: Sequence[str] | None = None,
     until: GroupResetEnd = "same",
 ) -> None:
-    """Let the group begin anew, at `start`, or where all readers stood at a checkpoint; readers go on there.
+    """Move the group to `start`, or to the position of a checkpoint. Its readers continue there.
 
-    Streams are found by name, so that one that was deleted and made again is read from now on. streams: others than
-    before. until: where it ends; with other ends than before its checkpoints are forgotten. Raises NotFound,
-    InvalidArgument, InvalidCut (also when it would end before it begins), and as `ensure_group`.
+    Streams are found by name, so a stream that was deleted and created again is read from now on.
+    streams: the streams to read from now on; None: the same.
+    until: where the group ends; with a different end its checkpoints are dropped.
+    Raises NotFound, InvalidArgument, InvalidCut (also if the end lies before the start), and as `ensure_group`.
     """
     starts = reset_positions(tx, group, start, checkpoint=checkpoint, streams=streams, until=until)
     change(tx, group, GroupReset(tuple(starts)))
 
 
 def adopt_recreated_streams(tx: Tx, group: str) -> tuple[str, ...]:
-    """Let the group read what has its streams' names now; return the names of those that were made again.
+    """Let the group read the streams that have its streams' names now; return the names created again.
 
-    These are read from their heads: all that is in them is new. In the others the group goes on where it stands,
-    what is finished beyond its cut included. Nothing to do changes nothing. Raises NotFound, of a stream too.
+    Raises NotFound.
     """
     streams = get(tx, GROUP, group).value.streams
     replaced = [each.name for each in streams if get_stream(tx, each.name).value.stream_id != each.stream_id]
@@ -138,7 +138,7 @@ def adopt_recreated_streams(tx: Tx, group: str) -> tuple[str, ...]:
 def _standing(
     state: GroupState, where: GroupStream, finished: Mapping[SegmentKey, Progress]
 ) -> StartPosition:
-    """Return the start_position at which the group goes on in a stream as if nothing had happened."""
+    """Return the start position at which the group continues in a stream where it is."""
     stream_id = where.stream_id
     return StartPosition(
         stream=where,
@@ -157,7 +157,7 @@ def reset_positions(
     streams: Sequence[str] | None,
     until: GroupResetEnd,
 ) -> list[StartPosition]:
-    """Return where `reset_group` lets the group begin; changes nothing. Raises the same."""
+    """Return where `reset_group` would start the group; changes nothing. Raises the same."""
     record = get(tx, GROUP, group).value
     added = [each.name for each in record.streams if each.added]
     names = [each.name for each in record.streams] if streams is None else stream_names(streams)
@@ -172,10 +172,10 @@ def reset_positions(
         if strangers := sorted(set(names) - found.cuts.keys() - set(added)):
             raise invalid_argument("checkpoint", checkpoint, f"the group did not read {strangers[0]} then")
         start = {name: cut for name, cut in found.cuts.items() if name in names}
-    return start_positions_of(tx, names, start, _ends_anew(tx, group, names, until), added=added)
+    return start_positions_of(tx, names, start, _ends_after_reset(tx, group, names, until), added=added)
 
 
-def _ends_anew(tx: Tx, group: str, names: Sequence[str], until: GroupResetEnd) -> GroupEnd:
+def _ends_after_reset(tx: Tx, group: str, names: Sequence[str], until: GroupResetEnd) -> GroupEnd:
     """Return where the group ends after a reset."""
     if until != "same":
         return until
@@ -192,12 +192,12 @@ def _ends_anew(tx: Tx, group: str, names: Sequence[str], until: GroupResetEnd) -
 def reader_offline(
     tx: Tx, group: str, reader: str, position: Mapping[str, Mapping[SegmentId, int]] | None = None
 ) -> None:
-    """Declare a reader dead: what it owned goes to others, and should it live, it is fenced and joins anew.
+    """Declare a reader dead: its segments go to other readers; if it is alive, it is fenced and joins again.
 
-    position: {stream: {segment: offset}}, what it finished according to the caller; a segment without one, and all of
-    them for None, go on where it made its progress durable last, which is its last checkpoint, or later. One that is
-    not online is fine: nothing changes. Raises NotFound, InvalidArgument, InvalidCut for an offset that is no event's
-    border.
+    position: {stream: {segment: offset}}, what it finished according to the caller. None, and segments without an
+        offset: the last durable progress.
+    Does nothing if the reader is not online. Raises NotFound, InvalidArgument, and InvalidCut for an offset that is not
+    the boundary of an event.
     """
     check_reader(reader)
     wanted = _offsets_of(position)
@@ -220,7 +220,7 @@ def reader_offline(
 
 
 def _offsets_of(position: object) -> dict[str, dict[SegmentId, int]]:
-    """Return the position of a reader that a caller gives. Raises InvalidArgument."""
+    """Return the position that a caller passed. Raises InvalidArgument."""
     if position is None:
         return {}
     shape = "it must be {stream: {segment: offset}}"
@@ -247,9 +247,9 @@ def _state(tx: Tx, group: str) -> GroupState:
 
 @attrs.frozen
 class ResetPreview:
-    """A stream before and after a reset: where the group stands in it, and how much is left to read from there.
+    """A stream before and after a reset: the group's position in it, and how much is left to read from there.
 
-    What was before is None for a stream that the group does not read now, or that was deleted since.
+    The fields "before" are None for a stream that the group does not read now, or that was deleted since.
     """
 
     stream: str
@@ -270,7 +270,7 @@ def preview_reset(
     streams: Sequence[str] | None = None,
     until: GroupResetEnd = "same",
 ) -> list[ResetPreview]:
-    """Return what `ReaderGroup.reset` would do now with the same arguments. Raises what it would be refused for.
+    """Return what `ReaderGroup.reset` would do now with the same arguments. Raises the errors that it would raise.
 
     Costs a few look-ups for each segment of the streams.
     """

@@ -1,4 +1,4 @@
-"""Where a group begins and ends in its streams: from what people say to the segments it opens; within a transaction."""
+"""Where a group starts and ends in its streams: from a caller's arguments to the segments that it opens."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from eventproc.streams.fetch import limits_of
 from eventproc.streams.stream_cuts import frontier_at, head_cut, tail_cut, time_cut
 
 GroupStart: TypeAlias = StreamCut | Mapping[str, StreamCut] | Literal["head", "tail"] | int
-"""Where a group begins: an end of its streams, a time in wall ms, or cuts (a stream without one: at its head)."""
+"""Where a group starts: an end of its streams, a time in wall ms, or cuts (a stream without one: its head)."""
 
 GroupEnd: TypeAlias = StreamCut | Mapping[str, StreamCut] | None
-"""Where a group ends: cuts; a stream without one is read on for ever."""
+"""Where a group ends: cuts. A stream without a cut is read without end."""
 
 GroupResetEnd: TypeAlias = GroupEnd | Literal["same"]
-"""Where a group ends after a reset: as before, in the streams that are still those; or elsewhere."""
+"""Where a group ends after a reset: at other cuts, or "same", as before."""
 
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 def check_start(start: object, names: Sequence[str]) -> None:
-    """Raise InvalidArgument unless a group of streams so named may begin there, as far as can be told without them."""
+    """Raise InvalidArgument unless a group of streams with these names may start there, as far as the names tell."""
     if isinstance(start, (StreamCut, Mapping)):
         _by_stream(start, "start", names)
     elif isinstance(start, str):
@@ -46,7 +46,7 @@ def check_start(start: object, names: Sequence[str]) -> None:
 def start_positions_of(
     tx: Tx, names: Sequence[str], start: GroupStart, until: GroupEnd = None, *, added: Sequence[str] = ()
 ) -> list[StartPosition]:
-    """Return where a group begins in each of the streams. Raises as `ensure_group`."""
+    """Return where a group starts in each of the streams. Raises what `ensure_group` raises."""
     check_start(start, names)
     ends = _by_stream(until, "end", names)
     if isinstance(start, (StreamCut, Mapping)):
@@ -89,7 +89,7 @@ def _start_position(
         raise InvalidCut(
             stream=name, cut=str(until), reason=f"it ends before the start, {cut}; choose another end"
         )
-    limits_of(tx, name, until, frontier.held)  # raises what is wrong with it
+    limits_of(tx, name, until, frontier.held)  # validates the end
     return start_position_at(tx, stream, frontier, added=added, ends=until.offsets)
 
 
@@ -107,9 +107,9 @@ def start_position_at(
     ends: Mapping[SegmentId, int] = NOTHING,
     finished: Mapping[SegmentId, Progress] = NOTHING,
 ) -> StartPosition:
-    """Return the start position of a group that stands at `frontier`. finished: progress that is known already.
+    """Return the start position of a group at `frontier`. finished: progress that is known already.
 
-    What `ends` says is not begun at all, is not opened.
+    Segments that lie completely behind `ends` are not opened.
     """
     held = tuple(
         (segment, finished.get(segment) or _progress_at(tx, stream, segment, offset))
@@ -126,6 +126,6 @@ def start_position_at(
 
 
 def _progress_at(tx: Tx, stream: StreamRecord, segment: SegmentId, offset: int) -> Progress:
-    if segment_state(tx, stream.stream_id, segment) is None:  # read to its end, and forgotten since
+    if segment_state(tx, stream.stream_id, segment) is None:  # read to its end, and its row was removed since
         return Progress(0, offset)
     return Progress(number_at(tx, stream.stream_id, segment, offset), offset)

@@ -1,14 +1,14 @@
-"""The state of a group as a pure machine: who is online, who owns which segment, what waits for what.
+"""The state of a group as a pure machine: readers online, owners and targets of segments, segments that wait.
 
-Updates are values (`updates`), decided on and applied within one transaction; `apply` is total on what can have been
-decided, and asserts that it was. Source: reference pravega.md 6.3 and 6.4, without its timers.
+Updates are values (`updates`), decided on and applied within one transaction. `apply` handles every update that can be
+decided on, and asserts that it was allowed. Source: reference pravega.md 6.3 and 6.4, without its timers.
 
 Invariants, asserted by `check`:
-1. a segment is open or waits, not both; what waits, waits for at least one predecessor;
-2. an owner is online, and so is a target; with a reader online every open segment has a target;
-3. the numbers of segments that readers shall have differ by at most one;
+1. a segment is open or waits, not both; a segment that waits has at least one unfinished predecessor;
+2. owners and targets are online; while a reader is online every open segment has a target;
+3. the numbers of segments that are targeted at each reader differ by at most one;
 4. owner epochs are generations: none is above the group's, and each change of owner takes a new one;
-5. who is asked for a checkpoint is online.
+5. every reader that a checkpoint waits for is online.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 
 CHECKPOINTS_KEPT: Final = 8
-"""Complete checkpoints that a group remembers, to be reset to, beside the last automatic one. Each is a position in
-every segment: more is memory, in every reader and in every snapshot of the log."""
+"""Complete checkpoints that a group keeps for resets, besides the newest automatic one. Each holds a position for every
+segment. More: memory in every reader, and larger snapshots of the log."""
 
 
 @attrs.frozen
 class SegmentAssignment:
     """A segment that may be read.
 
-    progress: as of the last change of hands. owner: the reader that has it, since generation `owner_epoch`.
-    target: the reader that shall have it; another owner gives it back.
+    progress: as of the last change of owner.
+    owner: the reader that owns it, since generation `owner_epoch`.
+    target: the reader that shall own it. An owner that is not the target releases it.
     """
 
     stream_id: int
@@ -61,13 +62,13 @@ class SegmentAssignment:
 
     @property
     def key(self) -> SegmentKey:
-        """What names it within the group."""
+        """Identifies the segment within the group."""
         return self.stream_id, self.segment
 
 
 @attrs.frozen
 class SegmentOwnership:
-    """A segment that a reader owns, in one owner epoch; progress as it was when the reader acquired it."""
+    """A segment that a reader owns in one owner epoch; progress as of its acquisition."""
 
     stream: str
     stream_id: int
@@ -77,7 +78,7 @@ class SegmentOwnership:
 
     @property
     def key(self) -> SegmentKey:
-        """What names it within the group."""
+        """Identifies the segment within the group."""
         return self.stream_id, self.segment
 
 
@@ -92,10 +93,12 @@ class OnlineReader:
 
 @attrs.frozen
 class CheckpointState:
-    """A coordinated position of all readers. at_ms: when it was asked for, wall clock.
+    """A coordinated position of all readers.
 
-    pending: those that did not say yet where they stand; complete without any. positions: of the segments that were
-    open; waiting: those that were not. streams: ids of what the group read then.
+    at_ms: when it was started, wall clock.
+    pending: readers that have not answered; it is complete without any.
+    positions: of the segments that were open. waiting: the segments that were not.
+    streams: ids of the streams that the group read then.
     """
 
     name: str
@@ -109,11 +112,14 @@ class CheckpointState:
 
 @attrs.frozen(kw_only=True)
 class GroupState:
-    """A group at one moment. generation: grows by one with each update.
+    """A group at one moment.
 
-    assignments: the segments that may be read, sorted. waits: those that may not, with the predecessors not finished.
-    ends: offsets at which the group stops, in segments that have one. lost_events: how many were truncated before they
-    were read. started, checkpoints: the incomplete ones, and the newest complete ones, oldest first.
+    generation: grows by one with each update.
+    assignments: the segments that may be read, sorted.
+    waits: the segments that may not be read yet, with their unfinished predecessors.
+    ends: offsets at which the group stops, in segments that have one.
+    lost_events: number of events that were truncated before the group read them.
+    started, checkpoints: checkpoints under way, and the newest complete ones, oldest first.
     """
 
     generation: int
@@ -134,7 +140,7 @@ class GroupState:
 
     @cached_property
     def waiting(self) -> dict[SegmentKey, frozenset[SegmentId]]:
-        """The segments that may not be read yet, each with those of its predecessors that are not finished."""
+        """The segments that may not be read yet, each with its unfinished predecessors."""
         return {key: frozenset(before) for key, before in self.waits}
 
     @cached_property
@@ -156,7 +162,7 @@ class GroupState:
 
     def check(self) -> None:
         """Assert the invariants at the head of this module."""
-        assert list(self.open) == sorted(self.open), "segments are not sorted, or one is there twice"
+        assert list(self.open) == sorted(self.open), "segments are not sorted, or one occurs twice"
         assert not self.open.keys() & self.waiting.keys(), "a segment is open and waits"
         assert all(self.waiting.values()), "a segment waits for nothing"
         shares = dict.fromkeys(self.members, 0)
@@ -172,16 +178,16 @@ class GroupState:
                 shares[assignment.target] += 1
         assert not shares or max(shares.values()) - min(shares.values()) <= 1, f"unfair: {shares}"
         for checkpoint in self.started:
-            assert set(checkpoint.pending) <= self.members.keys(), f"{checkpoint} waits for who is offline"
+            assert set(checkpoint.pending) <= self.members.keys(), f"{checkpoint} waits for an offline reader"
 
 
 def begin(generation: int, starts: Iterable[StartPosition]) -> GroupState:
-    """Return the state of a new group, whose generations come after `generation`."""
+    """Return the state of a new group. Its generations begin above `generation`."""
     return apply(GroupState(generation=generation), GroupReset(tuple(starts)))
 
 
 def apply(state: GroupState, update: Update) -> GroupState:
-    """Return the state after `update`, one generation later. O(segments) for what moves segments."""
+    """Return the state after `update`, one generation later. O(segments) for updates that move segments."""
     state = attrs.evolve(state, generation=state.generation + 1)
     match update:
         case ReaderJoined(reader, instance, joined_ms):
@@ -245,18 +251,18 @@ def _open(state: GroupState, start: StartPosition) -> GroupState:
 
 
 def _reset(state: GroupState, starts: Iterable[StartPosition]) -> GroupState:
-    """Begin anew; of checkpoints those are kept that can still be reset to."""
+    """Start at other positions. Keeps the checkpoints that the group can still be reset to."""
     after = attrs.evolve(state, streams=(), assignments=(), waits=(), ends=(), started=())
     for start in starts:
         after = _open(after, start)
     streams = {each.stream_id for each in after.streams}
-    # With other ends the segments that a checkpoint does not name are not those where the group had ended.
+    # With other ends, a segment that a checkpoint does not name need not be one in which the group had ended.
     kept = (each for each in state.checkpoints if streams & set(each.streams) and after.ends == state.ends)
     return _share(attrs.evolve(after, checkpoints=tuple(kept)))
 
 
 def _skip(state: GroupState, start: StartPosition, kept: Iterable[SegmentId]) -> GroupState:
-    """Go on at `start` in its stream; `kept` stay as they are, with their owners."""
+    """Continue at `start` in its stream. The segments `kept` stay as they are, with their owners."""
     stream_id = start.stream.stream_id
     opened = {key: assignment for key, assignment in state.open.items() if key[0] != stream_id}
     waiting: dict[SegmentKey, Iterable[SegmentId]] = {
@@ -274,7 +280,7 @@ def _skip(state: GroupState, start: StartPosition, kept: Iterable[SegmentId]) ->
 
 
 def _skipped(checkpoint: CheckpointState, start: StartPosition) -> CheckpointState:
-    """Let an incomplete checkpoint stand where its group went on; who is still asked says more of what it kept."""
+    """Return an incomplete checkpoint moved to where its group continues. Pending readers add what they kept."""
     stream_id = start.stream.stream_id
     if stream_id not in checkpoint.streams:
         return checkpoint
@@ -315,14 +321,14 @@ def _give_back(
     progress = dict(positions)
     given = {}
     for key in keys:
-        assert key in progress, f"{key} is given back, and nobody knows how far it is finished"
+        assert key in progress, f"{key} is released without its progress"
         before = state.open[key]
         given[key] = attrs.evolve(before, owner=None, owner_epoch=state.generation, progress=progress[key])
     return _with(state, state.open | given)
 
 
 def _complete(state: GroupState, update: SegmentCompleted) -> GroupState:
-    """Drop the segment; open those of its successors that waited for nothing else."""
+    """Remove the segment, and open those of its successors that waited for nothing else."""
     stream_id, segment = update.key
     assert state.open[update.key].owner == update.reader, f"{update.key} is not {update.reader}'s"
     assert not state.asked_of(update.reader), f"{update.reader} owes its position to a checkpoint"
@@ -331,7 +337,7 @@ def _complete(state: GroupState, update: SegmentCompleted) -> GroupState:
     del opened[update.key]
     for successor, before in update.successors:
         key = stream_id, successor
-        # Seen for the first time, its other predecessors cannot be finished: each would have entered it here.
+        # If it is new here, its other predecessors are unfinished: each of them would have entered it.
         left = waiting.get(key, frozenset(before)) - {segment}
         if left:
             waiting[key] = left
@@ -342,7 +348,7 @@ def _complete(state: GroupState, update: SegmentCompleted) -> GroupState:
 
 
 def _share(state: GroupState) -> GroupState:
-    """Decide anew who shall own what, after readers or segments came or went."""
+    """Decide on targets after readers or segments came or went."""
     targets = assign(
         {assignment.key: assignment.target for assignment in state.assignments},
         state.members.keys(),
@@ -389,7 +395,7 @@ def _key_of(position: SegmentProgress) -> SegmentKey:
 
 
 def _settle_checkpoints(state: GroupState) -> GroupState:
-    """Move what nobody is waited for any more to the complete ones."""
+    """Move checkpoints without pending readers to the complete ones."""
     done = tuple(each for each in state.started if not each.pending)
     if not done:
         return state

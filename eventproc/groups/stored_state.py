@@ -1,9 +1,9 @@
-"""Groups in the database: a record and a log each, and rows for segments and members.
+"""The state of a group in the database: a record, a log, and rows for segments and members.
 
-The log holds the state (`state`), as updates and a snapshot now and then. A change folds its tail, applies updates,
-appends them, and writes the rows that differ, in one transaction; within it nobody else can change the group, so that
-there are no conflicts. The rows are what SQL needs: progress moves in them alone, fenced by the owner epoch that the
-log decided (`store.progress.move_progress`), and comes to the log when a segment changes hands.
+The log holds the state (`state`), as updates with a snapshot now and then. A change folds the tail of the log, applies
+updates, appends them, and writes the rows that differ, in one transaction, so conflicts are impossible. The rows are
+what SQL needs. Progress moves in its row alone, fenced by the owner epoch (`store.progress.move_progress`), and enters
+the log when a segment changes hands.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def change(tx: Tx, name: str, *updates: Update) -> GroupState:
 def folded_state(
     tx: Tx, group: GroupRecord, known: FoldedState[GroupState] | None = None
 ) -> FoldedState[GroupState]:
-    """Return the group's state; progress is as of the last change of hands. known: a state to go on from."""
+    """Return the group's state; progress is as of the last change of owner. known: a state to continue from."""
     folded = fold_tail(tx, group.log, GROUP_LOG, known=known)
     if folded is None:
         raise NotFound(kind="state of group", name=group.name)
@@ -85,7 +85,7 @@ def folded_state(
 
 
 def write_state(tx: Tx, record: Versioned[GroupRecord], before: GroupState, after: GroupState) -> None:
-    """Write what differs, and wake who watches the group."""
+    """Write the rows that differ, and wake the group's subscribers."""
     name = record.key
     group = attrs.evolve(
         record.value, streams=after.streams, generation=after.generation, paused=after.paused

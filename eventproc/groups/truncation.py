@@ -1,6 +1,6 @@
-"""Going on in a stream of which a group had not read what was truncated: where, and what was lost.
+"""Continuing in a stream of which unread events were truncated: where, and how many events were lost.
 
-`behind_both` is pure; `skip` decides within a transaction. What is skipped is told by who skips, and counted here.
+`behind_both` is pure; `skip` decides within a transaction. The caller logs the loss; the state of the group counts it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from eventproc.streams.stream_cuts import head_cut, tail_cut
 
 
 def skip(tx: Tx, name: str, stream: GroupStream, policy: TruncatedPolicy) -> int:
-    """Let the group go on behind what was truncated: at the head, or ("latest") at the tail; where it is later, there.
+    """Move the group behind truncated events: to the head, or (policy "latest") to the tail; never backwards.
 
-    Returns how many events it had not finished are lost, as far as that is still known; 0 and no change when none
-    were, for another reader skipped them already. Raises NotFound, StreamReplaced.
+    Returns how many unfinished events are lost, as far as known. Returns 0 without a change if none are, because
+    another reader has skipped them. Raises NotFound, StreamReplaced.
     """
     group = get(tx, GROUP, name).value
     state = folded_state(tx, group).state
@@ -67,9 +67,9 @@ def _frontier_of(state: GroupState, stream_id: int, finished: Mapping[SegmentId,
 
 
 def behind_both(own: Frontier, cut: StreamCut, history: History) -> Frontier:
-    """Return where a reader goes on that has passed all that lies behind `own`, or behind `cut`, or behind both.
+    """Return the position behind everything that lies before `own` or before `cut`.
 
-    cut: valid. own: that of a reader; segments that the history does not know any more lie behind the cut.
+    cut: valid. own: a reader's frontier; segments that the history no longer knows lie before the cut.
     """
     division = divide_cut(cut, history)
     other = Frontier.from_cut(cut, history)
@@ -104,7 +104,7 @@ def behind_both(own: Frontier, cut: StreamCut, history: History) -> Frontier:
 
 
 def _is_behind(frontier: Frontier, known: Mapping[SegmentId, Segment], segment: SegmentId) -> bool:
-    """Return whether the segment was read to its end; of whole frontiers, one point tells for all of it."""
+    """Return whether the segment was read to its end. In a complete frontier one point decides for all of it."""
     if segment not in known:
         return True
     point = known[segment].range.low
@@ -113,7 +113,7 @@ def _is_behind(frontier: Frontier, known: Mapping[SegmentId, Segment], segment: 
         return each in known and known[each].range.contains(point)
 
     here = [each for each in frontier.held if covers(each)]
-    # What waits comes next here only if it is elsewhere that it is waited for.
+    # A waiting segment comes next at this point only if its predecessors cover other points.
     here += [
         each for each, before in frontier.waiting.items() if covers(each) and not any(map(covers, before))
     ]

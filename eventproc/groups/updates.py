@@ -1,4 +1,4 @@
-"""What can happen to a group, as values: its log is made of them, and `state.apply` says what each one means."""
+"""The updates of a group, as values. Its log consists of them, and `state.apply` says what each one means."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WaitingSegment: TypeAlias = tuple[SegmentId, tuple[SegmentId, ...]]
 
 @attrs.frozen
 class StartPosition:
-    """Where a group begins in a stream: at `held`, and later in `waiting`; and where it ends, {segment: offset}."""
+    """Where a group starts in a stream: at `held`, and later in `waiting`; and where it ends, {segment: offset}."""
 
     stream: GroupStream
     held: tuple[tuple[SegmentId, Progress], ...]
@@ -26,7 +26,7 @@ class StartPosition:
 
 @attrs.frozen
 class ReaderJoined:
-    """A reader came online. Ids are unique among those online."""
+    """A reader came online. Ids are unique among the readers online."""
 
     reader: str
     instance: str
@@ -35,7 +35,7 @@ class ReaderJoined:
 
 @attrs.frozen
 class ReaderLeft:
-    """A reader left, died, or was declared offline. positions: where all that it owned goes on."""
+    """A reader left, died, or was declared dead. positions: where its segments continue."""
 
     reader: str
     positions: tuple[SegmentProgress, ...] = ()
@@ -43,7 +43,7 @@ class ReaderLeft:
 
 @attrs.frozen
 class SegmentsAcquired:
-    """A reader took segments that nobody had and that it shall have."""
+    """A reader took segments that had no owner and are targeted at it."""
 
     reader: str
     keys: tuple[SegmentKey, ...]
@@ -51,7 +51,7 @@ class SegmentsAcquired:
 
 @attrs.frozen
 class SegmentsReleased:
-    """A reader gave back segments that it owned. positions: where they go on."""
+    """A reader released segments. positions: where they continue."""
 
     reader: str
     positions: tuple[SegmentProgress, ...]
@@ -59,7 +59,7 @@ class SegmentsReleased:
 
 @attrs.frozen
 class SegmentCompleted:
-    """A segment was processed to its end. successors: what took over, each with all it took over from."""
+    """A segment was processed to its end. successors: each with all its predecessors."""
 
     reader: str
     key: SegmentKey
@@ -75,10 +75,10 @@ class StreamAdded:
 
 @attrs.frozen
 class StreamSkipped:
-    """The group goes on elsewhere in one of its streams, because what it had not read there is gone.
+    """The group continues elsewhere in one of its streams, because unread events were truncated.
 
-    kept: those of `start.held` whose progress and owner stay as they are. events: how many were lost, as far as
-    that was known.
+    kept: those of `start.held` whose progress and owner stay as they are.
+    events: how many were lost, as far as known.
     """
 
     start: StartPosition
@@ -88,21 +88,21 @@ class StreamSkipped:
 
 @attrs.frozen
 class GroupReset:
-    """The group begins anew: nobody owns anything, readers stay online. Its streams may be others, or new ones."""
+    """The group starts at other positions: no segment has an owner, and readers stay online. Streams may change."""
 
     starts: tuple[StartPosition, ...]
 
 
 @attrs.frozen
 class PauseChanged:
-    """Somebody paused the group, or let it go on."""
+    """The group was paused or continued."""
 
     paused: bool
 
 
 @attrs.frozen
 class CheckpointStarted:
-    """Every reader online shall say where it stands. automatic: nobody asked for it by name."""
+    """Every online reader is asked for its position. automatic: the group itself asked."""
 
     name: str
     at_ms: int
@@ -111,7 +111,7 @@ class CheckpointStarted:
 
 @attrs.frozen
 class CheckpointPassed:
-    """A reader said where it stands, in all that it owns. Without it nothing of its may change hands meanwhile."""
+    """A reader answered with the positions of all its segments. Before that none of them may change hands."""
 
     name: str
     reader: str

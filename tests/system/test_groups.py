@@ -118,7 +118,7 @@ def test_nothing_is_lost_and_order_holds_through_scales_kills_and_a_stop_beyond_
         before = len(readers.deliveries())
         processes.call(shrink)
         readers.living["cat"].resume()
-        hear(readers.living["cat"], f"log eventproc.groups {GROUP}: reader 'cat' was taken for dead")
+        hear(readers.living["cat"], f"log eventproc.groups {GROUP}: reader 'cat' was expired")
         hear(ada, "written")
         readers.kill(readers.owner(besides="cat"))
         hear(ada, "written")
