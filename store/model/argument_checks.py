@@ -1,7 +1,7 @@
-"""What callers hand over, checked for its type: a wrong one is refused by name, with what to give instead.
+"""Checks of the types of arguments: the error names the argument and says which values are possible.
 
-For the doors that people call. What the system hands to itself is typed, and is not asked again. The checks take
-`object`: whoever comes here wrongly has no type checker.
+The public functions call them; internal calls are typed and not checked again. The checks take `object`, because a
+caller that needs them does not use a type checker.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from eventproc.store.model.errors import InvalidArgument
 T = TypeVar("T")
 
 INT_MAX: Final = 2**63 - 1
-"""Largest int that is kept: the database has 64 bits."""
+"""Largest int that can be stored: the database has signed 64-bit integers."""
 
 SHOWN_CHARS_MAX: Final = 80
-"""Characters of a refused value that its error shows."""
+"""Characters of an invalid value that the error shows."""
 
 
 def invalid_argument(what: str, value: object, reason: str) -> InvalidArgument:
-    """Return the error of a value that is not what was asked for: `what` it was given as, and the remedy."""
+    """Return the error for an invalid value. what: name of the argument. reason: which values are possible."""
     # Escaped, so that the error itself can be printed and encoded.
     shown = value[:SHOWN_CHARS_MAX] if isinstance(value, str) else _repr(value)
     if value is not None and not isinstance(value, str):
@@ -44,11 +44,14 @@ def check_str(what: str, value: object) -> str:
 
 
 def check_int(what: str, value: object, *, least: int = -INT_MAX, most: int = INT_MAX, unit: str = "") -> int:
-    """Return `value` if it is an int of [least, most], or of a type that stands for one exactly.
+    """Return `value` as an int in [least, most]. It may be an int or have `__index__`; a bool or a float is invalid.
 
-    A bool is none, nor a float. Raises InvalidArgument. unit: what it counts, for the error.
+    unit: what the number counts, for the text of the error.
+    Raises InvalidArgument.
     """
-    if type(value) is int and least <= value <= most:  # nearly always; asking for a protocol is dear
+    if (
+        type(value) is int and least <= value <= most
+    ):  # the common case; the check of a protocol takes microseconds
         return value
     number = index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else None
     if number is not None and least <= number <= most:
@@ -58,19 +61,19 @@ def check_int(what: str, value: object, *, least: int = -INT_MAX, most: int = IN
         reason += f", {least} to {most}"
     elif least > -INT_MAX:
         reason += f", at least {least}"
-    shown = _repr(value) if type(value) is int else value  # a number of the right type needs no name of it
+    shown = _repr(value) if type(value) is int else value  # the type of an int is not worth showing
     raise invalid_argument(what, shown, reason)
 
 
 def check_iterable(what: str, value: object, reason: str) -> Iterable[Any]:
-    """Return `value` if it can be iterated over and is no text. Raises InvalidArgument with `reason`."""
+    """Return `value` if it is iterable and neither str nor bytes. Raises InvalidArgument with `reason`."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise invalid_argument(what, value, reason)
     return value
 
 
 def check_mapping(what: str, value: object, reason: str) -> Mapping[Any, Any]:
-    """Return `value` if it is a mapping, whatever it holds. Raises InvalidArgument with `reason`."""
+    """Return `value` if it is a mapping; its items are not checked. Raises InvalidArgument with `reason`."""
     if isinstance(value, Mapping):
         return value
     raise invalid_argument(what, value, reason)
@@ -79,6 +82,6 @@ def check_mapping(what: str, value: object, reason: str) -> Mapping[Any, Any]:
 def _repr(value: object) -> str:
     try:
         shown = repr(value)
-    except Exception:  # it cannot even be shown
+    except Exception:  # the repr of a user's class may fail
         return "?"
     return shown if len(shown) <= SHOWN_CHARS_MAX else f"{shown[:SHOWN_CHARS_MAX]}…"

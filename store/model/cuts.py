@@ -1,22 +1,20 @@
-"""Stream cuts: one offset per segment, dividing what was read from what was not; their validity and order.
+"""Stream cuts: one offset per segment, which divide the read events from the unread; their validity and order.
 
-A cut is judged point by point of the key space. At one point the segments of the history follow each
-other, and their ids grow; a cut names, for that point, the segment to be read next and where in it. What
-comes earlier there lies behind the cut, what comes later lies beyond it. Offset -1 (`NOT_REACHED`) stands
-for a segment that was not begun because it waits: of the segments it took over from, some have been read
-to their ends and some have not.
+The rules look at one point of the key space at a time. At one point the segments of the history follow each other, and
+their ids grow. For that point a cut names the segment to be read next, and the offset in it. Earlier segments at that
+point are behind the cut, later ones are after it. Offset -1 (`NOT_REACHED`) means that the segment was not opened,
+because some of its predecessors were read to their ends and others were not.
 
-A cut is valid when
-1. every point has exactly one segment with an offset, or none and then a segment that is not reached;
-2. no segment lies behind the cut at one point and not at another: it would have been read by halves;
-3. a segment that is not reached is waited for at some point of it, and still waits: -1 never stands for 0.
-So a position has one form, and equal positions are equal values. Every state of a reader that opens
-segments only after all their predecessors is valid, and no other cut is.
+A cut is valid if
+1. every point has exactly one segment with an offset, or else a segment that is not reached;
+2. a segment that is behind the cut at one point is behind it at all its points: none is read in part of its range;
+3. a segment that is not reached is next at some of its points and not at all of them: -1 never replaces 0.
+So each position has one form, and equal positions are equal values. The valid cuts are exactly the states of a reader
+that opens a segment only after all its predecessors.
 
-Source: reference pravega.md 1.7, with these differences, all on purpose: Pravega's walk through gaps lets
-rule 2 be broken where offsets cover everything; it fails oddly on unknown ids and on cuts with no offset
-at all, which are invalid here; its pairwise comparison calls two cuts overlapping when one merely waits
-for a segment in both of them.
+Source: reference pravega.md 1.7, with intended differences. Pravega's walk through gaps accepts cuts that break rule 2
+where offsets cover the key space. It has no defined result for unknown ids and for cuts without an offset, which are
+invalid here. Its pairwise comparison returns "overlapping" if one cut merely waits for a segment that both contain.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ from eventproc.store.model.ids import SegmentId, as_segment, epoch_of, format_se
 from eventproc.store.model.ranges import KEY_SPACE, KeyRange
 
 NOT_REACHED: Final = -1
-"""Offset of a segment that will be read from its beginning once all its predecessors are."""
+"""Offset of a segment that will be read from its beginning after all its predecessors were read."""
 
 _MEANT: Final = "it must be a mapping of segment ids to offsets"
 _TEXT: Final = re.compile(r"([0-9]{1,19}):(.*)", re.ASCII | re.DOTALL)
@@ -60,12 +58,18 @@ def _pairs(offsets: Mapping[SegmentId, int]) -> tuple[tuple[SegmentId, int], ...
 
 @attrs.frozen
 class StreamCut:
-    """A position in a whole stream; immutable, hashable, pickles. `str()` and `parse` are its text form.
+    """A position in a stream: one offset per segment. Immutable, hashable, can be pickled.
 
-    stream: full name, `scope/stream`. stream_id: the incarnation it belongs to.
-    offsets: bytes from the segment's beginning, or NOT_REACHED; sorted by segment id.
-    The constructor takes any offsets: `verify_cut` judges them against the history. Raises InvalidArgument for
-    what has another type.
+    `str(cut)` returns its text, and `StreamCut.parse` reads it. The constructor accepts any offsets; the operation that
+    uses the cut checks them against the history of the stream.
+
+    Args:
+        stream: full name, "scope/stream".
+        stream_id: id of the stream; a stream that was deleted and created again has another id.
+        offsets: from segment id to offset, bytes from the beginning of the segment, or NOT_REACHED (-1).
+
+    Raises:
+        InvalidArgument: an argument has the wrong type.
     """
 
     stream: str
@@ -78,7 +82,15 @@ class StreamCut:
 
     @classmethod
     def parse(cls, text: str, stream: str) -> StreamCut:
-        """Return the cut of `stream` that `text` ("7:0.0=120,2.1=-1") spells. Raises InvalidCut."""
+        """Return the cut of `stream` with this text.
+
+        Args:
+            text: stream id, then offsets by segment, such as "7:0.0=120,2.1=-1".
+            stream: full name, "scope/stream".
+
+        Raises:
+            InvalidCut: the text has another form.
+        """
         if not (match := _TEXT.fullmatch(check_str("cut", text))):
             raise InvalidCut(stream=stream, cut=text, reason="it must look like 7:0.0=120,2.1=-1")
         offsets: dict[SegmentId, int] = {}
@@ -107,14 +119,14 @@ class StreamCut:
 
 
 def as_cut(value: object, what: str) -> StreamCut:
-    """Return `value` if it is a cut. Raises InvalidArgument, which says where cuts come from."""
+    """Return `value` if it is a cut. Raises InvalidArgument, whose text names methods that return cuts."""
     reason = "it must be a stream cut, such as the stream's tail() or a reader's cut()"
     return check_instance(StreamCut, what, value, reason)
 
 
 @attrs.frozen
 class CutRange:
-    """Part of the key space in which a cut has one segment as the next to be read."""
+    """A range of keys for which a cut has one segment as the next to be read."""
 
     range: KeyRange
     id: SegmentId
@@ -123,7 +135,7 @@ class CutRange:
 
 @attrs.frozen
 class DividedCut:
-    """A cut as a function of the key space: its ranges, in order, tile [0, 1)."""
+    """A cut as a function of the key space: its ranges are in order and tile [0, 1)."""
 
     ranges: tuple[CutRange, ...]
 
@@ -137,7 +149,7 @@ class DividedCut:
         return self.ranges[first : bisect_left(self._lows, key_range.high)]
 
     def is_behind(self, segment: Segment) -> bool:
-        """Return whether all of `segment` was read; of a valid cut, one point tells for all."""
+        """Return whether all of `segment` was read. In a valid cut all points of a segment give the same answer."""
         return self.over(segment.range)[0].id > segment.id
 
 
@@ -161,7 +173,7 @@ def divide_cut(cut: StreamCut, history: History) -> DividedCut:
         candidate = bisect_right(lows, low) - 1
         if candidate >= 0 and begun[candidate].range.contains(low):
             owner = begun[candidate].id
-        else:  # the oldest that is not reached comes next here; `waiting` is sorted by id
+        else:  # the oldest segment that is not reached is next here; `waiting` is sorted by id
             owner = next((each.id for each in waiting if each.range.contains(low)), None)
         if owner is None:
             raise _invalid(cut, history, f"no segment of it covers {KeyRange(low, high)}")
@@ -172,11 +184,11 @@ def divide_cut(cut: StreamCut, history: History) -> DividedCut:
 
 
 def verify_cut(cut: StreamCut, history: History) -> None:
-    """Raise InvalidCut, saying why, unless `cut` is valid by the rules at the head of this module.
+    """Raise InvalidCut with the reason unless `cut` is valid by the rules at the head of this module.
 
-    Lengths are not known here: whether an offset lies within its segment, and on an event's border, is
-    the segment store's to say. Reads the epochs from the first in which one of its segments is sealed to the
-    newest segment's creation, but only one when the cut has exactly the segments of an epoch.
+    The segment store checks what needs the lengths: whether an offset is within its segment, and on the border of an
+    event. Cost: reads the epochs from the first in which one of the segments is sealed to the creation of the newest;
+    a single epoch if the cut has exactly its segments.
     """
     if _is_one_epoch(cut, history):
         return
@@ -184,32 +196,36 @@ def verify_cut(cut: StreamCut, history: History) -> None:
     for segment in _perhaps_halved(cut, history):
         behind = {piece.id > segment.id for piece in division.over(segment.range)}
         if len(behind) > 1:
-            raise _invalid(cut, history, f"segment {segment} lies behind it in one part and not in another")
+            raise _invalid(
+                cut, history, f"segment {segment} is behind it in one part of its range and not in another"
+            )
     for identifier, offset in cut.offsets.items():
         if offset != NOT_REACHED:
             continue
         segment = get_segment(history, identifier)
         here = {piece.id == identifier for piece in division.over(segment.range)}
         if True not in here:
-            reason = f"segment {segment} is not next anywhere: nothing before it was read to its end"
+            reason = f"segment {segment} cannot have offset -1: none of its predecessors was read to its end"
             raise _invalid(cut, history, reason)
         if False not in here:
-            raise _invalid(cut, history, f"segment {segment} waits for nothing: its offset is 0, not -1")
+            raise _invalid(
+                cut, history, f"segment {segment} has no unread predecessor: its offset is 0, not -1"
+            )
 
 
 class CutOrder(StrEnum):
-    """How one cut lies to another."""
+    """The result of `compare_cuts`: how the first cut relates to the second."""
 
     BEFORE = "before"
-    """Nowhere later, and somewhere earlier."""
+    """Earlier in some part of the key space, and later in none."""
     EQUAL_OR_AFTER = "equal_or_after"
-    """Nowhere earlier."""
+    """Earlier in no part of the key space."""
     OVERLAPS = "overlaps"
     """Earlier in one part of the key space, later in another."""
 
 
 def compare_cuts(a: StreamCut, b: StreamCut, history: History) -> CutOrder:
-    """Return how `a` lies to `b`, both valid. The end of a segment lies before the start of its successor.
+    """Return how `a` relates to `b`; both are valid. The end of a segment is before the start of its successor.
 
     Raises InvalidCut as `divide_cut` does.
     """
@@ -223,7 +239,7 @@ def compare_cuts(a: StreamCut, b: StreamCut, history: History) -> CutOrder:
 
 
 def equal_or_after(a: StreamCut, b: StreamCut, history: History) -> bool:
-    """Return whether `a` is nowhere earlier than `b`: then truncation may move on from b to a."""
+    """Return whether `a` is earlier than `b` in no part of the key space; then the head may move from b to a."""
     return compare_cuts(a, b, history) is CutOrder.EQUAL_OR_AFTER
 
 
@@ -232,16 +248,14 @@ def segments_between(
 ) -> tuple[SegmentId, ...]:
     """Return the segments in either cut or between them, sorted by id; both cuts are valid.
 
-    None stands for the beginning of the oldest epoch kept, and for the end of the active epoch.
+    from_cut: None means the beginning of the oldest epoch kept. to_cut: None means the end of the active epoch.
     Raises InvalidArgument if `to_cut` is not equal to or after `from_cut`.
     """
     start = _whole(history.epoch(history.first), 0) if from_cut is None else divide_cut(from_cut, history)
     end = _whole(history.epoch(history.current), _ENDLESS) if to_cut is None else divide_cut(to_cut, history)
     steps = list(_refine(start, end))
     if any((left.id, left.offset) > (right.id, right.offset) for _, left, right in steps):
-        raise InvalidArgument(
-            what="cut", value=str(to_cut), reason=f"it lies before {from_cut or 'the head'}"
-        )
+        raise InvalidArgument(what="cut", value=str(to_cut), reason=f"it is before {from_cut or 'the head'}")
     lows = [key_range.low for key_range, _, _ in steps]
     oldest, newest = min(left.id for _, left, _ in steps), max(right.id for _, _, right in steps)
     found = {
@@ -259,9 +273,9 @@ def segments_between(
 def size_between(
     from_cut: StreamCut | None, to_cut: StreamCut, history: History, sealed_lengths: Mapping[SegmentId, int]
 ) -> int:
-    """Return the bytes that lie between two valid cuts; None stands for the beginning of the oldest epoch.
+    """Return the bytes between two valid cuts; None means the beginning of the oldest epoch.
 
-    sealed_lengths: length, from offset 0, of at least each segment that lies behind `to_cut` but not
+    sealed_lengths: length, from offset 0, of at least each segment that is behind `to_cut` and not
     behind `from_cut`. Raises InvalidArgument if `to_cut` is not equal to or after `from_cut`.
     """
     starts = from_cut.offsets if from_cut else {}
@@ -289,7 +303,7 @@ def _segments_of(cut: StreamCut, history: History) -> tuple[list[Segment], list[
         try:
             segment = get_segment(history, identifier)
         except NotFound:
-            reason = f"segment {format_segment(identifier)} is not one of this stream, or was truncated away"
+            reason = f"segment {format_segment(identifier)} is not a segment of this stream, or was truncated"
             raise _invalid(cut, history, reason) from None
         if offset < NOT_REACHED:
             raise _invalid(cut, history, f"{offset} is not an offset")
@@ -299,7 +313,7 @@ def _segments_of(cut: StreamCut, history: History) -> tuple[list[Segment], list[
 
 
 def _perhaps_halved(cut: StreamCut, history: History) -> list[Segment]:
-    """Return each segment that may lie behind the cut at one point and not at another, the oldest first.
+    """Return each segment that may be behind the cut at one point and not at another, the oldest first.
 
     At the other point it is the cut's own segment, or began after that was sealed.
     """

@@ -25,7 +25,7 @@ from eventproc.store.model.ranges import KeyRange, canonical, initial_ranges, ti
 
 @attrs.frozen
 class Segment:
-    """One segment of a stream: who it is, and which keys it owns while it is active."""
+    """One segment of a stream: its id, and the range of keys that it owns while it is active."""
 
     id: SegmentId
     range: KeyRange
@@ -115,10 +115,10 @@ def next_epoch(
     segments_min: int,
     request_id: str | None,
 ) -> Epoch:
-    """Return the epoch that follows `current` when `seal` gives way to new segments over `ranges`.
+    """Return the epoch after `current` for a scale that replaces the segments `seal` by new ones with `ranges`.
 
     New segments are numbered in the order of `ranges`, from the highest active number on; several merges
-    and splits in one scale are fine, as is a segment replaced by one of the same range. `now_ms` is raised
+    and splits in one scale are possible, and so is a segment replaced by one with the same range. `now_ms` is raised
     to one past the current epoch's time if need be. `stream` is for the errors' texts.
     Raises what `verify_scale` raises.
     """
@@ -150,7 +150,7 @@ def verify_scale(
     ranges: Sequence[KeyRange],
     segments_min: int,
 ) -> None:
-    """Verify that `seal` may give way to new segments over `ranges`. `stream` is for the errors' texts.
+    """Verify that a scale may replace the segments `seal` by new ones with `ranges`. stream: for the errors' texts.
 
     Raises ScaleRefused if a segment is not active, InvalidArgument if one is named twice or `ranges` do not
     cover exactly what `seal` covers, once; then ScaleRefused if fewer than segments_min, or more than

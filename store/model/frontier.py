@@ -1,8 +1,8 @@
-"""The frontier of one who reads a whole stream: which segments are being read, and which wait to be opened.
+"""The frontier of a reader of a stream: the segments that it reads, and the segments that it may open later.
 
-A segment is opened when all the segments it took over from were read to their ends, so two events of one
-key are read in the order in which they were written, across any number of scales (architecture.md section
-9, invariants 3 and 5). Invariant: nothing is both held and waiting; what waits, waits for at least one.
+A segment is opened after all its predecessors were read to their ends. So two events of one key are read in the order
+in which they were written, across any number of scales (architecture.md section 9, invariants 3 and 5).
+Invariants: no segment is both held and waiting; a waiting segment waits for at least one predecessor.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from eventproc.store.model.ids import SegmentId, format_segment
 
 
 class Frontier:
-    """What a whole-stream reader holds; not safe for use by several threads.
+    """The segments of one reader; not safe for use by several threads.
 
     held: the segments being read, each with the offset of its next event, bytes.
-    waiting: segments not opened yet, each with the predecessors that were not read to their ends. Only
-    those appear of which at least one predecessor was; the others are not known of yet.
+    waiting: segments not opened yet, each with the predecessors that were not read to their ends. A segment
+    appears here when the first of its predecessors was read to its end.
     """
 
     __slots__ = ("held", "waiting")
@@ -30,7 +30,7 @@ class Frontier:
 
     @classmethod
     def from_cut(cls, cut: StreamCut, history: History) -> Frontier:
-        """Return the frontier of a reader that stands at `cut`, which must be valid (`verify_cut`)."""
+        """Return the frontier of a reader at the position `cut`, which must be valid (`verify_cut`)."""
         held = {identifier: offset for identifier, offset in cut.offsets.items() if offset >= 0}
         if len(held) == len(cut.offsets):
             return cls(held, {})
@@ -47,9 +47,9 @@ class Frontier:
         return cls(held, waiting)
 
     def advance(self, identifier: SegmentId, offset: int) -> None:
-        """Move a held segment's offset forward, or leave it.
+        """Set the offset of a held segment, which never moves back.
 
-        `held` then has it last: who reads in that order, and not from all each time, starves none.
+        The segment becomes the last of `held`, so a reader that reads some segments in that order reads all in turn.
         """
         before = self.held.pop(identifier)
         assert offset >= before, f"{format_segment(identifier)} moved back from {before} to {offset}"
@@ -58,16 +58,15 @@ class Frontier:
     def complete(
         self, identifier: SegmentId, successors: Mapping[SegmentId, tuple[SegmentId, ...]]
     ) -> tuple[SegmentId, ...]:
-        """Drop a held segment that was read to its end; return the segments opened thereby, at offset 0.
+        """Remove a held segment that was read to its end; return the segments opened by that, at offset 0.
 
-        successors: what took over from it, each with all its predecessors, as `history.successors` gives
-        them; empty when the stream is sealed.
+        successors: of that segment, each with all its predecessors, as `history.successors` returns them;
+        empty if the stream is sealed.
         """
         del self.held[identifier]
         opened: list[SegmentId] = []
         for successor, before in successors.items():
-            # Seen for the first time, its other predecessors cannot be complete: each of them would have
-            # entered it here.
+            # If it is new here, its other predecessors are not complete: each of them would have entered it.
             remaining = self.waiting.setdefault(successor, set(before))
             remaining.discard(identifier)
             if not remaining:
@@ -77,12 +76,12 @@ class Frontier:
         return tuple(opened)
 
     def offsets(self) -> dict[SegmentId, int]:
-        """Return the offsets of the stream cut at which this reader stands: what waits is not reached."""
+        """Return the offsets of this reader's stream cut; waiting segments are NOT_REACHED."""
         return {**self.held, **dict.fromkeys(self.waiting, NOT_REACHED)}
 
     @property
     def done(self) -> bool:
-        """Whether the stream was read to its end: it is sealed, and nothing is held or waits."""
+        """Whether the sealed stream was read to its end: no segment is held or waiting."""
         return not self.held and not self.waiting
 
     def check(self) -> None:

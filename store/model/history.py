@@ -1,8 +1,8 @@
 """History of a stream: its epochs in order, and the questions that readers and workflows ask about them.
 
-Epochs are immutable, so an implementation may cache them. Those that lie wholly before the head may have
-been compacted away; nothing here looks before `History.first`. Each function asks for `current` as it
-needs it: give it a history that stands still (one snapshot) if a scale may run meanwhile.
+Epochs are immutable, so an implementation may cache them. Epochs that are completely before the head may have been
+compacted; the functions never look before `History.first`. Each function reads `current` when it needs it: pass a
+history of one snapshot if a scale may run meanwhile.
 Source: reference pravega.md 1.4 and 1.6.
 """
 
@@ -30,7 +30,7 @@ class History(Protocol):
     @property
     @abstractmethod
     def first(self) -> int:
-        """Number of the oldest epoch that was not compacted away."""
+        """Number of the oldest epoch kept: earlier ones were compacted."""
 
     @property
     @abstractmethod
@@ -93,7 +93,7 @@ def sealed_in(history: History, identifier: SegmentId) -> int | None:
     if identifier in history.epoch(history.current).by_id:
         return None
     get_segment(history, identifier)
-    # A segment is in every epoch from its creation until it is sealed, and in none after.
+    # A segment is in every epoch from its creation until it is sealed, and in no later one.
     following = range(max(epoch_of(identifier), history.first) + 1, history.current + 1)
     return following[
         bisect_left(following, True, key=lambda number: identifier not in history.epoch(number).by_id)
@@ -101,10 +101,10 @@ def sealed_in(history: History, identifier: SegmentId) -> int | None:
 
 
 def successors(history: History, identifier: SegmentId) -> dict[SegmentId, tuple[SegmentId, ...]]:
-    """Return each segment that took over from this one, in the order of ranges, with all it took over from.
+    """Return the successors of a segment in the order of their ranges, each with all its predecessors.
 
-    Empty for an active segment. A reader may open a successor when it has read all those predecessors to
-    their ends. Raises NotFound as `get_segment` does: an id that never was is not taken for an active one.
+    Empty for an active segment. A reader may open a successor after it has read all those predecessors to
+    their ends. Raises NotFound as `get_segment` does, also for an id that never existed.
     """
     sealed = sealed_in(history, identifier)
     if sealed is None:
@@ -117,9 +117,9 @@ def successors(history: History, identifier: SegmentId) -> dict[SegmentId, tuple
 
 
 def predecessors(history: History, identifier: SegmentId) -> tuple[SegmentId, ...]:
-    """Return the segments this one took over from, in the order of ranges.
+    """Return the predecessors of a segment in the order of their ranges.
 
-    Empty if it began with the stream, or with the oldest epoch kept: then all of them lie before the head.
+    Empty if it was created with the stream or with the oldest epoch kept: then its predecessors are before the head.
     Raises NotFound as `get_segment` does.
     """
     segment = get_segment(history, identifier)
@@ -132,7 +132,7 @@ def predecessors(history: History, identifier: SegmentId) -> tuple[SegmentId, ..
 def epoch_at(history: History, time_ms: int) -> Epoch:
     """Return the epoch that was active at `time_ms`: the last one created at or before it.
 
-    A time before the oldest epoch kept gives that one. O(log epochs) epochs are read.
+    For a time before the oldest epoch kept, return that one. O(log epochs) epochs are read.
     """
     numbers = range(history.first, history.current + 1)
     later = bisect_right(numbers, time_ms, key=lambda number: history.epoch(number).created_ms)

@@ -42,7 +42,7 @@ def epoch_of(identifier: SegmentId) -> int:
 
 
 def format_segment(identifier: SegmentId) -> str:
-    """Return the id as people read it: `number.epoch`."""
+    """Return the text of the id: `number.epoch`."""
     return f"{identifier & _NUMBER_MASK}.{identifier >> 32}"
 
 
@@ -86,14 +86,14 @@ def parse_segment(text: str) -> SegmentId:
 
 
 def as_segment(value: object) -> SegmentId:
-    """Return the id that a caller means: an id, or the text of one, such as "2.1". Raises InvalidArgument."""
+    """Return the id for an argument: an id, or its text, such as "2.1". Raises InvalidArgument."""
     if isinstance(value, str):
         return parse_segment(value)
-    if not isinstance(value, (int, SupportsIndex)):  # int alone first: asking the protocol takes microseconds
+    if not isinstance(value, (int, SupportsIndex)):  # int first: the check of the protocol takes microseconds
         raise invalid_argument("segment", value, _MEANT)
     return SegmentId(check_int("segment", value, least=0))
 
 
 def as_segments(value: object) -> tuple[SegmentId, ...]:
-    """Return the ids that a caller means, in their order. Raises InvalidArgument."""
+    """Return the ids for a sequence of ids or texts, in its order. Raises InvalidArgument."""
     return tuple(map(as_segment, check_iterable("segments", value, f"a sequence is needed, each: {_MEANT}")))

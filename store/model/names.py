@@ -1,7 +1,7 @@
-"""Names of scopes and streams: what they may look like, and the pair `scope/stream`.
+"""Names of scopes and streams: which names are valid, and the pair `scope/stream`.
 
-The alphabet is that of file names which need quoting in no shell, so that a name can become part of a
-path or a URL unchanged. A leading "_" is reserved for the system's own scopes and streams.
+The characters are those that no shell needs to quote in a file name, so a name can be part of a path or a URL
+unchanged. A leading "_" is reserved for the system's own scopes and streams.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check_stream_name(text: str, *, internal: bool = False) -> str:
 class StreamName:
     """The full name of a stream, sorted by scope and then stream; `str()` gives `scope/stream`.
 
-    The constructor trusts its caller; what people typed goes through `parse`.
+    The constructor checks nothing; use `parse` for names from users.
     """
 
     scope: str
@@ -40,7 +40,7 @@ class StreamName:
 
     @classmethod
     def parse(cls, text: str, *, internal: bool = False) -> StreamName:
-        """Return the name that `text` ("scope/stream") spells. Raises InvalidArgument."""
+        """Return the name for `text`, "scope/stream". Raises InvalidArgument."""
         reason = "it must be str, and look like scope/stream"
         scope, slash, stream = check_instance(str, "stream name", text, reason).partition("/")
         if not slash or "/" in stream:
@@ -62,7 +62,7 @@ def _check_name(what: str, text: str, chars_max: int, *, internal: bool) -> str:
     elif not _ALPHABET.fullmatch(text):
         reason = "only letters A-Z and a-z, digits, '.', '_' and '-' are possible"
     elif text in {".", ".."}:
-        reason = "it means a directory in a path"
+        reason = "it is the name of a directory in paths"
     elif text.startswith("_") and not internal:
         reason = "names that begin with '_' are the system's own"
     else:

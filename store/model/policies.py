@@ -12,22 +12,32 @@ from eventproc.store.model.limits import SEGMENTS_MAX
 
 
 class ScalingKind(StrEnum):
-    """Who decides to scale a stream."""
+    """What scales a stream."""
 
     FIXED = "fixed"
-    """People do, by request; never the system."""
+    """Requests of users only; never the system."""
 
 
 @attrs.frozen
 class ScalingPolicy:
-    """Who scales a stream, and the number of active segments it never has fewer of."""
+    """How a stream is scaled. Make one with `ScalingPolicy.fixed`.
+
+    kind: what scales the stream. segments_min: the smallest number of active segments.
+    """
 
     kind: ScalingKind
     segments_min: int
 
     @classmethod
     def fixed(cls, segments: int) -> ScalingPolicy:
-        """Return the policy of `segments` segments that only a request changes. Raises InvalidArgument."""
+        """Return the policy for a number of segments that only a request changes.
+
+        Args:
+            segments: number of active segments, 1 to 1024.
+
+        Raises:
+            InvalidArgument: the number is outside these limits.
+        """
         return cls(
             kind=ScalingKind.FIXED,
             segments_min=check_int("number of segments", segments, least=1, most=SEGMENTS_MAX),
@@ -47,7 +57,7 @@ _ONE_SEGMENT: Final = ScalingPolicy.fixed(1)
 
 @attrs.frozen
 class StreamConfig:
-    """All that people choose about a stream."""
+    """The configuration of a stream."""
 
     scaling: ScalingPolicy = _ONE_SEGMENT
 

@@ -1,8 +1,8 @@
-"""How far the events of one segment are finished: a completed prefix, and ranges beyond it.
+"""The progress on one segment: a completed prefix of finished events, and finished ranges beyond it.
 
-Concurrent handlers finish events out of order. What is finished and durable is kept as the number of the
-first event that is not, and the runs of events beyond it that are; so a restart repeats nothing that was
-finished. The caller stops reading on when `full`; this module only counts.
+Concurrent handlers finish events out of order. So the progress is the number of the first unfinished event, and the
+ranges of finished events beyond it; a restart repeats no finished event. The caller reads no further while `full` is
+true; this module only counts.
 
 Invariants, asserted by `Progress.check`: ranges are sorted, none is empty, none touches another or the
 prefix (touching ones are joined), and offsets grow with numbers. Source: architecture.md section 6.
@@ -30,11 +30,11 @@ _high = itemgetter(1)
 
 @attrs.frozen
 class Progress:
-    """What of one segment is finished.
+    """Which events of one segment are finished.
 
-    number: the first event that is not finished; all before it are. Never moves back.
-    offset: where that event begins in the segment, bytes.
-    finished: runs of finished events beyond it; each low > number.
+    number: the first unfinished event; all earlier ones are finished. Never moves back.
+    offset: of that event in the segment, bytes.
+    finished: ranges of finished events beyond it; each low > number.
     """
 
     number: int = 0
@@ -43,7 +43,7 @@ class Progress:
 
     @property
     def full(self) -> bool:
-        """Whether no further event should be started: FINISHED_RANGES_MAX ranges lie beyond the prefix."""
+        """Whether no further event should be started: there are FINISHED_RANGES_MAX ranges beyond the prefix."""
         return len(self.finished) >= FINISHED_RANGES_MAX
 
     def is_finished(self, number: int) -> bool:
@@ -64,7 +64,7 @@ class Progress:
     def finish(self, number: int, count: int, end_offset: int) -> Progress:
         """Return the progress after events [number, number + count), which end at byte `end_offset`.
 
-        What was finished already changes nothing, so a repeated call returns an equal value.
+        Events that were finished before change nothing, so a repeated call returns an equal value.
         O(1) at the prefix with nothing beyond it, else O(ranges).
         """
         low, high, end = number, number + count, end_offset
@@ -72,7 +72,7 @@ class Progress:
             return self
         if low <= self.number and not self.finished:
             return Progress(high, end)
-        # Take out all ranges that overlap or touch [low, high), and put in one that covers them all.
+        # Replace all ranges that overlap or touch [low, high) by one that covers them all.
         first = bisect_left(self.finished, low, key=_high)
         last = bisect_right(self.finished, high, key=_low)
         if first < last:
@@ -93,7 +93,7 @@ class Progress:
         for (_, before, before_end), (low, high, end) in pairwise(
             ((0, self.number, self.offset), *self.finished)
         ):
-            assert before < low < high, f"range [{low}, {high}) does not lie beyond {before}"
+            assert before < low < high, f"range [{low}, {high}) is not beyond {before}"
             assert before_end < end, f"range [{low}, {high}) ends at byte {end}, not beyond {before_end}"
 
 

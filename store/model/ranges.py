@@ -1,7 +1,7 @@
 """Key ranges: half-open intervals [low, high) of doubles within the key space [0, 1).
 
-Ends are compared exactly, without a tolerance: neighbours share the very same double, because every range
-is made here, from ends that exist already or from one expression for both sides of a border.
+Ends are compared exactly, without a tolerance. Neighbours share the identical double, because this module makes every
+range, from existing ends or from one expression for both sides of a border.
 Source: reference pravega.md 1.1, 1.2 and 1.10.
 """
 
@@ -28,7 +28,7 @@ _MEANT: Final = "it must be a pair of numbers (low, high), or its text, such as 
 class KeyRange:
     """[low, high), a part of the key space; sorted by low, then high.
 
-    The constructor accepts anything, so that a request can be carried before it is judged: `verify` judges.
+    The constructor accepts any numbers, so that a request can be transported before it is checked: `verify` checks.
     """
 
     low: float
@@ -36,7 +36,7 @@ class KeyRange:
 
     @classmethod
     def parse(cls, text: str) -> KeyRange:
-        """Return the range that `text` ("0.25-0.5") spells. Raises InvalidArgument, also for an empty one."""
+        """Return the range for `text`, such as "0.25-0.5". Raises InvalidArgument, also for an empty range."""
         if not (match := _TEXT.fullmatch(text)):
             raise InvalidArgument(what="key range", value=text, reason="it must look like 0.25-0.5")
         return cls(float(match[1]), float(match[2])).verify()
@@ -80,9 +80,9 @@ class KeyRange:
 
 
 def as_key_range(value: object) -> KeyRange:
-    """Return the range that a caller means: one, a pair (low, high), or its text. Raises InvalidArgument.
+    """Return the range for an argument: a range, a pair (low, high), or its text. Raises InvalidArgument.
 
-    Whether the ends make sense is not judged here: `KeyRange.verify` judges.
+    `KeyRange.verify` checks its ends.
     """
     if isinstance(value, KeyRange):
         return value
@@ -96,14 +96,14 @@ def as_key_range(value: object) -> KeyRange:
 
 
 def as_key_ranges(value: object) -> tuple[KeyRange, ...]:
-    """Return the ranges that a caller means, in their order. Raises InvalidArgument."""
+    """Return the ranges for a sequence of ranges, pairs or texts, in its order. Raises InvalidArgument."""
     return tuple(
         map(as_key_range, check_iterable("key ranges", value, f"a sequence is needed, each: {_MEANT}"))
     )
 
 
 borders: Final[Callable[[KeyRange], tuple[float, float]]] = attrgetter("low", "high")
-"""Sort key of ranges: the order that they have, without building a tuple for each comparison."""
+"""Sort key of ranges: gives their own order, without a tuple for each comparison."""
 
 KEY_SPACE: Final = KeyRange(0.0, 1.0)
 """All keys."""
@@ -112,8 +112,8 @@ KEY_SPACE: Final = KeyRange(0.0, 1.0)
 def canonical(ranges: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
     """Return `ranges` sorted, with ranges that touch exactly joined into one.
 
-    Overlapping ranges stay separate entries; so two sets have equal canonical forms, one of them free of
-    overlaps, exactly when both cover the same points once.
+    Overlapping ranges stay separate entries. So if one of two sets has no overlaps, their canonical forms are equal
+    exactly if both cover the same points once.
     """
     joined: list[KeyRange] = []
     for key_range in sorted(ranges, key=borders):

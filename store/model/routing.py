@@ -1,6 +1,6 @@
-"""Where a routing key lies in the key space, computed exactly as Pravega's clients do.
+"""The position of a routing key in the key space, computed exactly as Pravega's clients do.
 
-Mixed writers must agree on the segment of a key, so nothing here may ever change: MurmurHash3 (x64, 128
+All writers must agree on the segment of a key, so this computation may never change: MurmurHash3 (x64, 128
 bits, first half) over the key's UTF-16LE bytes, of which bits 12 to 63 become a fraction in [0, 1).
 Source: architecture.md section 3, "Routing".
 """
@@ -46,7 +46,7 @@ def position(key: str) -> float:
 
 def positions(keys: Sequence[str | None]) -> list[float | None]:
     """Return the position of each key, None for None. Raises InvalidArgument. About 0.3 us per key."""
-    # The same as `position`, without a call per key; that one is asked to explain what fails here.
+    # The same as `position`, without a call per key. `position` raises the error for a key that fails here.
     try:
         return [
             None
@@ -67,5 +67,7 @@ def _refusal(key: str) -> InvalidArgument:
     # Escaped, so that the error itself can be printed and encoded.
     shown = key.encode("ascii", "backslashreplace").decode("ascii")
     return InvalidArgument(
-        what="routing key", value=shown, reason="it contains half of a surrogate pair, which no text does"
+        what="routing key",
+        value=shown,
+        reason="it contains half of a surrogate pair, which is not valid text",
     )

@@ -1,7 +1,7 @@
-"""States of streams and scopes: one complete table each, one look-up, one error that changes nothing.
+"""States of streams and scopes: a complete transition table for each, and one function that looks up the next state.
 
-The self-loops are what lets a workflow that died run again. A workflow of one transaction passes through
-its state inside that transaction, by the same table. Source: reference pravega.md 2.1.
+The self-loops let a workflow that died run again. A workflow of one transaction passes through its state inside that
+transaction, by the same table. Source: reference pravega.md 2.1.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ NEXT: Final[Mapping[StreamState, Mapping[StreamEvent, StreamState]]] = MappingPr
         StreamState.DELETING: MappingProxyType({StreamEvent.DELETE: StreamState.DELETING}),
     }
 )
-"""All legal transitions of a stream; what is absent is refused."""
+"""All legal transitions of a stream; all others are refused."""
 
 SCOPE_NEXT: Final[Mapping[ScopeState, Mapping[ScopeEvent, ScopeState]]] = MappingProxyType(
     {

@@ -1,9 +1,9 @@
 """The rules of transactions: states, leases, what a ping answers. Pure.
 
-A transaction is open until its writer, its timer or the end of its stream decides; what was decided is final, and
-done later: committing becomes committed, aborting becomes aborted. The one way back is a person's, who gives up a
-commit that fails again and again. The self-loops are what lets a decision be repeated by somebody who does not know
-whether the first one was heard.
+A transaction is open until its writer, its timer or the seal of its stream decides it. The decision is final, and is
+carried out later: committing becomes committed, aborting becomes aborted. Only a person can revert a decision, by
+giving up a commit that fails repeatedly. The self-loops let a caller repeat a decision if it does not know whether the
+first call succeeded.
 Source: reference pravega.md 4.
 """
 
@@ -36,14 +36,14 @@ class TxnState(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing happens to it any more."""
+        """Whether the state can no longer change."""
         return self in (TxnState.COMMITTED, TxnState.ABORTED)
 
 
 class TxnEvent(StrEnum):
     """What happens to a transaction: the verb decides, the participle ends what was decided.
 
-    GIVE_UP: a person aborts what was decided to commit, and cannot be.
+    GIVE_UP: a person aborts a transaction whose decided commit cannot be carried out.
     """
 
     COMMIT = "commit"
@@ -54,8 +54,8 @@ class TxnEvent(StrEnum):
 
 
 class PingResult(StrEnum):
-    """What a ping is answered. Pravega's DISCONNECTED (no timer runs) has no meaning here: a lease lies with its
-    transaction, and whichever host comes next looks after it."""
+    """The answer to a ping. Pravega's DISCONNECTED (no timer runs) has no meaning here: the lease is stored with its
+    transaction, so the next host enforces it."""
 
     OK = "ok"
     LEASE_TOO_LARGE = "lease_too_large"
@@ -84,7 +84,7 @@ TXN_NEXT: Final[Mapping[TxnState, Mapping[TxnEvent, TxnState]]] = MappingProxyTy
         TxnState.ABORTED: MappingProxyType({TxnEvent.ABORT: TxnState.ABORTED}),
     }
 )
-"""All legal transitions of a transaction; what is absent is refused."""
+"""All legal transitions of a transaction; all others are refused."""
 
 
 def advance_txn(state: TxnState, event: TxnEvent, *, name: str = "") -> TxnState:
@@ -96,7 +96,7 @@ def advance_txn(state: TxnState, event: TxnEvent, *, name: str = "") -> TxnState
 
 
 def check_lease(lease_ms: int | None) -> int | None:
-    """Return a lease that a transaction may begin with; None lasts while its process lives. Raises InvalidArgument."""
+    """Return a valid lease; None lasts as long as the process of the transaction lives. Raises InvalidArgument."""
     if lease_ms is None:
         return None
     return check_int("lease_ms", lease_ms, least=LEASE_MS_MIN, most=LEASE_MS_MAX, unit="ms")
@@ -110,7 +110,7 @@ def execution_ms(lease_ms: int) -> int:
 def ping_interval_ms(lease_ms: int) -> int:
     """Return how often its owner should ping: twice in a short lease, ten times in one of 100 s.
 
-    As Pravega's clients do, lease / sqrt(lease in seconds), but for those that are shorter than theirs can be.
+    As Pravega's clients do, lease / sqrt(lease in seconds), except for leases shorter than theirs can be.
     """
     return round(lease_ms / max(2.0, sqrt(lease_ms / 1000)))
 
@@ -120,8 +120,9 @@ def judge_ping(
 ) -> PingResult:
     """Return the answer to a ping; only OK extends the lease.
 
-    state: None when nobody knows the transaction (any more). lease_ms: asked for, None while its process lives.
-    now_ms, execution_until_ms: monotonic, of one boot; the latter None when its time is not limited.
+    state: None if the transaction is unknown or was forgotten.
+    lease_ms: as requested; None lasts as long as the process lives.
+    now_ms, execution_until_ms: monotonic, of one boot; the latter None if its time is not limited.
     """
     match state:
         case None:

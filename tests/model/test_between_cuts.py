@@ -69,7 +69,7 @@ def test_the_segments_between_two_cuts(
 @pytest.mark.parametrize("end", [{0: 1, 1: 1, 2: 1}, {0: 9, 1: 9, 2: 9}])
 def test_nothing_lies_between_a_cut_and_one_that_is_not_after_it(end: dict[int, int]) -> None:
     start = cut(STREAM_OF_EIGHT, {0: 5, 3: 5})
-    with pytest.raises(InvalidArgument, match="it lies before"):
+    with pytest.raises(InvalidArgument, match="it is before"):
         segments_between(STREAM_OF_EIGHT, start, cut(STREAM_OF_EIGHT, end))
 
 

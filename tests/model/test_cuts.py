@@ -130,12 +130,12 @@ def test_a_cut_that_a_reader_can_stand_at_is_valid(offsets: dict[int, int]) -> N
         ({0: 5}, "no segment of it covers"),
         ({0: 5, 2: 9}, "no segment of it covers"),
         ({0: 5, 1: 1, 3: 9}, "overlap"),
-        ({0: 5, 1: 1, 2: 2, 3: -1}, "not next anywhere"),
-        ({0: 5, 2: 9, 4: -1, 5: -1}, "behind it in one part and not in another"),
-        ({0: 5, 2: 9, 3: -1, 4: -1}, "not next anywhere"),
-        ({0: 5, 1: -1, 2: 4}, "waits for nothing"),
-        ({0: -1, 1: -1, 2: -1}, "waits for nothing"),
-        ({0: 5, 4: -1, 5: 1}, "waits for nothing"),
+        ({0: 5, 1: 1, 2: 2, 3: -1}, "none of its predecessors was read to its end"),
+        ({0: 5, 2: 9, 4: -1, 5: -1}, "behind it in one part of its range and not in another"),
+        ({0: 5, 2: 9, 3: -1, 4: -1}, "none of its predecessors was read to its end"),
+        ({0: 5, 1: -1, 2: 4}, "has no unread predecessor"),
+        ({0: -1, 1: -1, 2: -1}, "has no unread predecessor"),
+        ({0: 5, 4: -1, 5: 1}, "has no unread predecessor"),
         ({0: -2, 1: 0, 2: 0}, "-2 is not an offset"),
     ],
 )
@@ -149,13 +149,13 @@ def test_a_cut_that_no_reader_can_stand_at_is_refused_with_the_reason(
 
 def test_offsets_that_cover_every_key_but_skip_half_of_a_segment_are_no_cut() -> None:
     stream = history(2, ([0, 1], [(0.0, 1.0)]), ([2], [(0.0, 0.5), (0.5, 1.0)]))
-    with pytest.raises(InvalidCut, match=r"segment 2\.1 \[0\.0-1\.0\] lies behind it in one part"):
+    with pytest.raises(InvalidCut, match=r"segment 2\.1 \[0\.0-1\.0\] is behind it in one part"):
         verify_cut(cut(stream, {0: 5, 4: 3}), stream)
 
 
 @pytest.mark.parametrize("unknown", [segment_id(9, 0), segment_id(3, 9), segment_id(3, 0)])
 def test_a_cut_with_an_unknown_segment_is_refused_by_its_id(unknown: SegmentId) -> None:
-    with pytest.raises(InvalidCut, match=r"is not one of this stream"):
+    with pytest.raises(InvalidCut, match=r"is not a segment of this stream"):
         verify_cut(StreamCut(STREAM, STREAM_ID, {segment_id(0, 0): 1, unknown: 1}), MERGE)
 
 
