@@ -8,12 +8,27 @@ import anyio
 import pytest
 
 from eventproc.groups import delete_group, ensure_group, join
+from eventproc.groups.operations import reader_offline
 from eventproc.processors import App, Context, ProcessorFailed, RetryPolicy, Running
 from eventproc.runtime import Eventproc
-from eventproc.store.model.errors import AlreadyExists, NotFound
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import AlreadyExists, DiskFull, NotFound
 from eventproc.store.model.group_errors import NotAReaderGroup, ReaderOnline
+from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.store.model.progress import Progress
 from eventproc.store.segments import Event
-from tests.processors.apps import GROUP, OUT, STREAM, group, lag, payloads, system, until_next, write
+from tests.processors.apps import (
+    GROUP,
+    OUT,
+    STREAM,
+    group,
+    lag,
+    payloads,
+    progress,
+    system,
+    until_next,
+    write,
+)
 from tests.processors.bench import settled, until
 
 ENOUGH_MS = 3_600_000
@@ -233,6 +248,46 @@ async def test_what_a_failed_processor_had_goes_to_the_others_from_its_durable_p
         if exactly_once:
             assert sorted(await payloads(ep)) == list(range(20))
     assert times[7] == 2
+
+
+@pytest.mark.acceptance("D5")
+@pytest.mark.parametrize("exactly_once", [False, True])
+async def test_failed_takeover_changes_nothing_and_the_next_one_succeeds(exactly_once: bool) -> None:
+    """A process dies after four of ten events; the first transaction that takes over its segment fails."""
+    handled: list[int] = []
+
+    async def handle(event: Event, context: Context) -> None:
+        handled.append(int(event.payload))
+        context.emit(OUT, event.payload)
+
+    def fail_to_take_over(tx: Tx) -> None:
+        reader_offline(tx, GROUP, "dead")
+        raise DiskFull(path="data")
+
+    async def state() -> tuple[list[str | None], list[Progress]]:
+        return [each.owner for each in (await group(ep)).segments], await progress(ep)
+
+    async with system() as ep:
+        await ep.db.write(lambda tx: ensure_group(tx, GROUP, [STREAM]))
+        await write(ep, "a" * 10)
+        async with join(ep.db, GROUP, "dead") as dead:
+            await dead.refresh()
+            ((key, owned),) = dead.owned.items()
+            durable = owned.progress.finish(0, 4, 4 * (FRAME_BYTES + 1))
+            await ep.db.write(lambda tx: dead.move(tx, {key: durable}))
+            assert await state() == (["dead"], [durable])
+
+            with pytest.raises(DiskFull):
+                await ep.db.write(fail_to_take_over)
+            assert await state() == (["dead"], [durable])
+
+            async with ep.run(app_of(handle, exactly_once=exactly_once)) as running:
+                await settled()
+                assert handled == [], "the segment still belongs to the dead process"
+                await ep.db.write(lambda tx: reader_offline(tx, GROUP, "dead"))
+                await running.wait_idle()
+        assert handled == await payloads(ep) == list(range(4, 10))
+        assert [each.number for each in await progress(ep)] == [10]
 
 
 @pytest.mark.acceptance(
