@@ -1,4 +1,4 @@
-"""Transactions below the API: begun, staged, pinged, decided, listed; what their workflows do with the rows."""
+"""Transactions below the API: beginning, staging, pinging, deciding, listing, and the steps of their workflows."""
 
 from __future__ import annotations
 

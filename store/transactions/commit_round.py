@@ -39,7 +39,7 @@ from eventproc.store.transactions.txn_record import (
 
 
 class StagedRow(NamedTuple):
-    """A row of `staged`. A named tuple: one step makes thousands, under the write lock."""
+    """A row of `staged`. A named tuple, because one step makes thousands under the write lock."""
 
     seq: int
     part: int
@@ -73,7 +73,7 @@ STAGED_COLUMNS: Final = "seq, part, segment, length, count, keyed, packed, place
 
 
 def list_decided(tx: Tx, stream_id: int, *, limit: int) -> list[TxnRecord]:
-    """Return the stream's decided, uncommitted transactions, in the order of commits."""
+    """Return the stream's decided, uncommitted transactions in the order of commits, at most `limit`."""
     flush_staging(tx)
     rows = tx.execute(
         f"SELECT {TXN_COLUMNS} FROM txn WHERE stream_id = ? AND finished = 0 AND position IS NOT NULL"
@@ -114,9 +114,9 @@ def commit_round(
 
 
 def _ready(tx: Tx, txn: TxnRecord, epoch: Epoch, limits: TxnStepLimits) -> list[StagedRow] | bool:
-    """Return the transaction's rows, in written order, if they can land; else whether they have to be packed."""
+    """Return the transaction's rows in written order if they can be committed, else whether they must be packed."""
     if txn.rows > limits.round_rows and not txn.prepared:
-        return True  # without a look at the rows, which costs
+        return True  # without reading the rows
     rows: list[StagedRow] = []
     active = epoch.by_id
     inline_bytes, unpacked = 0, False

@@ -1,12 +1,13 @@
 """Beginning, pinging and deciding transactions; each a function of a transaction of the database.
 
-What must be true: a decision is made once, and taken back only by a person who gives up a commit that fails;
-commits have one order per stream, that of their decisions; whoever is decided has a bell on its way to the host,
-in the same transaction.
+What must be true: a decision is made once. Only a person takes it back, by giving up a commit that fails. The commits
+of a stream have one order, that of their decisions. The transaction that decides also posts a notice for the host,
+unless one is on its way.
 
-Bells. A stream with a decided transaction has a bell that no host has finished: so only the first of several rings. If
-the commit of the first one failed, its reason says so, and the host's sweep rings.
-The bell of an abort names its transaction; that of a seal names none and means all of the stream that are aborting.
+Notices. While a stream has decided transactions, a notice that no host has finished exists; so only the first of
+several decisions posts one. If the commit of the first one failed, its `reason` says so, and the host's sweep posts
+notices. The notice of an abort names its transaction. That of a seal names none, and means all aborting ones of the
+stream.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ TXN_OPENED: Final = "transactions"
 
 @attrs.frozen
 class TxnNotice:
-    """What the events of `_system/commit` and `_system/abort` say: which stream, and perhaps which transaction."""
+    """The content of an event of `_system/commit` or `_system/abort`: a stream, and perhaps one of its transactions."""
 
     stream: str
     stream_id: int
@@ -57,18 +58,19 @@ class TxnNotice:
 
     @classmethod
     def decode(cls, payload: bytes) -> TxnNotice:
-        """Return what `encode` encoded."""
+        """Return the notice that `encode` encoded."""
         return cls(*json.loads(payload))
 
 
 def create_txn(
     tx: Tx, stream: str, stream_id: int, txn_id: str, *, instance: str, lease_ms: int | None
 ) -> TxnRecord:
-    """Begin a transaction on the stream; one of that id that is there is returned as it is.
+    """Begin a transaction on the stream; return the existing one if it has begun already.
 
-    txn_id: of `new_id(clock)`, made by the caller, so that a repetition is no second one. instance: of the database
-    handle it belongs to. lease_ms: LEASE_MS_MIN to LEASE_MS_MAX; None: it lasts while that instance lives. Raises
-    InvalidArgument, NotFound, StreamReplaced, StreamSealed. Cost: three look-ups, one row.
+    txn_id: made by the caller with `new_id(clock)`, so that a repeated call begins no second one.
+    instance: id of the instance that owns the transaction.
+    lease_ms: LEASE_MS_MIN to LEASE_MS_MAX. None: the transaction lasts as long as the instance lives.
+    Raises InvalidArgument, NotFound, StreamReplaced, StreamSealed. Cost: three look-ups, one row.
     """
     check_lease(lease_ms)
     if (found := find_txn(tx, stream_id, txn_id)) is not None:
@@ -94,17 +96,18 @@ def create_txn(
 
 
 def ping(tx: Tx, stream_id: int, txn_id: str, *, instance: str, lease_ms: int | None = None) -> PingResult:
-    """Extend the lease of an open transaction, from now, and become its owner.
+    """Extend the lease of an open transaction, counted from now, and make `instance` its owner.
 
-    lease_ms: a new one; None: as long as before. OK always makes a new version, so that a timer set by an older one
-    does nothing. Raises InvalidArgument for a lease that is none, NotFound never: UNKNOWN says it.
+    lease_ms: the new lease; None keeps the length of the old one.
+    Each OK makes a new version, so that a timer of an older version does nothing. A missing transaction returns
+    UNKNOWN. Raises InvalidArgument for an invalid lease.
     """
     found = find_txn(tx, stream_id, txn_id)
     if found is None:
         return PingResult.UNKNOWN
     lease = found.lease_ms if lease_ms is None else lease_ms
     same_boot = found.boot_id == tx.clock.boot_id
-    # Time of another boot says nothing here: until this one's host ends it, the lease counts from now.
+    # Monotonic times of another boot mean nothing: unless the host ended the transaction, the lease counts from now.
     until = found.execution_until_ms if same_boot else None
     answer = judge_ping(found.state, lease_ms=lease, now_ms=tx.monotonic_ms, execution_until_ms=until)
     if answer is not PingResult.OK:
@@ -125,10 +128,10 @@ def ping(tx: Tx, stream_id: int, txn_id: str, *, instance: str, lease_ms: int | 
 
 
 def decide_commit(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord:
-    """Give an open transaction the next place in the order of commits and ring; return it as it is then.
+    """Decide to commit: give an open transaction the next position in the stream's order of commits, and return it.
 
     A repeated decision changes nothing. Raises NotFound, TransactionAborted. Cost: four look-ups, one row, one index
-    entry, and one small append when it is the only decided one of its stream.
+    entry, and one small append if the stream has no other decided transaction.
     """
     found = get_txn(tx, stream_id, txn_id)
     if found.state in (TxnState.ABORTING, TxnState.ABORTED):
@@ -146,11 +149,11 @@ def decide_commit(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord:
 def decide_abort(
     tx: Tx, stream_id: int, txn_id: str, *, reason: str, version: int | None = None, force: bool = False
 ) -> TxnRecord:
-    """Decide that nobody will ever see the transaction's events, and ring; return it as it is then.
+    """Decide to abort: the transaction's events never become visible. Return the transaction.
 
-    reason: for people. version: by which this was decided, of a timer. force: also one that was decided to commit, if
-    its commit has failed; what was decided after it goes on. A repeated decision changes nothing. Raises NotFound,
-    IllegalTransition (it was decided to commit), VersionConflict.
+    reason: shown to people. version: the version that a timer saw; None skips the check.
+    force: also abort a committing transaction whose commit has failed; the ones decided after it then go on.
+    A repeated decision changes nothing. Raises NotFound, IllegalTransition (it is committing), VersionConflict.
     """
     found = get_txn(tx, stream_id, txn_id)
     state = state_after_abort(found.state, found.reason, force=force, name=_name(found))
@@ -167,7 +170,7 @@ def decide_abort(
 
 
 def state_after_abort(state: TxnState, failure: str | None, *, force: bool, name: str = "") -> TxnState:
-    """Return the state of a transaction that it was decided to abort. failure: how its commit failed, if it did.
+    """Return the state after a decision to abort. failure: how the commit failed, None if it did not.
 
     Raises IllegalTransition, as `decide_abort`.
     """
@@ -176,7 +179,7 @@ def state_after_abort(state: TxnState, failure: str | None, *, force: bool, name
 
 
 def abort_open(tx: Tx, stream: str, stream_id: int, *, reason: str) -> bool:
-    """Decide to abort every open transaction of the stream, and ring once for all; return whether there was any."""
+    """Decide to abort all open transactions of the stream, with one notice; return whether there were any."""
     flush_staging(tx)
     after = advance_txn(TxnState.OPEN, TxnEvent.ABORT)
     aborting = tx.execute(
@@ -190,7 +193,7 @@ def abort_open(tx: Tx, stream: str, stream_id: int, *, reason: str) -> bool:
     return True
 
 
-# What `change_txn` does, for all at once: a stream may have ten thousand of them, and this is one step.
+# The same as `change_txn`, for all of them in one statement: a stream may have ten thousand, and this is one step.
 _ABORT_OPEN: Final = """
     UPDATE txn SET (state, version, reason, events, bytes, rows) = (
         SELECT ?, version + 1, ?,
@@ -202,12 +205,12 @@ _ABORT_OPEN: Final = """
 
 
 def notify_commit(tx: Tx, stream: str, stream_id: int) -> None:
-    """Let the host look at the stream's decided transactions."""
+    """Post a notice that makes the host commit the stream's decided transactions."""
     post_event(tx, COMMIT_STREAM, stream, TxnNotice(stream, stream_id).encode())
 
 
 def record_commit_failure(tx: Tx, stream_id: int, *, reason: str) -> bool:
-    """Note how the commit of the stream's next decided transaction failed; return whether that is news."""
+    """Record why the commit of the stream's next decided transaction failed; return whether the reason is new."""
     following = list_decided(tx, stream_id, limit=1)
     if not following or following[0].reason == reason:
         return False
@@ -216,13 +219,13 @@ def record_commit_failure(tx: Tx, stream_id: int, *, reason: str) -> bool:
 
 
 def notify_failed_commits(tx: Tx) -> None:
-    """Let the host look again at streams whose next commit failed. It reads every unfinished transaction."""
+    """Post notices for all streams whose next commit failed. It reads every unfinished transaction."""
     for txn in list_failing(tx):
         notify_commit(tx, txn.stream, txn.stream_id)
 
 
 def has_decided(tx: Tx, stream_id: int) -> bool:
-    """Return whether a transaction of the stream is decided and not committed yet. One look-up."""
+    """Return whether the stream has a transaction that is decided and not committed yet. One look-up."""
     return _last_position(tx, stream_id, finished=0) is not None
 
 

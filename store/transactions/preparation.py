@@ -39,7 +39,7 @@ from eventproc.store.transactions.txn_record import TxnRecord, change_txn, find_
 
 @attrs.frozen
 class _PreparedRow:
-    """A new row: where it stands, its segment, and the events of it."""
+    """A new staged row: its place (seq, part), its segment, and its events."""
 
     seq: int
     part: int
@@ -59,17 +59,22 @@ class _PreparedRow:
 
 @attrs.frozen
 class PreparationStep:
-    """What one step replaces. next_seq: where the next one goes on, None when nothing is left to look at."""
+    """What one step of preparing changes.
+
+    replaced: rows to delete. moved: rows that only get another segment. new_rows: rows to insert, and columns: their
+    events.
+    next_seq: the staging at which the next step begins, None if this is the last step.
+    """
 
     replaced: tuple[StagedRow, ...]
     moved: tuple[tuple[StagedRow, SegmentId], ...]
-    pieces: tuple[_PreparedRow, ...]
+    new_rows: tuple[_PreparedRow, ...]
     columns: Columns | None
     next_seq: int | None
 
     @property
     def size_bytes(self) -> int:
-        """About how much the step writes."""
+        """About how many bytes the step writes."""
         return 0 if self.columns is None else len(self.columns.data)
 
 
@@ -85,11 +90,11 @@ def plan_preparation(
     splitter = _RowSplitter(tx, epoch, txn.id)
     moved: list[tuple[StagedRow, SegmentId]] = []
     replaced: list[StagedRow] = []
-    pieces: list[_PreparedRow] = []
+    new_rows: list[_PreparedRow] = []
     if pack and work:
         replaced = work
         last = work[-1].seq
-        pieces = _pieces(
+        new_rows = _prepared_rows(
             ((row, splitter.split(row)) for row in work), seq=last, part=seen[last] + 1, packed=True
         )
     else:
@@ -98,25 +103,25 @@ def plan_preparation(
             if len(split) == 1:
                 moved.append((row, next(iter(split))))
                 continue
-            own = _pieces([(row, split)], seq=row.seq, part=seen[row.seq] + 1, packed=row.packed)
+            own = _prepared_rows([(row, split)], seq=row.seq, part=seen[row.seq] + 1, packed=row.packed)
             seen[row.seq] += len(own)
-            pieces += own
+            new_rows += own
             replaced.append(row)
-    parts = [each for piece in pieces for each in piece.events]
+    parts = [each for row in new_rows for each in row.events]
     columns = concatenate_columns(parts, times=b"")._replace(times=None) if parts else None
-    return PreparationStep(tuple(replaced), tuple(moved), tuple(pieces), columns, next_seq)
+    return PreparationStep(tuple(replaced), tuple(moved), tuple(new_rows), columns, next_seq)
 
 
 def count_preparation(tx: Tx, txn: TxnRecord) -> bool:
-    """Count one more round of preparing than `txn` tells of; return False, with no change, if it was given up."""
+    """Count one more preparation of the transaction; return False, with no change, if it was given up."""
     if (found := _still_committing(tx, txn)) is None:
         return False
-    change_txn(tx, found, prepared=txn.prepared + 1)  # repeated, it counts once
+    change_txn(tx, found, prepared=txn.prepared + 1)  # a repeated call counts once
     return True
 
 
 def apply_preparation(tx: Tx, txn: TxnRecord, planned: PreparationStep) -> None:
-    """Write what was planned, unless the transaction was given up meanwhile. One step."""
+    """Write a planned step, unless the transaction was given up meanwhile."""
     if _still_committing(tx, txn) is None:
         return
     tx.executemany(
@@ -144,13 +149,13 @@ def _new_rows(
     inline = len(columns.data) <= INLINE_BYTES_MAX
     place = None if inline else insert_blob(tx, txn.stream_id, columns)
     place_offset, first = 0, 0
-    for piece in planned.pieces:
-        own = pack_inline(slice_columns(columns, first, first + piece.count)) if inline else None
-        key = (txn.stream_id, txn.id, piece.seq, piece.part)
-        what = (piece.segment, piece.length, piece.count, piece.keyed, piece.packed)
+    for row in planned.new_rows:
+        own = pack_inline(slice_columns(columns, first, first + row.count)) if inline else None
+        key = (txn.stream_id, txn.id, row.seq, row.part)
+        what = (row.segment, row.length, row.count, row.keyed, row.packed)
         yield (*key, *what, place, place_offset, own)
-        first += piece.count
-        place_offset += 0 if inline else piece.length
+        first += row.count
+        place_offset += 0 if inline else row.length
 
 
 _INSERT: Final = """
@@ -162,7 +167,7 @@ _INSERT: Final = """
 def _window(
     tx: Tx, txn: TxnRecord, epoch: Epoch, first_seq: int, pack: bool, rows_max: int
 ) -> tuple[list[StagedRow], dict[int, int], int | None]:
-    """Return the rows to work on, the last part of each of their stagings, and the staging to go on with."""
+    """Return the rows of one step, the last part of each of their stagings, and the next staging."""
     work: list[StagedRow] = []
     last_part: dict[int, int] = {}
     size_bytes = 0
@@ -174,7 +179,7 @@ def _window(
         for columns in cursor:
             row = StagedRow._make(columns)
             full = size_bytes >= PREPARE_BYTES or len(work) >= rows_max
-            if full and row.seq not in last_part:  # stagings are taken whole
+            if full and row.seq not in last_part:  # a staging is never split between steps
                 return work, last_part, row.seq
             last_part[row.seq] = row.part
             if row.segment not in epoch.by_id or (pack and not row.packed):
@@ -186,13 +191,13 @@ def _window(
 
 
 _Split = dict[SegmentId, tuple[Columns, int]]
-"""A row's events by the segment they go to, in their order, with their number."""
+"""The events of a row by target segment, in order: their columns and their number."""
 
 
-def _pieces(
+def _prepared_rows(
     rows: Iterable[tuple[StagedRow, _Split]], *, seq: int, part: int, packed: bool
 ) -> list[_PreparedRow]:
-    """Return new rows, one a segment, with the events of `rows` in their order, from `part` of staging `seq` on."""
+    """Return new rows, one per segment, with the events of `rows` in order, from `part` of staging `seq` on."""
     events: dict[SegmentId, list[tuple[Columns, int]]] = {}
     keyed: set[SegmentId] = set()
     for row, split in rows:
@@ -207,7 +212,7 @@ def _pieces(
 
 
 class _RowSplitter:
-    """Loads rows, each blob once, and tells which of their events go to which active segment."""
+    """Loads rows, each blob once, and splits their events by active segment."""
 
     def __init__(self, tx: Tx, epoch: Epoch, txn_id: str) -> None:
         self._tx = tx
@@ -218,7 +223,7 @@ class _RowSplitter:
         self._blobs: dict[int, Columns] = {}
 
     def split(self, row: StagedRow) -> _Split:
-        """Return the row's events by the segment they go to. About 1 us an event, if it is more than one segment."""
+        """Return the row's events by target segment. About 1 us per event, if there are several targets."""
         columns = self._columns(row)
         route = self._route(row, columns)
         if len(targets := set(route)) == 1:
@@ -231,7 +236,7 @@ class _RowSplitter:
     def _columns(self, row: StagedRow) -> Columns:
         if row.inline is not None:
             return unpack_inline(row.inline)
-        assert row.place is not None, f"the row at {row.seq}, {row.part} has neither a place nor columns"
+        assert row.place is not None, f"staged row {row.seq}, {row.part} has neither a blob nor columns"
         if (found := self._blobs.get(row.place)) is None:
             found = self._blobs[row.place] = load_blob(self._tx, row.place)
         ends = memoryview(found.ends).cast("I")

@@ -1,11 +1,12 @@
-"""Staging: events of a transaction, written where nobody reads them.
+"""Staging: events of a transaction, written where no reader sees them.
 
-What must be true: a staging is whole or not at all; what is repeated by its identity changes nothing; it goes to
-segments that are active at that moment, so that along a key the stagings of one transaction follow the epochs.
+What must be true: a staging takes effect completely or not at all. A staging that is repeated by its identity changes
+nothing. It goes to segments that are active at that moment, so that along a key the stagings of one transaction follow
+the epochs.
 
-What the functions of one group commit stage for a transaction is written once, before the COMMIT: small ones inside
-their index row, which is then the only b-tree they touch; larger ones as one blob of that transaction, so that an
-abort frees its bytes whole.
+What one group commit stages for a transaction is written together before the COMMIT. Small stagings lie inside their
+index row, which is then the only b-tree they touch. Larger ones share one blob that belongs to this transaction alone,
+so that an abort frees its bytes completely.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from eventproc.store.segments.state import verify_active
 
 @attrs.frozen
 class StagedTotals:
-    """What a transaction has staged: events, framed bytes, index rows."""
+    """What a transaction has staged: number of events, bytes with frames, index rows."""
 
     events: int = 0
     size_bytes: int = 0
@@ -36,7 +37,7 @@ class StagedTotals:
 
 @attrs.define(eq=False)
 class _PendingStaging:
-    """What one staging, or several of one writer in one group commit, adds."""
+    """A staging that is not written yet, or several of one writer in one group commit."""
 
     identity: WriterSequence | None
     parts: dict[SegmentId, list[EncodedBlock]] = attrs.field(factory=dict)
@@ -51,7 +52,7 @@ class _PendingStaging:
 
 @attrs.define(eq=False)
 class _OpenTxn:
-    """A transaction as this group commit knows it. seq: of its last stored staging; totals: with what waits."""
+    """An open transaction in one group commit. seq: of its last stored staging. totals: with the pending stagings."""
 
     stream_id: int
     seq: int
@@ -70,13 +71,14 @@ def stage(
     *,
     identity: WriterSequence | None = None,
 ) -> StagedTotals:
-    """Add the parts to an open transaction, all or none; return what it has staged then.
+    """Add all parts or none to an open transaction; return what it has staged then.
 
-    parts: for segments active now, as for `append`; bounded by the caller, at most what one database transaction takes.
-    identity: the writer's `sequence`-th staging of this transaction, counted from 1; one that was made before changes
-    nothing. stream: name, for errors only. Raises NotFound (no such transaction), TransactionAborted, IllegalTransition
-    (it is decided), SegmentSealed (route anew); then nothing changed. Cost: a look-up a segment, two a transaction and
-    commit, and one row a segment at its end.
+    stream: name, for errors.
+    parts: events for active segments, as for `append`. The caller bounds them to what one commit takes.
+    identity: the writer's `sequence`-th staging of this transaction, counted from 1. A repeated one changes nothing.
+    Raises NotFound (no such transaction), TransactionAborted, IllegalTransition (it is decided), SegmentSealed (route
+    the events again); then nothing changed.
+    Cost: one look-up per segment, two per transaction and commit, and one row per segment at the end of the commit.
     """
     group = tx.pending[_STAGING]
     found = group.find(tx, stream, stream_id, txn_id)
@@ -100,26 +102,26 @@ def stage(
 
 
 def flush_staging(tx: Tx) -> None:
-    """Write what this group commit has staged so far, for who must see it with SQL, or decides."""
+    """Write the pending stagings of this group commit, before SQL reads them or a transaction is decided."""
     group = tx.pending[_STAGING]
     if group.open:
         group.flush(tx)
 
 
 def staged_totals(tx: Tx, stream_id: int, txn_id: str) -> StagedTotals:
-    """Return what the transaction has staged, by its last row. One look-up."""
+    """Return what the transaction has staged, from its last row. One look-up."""
     row = _last_row(tx, stream_id, txn_id)
     return StagedTotals() if row is None else StagedTotals(*row[3:])
 
 
 class _PendingStagings:
-    """What the functions of one group commit stage, by transaction, until it is written in one go."""
+    """The stagings of one group commit, by transaction, collected until they are written together."""
 
     def __init__(self) -> None:
         self.open: dict[tuple[int, str], _OpenTxn] = {}
 
     def find(self, tx: Tx, stream: str, stream_id: int, txn_id: str) -> _OpenTxn:
-        """Return what is known of an open transaction. Raises NotFound, TransactionAborted, IllegalTransition."""
+        """Return the open transaction. Raises NotFound, TransactionAborted, IllegalTransition."""
         if (found := self.open.get((stream_id, txn_id))) is None:
             _verify_open(tx, stream, stream_id, txn_id)
             row = _last_row(tx, stream_id, txn_id)
@@ -130,7 +132,7 @@ class _PendingStagings:
         return found
 
     def flush(self, tx: Tx) -> None:
-        """Write what was collected: one row a staging and segment, at most one blob a transaction."""
+        """Write the collected stagings: one row per staging and segment, at most one blob per transaction."""
         for (_, txn_id), found in self.open.items():
             if found.calls:
                 tx.executemany(_INSERT, _rows(tx, txn_id, found))
@@ -205,7 +207,7 @@ def _last_row(
 
 
 def _has_staged(tx: Tx, found: _OpenTxn, txn_id: str, identity: WriterSequence) -> bool:
-    """Return whether the identity's staging, or a later one of its writer, was made before."""
+    """Return whether the writer has already made this staging or a later one."""
     here = [call.identity for call in found.calls if call.identity is not None]
     if any(other.writer == identity.writer and other.sequence >= identity.sequence for other in here):
         return True
@@ -213,7 +215,7 @@ def _has_staged(tx: Tx, found: _OpenTxn, txn_id: str, identity: WriterSequence) 
         return False
     if found.last is not None and found.last.writer == identity.writer:
         return identity.sequence <= found.last.sequence
-    # Somebody else staged last, or without a name: rare enough for a look at all.
+    # The last staging is of another writer or has no identity: rare enough to read all rows.
     row = tx.execute(
         "SELECT max(sequence) FROM staged WHERE stream_id = ? AND txn = ? AND writer = ?",
         (found.stream_id, txn_id, identity.writer),

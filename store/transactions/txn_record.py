@@ -1,6 +1,6 @@
-"""The table `txn`: what a transaction is, found, listed, changed.
+"""The records of transactions, in the table `txn`: found, listed, changed, waited for.
 
-Every change makes the version grow by one, so that whoever decided by what it saw (a timer) is told when it is stale.
+Every change increments the version, so that a decision by an older version (of a timer) is refused.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ from eventproc.store.transactions.staging import StagedTotals, flush_staging, st
 class TxnRecord:
     """A transaction of one stream.
 
-    stream: "scope/stream". epoch: the one in which it began. created_ms, finished_ms: wall clock. instance: who
-    began or pinged it last. lease_ms: None while it lasts as long as that process lives. lease_until_ms,
-    execution_until_ms: monotonic ms of the boot `boot_id`, None without a lease. position: its place in the order of
-    the stream's commits, from the decision on. events, size_bytes, rows: what is staged, framed bytes and index
-    rows. prepared: how often its commit was prepared. appended: where its events are, one entry a segment. reason: why
-    it was aborted; of one that is committing, how its commit failed last.
+    stream: "scope/stream". epoch: the epoch in which it began.
+    created_ms, finished_ms: wall clock.
+    instance: the instance that began or last pinged it. lease_ms: None if it lasts as long as that instance lives.
+    lease_until_ms, execution_until_ms: monotonic ms of the boot `boot_id`, None without a lease.
+    position: its position in the order of the stream's commits, from the decision on.
+    events, size_bytes, rows: what is staged: events, bytes with frames, index rows.
+    prepared: how often its commit was prepared.
+    appended: where its events were appended, one result per segment.
+    reason: why it was aborted; of a committing transaction, how its commit failed last.
     """
 
     id: str
@@ -91,7 +94,7 @@ _WHERE: Final = "WHERE finished IN (0, 1) AND stream_id = ? AND id = ?"
 
 
 def find_txn(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord | None:
-    """Return the transaction, None when it never was or is forgotten. Two look-ups, one more while it is open."""
+    """Return the transaction, None if it never existed or is forgotten. Two look-ups, one more while it is open."""
     flush_staging(tx)
     row = tx.execute(f"SELECT {TXN_COLUMNS} FROM txn {_WHERE}", (stream_id, txn_id)).fetchone()
     return None if row is None else _with_totals(tx, txn_from_row(row))
@@ -105,7 +108,7 @@ def get_txn(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord:
 
 
 def list_open(tx: Tx, stream_id: int) -> list[TxnRecord]:
-    """Return the stream's transactions that are under way: open, committing, aborting; the oldest TXNS_LISTED_MAX."""
+    """Return the stream's open, committing and aborting transactions, the oldest TXNS_LISTED_MAX of them."""
     flush_staging(tx)
     rows = tx.execute(
         f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? ORDER BY id LIMIT ?",
@@ -115,7 +118,7 @@ def list_open(tx: Tx, stream_id: int) -> list[TxnRecord]:
 
 
 def list_finished(tx: Tx, stream_id: int) -> list[TxnRecord]:
-    """Return the stream's transactions that ended and are remembered, the newest first, at most TXNS_LISTED_MAX."""
+    """Return the stream's transactions that ended within a day, the newest first, at most TXNS_LISTED_MAX."""
     rows = tx.execute(
         f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 1 AND stream_id = ? ORDER BY id DESC LIMIT ?",
         (stream_id, TXNS_LISTED_MAX),
@@ -124,9 +127,9 @@ def list_finished(tx: Tx, stream_id: int) -> list[TxnRecord]:
 
 
 def list_failing(tx: Tx) -> list[TxnRecord]:
-    """Return the transactions of all streams whose commit failed, and is tried again: at most one a stream, the next.
+    """Return the transactions of all streams whose commit failed and is being retried, at most one per stream.
 
-    It reads every unfinished one.
+    It reads every unfinished transaction.
     """
     rows = tx.execute(
         f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 0 AND position IS NOT NULL AND reason IS NOT NULL"
@@ -136,7 +139,10 @@ def list_failing(tx: Tx) -> list[TxnRecord]:
 
 @attrs.frozen
 class OpenLease:
-    """What a timer needs of an open transaction: until_ms is monotonic, of the boot; None: while `instance` lives."""
+    """What a timer needs to know of an open transaction.
+
+    until_ms: deadline in monotonic ms of the boot `boot_id`. None: the transaction lasts while `instance` lives.
+    """
 
     stream_id: int
     txn: str
@@ -147,7 +153,7 @@ class OpenLease:
 
 
 def open_leases(tx: Tx, *, limit: int = -1) -> list[OpenLease]:
-    """Return the leases of all open transactions, of all streams. It reads every unfinished one."""
+    """Return the leases of the open transactions of all streams. It reads every unfinished transaction."""
     rows = tx.execute(
         "SELECT stream_id, id, version, instance, boot, lease_until_ms FROM txn"
         " WHERE finished = 0 AND state = ? LIMIT ?",
@@ -157,13 +163,13 @@ def open_leases(tx: Tx, *, limit: int = -1) -> list[OpenLease]:
 
 
 def has_unfinished(tx: Tx) -> bool:
-    """Return whether a transaction of any stream is decided and not done. It may read every unfinished one."""
+    """Return whether any stream has a decided, unfinished transaction. It may read every unfinished one."""
     row = tx.execute("SELECT 1 FROM txn WHERE finished = 0 AND state <> ? LIMIT 1", (TxnState.OPEN.value,))
     return row.fetchone() is not None
 
 
 def insert_txn(tx: Tx, txn: TxnRecord) -> None:
-    """Write a new transaction."""
+    """Insert a new transaction."""
     marks = ", ".join("?" * (TXN_COLUMNS.count(",") + 2))
     tx.execute(
         f"INSERT INTO txn (finished, {TXN_COLUMNS}) VALUES ({marks})", (txn.state.is_final, *_row_of(txn))
@@ -171,9 +177,9 @@ def insert_txn(tx: Tx, txn: TxnRecord) -> None:
 
 
 def change_txn(tx: Tx, before: TxnRecord, *, expected: int | None = None, **changes: Any) -> TxnRecord:
-    """Write the transaction as it is after `changes`, one version further, and wake who waits for it.
+    """Change fields of the transaction, increment its version, and wake those that watch it; return it.
 
-    expected: the version by which this was decided. Raises VersionConflict.
+    expected: the version that the decision was based on; None skips the check. Raises VersionConflict.
     """
     if expected is not None and expected != before.version:
         raise VersionConflict(key=f"transaction {before.id}", expected=expected, actual=before.version)
@@ -184,7 +190,7 @@ def change_txn(tx: Tx, before: TxnRecord, *, expected: int | None = None, **chan
     }
     if after.state is not before.state:
         columns["state"] = after.state.value
-        # From the decision on these stand here: staged rows go.
+        # The totals are stored from the decision on, because the staged rows are deleted.
         columns.update(events=after.events, bytes=after.size_bytes, rows=after.rows)
     if after.state.is_final:
         columns["finished"], columns["appended"] = True, _appended_text(after)
@@ -198,7 +204,7 @@ def change_txn(tx: Tx, before: TxnRecord, *, expected: int | None = None, **chan
 
 
 def txn_from_row(row: tuple[Any, ...]) -> TxnRecord:
-    """Return the transaction that a row of TXN_COLUMNS is."""
+    """Return the transaction of a row with TXN_COLUMNS."""
     appended = () if row[17] is None else appended_from_json(json.loads(row[17]))
     return TxnRecord(
         id=row[0],
@@ -225,14 +231,14 @@ def txn_from_row(row: tuple[Any, ...]) -> TxnRecord:
 
 
 def appended_from_json(plain: Iterable[list[int]]) -> tuple[AppendResult, ...]:
-    """Return what a row says about where the events are."""
+    """Return the append results that a row stores as JSON."""
     return tuple(
         AppendResult(SegmentId(segment), offset, number, count) for segment, offset, number, count in plain
     )
 
 
 _COLUMN: Final = MappingProxyType({"size_bytes": "bytes", "boot_id": "boot"})
-"""Fields that do not have the name of their column."""
+"""Fields whose column has another name."""
 
 
 def _row_of(txn: TxnRecord) -> tuple[Any, ...]:
