@@ -16,6 +16,7 @@ from typing import (
     Generic,
     Protocol,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -61,8 +62,8 @@ class PayloadCodec(Generic[P]):
     decode: Callable[[bytes], P]
 
 
-_Chosen = Codec[Any] | Callable[[Any], Codec[Any]]
-_registered: list[tuple[Callable[[Any], bool], _Chosen]] = []
+_registered: list[tuple[Callable[[Any], bool], Callable[[Any], Codec[Any]]]] = []
+"""Which types each registration serves, and what makes their codec; the last one first."""
 
 
 def register_codec(
@@ -70,7 +71,8 @@ def register_codec(
 ) -> None:
     """Use `codec` for every payload of a type, wherever `payload=` names the type and `codec=` is not passed.
 
-    Call it at import time. The last registration that applies wins, also over the built-in codecs.
+    Call it at import time. The last registration that applies wins, also over the
+    built-in codecs, except that `bytes` are always stored as they are.
 
     Args:
         payload: the type, or a function that returns True for each type that the codec serves.
@@ -84,14 +86,17 @@ def register_codec(
     if _is_type(given):
         applies: Callable[[Any], bool] = lambda kind: kind == given  # noqa: E731
     elif callable(given):
-        applies = given
+        applies = cast("Callable[[Any], bool]", given)
     else:
         raise invalid_argument("payload", given, "it must be a type, or a function that is True for a type")
-    if not _is_codec(codec) and not callable(codec):
-        raise invalid_argument(
-            "codec", codec, "it must have the methods encode and decode, or return such an object"
-        )
-    _registered.append((applies, codec))
+    made: Any = codec
+    if _is_codec(made):
+        _registered.insert(0, (applies, lambda _: made))
+    elif callable(made):
+        _registered.insert(0, (applies, made))
+    else:
+        reason = "it must have the methods encode and decode, or return such an object"
+        raise invalid_argument("codec", made, reason)
     codec_of.cache_clear()
 
 
@@ -104,7 +109,7 @@ def codec_for(payload: type[Any] | None = None, codec: Codec[Any] | None = None)
 
     payload: the type; None: bytes. codec: used instead of the type's own.
 
-    In this order: `codec`, a registered codec, bytes as they are, str as UTF-8, pydantic models and msgspec structs by
+    In this order: `codec`, bytes as they are, a registered codec, str as UTF-8, pydantic models and msgspec structs by
     their own JSON, and every type that cattrs can structure, as JSON. Raises InvalidArgument for another type.
     """
     if codec is not None:
@@ -113,9 +118,9 @@ def codec_for(payload: type[Any] | None = None, codec: Codec[Any] | None = None)
         return _guarded(codec, _name_of(payload) if payload is not None else type(codec).__name__)
     if payload is None or payload is bytes:
         return _BYTES
-    for applies, chosen in reversed(_registered):
+    for applies, make in _registered:
         if applies(payload):
-            return _guarded(chosen if _is_codec(chosen) else chosen(payload), _name_of(payload))
+            return _guarded(make(payload), _name_of(payload))
     if payload is str:
         return _TEXT
     if not _is_type(payload):
@@ -155,7 +160,7 @@ def _guarded(codec: Codec[P], name: str) -> PayloadCodec[P]:
 
     def encode(value: P) -> bytes:
         try:
-            data: object = codec.encode(value)
+            data = cast("object", codec.encode(value))
         except (EventprocError, MemoryError):
             raise
         except Exception as error:

@@ -1,10 +1,14 @@
-"""Write the generated documents, or with `--check` fail when one is stale or a required acceptance case has no test."""
+"""Write the generated documents and the blocking twin.
+
+With `--check`, fail if one is stale or a required acceptance case has no test.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+from tools import blocking
 from tools.docs import acceptance, errors, states
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,6 +22,7 @@ def main() -> int:
         ROOT / "docs" / "errors.md": errors.render(),
         ROOT / "docs" / "states.md": states.render(),
         ROOT / "docs" / "acceptance.md": acceptance.render(ROOT),
+        blocking.PATH: blocking.render(),
     }
     for path, text in documents.items():
         if path.exists() and path.read_text(encoding="utf-8") == text:
