@@ -90,7 +90,7 @@ class SegmentCursors:
             self._cursors.pop(key, None)
 
     def rewind(self) -> None:
-        """Take anew what was taken and not finished."""
+        """Take again what was taken and not finished."""
         for cursor in self:
             cursor.taken, cursor.ended = cursor.finished.offset, False
 
