@@ -42,6 +42,14 @@ def get_progress(tx: Tx, group: str, stream_id: int, segment: SegmentId) -> Prog
     return _read(tx, (group, stream_id, segment))
 
 
+def has_other_group(tx: Tx, group: str, stream_id: int) -> bool:
+    """Return whether a group other than `group` has progress on the stream."""
+    other = tx.execute(
+        "SELECT 1 FROM group_segment WHERE stream_id = ? AND group_name != ? LIMIT 1", (stream_id, group)
+    )
+    return other.fetchone() is not None
+
+
 def finish_event(tx: Tx, event: EventRef) -> None:
     """Mark the event as finished for its group. A repeated call changes nothing.
 

@@ -24,7 +24,7 @@ from eventproc.store.model.history import successors
 from eventproc.store.model.ids import SegmentId, format_segment, parse_segment
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import StreamConfig
-from eventproc.store.progress import get_progress
+from eventproc.store.progress import get_progress, has_other_group
 from eventproc.store.records import RecordKind, create, find, get, keys, replace
 from eventproc.store.segments import Event, SegmentState, read, read_extents, segment_ids, segment_state
 from eventproc.streams.stream_cuts import head_cut
@@ -289,11 +289,7 @@ def truncate_finished(tx: Tx, group: str, stream: DeadLetterStream) -> None:
     reads is left alone, for its owner to truncate; a sealed one cannot be truncated.
     """
     record = get_stream(tx, stream.name, stream_id=stream.stream_id).value
-    others = tx.execute(
-        "SELECT 1 FROM group_segment WHERE stream_id = ? AND group_name != ? LIMIT 1",
-        (stream.stream_id, progress_group(group)),
-    ).fetchone()
-    if others is not None or not record.is_writable:
+    if has_other_group(tx, progress_group(group), stream.stream_id) or not record.is_writable:
         return
     history = StoredHistory(tx, record)
     frontier = Frontier.from_cut(head_cut(tx, record), history)
