@@ -18,6 +18,7 @@ from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.states import StreamState
 from eventproc.store.requests import RequestStatus
+from eventproc.store.segments import segment_states
 from eventproc.streams import Stream
 from eventproc.workflows.requests import (
     AnyRequest,
@@ -55,27 +56,27 @@ async def _refused(life: Life, request: AnyRequest, error: type[Exception], matc
 
 
 @pytest.mark.acceptance("B3")
-async def test_a_sealed_stream_refuses_update_truncate_and_scale_and_nothing_half_begun_stays(
-    life: Life,
-) -> None:
+async def test_sealed_stream_refuses_changes_and_keeps_no_unfinished_one(life: Life) -> None:
     stream = await _stream(life)
     early = await life.ep.requests.submit(UpdateStream("s/t", stream.stream_id, _config(3)))
     sealing = await life.ep.requests.submit(SealStream("s/t", stream.stream_id))
     await life.run()
     assert (await life.ep.requests.get(sealing.id)).status is RequestStatus.DONE
     updated = await life.ep.requests.get(early.id)
-    assert updated.error is None or isinstance(updated.error, StreamSealed)
+    assert (updated.status, updated.error) == (RequestStatus.DONE, None), "requests run in their order"
+    sealed = (await life.record("s/t")).value
+    assert (sealed.state, sealed.config, sealed.epoch) == (StreamState.SEALED, _config(3), 1)
     for request in (
         UpdateStream("s/t", stream.stream_id, _config(5)),
         TruncateStream("s/t", stream.stream_id, dict((await stream.tail()).offsets)),
         _scale(stream, [0], [(0.0, 0.5)]),
     ):
         await _refused(life, request, StreamSealed)
-    assert (await life.record("s/t")).value.state is StreamState.SEALED
+    assert (await life.record("s/t")).value == sealed
 
 
 async def test_sealed_while_it_waited_a_request_is_refused_when_it_runs(life: Life) -> None:
-    """Both are pending; whatever order they run in, the loser is refused durably and changes nothing."""
+    """All are pending; they run in the order of their submission, and the refused ones change nothing."""
     stream = await _stream(life)
     submitted = [
         await life.ep.requests.submit(request)
@@ -178,7 +179,7 @@ async def _write(stream: Stream, *keys: str) -> None:
 
 
 @pytest.mark.acceptance(
-    "A5", differs="offsets lie on event borders, so the cuts are those after 1, 2, … events"
+    "A5", differs="offsets are event boundaries, so the cuts are those after 1, 2, … events"
 )
 async def test_truncation_moves_the_head_over_epochs_and_never_back(life: Life) -> None:
     """Epochs 0:{0,1} 1:{0,2,3} 2:{0,2,4,5} 3:{0,4..7} 4:{4..9}, as in the reference."""
@@ -196,18 +197,25 @@ async def test_truncation_moves_the_head_over_epochs_and_never_back(life: Life) 
     assert [segment.id for segment in await stream.segments()] == [id_of[n] for n in (8, 9, 6, 7, 4, 5)]
     frame = 18
 
-    async def truncate(*offsets: tuple[int, int]) -> None:
+    async def truncate(*offsets: tuple[int, int]) -> tuple[set[int], set[int]]:
+        """Truncate at a cut; return the numbers of the segments that can be read, and of those that are stored."""
         cut = {id_of[number]: offset for number, offset in offsets}
         await life.done(TruncateStream("s/t", stream.stream_id, cut))
         assert dict((await stream.head()).offsets) == cut
         await life.check()
+        states = await life.db.read(lambda tx: dict(segment_states(tx, stream.stream_id)))
+        readable = {
+            segment for segment, state in states.items() if not state.sealed or state.head < state.tail
+        }
+        return {id_of.index(each) for each in readable}, {id_of.index(each) for each in states}
 
     behind = TruncateStream("s/t", stream.stream_id, {id_of[0]: 0, id_of[1]: frame})
-    await truncate((0, frame), (1, frame))
+    assert await truncate((0, frame), (1, frame)) == (set(range(10)), set(range(10)))
     await _refused(life, behind, InvalidCut, "is not before it")
-    await truncate((0, frame), (2, frame), (4, frame), (5, 0))
+    stored = set(range(10)) - {1}  # 1 ended in epoch 0; epoch 1, with 0, 2 and 3, is kept behind the head
+    assert await truncate((0, frame), (2, frame), (4, frame), (5, 0)) == ({0, 2, *range(4, 10)}, stored)
     await _refused(life, behind, InvalidCut)
-    await truncate((2, frame), (4, frame), (5, 0), (8, 0), (9, frame))
+    assert await truncate((2, frame), (4, frame), (5, 0), (8, 0), (9, frame)) == ({2, *range(4, 10)}, stored)
     assert (await life.record("s/t")).value.first_epoch >= 1, "history behind the head is dropped"
     async with stream.reader() as reader:
         assert set(reader.offsets) == {id_of[n] for n in (2, 4, 5, 8, 9)}

@@ -14,9 +14,19 @@ from eventproc.workflows import scale_stream
 from eventproc.workflows.commit_transactions import plan_step, take_step
 from eventproc.workflows.requests import ScaleStream
 from tests.segments.events import Written, part
-from tests.transactions.hosting import by_key, commit, events_of, make_room, merge, serve, split, write
+from tests.transactions.hosting import (
+    by_key,
+    commit,
+    events_of,
+    find_room,
+    make_room,
+    merge,
+    serve,
+    split,
+    write,
+)
 from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, Room
-from tests.workflows.lives import Life
+from tests.workflows.lives import Life, die_everywhere
 
 KEYS = ("a", "N14228", "customer-42", "🚀key", "日本語", "k1", "k2", "k3")
 
@@ -94,18 +104,49 @@ async def test_a_round_commits_a_hundred_and_the_next_ones_the_rest(life: Life, 
 
 
 @pytest.mark.acceptance(
-    "C5", differs="there is no committing record: what an earlier host left is next in order"
+    "C5", differs="there is no committing record: the interrupted transaction is the next one in order"
 )
-async def test_what_an_earlier_host_left_decided_is_committed_first(life: Life, room: Room) -> None:
-    first, second = await room.begin(), await room.begin()
-    await write(room, first, [(b"1", HIGH)])
-    await write(room, second, [(b"2", HIGH)])
-    await room.commit(first)
-    await life.claim()
-    await room.commit(second)
-    await serve(life, room, [second])
-    assert (await room.get(first)).state is TxnState.COMMITTED
-    assert by_key(await events_of(room)) == {HIGH: [b"1", b"2"]}
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_interrupted_commit_is_finished_before_the_next_one(when: str) -> None:
+    """The host dies at each commit of the first transaction's preparation; then a second one is decided."""
+    first, second = (f"01900000-0000-7000-8000-00000000000{number}" for number in (1, 2))
+    interrupted: list[TxnState] = []
+
+    async def stage_both(life: Life) -> None:
+        room = await make_room(life)
+        pack_early(room, rows_a_step=8)
+        for txn_id in (first, second):
+            await room.begin(txn_id=txn_id)
+        for number in range(30):
+            await write(room, first, [(b"first %d" % number, KEYS[number % len(KEYS)])])
+        await write(room, second, [(b"second", key) for key in KEYS])
+        await room.commit(first)
+
+    async def host(life: Life) -> None:
+        await serve(life, await find_room(life), [first])
+
+    async def decide_second(life: Life) -> None:
+        room = await find_room(life)
+        left = await room.get(first)
+        if left.prepared:
+            interrupted.append(left.state)
+        await room.commit(second)
+        done = await serve(life, room, [second, first])
+        assert [(txn.state, txn.position) for txn in done] == [
+            (TxnState.COMMITTED, 2),
+            (TxnState.COMMITTED, 1),
+        ]
+        assert by_key(await events_of(room)) == {
+            key: [
+                *(b"first %d" % number for number in range(30) if KEYS[number % len(KEYS)] == key),
+                b"second",
+            ]
+            for key in KEYS
+        }
+        await life.check()
+
+    await die_everywhere(when, host, prepare=stage_both, rerun=False, verify=decide_second)
+    assert interrupted.count(TxnState.COMMITTING) >= 3, "the first commit was interrupted at several points"
 
 
 async def test_a_scale_between_staging_and_commit_splits_only_what_it_touched(life: Life, room: Room) -> None:

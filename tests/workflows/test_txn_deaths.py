@@ -11,7 +11,7 @@ import pytest
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.requests import RequestStatus
-from eventproc.store.transactions import TXN_STEP_LIMITS
+from eventproc.store.transactions import TXN_STEP_LIMITS, find_txn
 from eventproc.workflows.requests import SealStream
 from tests.transactions.hosting import by_key, events_of, find_room, make_room, serve, split, write
 from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, part
@@ -96,7 +96,61 @@ WORKFLOWS: Final[Mapping[str, tuple[Act, int]]] = MappingProxyType(
 """{what: (clients and host, fewest commits that they make)}"""
 
 
-@pytest.mark.acceptance("C8", differs="beginning is one transaction of the database: there is no part of it")
+async def _make_room(life: Life) -> None:
+    await make_room(life)
+
+
+async def _begin(life: Life) -> None:
+    """Begin a transaction and stage its first events, as a client does that repeats both after a failure."""
+    room = await find_room(life)
+    await room.begin(txn_id=FIRST)
+    await write(room, FIRST, [(b"1", key) for key in KEYS], identity=1)
+
+
+@pytest.mark.acceptance(
+    "C8",
+    differs="beginning is one transaction of the database, which is either stored completely or not at all",
+)
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_beginning_that_dies_leaves_nothing_behind(when: str) -> None:
+    left: list[tuple[str | None, object]] = []
+
+    async def give_up(life: Life) -> None:
+        """The client is dead: abort its transaction, if it was stored, and find nothing."""
+        room = await find_room(life)
+        txn = await life.db.read(lambda tx: find_txn(tx, room.stream.stream_id, FIRST))
+        ((staged,),) = await room.rows("SELECT coalesce(sum(count), 0) FROM staged")
+        left.append((None if txn is None else txn.state.value, staged))
+        if txn is not None:
+            await room.abort(FIRST)
+            await serve(life, room, [FIRST])
+        assert await room.rows("SELECT * FROM staged") == []
+        assert await room.rows("SELECT * FROM blob WHERE stream_id = ?", room.stream.stream_id) == []
+        assert all(events == [] for events in (await events_of(room)).values())
+        await life.check()
+
+    commits = await die_everywhere(when, _begin, prepare=_make_room, rerun=False, verify=give_up)
+    nothing, begun, staged = (None, 0), ("open", 0), ("open", len(KEYS))
+    # One run for each commit in which the client dies, and the last one undisturbed.
+    assert (commits, left) == (
+        2,
+        {"before": [nothing, begun, staged], "after": [begun, staged, staged]}[when],
+    )
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_beginning_that_is_repeated_after_a_death_happens_once(when: str) -> None:
+    async with open_life() as life:
+        await _make_room(life)
+        await _begin(life)
+        expected = await life.db.read(summary)
+
+    async def verify(life: Life) -> None:
+        assert await life.db.read(summary) == expected
+
+    await die_everywhere(when, _begin, prepare=_make_room, verify=verify)
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("what", WORKFLOWS)
 async def test_a_transactions_workflow_ends_the_same_after_a_death_at_any_commit(
