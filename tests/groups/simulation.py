@@ -42,7 +42,7 @@ class Mortal(GroupReader[bytes]):
         self._db.shared[LOCAL_MEMBERSHIPS].discard(member.group, member.reader, member.epoch)
 
 
-class Simulation:
+class GroupSimulation:
     """What outlives the readers: what was written, and what was delivered.
 
     pace: how many seconds one of the simulation takes; virtual ones cost nothing.

@@ -54,7 +54,7 @@ class Plan:
     pace: float = 1.0
 
 
-class Simulation:
+class ProcessorSimulation:
     """State that outlives deaths: what handlers did, and the database."""
 
     def __init__(self, seed: int, plan: Plan) -> None:
@@ -245,7 +245,7 @@ class Simulation:
 class SimulatedHandler:
     """The handler of one app."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: ProcessorSimulation) -> None:
         self.simulation = simulation
         self.plan = simulation.plan
         self.random = simulation.random

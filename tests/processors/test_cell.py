@@ -39,7 +39,7 @@ class Twin:
         return Progress(number, self.offset(number), tuple(ranges))
 
 
-class Life:
+class SegmentLife:
     """A owned and its twin, through the same random life."""
 
     def __init__(self, random: Random) -> None:
@@ -95,7 +95,7 @@ class Life:
 
 @given(st.integers(0, 2**32))
 def test_what_a_cell_tells_is_what_is_finished_and_never_goes_back(seed: int) -> None:
-    Life(Random(seed)).live()
+    SegmentLife(Random(seed)).live()
 
 
 @given(st.integers(0, 2**32))

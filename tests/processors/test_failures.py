@@ -289,7 +289,7 @@ async def test_why_a_processor_stopped_is_told_of_an_error_that_cannot_be_shown_
         if where == here:
             raise Unshowable
 
-    class Failing:
+    class FailingHandler:
         def start(self) -> None:
             fail("start")
 
@@ -304,7 +304,7 @@ async def test_why_a_processor_stopped_is_told_of_an_error_that_cannot_be_shown_
     async with system() as ep:
         await write(ep, "a")
         app = App()
-        app.add(Failing, STREAM, group=GROUP, retry=RetryPolicy(attempts=1), supervise=supervise)
+        app.add(FailingHandler, STREAM, group=GROUP, retry=RetryPolicy(attempts=1), supervise=supervise)
         with pytest.raises(ProcessorFailed, match=says):
             async with ep.run(app) as running:
                 await running.wait()

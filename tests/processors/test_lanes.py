@@ -26,7 +26,7 @@ def _key(order: ProcessingOrder, item: Item) -> Hashable:
     }[order]
 
 
-class Life:
+class QueueLife:
     """KeyQueues used at random as workers would; `at` is the time."""
 
     def __init__(self, seed: int, order: ProcessingOrder) -> None:
@@ -92,7 +92,7 @@ class Life:
 
 @given(st.integers(0, 2**32), st.sampled_from(list(ProcessingOrder)))
 def test_each_lane_is_held_once_and_its_events_come_in_order(seed: int, order: ProcessingOrder) -> None:
-    Life(seed, order).live()
+    QueueLife(seed, order).live()
 
 
 def test_a_parked_lane_comes_when_it_is_due_and_nothing_overtakes_it() -> None:

@@ -35,14 +35,14 @@ from tests.replicated.ledgers import (
 )
 
 
-class Refused(Exception):
+class UpdateRefused(Exception):
     """What a function under test raises on purpose."""
 
 
 def append_then_raise(log: LogId, *updates: Write | Add) -> Callable[[Tx], None]:
     def fn(tx: Tx) -> None:
         append(tx, log, LEDGER, updates)
-        raise Refused
+        raise UpdateRefused
 
     return fn
 
@@ -85,7 +85,7 @@ async def test_what_a_function_appended_before_it_raised_never_was(world: World)
     found = await world.write_together(
         appending(log, Write("a")), append_then_raise(log, Write("never")), appending(log, Write("b"))
     )
-    assert isinstance(found[1], Refused)
+    assert isinstance(found[1], UpdateRefused)
     state = await world.db.write(appending(log, Write("c")))
     assert [sorted(state.lines[:2]), state.lines[2:]] == [["a", "b"], ("c",)]
     assert await member(world.db, log).fetch() == await stranger(world.db, log).fetch() == state
@@ -137,10 +137,10 @@ async def test_other_rows_change_with_it_or_not_at_all(db: Database) -> None:
         append(tx, mirror, LEDGER, [Write(str(len(last_ledger(tx, log).lines)))])
         append(tx, log, LEDGER, [Write("x")])
         if refuse:
-            raise Refused
+            raise UpdateRefused
 
     await db.write(both)
-    with pytest.raises(Refused):
+    with pytest.raises(UpdateRefused):
         await db.write(partial(both, refuse=True))
     await db.write(both)
     assert (await db.read(partial(last_ledger, log=log))).lines == ("x", "x")

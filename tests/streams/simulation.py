@@ -27,7 +27,7 @@ WRITERS = 3
 KEYS_EACH = 4
 
 
-class Simulation:
+class StreamSimulation:
     """State that outlives deaths: what clients remember, and the database."""
 
     def __init__(self, seed: int, *, deaths: int, events_each: int = 60) -> None:

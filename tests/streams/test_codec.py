@@ -135,7 +135,7 @@ class Reversed:
         return payload.decode()[::-1]
 
 
-class Failing:
+class FailingCodec:
     """A codec that fails."""
 
     def encode(self, value: Plain) -> bytes:
@@ -172,7 +172,7 @@ def test_a_codec_that_is_passed_goes_before_that_of_the_type() -> None:
 
 
 def test_what_a_codec_of_the_user_raises_or_returns_is_refused_as_an_argument() -> None:
-    codec = codec_for(Plain, Failing())
+    codec = codec_for(Plain, FailingCodec())
     with pytest.raises(InvalidArgument, match="its codec cannot encode it: 'no such field'"):
         codec.encode(Plain())
     with pytest.raises(InvalidArgument, match="it is not a Plain: 'no such field'"):
@@ -187,7 +187,7 @@ def test_something_without_the_two_methods_is_no_codec() -> None:
     with pytest.raises(InvalidArgument, match="encode and decode"):
         register_codec(Plain, 7)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="it must be a type"):
-        register_codec(7, Failing())  # type: ignore[arg-type]
+        register_codec(7, FailingCodec())  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("registry")
@@ -195,7 +195,7 @@ def test_a_registered_codec_serves_its_type_and_a_later_one_replaces_it() -> Non
     assert codec_of(str).encode("abc") == b"abc"
     register_codec(str, Reversed())
     assert codec_for(str).encode("abc") == codec_of(str).encode("abc") == b"cba"
-    register_codec(Plain, Failing())
+    register_codec(Plain, FailingCodec())
     with pytest.raises(InvalidArgument, match="cannot encode"):
         codec_for(Plain).encode(Plain())
     register_codec(Plain, Wrong())

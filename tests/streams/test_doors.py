@@ -27,7 +27,7 @@ from eventproc.workflows.requests import (
 
 
 @attrs.frozen
-class World:
+class OpenHandles:
     """Everything with doors. Untyped, for what no type checker would let through."""
 
     ep: Any
@@ -38,14 +38,14 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def world() -> AsyncIterator[OpenHandles]:
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
         stream = await ep.create_stream("s/t")
         async with stream.writer(name="n") as writer, stream.reader() as reader:
             txn = await stream.begin(lease_ms=None)
             asked = await ep.requests.list()
-            yield World(ep, stream, writer, reader, txn)
+            yield OpenHandles(ep, stream, writer, reader, txn)
             assert await ep.requests.list() == asked
             assert [each.id for each in await stream.transactions()] == [txn.id]
             assert (await txn.status()).events == 0
@@ -78,7 +78,7 @@ NO_WAIT = [*NO_INT, -1]
 NO_SEGMENT = ["x", 1.5, None, b"0.0", -1, 2**70, [0], THING]
 NO_CUT = ["tail", 5, {0: 0}, [], b"", THING]
 
-DOORS: dict[str, tuple[Callable[[World, Any], Any], list[Any]]] = {
+DOORS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "open": (lambda _, x: eventproc.open(x), [5, b"data", None, THING]),
     "open, durability": (lambda _, x: eventproc.open("data", durability=x), [5, [], THING]),
     "open, clock": (lambda _, x: eventproc.open("data", clock=x), [5, "now", object(), THING]),
@@ -257,7 +257,7 @@ async def use(made: Any) -> None:
 
 
 @pytest.mark.parametrize("door", DOORS)
-async def test_a_wrong_type_is_refused_by_name_and_changes_nothing(door: str, world: World) -> None:
+async def test_a_wrong_type_is_refused_by_name_and_changes_nothing(door: str, world: OpenHandles) -> None:
     call, wrong = DOORS[door]
     for value in wrong:
         with pytest.raises(InvalidArgument) as caught:

@@ -6,26 +6,26 @@ import anyio
 import pytest
 
 from eventproc.testing import run_seeded
-from tests.streams.simulation import Simulation
+from tests.streams.simulation import StreamSimulation
 
 
 @pytest.mark.hunt(seeds=15)
 def test_a_stream_keeps_its_promises_in_any_interleaving(seed: int) -> None:
-    run_seeded(Simulation(seed, deaths=0).run, seed=seed)
+    run_seeded(StreamSimulation(seed, deaths=0).run, seed=seed)
 
 
 @pytest.mark.hunt(seeds=40)
 def test_a_stream_keeps_its_promises_through_deaths_at_commits(seed: int) -> None:
-    run_seeded(Simulation(seed, deaths=4).run, seed=seed)
+    run_seeded(StreamSimulation(seed, deaths=4).run, seed=seed)
 
 
 @pytest.mark.hunt(seeds=4)
 def test_a_stream_keeps_its_promises_on_asyncio(seed: int) -> None:
-    anyio.run(Simulation(seed, deaths=seed % 3, events_each=40).run)
+    anyio.run(StreamSimulation(seed, deaths=seed % 3, events_each=40).run)
 
 
 def test_the_same_seed_gives_the_same_life() -> None:
-    lives = [Simulation(5, deaths=2) for _ in range(2)]
+    lives = [StreamSimulation(5, deaths=2) for _ in range(2)]
     for life in lives:
         run_seeded(life.run, seed=5)
     assert lives[0].seen == lives[1].seen

@@ -7,22 +7,9 @@ from collections import defaultdict
 
 from tests.tidy.source import CODE, files, name_of, parsed
 
-NOT_YET_UNIQUE = frozenset[str](
-    {
-        "Failing",
-        "Handler",
-        "Life",
-        "Refused",
-        "Simulation",
-        "Twin",
-        "World",
-    }
-)
-"""Names that two classes still share."""
-
 
 def test_a_class_name_is_unique_outside_test_modules() -> None:
-    assert set(_shared_names()) - NOT_YET_UNIQUE == set()
+    assert _shared_names() == {}
 
 
 def _shared_names() -> dict[str, list[str]]:

@@ -41,7 +41,7 @@ KEYS = [*(f"k{number}" for number in range(6)), None]
 
 
 @attrs.define(eq=False)
-class Twin:
+class TransactionTwin:
     """A transaction as its client knows it. decided: what was acknowledged, "commit" or "abort"."""
 
     id: str
@@ -53,7 +53,7 @@ class Twin:
     decided: str | None = None
 
 
-class Simulation:
+class TransactionSimulation:
     """State that outlives deaths: what clients remember, and the database."""
 
     def __init__(self, seed: int, *, deaths: int, transactions: int = 12, pace: float = 1) -> None:
@@ -62,7 +62,7 @@ class Simulation:
         self.pace = pace
         self.deaths = deaths
         self.left = transactions
-        self.twins: list[Twin] = []
+        self.twins: list[TransactionTwin] = []
         self.looked = 0
         self.seal_early = self.random.random() < 0.3
 
@@ -119,7 +119,7 @@ class Simulation:
     async def _client(self, room: Room) -> None:
         while self.left > 0:
             self.left -= 1
-            twin = Twin(new_id(room.db.clock))
+            twin = TransactionTwin(new_id(room.db.clock))
             self.twins.append(twin)
             lease_ms = self.random.choice([None, 1_000, 3_000, 60_000])
             try:
@@ -129,7 +129,7 @@ class Simulation:
             twin.began = True
             await self._use(room, twin)
 
-    async def _use(self, room: Room, twin: Twin) -> None:
+    async def _use(self, room: Room, twin: TransactionTwin) -> None:
         """Stage, ping and decide, or leave it to its lease, until it is over."""
         try:
             for _ in range(self.random.randint(0, 8)):
@@ -148,7 +148,7 @@ class Simulation:
             assert twin.decided is None
             assert (await room.get(twin.id)).state in (TxnState.ABORTING, TxnState.ABORTED)
 
-    async def _stage(self, room: Room, twin: Twin) -> None:
+    async def _stage(self, room: Room, twin: TransactionTwin) -> None:
         if not twin.pending:
             count, width = self.random.randint(1, 6), self.random.choice([0, 0, 40, 700])
             number = len(twin.events)
@@ -161,7 +161,7 @@ class Simulation:
         twin.events += twin.pending
         twin.pending = []
 
-    async def _resume(self, room: Room, twin: Twin) -> None:
+    async def _resume(self, room: Room, twin: TransactionTwin) -> None:
         """Go on after a death: repeat what was under way, which is not done twice, and decide."""
         found = await room.db.read(partial(find_txn, stream_id=room.stream.stream_id, txn_id=twin.id))
         if found is None:
@@ -217,7 +217,7 @@ class Simulation:
         ).fetchone()[0]
         assert visible == committed, f"{visible} events are visible in {current_epoch(tx, stream).number}"
 
-    async def _ended(self, room: Room, twin: Twin) -> TxnRecord | None:
+    async def _ended(self, room: Room, twin: TransactionTwin) -> TxnRecord | None:
         """Wait until the transaction is over; the stream is sealed, so it will be."""
         stream_id = room.stream.stream_id
         with room.db.subscribe([watch_txn(stream_id, twin.id)]) as changes:

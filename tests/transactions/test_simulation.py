@@ -6,26 +6,26 @@ import anyio
 import pytest
 
 from eventproc.testing import run_seeded
-from tests.transactions.simulation import Simulation
+from tests.transactions.simulation import TransactionSimulation
 
 
 @pytest.mark.hunt(seeds=10)
 def test_transactions_keep_their_promises_in_any_interleaving(seed: int) -> None:
-    run_seeded(Simulation(seed, deaths=0).run, seed=seed)
+    run_seeded(TransactionSimulation(seed, deaths=0).run, seed=seed)
 
 
 @pytest.mark.hunt(seeds=25)
 def test_transactions_keep_their_promises_through_deaths_at_commits(seed: int) -> None:
-    run_seeded(Simulation(seed, deaths=4).run, seed=seed)
+    run_seeded(TransactionSimulation(seed, deaths=4).run, seed=seed)
 
 
 @pytest.mark.hunt(seeds=3)
 def test_transactions_keep_their_promises_on_asyncio(seed: int) -> None:
-    anyio.run(Simulation(seed, deaths=seed % 3, transactions=8, pace=0).run)
+    anyio.run(TransactionSimulation(seed, deaths=seed % 3, transactions=8, pace=0).run)
 
 
 def test_the_same_seed_gives_the_same_life() -> None:
-    lives = [Simulation(5, deaths=2) for _ in range(2)]
+    lives = [TransactionSimulation(5, deaths=2) for _ in range(2)]
     for life in lives:
         run_seeded(life.run, seed=5)
     assert [twin.events for twin in lives[0].twins] == [twin.events for twin in lives[1].twins]
