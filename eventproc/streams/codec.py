@@ -93,7 +93,7 @@ def register_codec(
     if _is_codec(made):
         _registered.insert(0, (applies, lambda _: made))
     elif callable(made):
-        _registered.insert(0, (applies, made))
+        _registered.insert(0, (applies, cast("Callable[[Any], Codec[Any]]", made)))
     else:
         reason = "it must have the methods encode and decode, or return such an object"
         raise invalid_argument("codec", made, reason)
