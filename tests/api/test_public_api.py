@@ -21,8 +21,6 @@ FOR_TESTS_AND_EXTENSIONS = {"Clock", "Faults", "Database", "Tx"}
 """Named in signatures, and not part of what is kept stable; the page says so."""
 
 FOR_THE_ENGINE = {
-    "App.add",
-    "App.processor",
     "App.processors",
     "Context.end",
     "Request.deadline",

@@ -120,7 +120,7 @@ def test_an_interrupt_ends_a_reader_that_waits_and_the_directory_goes_on(
         assert numbers(reader.until(stream.tail())) == [3]
 
 
-def test_what_is_finished_is_durable_after_a_thousand_events_and_at_a_checkpoint(
+def test_progress_is_durable_after_a_thousand_events_and_at_a_commit(
     stream: BlockingStream, group: BlockingReaderGroup
 ) -> None:
     write(stream, 2 * SAVE_EVENTS + 100)
@@ -135,7 +135,7 @@ def test_what_is_finished_is_durable_after_a_thousand_events_and_at_a_checkpoint
         assert numbers(events, 1) == [2 * SAVE_EVENTS + 11]
 
 
-def test_what_is_finished_is_durable_a_second_later_while_the_next_one_is_in_hand(
+def test_progress_is_durable_a_second_later_while_an_event_is_in_flight(
     stream: BlockingStream, group: BlockingReaderGroup
 ) -> None:
     write(stream, 10)
@@ -220,7 +220,7 @@ def test_payloads_may_have_a_type(ep: BlockingEventproc, stream: BlockingStream)
     assert group.describe().events == 0
 
 
-def test_what_cannot_be_is_refused(
+def test_invalid_arguments_are_refused(
     ep: BlockingEventproc, stream: BlockingStream, group: BlockingReaderGroup
 ) -> None:
     write(stream, 1)

@@ -11,7 +11,7 @@ import pytest
 from eventproc.blocking.loop import running_loop
 
 
-def test_an_interrupt_of_the_caller_cancels_what_it_waits_for() -> None:
+def test_an_interrupt_of_the_caller_cancels_its_call() -> None:
     ended: list[str] = []
 
     async def interrupt_and_wait() -> None:

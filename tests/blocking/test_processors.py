@@ -159,7 +159,7 @@ def test_a_paused_processor_does_nothing_until_it_is_resumed(ep: BlockingEventpr
     assert [(each.name, each.group.events) for each in ep.processors()] == [("shop/mail", 0)]
 
 
-def test_a_processor_that_fails_is_raised_by_the_wait_and_by_the_end_of_the_block(
+def test_wait_and_the_end_of_the_block_raise_a_failed_processor(
     ep: BlockingEventproc,
 ) -> None:
     app = eventproc.App()
@@ -187,7 +187,7 @@ def test_a_processor_that_fails_is_raised_by_the_wait_and_by_the_end_of_the_bloc
         run_until_it_fails(KeyError("what the block raised counts"))
 
 
-def test_what_cannot_be_run_is_refused_before_the_block(ep: BlockingEventproc) -> None:
+def test_an_app_that_cannot_run_is_refused_before_the_block(ep: BlockingEventproc) -> None:
     def declared(stream: str) -> eventproc.App:
         app = eventproc.App()
         app.add(lambda _event: None, stream, group="shop/mailer", name="mail")
@@ -244,7 +244,7 @@ def begin(child: ChildProcess) -> None:
     ],  # awaited, a loop has Ctrl-C as its own
     ids=["blocking-script", "blocking-driver", "awaited-script"],
 )
-def test_ctrl_c_lets_what_runs_finish_and_makes_it_durable(
+def test_ctrl_c_lets_running_calls_finish_and_saves_progress(
     ep: BlockingEventproc, tmp_path: Path, code: str, kind: str
 ) -> None:
     write(ep)
@@ -260,7 +260,7 @@ def test_ctrl_c_lets_what_runs_finish_and_makes_it_durable(
 
 @pytest.mark.subprocess
 @pytest.mark.parametrize("code", [BLOCKING, AWAITED], ids=["blocking", "awaited"])
-def test_a_second_ctrl_c_stops_at_once(ep: BlockingEventproc, tmp_path: Path, code: str) -> None:
+def test_a_second_ctrl_c_cancels_running_calls(ep: BlockingEventproc, tmp_path: Path, code: str) -> None:
     write(ep)
     with ChildProcess.running(code, tmp_path / "data", "script") as child:
         begin(child)

@@ -60,7 +60,7 @@ def test_an_exception_and_an_interrupt_abort(stream: BlockingStream) -> None:
     assert payloads(stream) == [b"the loop goes on"]
 
 
-def test_what_was_written_before_a_hand_over_that_failed_is_not_lost(
+def test_events_written_before_an_interrupted_call_are_not_lost(
     stream: BlockingStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reaching = Transaction.write
@@ -104,7 +104,7 @@ def test_a_refusal_at_the_last_hand_over_is_raised(stream: BlockingStream) -> No
     assert payloads(stream) == []
 
 
-def test_a_wrong_payload_is_refused_where_it_is_given_and_aborts_nothing_by_itself(
+def test_a_wrong_payload_is_refused_and_does_not_abort_the_transaction(
     stream: BlockingStream,
 ) -> None:
     with stream.transaction(payload=str) as txn:

@@ -49,7 +49,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_cannot_be_an_event_is_refused_by_name_and_the_writer_goes_on(
+def test_an_invalid_event_is_refused_by_name_and_the_writer_continues(
     way: str, stream: BlockingStream
 ) -> None:
     with stream.writer(name="n") as writer:
@@ -65,7 +65,7 @@ def test_what_cannot_be_an_event_is_refused_by_name_and_the_writer_goes_on(
 
 @pytest.mark.parametrize("bad", [5, None, b"ab", "ab", (), (b"",), (b"", "k", 5), [b"", "k"]])
 @pytest.mark.parametrize("sequence", [None, 1])
-def test_what_is_neither_an_event_nor_a_pair_is_refused(
+def test_neither_an_event_nor_a_pair_is_refused(
     bad: object, sequence: int | None, stream: BlockingStream
 ) -> None:
     with stream.writer(name="n") as writer:
@@ -76,7 +76,7 @@ def test_what_is_neither_an_event_nor_a_pair_is_refused(
 
 
 @pytest.mark.parametrize("bad", [5, None, b"ab", "ab"])
-def test_what_is_no_iterable_of_events_is_refused(bad: object, stream: BlockingStream) -> None:
+def test_a_non_iterable_of_events_is_refused(bad: object, stream: BlockingStream) -> None:
     with stream.writer() as writer:
         write_many: Callable[..., int] = writer.write_many
         with pytest.raises(InvalidArgument, match="iterable of NewEvents"):

@@ -171,7 +171,7 @@ def test_a_codec_that_is_passed_goes_before_that_of_the_type() -> None:
     assert codec_for(codec=Reversed()).encode("abc") == b"cba"
 
 
-def test_what_a_codec_of_the_user_raises_or_returns_is_refused_as_an_argument() -> None:
+def test_a_failing_user_codec_raises_invalid_argument() -> None:
     codec = codec_for(Plain, FailingCodec())
     with pytest.raises(InvalidArgument, match="its codec cannot encode it: 'no such field'"):
         codec.encode(Plain())

@@ -106,7 +106,7 @@ async def largest_blob(ep: Eventproc) -> int:
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-async def test_100_mb_become_visible_whole_in_steps_that_are_all_small(
+async def test_100_mb_become_visible_together_in_small_steps(
     ep: Eventproc, stream: Stream, steps: Steps, scaled: bool
 ) -> None:
     async with stream.transaction() as txn:

@@ -254,7 +254,7 @@ async def test_whoever_dies_at_any_step_leaves_every_event_in_one_place(
         await check(ep.db)
 
 
-async def test_the_handle_of_a_deleted_stream_is_refused_also_when_the_name_is_used_again(
+async def test_the_handle_of_a_deleted_stream_is_refused_when_the_name_is_reused(
     ep: Eventproc, stream: Stream
 ) -> None:
     await stream.seal()

@@ -74,12 +74,12 @@ def expected(first: int, last: int) -> list[tuple[str | None, int]]:
     return [(key, number) for key in KEYS for number in range(first, last)]
 
 
-async def test_a_whole_stream_is_read_in_the_order_of_each_key_across_scales(ep: Eventproc) -> None:
+async def test_a_reader_keeps_the_order_of_each_key_across_scales(ep: Eventproc) -> None:
     stream, _ = await scaled(ep)
     assert order_violations(await read(stream), dict.fromkeys(KEYS, 20)) == []
 
 
-async def test_any_cut_divides_the_stream_into_what_is_before_and_what_is_after(ep: Eventproc) -> None:
+async def test_a_cut_divides_the_stream_into_events_before_and_after(ep: Eventproc) -> None:
     stream, cuts = await scaled(ep)
     for part, cut in enumerate(cuts, 1):
         before, after = await read(stream, "head", cut), await read(stream, cut)
@@ -172,7 +172,7 @@ async def test_chosen_segments_are_read_alone_and_to_their_own_end(ep: Eventproc
         await stream.reader(await stream.tail(), segments=[0]).__aenter__()
 
 
-async def test_a_reader_that_is_truncated_under_is_told_and_one_at_the_cut_is_not(ep: Eventproc) -> None:
+async def test_truncation_beyond_a_reader_raises_and_one_at_its_cut_does_not(ep: Eventproc) -> None:
     stream, cuts = await scaled(ep)
     async with stream.reader() as behind, stream.reader(cuts[1]) as at_cut:
         await stream.truncate(cuts[1])
@@ -185,7 +185,7 @@ async def test_a_reader_that_is_truncated_under_is_told_and_one_at_the_cut_is_no
     assert sorted(await read(stream)) == sorted(expected(10, 20))
 
 
-async def test_a_bound_behind_the_reader_ends_at_once_also_when_it_was_truncated_away(ep: Eventproc) -> None:
+async def test_reading_until_an_earlier_cut_ends_immediately(ep: Eventproc) -> None:
     stream, cuts = await scaled(ep)
     await stream.truncate(cuts[3])
     async with stream.reader() as reader:
@@ -204,7 +204,7 @@ async def test_a_bound_inside_an_event_or_beyond_the_end_is_refused(ep: Eventpro
             await anext(reader.until(cut))
 
 
-async def test_a_reader_of_a_deleted_stream_is_told_so_also_when_the_name_is_used_again(
+async def test_a_reader_of_a_deleted_stream_fails_also_when_the_name_is_reused(
     ep: Eventproc,
 ) -> None:
     stream, cuts = await scaled(ep)
@@ -225,7 +225,7 @@ async def test_a_reader_of_a_deleted_stream_is_told_so_also_when_the_name_is_use
 
 
 @pytest.mark.parametrize("offsets", [{0: 1}, {0: 10**6}, {5: 0}, {}])
-async def test_a_cut_that_is_none_of_the_stream_is_refused(ep: Eventproc, offsets: dict[int, int]) -> None:
+async def test_a_cut_that_does_not_fit_the_stream_is_refused(ep: Eventproc, offsets: dict[int, int]) -> None:
     stream = await ep.create_stream("s/t")
     await write(stream, 0, 2)
     cut = StreamCut(

@@ -26,7 +26,7 @@ async def read(stream: Stream, time_ms: int) -> list[tuple[bytes, int]]:
 
 
 @pytest.mark.parametrize("step_ms", [0, 1, -1, -3_600_000])
-async def test_no_event_is_skipped_when_the_clock_stood_still_or_went_back_before_a_scale(
+async def test_no_event_is_skipped_when_the_clock_steps_back_before_a_scale(
     step_ms: int,
 ) -> None:
     clock = SteppingClock()

@@ -28,14 +28,14 @@ from eventproc.store.model.errors import (
 from eventproc.store.tasks import BackgroundTasks
 from eventproc.streams import Stream, Transaction
 from eventproc.testing import Deaths
-from tests.streams.transactions import payloads, run_in
+from tests.streams.support import payloads, run_in
 
 Call = Callable[[Transaction[bytes]], Awaitable[object]]
 
 UNKNOWN_ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
-async def test_every_wrong_call_names_the_transaction_and_says_what_to_do(stream: Stream) -> None:
+async def test_an_invalid_call_names_the_transaction_and_the_remedy(stream: Stream) -> None:
     async def committed() -> Transaction[bytes]:
         txn = await stream.begin()
         await txn.commit()
@@ -96,7 +96,7 @@ async def test_a_block_is_entered_once(stream: Stream) -> None:
 
 
 @pytest.mark.parametrize("lease_ms", [0, 10**9, True, "5"])
-async def test_a_lease_that_is_none_is_refused_at_once(stream: Stream, lease_ms: object) -> None:
+async def test_an_invalid_lease_is_refused_immediately(stream: Stream, lease_ms: object) -> None:
     with pytest.raises(InvalidArgument, match="lease_ms"):
         stream.transaction(lease_ms=lease_ms)  # type: ignore[call-overload]
 
@@ -123,7 +123,7 @@ async def streams_without_host(ep: Eventproc) -> Stream:
 
 @pytest.mark.parametrize("nth", range(1, 5))
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_what_became_of_a_call_unknown_it_is_repeated_without_a_duplicate(when: str, nth: int) -> None:
+async def test_a_call_with_unknown_result_is_repeated_without_a_duplicate(when: str, nth: int) -> None:
     faults = Deaths()
     async with eventproc.open_memory(host=False, faults=faults) as ep:
         stream = await streams_without_host(ep)
@@ -144,7 +144,7 @@ async def test_what_became_of_a_call_unknown_it_is_repeated_without_a_duplicate(
         assert await payloads(stream) == [b"0", b"1", b"2"]
 
 
-async def test_what_somebody_else_decided_is_told_when_the_block_is_left(stream: Stream) -> None:
+async def test_leaving_the_block_raises_the_decision_of_another_process(stream: Stream) -> None:
     def other(txn: Transaction[bytes]) -> Transaction[bytes]:
         return stream.transaction_of(txn.id)
 

@@ -23,12 +23,12 @@ from eventproc.streams import NewEvent, Stream
 from eventproc.streams.staging import STAGE_BYTES, UNBEGUN_TXNS
 from eventproc.streams.transaction import BEGIN_AFTER_MS, LEASE_MS
 from eventproc.testing import disk_full
-from tests.streams.transactions import fail_in, payloads, run_in
+from tests.streams.support import fail_in, payloads, run_in
 
 BIG = b"x" * 200_000
 
 
-async def test_what_is_written_becomes_visible_when_the_block_is_left(stream: Stream) -> None:
+async def test_leaving_the_block_makes_the_events_visible(stream: Stream) -> None:
     async with stream.transaction() as txn:
         await txn.write(b"1", key="k")
         await txn.write(b"2", key="k", event_time=5, headers={"a": "b"})
@@ -76,7 +76,7 @@ async def test_an_exception_aborts_and_is_raised_as_it_is(stream: Stream) -> Non
     assert await payloads(stream) == []
 
 
-async def test_a_cancellation_aborts_and_nobody_goes_on_as_if_it_were_committed(stream: Stream) -> None:
+async def test_a_cancelled_block_aborts_and_stays_cancelled(stream: Stream) -> None:
     went_on = False
     txn = stream.transaction()
     with anyio.CancelScope() as scope:
@@ -139,7 +139,7 @@ async def test_another_process_goes_on_with_a_transaction_by_its_id(stream: Stre
     assert begun.appended == other.appended
 
 
-async def test_what_is_open_is_listed_with_its_age_owner_size_and_lease(stream: Stream) -> None:
+async def test_open_transactions_are_listed_with_age_owner_size_and_lease(stream: Stream) -> None:
     async with stream.transaction() as txn:
         await txn.write(b"12345")
         (listed,) = await stream.transactions()
@@ -154,9 +154,7 @@ async def test_what_is_open_is_listed_with_its_age_owner_size_and_lease(stream: 
     assert (ended.id, ended.state, ended.appended) == (txn.id, TxnState.COMMITTED, txn.appended)
 
 
-async def test_a_handle_or_a_block_that_was_left_keeps_nothing_in_memory_for_its_stream(
-    ep: Eventproc, stream: Stream
-) -> None:
+async def test_handles_and_left_blocks_keep_no_memory_for_their_stream(ep: Eventproc, stream: Stream) -> None:
     other = await ep.create_stream("s/other")
     other.transaction()
     async with stream.transaction() as txn, other.transaction() as elsewhere:
@@ -185,7 +183,7 @@ async def test_a_block_keeps_its_lease_however_long_it_takes(stream: Stream) -> 
         assert (left.state, left.lease_ms, left.lease_left_ms) == (TxnState.OPEN, None, None)
 
 
-async def test_order_of_a_key_holds_across_scales_between_what_is_staged(stream: Stream) -> None:
+async def test_order_of_a_key_holds_across_scales_between_staged_batches(stream: Stream) -> None:
     async with stream.transaction() as txn:
         for number in range(60):
             await txn.write(b"%d" % number, key="k")
@@ -315,7 +313,7 @@ async def test_an_abort_that_was_not_done_never_becomes_a_commit(
     assert (await txn.status()).state in (TxnState.ABORTING, TxnState.ABORTED)
 
 
-async def test_who_aborts_what_somebody_committed_may_still_wait_for_it(stream: Stream) -> None:
+async def test_a_refused_abort_of_a_committed_transaction_may_wait_for_it(stream: Stream) -> None:
     txn = await stream.begin()
     await txn.write(b"x")
     await txn.flush()
@@ -326,7 +324,7 @@ async def test_who_aborts_what_somebody_committed_may_still_wait_for_it(stream: 
     assert await payloads(stream) == [b"x"]
 
 
-async def test_a_full_disk_at_the_end_of_a_block_is_told_and_nothing_is_visible(
+async def test_a_full_disk_at_the_end_of_a_block_raises_and_no_event_is_visible(
     ep: Eventproc, stream: Stream
 ) -> None:
     txn = stream.transaction()

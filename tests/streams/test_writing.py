@@ -40,9 +40,7 @@ async def sizes(stream: Stream) -> list[int]:
         return found
 
 
-async def test_a_full_disk_poisons_what_was_posted_until_a_flush_tells_so(
-    ep: Eventproc, stream: Stream
-) -> None:
+async def test_a_full_disk_fails_posted_events_until_flush_raises(ep: Eventproc, stream: Stream) -> None:
     async with stream.writer() as writer:
         await writer.post(b"1", key="k")
         await writer.flush()
@@ -61,9 +59,7 @@ async def test_a_full_disk_poisons_what_was_posted_until_a_flush_tells_so(
     assert await sizes(stream) == [1, 2]
 
 
-async def test_the_end_of_the_block_tells_of_a_failure_nobody_asked_for(
-    ep: Eventproc, stream: Stream
-) -> None:
+async def test_the_end_of_the_block_raises_a_failure_of_a_posted_event(ep: Eventproc, stream: Stream) -> None:
     async with disk_full(ep.db):
         with pytest.raises(DiskFull):
             async with stream.writer() as writer:
@@ -74,7 +70,7 @@ async def test_the_end_of_the_block_tells_of_a_failure_nobody_asked_for(
     assert await sizes(stream) == []
 
 
-async def test_a_failed_write_is_told_to_its_caller_alone(ep: Eventproc, stream: Stream) -> None:
+async def test_a_failed_write_raises_in_its_caller_only(ep: Eventproc, stream: Stream) -> None:
     async with stream.writer() as writer:
         async with disk_full(ep.db):
             with pytest.raises(DiskFull):
@@ -123,7 +119,7 @@ async def test_a_writer_of_a_deleted_stream_never_writes_to_its_successor(
     assert await sizes(again) == []
 
 
-async def test_a_cancelled_write_is_there_whole_or_not_at_all_and_the_writer_goes_on(stream: Stream) -> None:
+async def test_a_cancelled_write_is_appended_or_not_and_the_writer_continues(stream: Stream) -> None:
     for steps in range(6):
         async with stream.writer() as writer:
             async with anyio.create_task_group() as tasks:
@@ -185,7 +181,7 @@ async def test_a_name_keeps_its_sequence_across_writers(stream: Stream) -> None:
     ],
     ids=repr,
 )
-async def test_what_no_event_may_be_is_refused_and_the_writer_goes_on(
+async def test_an_invalid_event_is_refused_and_the_writer_continues(
     stream: Stream, options: dict[str, object]
 ) -> None:
     async with stream.writer() as writer:
@@ -230,7 +226,7 @@ ENDLESS["self"] = ENDLESS
     ],
     ids=str,
 )
-async def test_what_is_no_payload_of_the_writers_type_is_refused_and_the_writer_goes_on(
+async def test_a_payload_of_another_type_is_refused_and_the_writer_continues(
     stream: Stream, kind: type[object], bad: object
 ) -> None:
     async with stream.writer(payload=kind) as writer:
@@ -293,7 +289,7 @@ async def test_a_writer_that_is_open_cannot_be_entered_again_and_writes_on(strea
     assert await sizes(stream) == [1, 2]
 
 
-async def test_what_is_posted_beside_a_lone_write_is_sent_whenever_it_comes(stream: Stream) -> None:
+async def test_events_posted_beside_a_lone_write_are_sent(stream: Stream) -> None:
     for steps in range(6):
         async with stream.writer() as writer:
             async with anyio.create_task_group() as tasks:

@@ -28,7 +28,7 @@ from eventproc.workflows.requests import (
 
 @attrs.frozen
 class OpenHandles:
-    """Everything with doors. Untyped, for what no type checker would let through."""
+    """The objects that are called. Untyped, as a type checker refuses these calls."""
 
     ep: Any
     stream: Any
@@ -78,7 +78,7 @@ NO_WAIT = [*NO_INT, -1]
 NO_SEGMENT = ["x", 1.5, None, b"0.0", -1, 2**70, [0], THING]
 NO_CUT = ["tail", 5, {0: 0}, [], b"", THING]
 
-DOORS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
+CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "open": (lambda _, x: eventproc.open(x), [5, b"data", None, THING]),
     "open, durability": (lambda _, x: eventproc.open("data", durability=x), [5, [], THING]),
     "open, clock": (lambda _, x: eventproc.open("data", clock=x), [5, "now", object(), THING]),
@@ -246,7 +246,7 @@ DOORS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
 
 
 async def use(made: Any) -> None:
-    """Do with what a door returned what its caller would do next."""
+    """Do with the result of a call what its caller would do next."""
     if isinstance(made, Awaitable):
         await made
     elif hasattr(made, "__aenter__"):
@@ -256,9 +256,11 @@ async def use(made: Any) -> None:
         await anext(made)
 
 
-@pytest.mark.parametrize("door", DOORS)
-async def test_a_wrong_type_is_refused_by_name_and_changes_nothing(door: str, world: OpenHandles) -> None:
-    call, wrong = DOORS[door]
+@pytest.mark.parametrize("call_name", CALLS)
+async def test_a_wrong_type_is_refused_by_name_and_changes_nothing(
+    call_name: str, world: OpenHandles
+) -> None:
+    call, wrong = CALLS[call_name]
     for value in wrong:
         with pytest.raises(InvalidArgument) as caught:
             await use(call(world, value))
@@ -275,7 +277,7 @@ async def test_a_wrong_type_is_refused_by_name_and_changes_nothing(door: str, wo
         (lambda ep: ep.requests.wait("x", timeout_ms=-1), f"0 to {request_calls.PATIENCE_MS_MAX}"),
     ],
 )
-async def test_a_number_beyond_a_bound_is_told_both(
+async def test_a_number_out_of_range_is_refused_with_both_bounds(
     ep: Eventproc, call: Callable[[Eventproc], Awaitable[object]], bounds: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=bounds):
@@ -304,9 +306,9 @@ async def test_a_reader_refuses_to_read_up_to_a_cut_of_another_stream(ep: Eventp
             await anext(reader.until(await other.tail()))
 
 
-def test_every_door_of_the_table_is_one_that_people_have() -> None:
+def test_every_public_method_is_in_the_table() -> None:
     """A method that is renamed or added is to be found here."""
-    named = {door.partition(",")[0] for door in DOORS}
+    named = {call_name.partition(",")[0] for call_name in CALLS}
     without_arguments = {
         "aclose",
         "abort",

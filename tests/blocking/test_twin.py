@@ -34,7 +34,9 @@ from eventproc.streams import NewEvent
 from eventproc.workflows.requests import SealStream
 
 
-def test_a_stream_lives_its_whole_life_without_await(ep: BlockingEventproc, stream: BlockingStream) -> None:
+def test_a_stream_is_created_used_and_deleted_without_await(
+    ep: BlockingEventproc, stream: BlockingStream
+) -> None:
     with stream.writer() as writer:
         for number in range(2500):
             writer.post(b"%d" % number, key=f"k{number % 7}")
@@ -181,7 +183,7 @@ def test_after_a_failure_a_post_is_refused_and_says_why(stream: BlockingStream) 
 
 
 @pytest.mark.parametrize("why", [ValueError("mine"), KeyboardInterrupt(), SystemExit(3)])
-def test_what_the_block_raises_is_raised_as_it_is(why: BaseException, tmp_path: Path) -> None:
+def test_an_error_of_the_block_is_raised_unchanged(why: BaseException, tmp_path: Path) -> None:
     def fail() -> None:
         with eventproc.open_blocking(tmp_path / "data") as ep:
             ep.create_scope("s")
@@ -233,7 +235,7 @@ def test_a_directory_that_is_missing_is_refused(tmp_path: Path) -> None:
     assert set(_threads()) <= threads
 
 
-def test_a_reader_waits_for_what_another_thread_writes(stream: BlockingStream) -> None:
+def test_a_reader_waits_for_events_of_another_thread(stream: BlockingStream) -> None:
     def write() -> None:
         with stream.writer() as writer:
             writer.post(b"1")
@@ -247,7 +249,7 @@ def test_a_reader_waits_for_what_another_thread_writes(stream: BlockingStream) -
 
 
 @pytest.mark.subprocess
-def test_a_forked_child_is_refused_and_does_not_wait_for_ever(ep: BlockingEventproc) -> None:
+def test_a_forked_child_is_refused_and_does_not_hang(ep: BlockingEventproc) -> None:
     child = os.fork()
     if not child:
         try:
@@ -261,7 +263,7 @@ def test_a_forked_child_is_refused_and_does_not_wait_for_ever(ep: BlockingEventp
 
 @pytest.mark.subprocess
 @pytest.mark.parametrize("code", [None, 3])
-def test_a_forked_child_that_leaves_the_blocks_ends_at_once_and_its_parent_goes_on(
+def test_a_forked_child_that_leaves_the_blocks_ends_and_its_parent_continues(
     code: int | None, tmp_path: Path
 ) -> None:
     child, ended = -1, 1
