@@ -25,7 +25,7 @@ T = TypeVar("T")
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 GRACE_S: Final = 10.0
-"""How long the clean-up may take. Higher: a command whose output nobody reads stays longer. Lower: on a slow disk
+"""How long the clean-up may take. Higher: a command whose output is not read stays longer. Lower: on a slow disk
 a writer ends before it has printed its last number."""
 
 
@@ -48,7 +48,7 @@ class SignalScope:
         if self._by is not None:
             os._exit(SIGNALLED + self._by)
         self._by = number
-        # Ends a clean-up that hangs, such as a write into a pipe that nobody reads.
+        # Ends a clean-up that hangs, such as a write into a pipe that is not read.
         signal.setitimer(signal.ITIMER_REAL, GRACE_S)
 
     def cancel(self) -> None:

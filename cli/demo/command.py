@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eventproc.cli.demo.run import DemoReport
 
 DEFAULT_MEAN: Final = "dep_delay"
-"""The column of the flight records of which the mean is shown by default."""
+"""The column of the flight records whose mean is shown by default."""
 
 FLIGHTS: Final = Path("data/flights.csv.xz")
 """The flight records in the project's repository."""

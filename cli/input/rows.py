@@ -96,8 +96,8 @@ def _plain(lines: InputLines, key: str | None) -> _Numbered:
 
 
 def _json_lines(lines: InputLines, key: str | None) -> _Numbered:
-    for whole in lines:
-        line = whole.removeprefix(BOM_UTF8) if lines.number == 1 else whole
+    for raw in lines:
+        line = raw.removeprefix(BOM_UTF8) if lines.number == 1 else raw
         if line.strip():
             try:
                 value: object = _JSON.decode(line.decode())

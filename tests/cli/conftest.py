@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from eventproc.cli.main import run
-from tests.cli.groups import EVENTS, GROUP, numbers
-from tests.cli.shell import Result, started
+from tests.cli.support import EVENTS, GROUP, Result, numbers, started
 
 
 class Cli:

@@ -23,7 +23,7 @@ from eventproc.runtime import open as open_directory
 from eventproc.store.database import Tx
 from eventproc.testing import disk_full
 from tests.cli.conftest import Cli
-from tests.cli.shell import COMMAND, PATIENCE_S, environment, started
+from tests.cli.support import COMMAND, PATIENCE_S, environment, started
 from tests.cli.test_streams import everything
 from tests.cli.test_transactions import begin
 

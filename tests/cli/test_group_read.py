@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.groups import EVENTS, GROUP, numbers
-from tests.cli.shell import COMMAND, PATIENCE_S, environment, started
+from tests.cli.support import COMMAND, EVENTS, GROUP, PATIENCE_S, environment, numbers, started
 from tests.cli.test_groups import append, left
 
 pytestmark = pytest.mark.subprocess

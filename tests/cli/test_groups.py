@@ -10,8 +10,7 @@ import subprocess
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.groups import EVENTS, GROUP, numbers, rows_of
-from tests.cli.shell import COMMAND, PATIENCE_S, environment
+from tests.cli.support import COMMAND, EVENTS, GROUP, PATIENCE_S, environment, numbers, rows_of
 from tests.cli.test_streams import everything
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from eventproc.cli.main import COMMANDS, root
 from tests.cli.conftest import Cli
-from tests.cli.shell import COMMAND, environment, shell
+from tests.cli.support import COMMAND, environment, shell
 
 pytestmark = pytest.mark.subprocess
 

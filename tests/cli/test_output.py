@@ -19,7 +19,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
 from tests.cli.conftest import Cli
-from tests.cli.groups import GROUP
+from tests.cli.support import GROUP
 from tests.cli.test_transactions import begin
 
 MAILER = "shop/mailer"

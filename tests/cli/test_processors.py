@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.shell import COMMAND, PATIENCE_S, environment
+from tests.cli.support import COMMAND, PATIENCE_S, environment
 from tests.cli.test_together import on_a_terminal
 
 pytestmark = pytest.mark.subprocess

@@ -10,7 +10,7 @@ from eventproc.cluster.heartbeat import HeartbeatFile
 from eventproc.store.clock import SystemClock
 from eventproc.store.database.locks import TryLock
 from tests.cli.conftest import Cli
-from tests.cli.shell import shell, started
+from tests.cli.support import shell, started
 
 
 def test_scopes_are_made_listed_and_deleted(cli: Cli) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.shell import COMMAND, environment, started
+from tests.cli.support import COMMAND, environment, started
 
 pytestmark = pytest.mark.subprocess
 

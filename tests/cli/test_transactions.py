@@ -12,7 +12,7 @@ import eventproc
 from eventproc.cli import exit_codes
 from eventproc.store.model.errors import TransactionPending
 from tests.cli.conftest import Cli
-from tests.cli.shell import PATIENCE_S, started
+from tests.cli.support import PATIENCE_S, started
 
 ROWS = b"".join(b'{"k":"k%d","n":%d}\n' % (number % 3, number) for number in range(10))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.shell import COMMAND, environment, started
+from tests.cli.support import COMMAND, environment, started
 
 CSV = b'\xef\xbb\xbfid,name,note\n1,Ann,"says ""hi"", twice"\n2,,"two\nlines"\n3,Ann,\xe2\x82\xac\n'
 

@@ -39,7 +39,7 @@ from eventproc.workflows import commit_transactions
 from eventproc.workflows.requests import CreateStream
 from tests.transactions.hosting import by_key, events_of, make_room, serve, split, write
 from tests.transactions.rooms import HIGH, Room
-from tests.workflows.lives import Life, open_life
+from tests.workflows.support import Life, open_life
 
 
 async def test_failed_commit_is_retried_after_those_of_other_streams(

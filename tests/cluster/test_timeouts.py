@@ -22,7 +22,7 @@ from eventproc.workflows.abort_transactions import AbortTimer, time_out
 from eventproc.workflows.sweeps import forget
 from tests.transactions.hosting import events_of, make_room, serve
 from tests.transactions.rooms import LOW, ZERO, Room, part
-from tests.workflows.lives import Life, open_life
+from tests.workflows.support import Life, open_life
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 import eventproc
 from eventproc.store import faults
 from eventproc.testing import check
-from tests.cli.shell import COMMAND, shell
+from tests.cli.support import COMMAND, shell
 from tests.support.child_process import ChildProcess
 from tests.system.protocol import STREAM, check_rows, key_of, payload_of
 from tests.system.support import WorkerProcesses, hear, read_all, state_of, stop_outside, wait_until

@@ -18,7 +18,7 @@ from eventproc.store.segments import Event, SegmentEvents, WriterSequence, read,
 from eventproc.store.transactions import TxnRecord, TxnState, find_txn, watch_txn
 from eventproc.workflows.requests import CreateStream, ScaleStream
 from tests.transactions.rooms import NAME, Room, part
-from tests.workflows.lives import FEW_WORKERS, Life
+from tests.workflows.support import FEW_WORKERS, Life
 
 Written = tuple[bytes, str | None]
 """(payload, key)"""

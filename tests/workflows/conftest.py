@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.workflows.lives import Life, open_life
+from tests.workflows.support import Life, open_life
 
 
 @pytest.fixture

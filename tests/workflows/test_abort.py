@@ -22,7 +22,7 @@ from eventproc.workflows import scale_stream, seal_stream
 from eventproc.workflows.requests import DeleteScope, DeleteStream, ScaleStream, SealStream, TruncateStream
 from tests.transactions.hosting import by_key, events_of, make_room, serve, split, write
 from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, Room, part
-from tests.workflows.lives import Life
+from tests.workflows.support import Life
 
 
 @pytest.fixture

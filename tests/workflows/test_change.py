@@ -29,7 +29,7 @@ from eventproc.workflows.requests import (
     TruncateStream,
     UpdateStream,
 )
-from tests.workflows.lives import Life
+from tests.workflows.support import Life
 
 
 def _config(count: int) -> StreamConfig:

@@ -26,7 +26,7 @@ from tests.transactions.hosting import (
     write,
 )
 from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, Room
-from tests.workflows.lives import Life, die_everywhere
+from tests.workflows.support import Life, die_everywhere
 
 KEYS = ("a", "N14228", "customer-42", "🚀key", "日本語", "k1", "k2", "k3")
 

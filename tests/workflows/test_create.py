@@ -16,7 +16,7 @@ from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.states import StreamState
 from eventproc.store.requests import RequestStatus
 from eventproc.workflows.requests import CreateStream, DeleteScope, DeleteStream, SealStream, UpdateStream
-from tests.workflows.lives import Life, die_everywhere
+from tests.workflows.support import Life, die_everywhere
 
 TWO = StreamConfig(scaling=ScalingPolicy.fixed(2))
 THREE = StreamConfig(scaling=ScalingPolicy.fixed(3))

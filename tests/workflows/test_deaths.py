@@ -22,7 +22,7 @@ from eventproc.workflows.requests import (
     TruncateStream,
     UpdateStream,
 )
-from tests.workflows.lives import Act, Life, die_everywhere, open_life, summary
+from tests.workflows.support import Act, Life, die_everywhere, open_life, summary
 
 STREAMS: Final = ("s/a", "s/b", "s/c")
 FOUR: Final = StreamConfig(scaling=ScalingPolicy.fixed(4))

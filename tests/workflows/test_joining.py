@@ -11,7 +11,7 @@ from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.requests import OUTCOME_MEMORY_MS, RequestStatus, forget_outcomes
 from eventproc.workflows.requests import CreateStream, ScaleStream
-from tests.workflows.lives import Life
+from tests.workflows.support import Life
 
 CREATE = CreateStream("s/t", StreamConfig(scaling=ScalingPolicy.fixed(1)))
 

@@ -40,7 +40,7 @@ from eventproc.workflows.requests import (
     UpdateStream,
 )
 from eventproc.workflows.sweeps import reap
-from tests.workflows.lives import Life, summary
+from tests.workflows.support import Life, summary
 
 
 def _config(count: int) -> StreamConfig:

@@ -15,7 +15,7 @@ from eventproc.store.transactions import TXN_STEP_LIMITS, find_txn
 from eventproc.workflows.requests import SealStream
 from tests.transactions.hosting import by_key, events_of, find_room, make_room, serve, split, write
 from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, part
-from tests.workflows.lives import Act, Life, die_everywhere, open_life, summary
+from tests.workflows.support import Act, Life, die_everywhere, open_life, summary
 
 KEYS: Final = (LOW, HIGH, "customer-42", "k1", "k2")
 STAGINGS: Final = 6

@@ -1,4 +1,4 @@
-"""A system that lives several lives on one database: its processes die, what was committed stays."""
+"""Support for the tests of workflows: a system in memory whose processes die at chosen commits."""
 
 from __future__ import annotations
 

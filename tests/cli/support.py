@@ -1,4 +1,4 @@
-"""The command line as a process of its own, and what it printed."""
+"""Support for the tests of the command line: run commands as processes, and read what they printed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,3 +68,19 @@ def started(*arguments: object) -> subprocess.Popen[bytes]:
         stderr=subprocess.PIPE,
         env=environment(),
     )
+
+
+GROUP = "shop/billing"
+"""The group of the fixture `billing`, which reads the EVENTS events of shop/orders."""
+
+EVENTS = 3
+
+
+def numbers(rows: Sequence[Mapping[str, str]]) -> list[int]:
+    """Return the numbers in the payloads of printed rows."""
+    return [json.loads(row["payload"])["n"] for row in rows]
+
+
+def rows_of(*values: int) -> bytes:
+    """Return JSON lines for events of shop/orders, all of one key."""
+    return b"".join(b'{"k":"customer-42","n":%d}\n' % value for value in values)

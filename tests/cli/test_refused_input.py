@@ -11,7 +11,7 @@ import pytest
 from eventproc.store.clock import SystemClock
 from eventproc.store.database.locks import WriteLock
 from tests.cli.conftest import Cli, stock
-from tests.cli.shell import shell
+from tests.cli.support import shell
 from tests.cli.test_streams import everything
 
 

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.shell import COMMAND, PATIENCE_S, Result, environment, started
+from tests.cli.support import COMMAND, PATIENCE_S, Result, environment, started
 
 pytestmark = pytest.mark.subprocess
 
