@@ -1,4 +1,4 @@
-"""What a handler gets besides its event: the attempt, a way to emit, a logger; and SQL at the commit."""
+"""What a handler gets besides its event: the attempt, `emit`, a logger; and `AppTx`, the SQL of an app."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ Log: TypeAlias = "LoggerAdapter[Logger]"
 
 
 class Context:
-    """Of one call of a handler. `attempt` counts from 1; it is larger when the event was tried before, here."""
+    """The context of one call of a handler.
+
+    Attributes:
+        attempt: Number of this call for the event in this process, from 1.
+    """
 
     __slots__ = ("_emitted", "_log", "_make_log", "attempt")
 
@@ -30,7 +34,7 @@ class Context:
 
     @property
     def log(self) -> Log:
-        """A logger whose records carry processor, stream, segment, offset, number, key and attempt."""
+        """A logger whose records have the fields processor, stream, segment, offset, number, key and attempt."""
         if self._log is None:
             self._log = self._make_log()
         return self._log
@@ -92,14 +96,14 @@ class Context:
         )
 
     def end(self) -> Sequence[Emission]:
-        """Return what was emitted; nothing can be from now on."""
+        """Return what was emitted; `emit` fails from now on."""
         emitted, self._emitted = self._emitted, None
         assert emitted is not None, "a call ends once"
         return emitted
 
 
 class AppTx:
-    """SQL in a transaction of the library: read anything, change tables whose names begin with `app_`.
+    """SQL in a transaction of eventproc: it may read everything and change tables whose names begin with `app_`.
 
     Transaction control, ATTACH and PRAGMA raise NotSupported.
     """
@@ -111,13 +115,29 @@ class AppTx:
 
     @property
     def now_ms(self) -> int:
-        """Wall clock of the transaction, ms since 1970."""
+        """Time of the transaction: wall clock, ms since 1970."""
         return self._tx.now_ms
 
     def execute(self, sql: str, parameters: SqlParameters = ()) -> Cursor:
-        """Run one statement; its cursor must be used up before the function returns."""
+        """Run one statement. Fetch its rows before the function returns.
+
+        Args:
+            sql: One statement.
+            parameters: Values of its placeholders.
+
+        Raises:
+            NotSupported: The statement is not allowed.
+        """
         return self._tx.execute(sql, parameters)
 
     def executemany(self, sql: str, parameters: Iterable[SqlParameters]) -> Cursor:
-        """Run one statement for each row of parameters."""
+        """Run one statement for each row of parameters.
+
+        Args:
+            sql: One statement.
+            parameters: A row of values for each run.
+
+        Raises:
+            NotSupported: The statement is not allowed.
+        """
         return self._tx.executemany(sql, parameters)

@@ -1,7 +1,7 @@
 """What handlers emit: events for any streams, appended by the transaction that moves the processor's progress.
 
-An emission is checked when it is made, in the handler, where the mistake is; the transaction only routes. It
-routes by the segments that are active in it, so no scale can come between, and nothing has to be retried.
+An emission is checked in the handler, where the mistake is; the transaction only routes it, to the segments that are
+active in that transaction. So no scale can come between, and nothing has to be retried.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from eventproc.streams.new_events import check_event_time, check_headers, check_
 from eventproc.streams.segment_buffers import SegmentBuffers
 
 NAMES_KNOWN_MAX: Final = 1024
-"""Names of streams that were found good and are not looked at again; a processor emits to few."""
+"""Stream names that were checked and are not checked again; a processor emits to few streams."""
 
 
 _TARGET: Final = "it must be a stream's handle, or its name as str, such as scope/stream"

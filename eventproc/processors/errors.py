@@ -7,8 +7,8 @@ from typing import Final
 from eventproc.store.model.errors import Rejected, error
 
 ERROR_CHARS_MAX: Final = 4096
-"""Characters of an error's text that a letter keeps, of its type's name and its processor's name too. Higher: whole
-batches of letters with a page of text each are read to list them; lower: long messages lose their end."""
+"""Longest text of an error that a dead letter keeps, in characters; also of its type's and its processor's name.
+Higher: listing dead letters reads a page of text for each. Lower: long messages lose their end."""
 
 
 @error
@@ -100,18 +100,18 @@ class NotAProcessorGroup(Rejected):
 
 
 def type_name(kind: type) -> str:
-    """Return how letters and measurements name a class: with its module, unless it is a built-in."""
+    """Return the name of a class for dead letters and measurements: with its module, unless it is a built-in."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def error_text(why: BaseException) -> str:
-    """Return the text of an error, whatever its class makes of that."""
+    """Return the text of an error, even if its `str()` fails."""
     try:
         return str(why)
     except Exception:
-        return "it has no text: str() of it fails"
+        return "it has no text: its str() fails"
 
 
 def failure_text(why: BaseException) -> str:
-    """Return an error as a status shows it: its kind and its text, cut as in letters."""
+    """Return an error as a status shows it: its class and its text, at most ERROR_CHARS_MAX characters."""
     return f"{type(why).__name__}: {error_text(why)}"[:ERROR_CHARS_MAX]

@@ -225,7 +225,7 @@ def test_a_failing_event_is_named_in_the_log_and_becomes_a_dead_letter(shop: Cli
     attempt, letter = said.splitlines()
     assert attempt.startswith("eventproc: mail: shop/orders ")
     assert attempt.endswith("attempt 1 failed: ValueError('no such address')")
-    assert letter.endswith("a dead letter after 2 attempts: ValueError('no such address')")
+    assert letter.endswith("dead letter after 2 attempts: ValueError('no such address')")
     assert (code, found["blocker"]) == (0, None)
 
 

@@ -159,7 +159,7 @@ async def test_an_error_whose_text_fails_is_a_failure_like_others() -> None:
         async with ep.run(app) as running:
             await finished(running, 1)
             (status,) = await running.status()
-        assert status.last_error == "Silent: it has no text: str() of it fails"
+        assert status.last_error == "Silent: it has no text: its str() fails"
         assert await letters(ep) == [(0, f"{__name__}.{Silent.__qualname__}", 2)]
 
 

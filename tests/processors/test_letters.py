@@ -80,7 +80,7 @@ class Mute(Exception):
         (ValueError("\ud800" * ERROR_CHARS_MAX), ("\\ud800" * ERROR_CHARS_MAX)[: ERROR_CHARS_MAX - 1] + "…"),
         (ValueError("half \ud800 of it"), "half \\ud800 of it"),
         (ValueError("nul \0 \n \U0001f680"), "nul \0 \n \U0001f680"),
-        (Mute(), "it has no text: str() of it fails"),
+        (Mute(), "it has no text: its str() fails"),
     ],
     ids=["long", "just fits", "all surrogates", "surrogate", "odd", "mute"],
 )

@@ -1,7 +1,7 @@
-"""A dead letter as a value: the original event, where it came from, and why it was given up; and its headers.
+"""A dead letter as a value: the original event, its origin, why it was given up; and how headers express that.
 
-Pure. The headers are for other programs too, so they are text: numbers in decimal, times in ms since 1970.
-Their names are this project's own; an original that has one of them loses it.
+Pure. Other programs may read the headers, so they are text: decimal numbers, times in ms since 1970. Their names are
+reserved: an original that has one of them loses it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,18 @@ FAILED_AT: Final = "ep-failed-at"
 REDRIVEN: Final = "ep-redriven"
 
 ORIGIN: Final = (STREAM, SEGMENT, OFFSET, NUMBER, TIMESTAMP)
-"""Where the original lay; these stay with it when it is redriven."""
+"""Where the original is; these headers stay with it when it is redriven."""
 
 HEADERS: Final = frozenset((*ORIGIN, ERROR, ERROR_TYPE, ATTEMPTS, PROCESSOR, FAILED_AT, REDRIVEN))
 
 
 @attrs.frozen
 class FailedEvent:
-    """An event that a processor gives up. stream: where the event was read. failed_ms: wall clock."""
+    """An event that a processor gives up.
+
+    stream: the stream in which the event was read.
+    failed_ms: when its last attempt failed, wall clock.
+    """
 
     stream: str
     event: Event
@@ -49,18 +53,34 @@ class FailedEvent:
     def of(
         cls, stream: str, event: Event, why: BaseException, *, attempts: int, processor: str, failed_ms: int
     ) -> FailedEvent:
-        """Return the letter of an event whose last attempt raised `why`, whatever that is."""
+        """Return the dead letter of an event whose last attempt raised `why`."""
         name = type_name(type(why))
         return cls(stream, event, error_text(why), name, attempts, processor, failed_ms)
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetter:
-    """A pending dead letter as it is read.
+    """A pending dead letter. Fields that no processor wrote are None: any writer may append to the stream.
 
-    id: names it within its group. stream: where it lies; timestamp: since when, ms. payload, key, event_time,
-    headers: the original's. origin_*: where the original lay, and when it had been appended, ms. redriven: how
-    often it was redriven before. What no processor wrote is None: anybody may append to the stream.
+    Attributes:
+        id: Its id within its group, such as "0.0:17".
+        stream: The dead-letter stream that holds it.
+        timestamp: When it was appended there, in ms since 1970.
+        payload: Payload of the original.
+        key: Routing key of the original.
+        event_time: Event time of the original.
+        headers: Headers of the original.
+        origin_stream: Stream of the original.
+        origin_segment: Segment of the original, such as "0.0".
+        origin_offset: Offset of the original in its segment.
+        origin_number: Number of the original in its segment.
+        origin_timestamp: When the original was appended, in ms since 1970.
+        error: Text of the last error.
+        error_type: Class of the last error.
+        attempts: How many calls failed.
+        processor: The processor that gave it up.
+        failed_ms: When the last call failed, in ms since 1970.
+        redriven: How often it was redriven before.
     """
 
     id: str
@@ -84,9 +104,9 @@ class DeadLetter:
 
 
 def letter_headers(letter: FailedEvent, *, came_back: bool) -> dict[str, str]:
-    """Return the headers of a letter, beside those of the original.
+    """Return the headers of a dead letter, including those of the original.
 
-    came_back: the event was redriven, and its headers say where the original lay; another one's are not believed.
+    came_back: the event was read in the redrive stream, so its headers name its origin. Other events' are not trusted.
     """
     event, known = letter.event, letter.event.headers
     headers = _others(known)
@@ -112,14 +132,14 @@ def letter_headers(letter: FailedEvent, *, came_back: bool) -> dict[str, str]:
 
 
 def redriven_headers(event: Event) -> dict[str, str]:
-    """Return the headers of the letter `event` on its way back: the original's, its origin, and which turn this is."""
+    """Return the headers for redriving the dead letter `event`: the original's, its origin, and the redrive count."""
     known = event.headers
     origin = {name: known[name] for name in ORIGIN if name in known}
     return _others(known) | origin | {REDRIVEN: str((_int(known, REDRIVEN) or 0) + 1)}
 
 
 def read_letter(identifier: str, stream: str, event: Event) -> DeadLetter:
-    """Return the letter that an event of a dead-letter stream is. Any event is one."""
+    """Return an event of a dead-letter stream as a dead letter. Every event in it is one."""
     known = event.headers
     return DeadLetter(
         id=identifier,
@@ -148,7 +168,7 @@ def _others(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _int(headers: Mapping[str, str], name: str) -> int | None:
-    """Return a header as a number, None when it is none: anybody may have written it."""
+    """Return a header as a number, None if it is not one: any writer may have written it."""
     try:
         return int(headers[name])
     except (KeyError, ValueError):
@@ -156,6 +176,6 @@ def _int(headers: Mapping[str, str], name: str) -> int | None:
 
 
 def _storable(text: str) -> str:
-    """Return text that a header can hold: cut, and without halves of surrogate pairs, which no encoding has."""
+    """Return text that fits into a header: cut, and without lone surrogates, which UTF-8 cannot encode."""
     shown = text[: ERROR_CHARS_MAX + 1].encode("utf-8", "backslashreplace").decode()
     return shown if len(shown) <= ERROR_CHARS_MAX else f"{shown[: ERROR_CHARS_MAX - 1]}…"

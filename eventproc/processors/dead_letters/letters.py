@@ -1,9 +1,9 @@
-"""Dead letters: events that a processor gave up, kept with the reason until somebody redrives or drops them.
+"""Dead letters: appending them, and the handle that lists, redrives and drops them.
 
-A letter is appended by the transaction that makes its event finished, so no event is lost, or there twice. It is
-an ordinary event of an ordinary stream; what happened stands in its headers. To redrive it is to append the
-original to the group's redrive stream, which the group reads like its others; to drop it is to let go of it.
-Both finish the letter in the same transaction. See docs/design/dead-letters.md.
+The transaction that finishes an event appends its dead letter, so no event is lost or duplicated. A dead letter is an
+ordinary event of an ordinary stream; its headers say what happened. Redriving appends the original to the group's
+redrive stream, which the group reads like its others. Redriving and dropping finish the dead letter in the same
+transaction. See docs/design/dead-letters.md.
 """
 
 from __future__ import annotations
@@ -45,21 +45,26 @@ from eventproc.store.records import get
 from eventproc.store.segments import READ_BYTES_MAX
 
 LIST_MAX: Final = 100
-"""Letters listed at once unless asked for otherwise."""
+"""Default size of a page of dead letters."""
 
 STEP_LETTERS_MAX: Final = 1000
-"""Letters that one transaction redrives; a few ms under the write lock. More holds up writers for longer."""
+"""Most dead letters that one transaction redrives, a few ms under the write lock. Higher: writers wait longer."""
 
 STEP_SPANS_MAX: Final = 256
-"""Runs of letters that one transaction drops: each costs the look-ups of one event, whatever its length."""
+"""Most spans of dead letters that one transaction drops: each costs the look-ups of one event, whatever its length."""
 
 Ids: TypeAlias = Iterable[str] | Literal["all"]
-"""Which letters: one, some, by their ids, or all that are pending."""
+"""Which dead letters: some, by their ids, or all that are pending."""
 
 
 @attrs.frozen
 class LetterCount:
-    """How many letters, and what they take in their segments."""
+    """A number of dead letters.
+
+    Attributes:
+        letters: How many.
+        size_bytes: Bytes that they take in their segments.
+    """
 
     letters: int
     size_bytes: int
@@ -67,19 +72,24 @@ class LetterCount:
 
 @attrs.frozen
 class LetterStep:
-    """What a transaction did to letters, and which it left for the next."""
+    """What one transaction did.
+
+    count: how many dead letters it redrove or dropped.
+    rest: those left for the next transaction.
+    """
 
     count: int
     rest: list[LetterSpan]
 
 
 def append_letters(tx: Tx, group: str, stream: str | None, letters: Sequence[FailedEvent]) -> None:
-    """Append the letters to the group's dead-letter stream, made when it is not there.
+    """Append dead letters to the group's dead-letter stream, which is created if needed.
 
-    For the transaction that makes their events finished. stream: None for the default, `<group>-dead-letters`.
-    Whatever an event's headers and its error, a letter fits. Raises StreamSealed, NotFound or IllegalTransition
-    (the stream was sealed, its scope is gone or going) and as `verify_letter_stream`: the processor must stop
-    then, with its events unfinished. One append, however many letters.
+    Call it in the transaction that finishes their events. Every event and every error fits into a dead letter.
+    stream: None for the default, `<group>-dead-letters`.
+    Raises StreamSealed, NotFound or IllegalTransition (the stream is sealed, or its scope is deleted or being deleted),
+    and as `verify_letter_stream`. The processor must stop then, with the events unfinished.
+    Cost: one append, however many dead letters.
     """
     if not letters:
         return
@@ -102,10 +112,10 @@ def append_letters(tx: Tx, group: str, stream: str | None, letters: Sequence[Fai
 
 
 def list_letters(tx: Tx, group: str, limit: int = LIST_MAX, after_id: str | None = None) -> list[DeadLetter]:
-    """Return pending letters in the order of their ids, those after the letter `after_id`.
+    """Return pending dead letters in the order of their ids, those after the id `after_id`.
 
-    At most `limit`, and no more than about READ_BYTES_MAX of payloads, but one at least while there is one: an
-    empty list is the end. Raises NotFound (no such group, and no letters of one), InvalidArgument.
+    At most `limit`, and about READ_BYTES_MAX of payloads, but at least one if there is one: an empty list is the end.
+    Raises NotFound (neither the group nor dead letters of it exist) and InvalidArgument.
     """
     limit = check_int("limit", limit, least=1)
     spans = choose(tx, group, "all")
@@ -122,14 +132,14 @@ def list_letters(tx: Tx, group: str, limit: int = LIST_MAX, after_id: str | None
 
 
 def get_letter(tx: Tx, group: str, letter: str) -> DeadLetter:
-    """Return a pending letter. Raises NotFound, also for one that was redriven or dropped; InvalidArgument."""
+    """Return a pending dead letter. Raises NotFound, also if it was redriven or dropped, and InvalidArgument."""
     for span, event in letters_in(tx, choose(tx, group, [letter]), bytes_max=1):
         return read_letter(str(span.letter(event.number)), span.stream.name, event)
     raise NotFound(kind=f"dead letter of {group}", name=f"{letter} (it was redriven or dropped)")
 
 
 def count_letters(tx: Tx, group: str, ids: Ids) -> LetterCount:
-    """Return how many of the letters are pending, and their size. Raises as `choose`."""
+    """Return how many of these dead letters are pending, and their size. Raises as `choose`."""
     count = size_bytes = 0
     for span in choose(tx, group, ids):
         stream, segment = span.stream.stream_id, span.segment
@@ -139,9 +149,9 @@ def count_letters(tx: Tx, group: str, ids: Ids) -> LetterCount:
 
 
 def choose(tx: Tx, group: str, ids: Ids) -> list[LetterSpan]:
-    """Return which of the letters are pending; finished ones are left out.
+    """Return the pending ones among these dead letters; finished ones are left out.
 
-    Raises NotFound (a letter that never was or is gone; no such group, and no letters of one), InvalidArgument.
+    Raises NotFound (one never existed or was deleted; neither the group nor dead letters of it exist), InvalidArgument.
     """
     if not letter_streams(tx, group):
         get(tx, GROUP, group)
@@ -152,23 +162,25 @@ def choose(tx: Tx, group: str, ids: Ids) -> list[LetterSpan]:
 
 
 def redrive(tx: Tx, group: str, ids: Ids) -> int:
-    """Redrive the letters, in this transaction; return how many were pending. Raises as `redrive_step`."""
+    """Redrive the dead letters in this transaction; return how many were pending. Raises as `redrive_step`."""
     return _all_steps(tx, partial(redrive_step, tx, group), choose(tx, group, ids))
 
 
 def drop(tx: Tx, group: str, ids: Ids) -> int:
-    """Drop the letters, in this transaction; return how many were pending. Raises as `choose`."""
+    """Drop the dead letters in this transaction; return how many were pending. Raises as `choose`."""
     return _all_steps(tx, partial(drop_step, tx, group), choose(tx, group, ids))
 
 
 def redrive_step(
     tx: Tx, group: str, spans: Sequence[LetterSpan], letters_max: int = STEP_LETTERS_MAX
 ) -> LetterStep:
-    """Append the originals of some of the letters to the group's redrive stream, and finish these letters.
+    """Append the originals of some dead letters to the group's redrive stream, and finish the dead letters.
 
-    The stream is made when it is not there, and the group reads it from then on. A letter that is not pending any
-    more is left out. Raises NotFound (no such group), GroupStreamReplaced and StreamSealed (somebody did that to
-    the redrive stream); then nothing changed. At most STEP_LETTERS_MAX letters and about READ_BYTES_MAX.
+    The stream is created if needed, and the group reads it from then on. Dead letters that are no longer pending are
+    left out.
+    letters_max: the most dead letters; the step also ends at about READ_BYTES_MAX of payloads.
+    Raises NotFound (the group does not exist), GroupStreamReplaced and StreamSealed (of the redrive stream); then
+    nothing changed.
     """
     waiting = overlap(spans, pending(tx, group))
     name = redrive_stream(group)
@@ -196,7 +208,7 @@ def redrive_step(
 def drop_step(
     tx: Tx, group: str, spans: Sequence[LetterSpan], letters_max: int = STEP_SPANS_MAX
 ) -> LetterStep:
-    """Finish some of the letters; one that is not pending any more is left out. At most STEP_SPANS_MAX runs."""
+    """Finish some dead letters, at most `letters_max` spans; those that are no longer pending are left out."""
     waiting = overlap(spans, pending(tx, group))
     done, rest = waiting[:letters_max], waiting[letters_max:]
     for span in done:
@@ -213,54 +225,96 @@ class _Stepping(Protocol):
 
 
 class DeadLetters:
-    """The dead letters of one group, of any number of processes; made by `Eventproc.dead_letters`."""
+    """The dead letters of one group, from any process; `Eventproc.dead_letters` returns it."""
 
     def __init__(self, db: Database, group: str, *, step_letters_max: int = STEP_LETTERS_MAX) -> None:
-        """group: "scope/group". Raises InvalidArgument for what names none."""
+        """Create the handle; nothing is read.
+
+        group: "scope/group". Raises InvalidArgument for another form.
+        step_letters_max: see STEP_LETTERS_MAX.
+        """
         self._db = db
         self._group = group_name(group)
         self._step_letters_max = step_letters_max
 
     @property
     def group(self) -> str:
-        """The group's full name."""
+        """The group's name, as "scope/group"."""
         return self._group
 
     async def list(self, *, limit: int = LIST_MAX, after: str | None = None) -> list[DeadLetter]:
-        """Return a page of pending letters, those after the letter of that id; an empty one is the end.
+        """Return a page of pending dead letters; an empty page is the end.
 
-        At most `limit`, and about 4 MiB of payloads. Raises NotFound (no such group), InvalidArgument.
+        Args:
+            limit: The most dead letters of the page, which also ends at about 4 MiB of payloads. Default: 100.
+            after: Return those after this id. None (default): from the first.
+
+        Raises:
+            NotFound: The group does not exist.
+            InvalidArgument: `limit` is less than 1, or `after` is not an id.
         """
         return await self._db.read(partial(list_letters, group=self._group, limit=limit, after_id=after))
 
     async def get(self, letter: str) -> DeadLetter:
-        """Return the pending letter of that id. Raises NotFound, also when it is not pending any more."""
+        """Return a pending dead letter.
+
+        Args:
+            letter: Its id, such as "0.0:17".
+
+        Raises:
+            NotFound: There is no such dead letter, or it is no longer pending.
+            InvalidArgument: `letter` is not an id.
+        """
         check_str("dead letter", letter)
         return await self._db.read(partial(get_letter, group=self._group, letter=letter))
 
     async def count(self, ids: Ids = "all") -> LetterCount:
-        """Return how many of the letters are pending, and their size. Raises NotFound, InvalidArgument."""
+        """Return how many dead letters are pending, and their size.
+
+        Args:
+            ids: Which ones; "all" (default) for all.
+
+        Raises:
+            NotFound: The group, or a dead letter, does not exist.
+            InvalidArgument: An id is malformed.
+        """
         return await self._db.read(partial(count_letters, group=self._group, ids=ids))
 
     async def redrive(self, ids: Ids) -> int:
-        """Give the originals back to the group, which handles them again; return how many were pending.
+        """Return the originals to the group, which handles them again; return how many were pending.
 
-        They come behind what the group reads of their streams: where the order of a key must hold, drop the letter
-        and mend what it meant by hand. Repeating a call that was interrupted is fine: each letter goes once, and
-        one that fails anew is a new letter, not among those asked for. Raises NotFound, GroupStreamReplaced,
-        StreamSealed, InvalidArgument. One transaction per 1000 letters, or 4 MiB.
+        They come after the events that the group reads in their streams. If the order of a key must hold, drop the dead
+        letter and correct its effect by hand. An interrupted call may be repeated: each dead letter is redriven once.
+        An event that fails again is a new dead letter and not part of this call.
+
+        Args:
+            ids: Which ones; "all" for those that are pending now.
+
+        Raises:
+            NotFound: The group, or a dead letter, does not exist.
+            GroupStreamReplaced: The redrive stream was deleted and created again.
+            StreamSealed: The redrive stream is sealed.
+            InvalidArgument: An id is malformed.
+
+        Cost:
+            One transaction for each 1000 dead letters, or 4 MiB.
         """
         return await self._in_steps(redrive_step, ids, self._step_letters_max)
 
     async def drop(self, ids: Ids) -> int:
-        """Let go of letters, for ever; return how many were pending. Repeating it is fine.
+        """Delete dead letters permanently; return how many were pending. The call may be repeated.
 
-        Raises NotFound, InvalidArgument.
+        Args:
+            ids: Which ones; "all" for those that are pending now.
+
+        Raises:
+            NotFound: The group, or a dead letter, does not exist.
+            InvalidArgument: An id is malformed.
         """
         return await self._in_steps(drop_step, ids, STEP_SPANS_MAX)
 
     async def _in_steps(self, step: _Stepping, ids: Ids, letters_max: int) -> int:
-        # What is pending now, and nothing that comes later: a poisonous letter comes again while this runs.
+        # Only those that are pending now: an event that keeps failing becomes a new dead letter while this runs.
         spans = await self._db.read(partial(choose, group=self._group, ids=ids))
         count = 0
         while spans:

@@ -1,9 +1,8 @@
-"""Where the dead letters of a group lie: which streams hold them, which of their events are pending, under which ids.
+"""Where the dead letters of a group are stored: in which streams, which events are pending, and under which ids.
 
-A pending letter is an event of one of the group's dead-letter streams that is not finished in the progress of the
-pseudo group `_letters/<group>`; any of them can be finished alone. The streams are remembered in the order in
-which they were first used, so that the id of a letter never comes to mean another one: not when the processor is
-given another dead-letter stream, and not when one is deleted and made again.
+A pending dead letter is an event of one of the group's dead-letter streams that the pseudo group `_letters/<group>` has
+not finished; each can be finished alone. A record keeps the streams in the order of their first use, so that an id
+never names another dead letter, also after the processor gets another stream, or a stream is deleted and created again.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from eventproc.workflows.requests import CreateStream, TruncateStream
 from eventproc.workflows.truncate_stream import apply as truncate
 
 READ_AHEAD_BYTES: Final = 256 * 2**10
-"""Bytes of letters that are read at once, give or take one extent. More decodes letters that a page or a step then
-leaves; less looks up more places."""
+"""Bytes of dead letters in one read, give or take one extent. Higher: events are decoded that a page or a step then
+does not use. Lower: more look-ups."""
 
 _ID: Final = re.compile(r"([0-9.]+):([0-9]{1,18})(?:@([0-9]{1,9}))?", re.ASCII)
 
 
 @attrs.frozen
 class DeadLetterStream:
-    """A stream that holds dead letters, of one incarnation."""
+    """A stream that holds dead letters. A stream that was deleted and created again has another id."""
 
     name: str
     stream_id: int
@@ -49,7 +48,7 @@ class DeadLetterStream:
 
 @attrs.frozen
 class DeadLetterStreams:
-    """The streams that hold a group's dead letters, or held them, in the order in which they were first used."""
+    """The streams that hold or held a group's dead letters, in the order of their first use."""
 
     group: str
     streams: tuple[DeadLetterStream, ...]
@@ -57,7 +56,7 @@ class DeadLetterStreams:
 
 def _box_may_follow(before: DeadLetterStreams | None, after: DeadLetterStreams) -> str | None:
     if before is not None and after.streams[: len(before.streams)] != before.streams:
-        return "the streams of dead letters keep their order, which the ids of letters name"
+        return "dead-letter streams keep their order, because ids name them by it"
     return None
 
 
@@ -66,7 +65,7 @@ LETTERS: Final = RecordKind(name="letters", value=DeadLetterStreams, invariant=_
 
 @attrs.frozen
 class LetterId:
-    """What names a dead letter of a group for ever: segment and event number, in the group's `ordinal`-th stream.
+    """The permanent id of a dead letter: segment and event number in the group's `ordinal`-th stream.
 
     As text `0.0:17`; from the second stream on `0.0:17@2`.
     """
@@ -77,7 +76,7 @@ class LetterId:
 
     @classmethod
     def parse(cls, text: str) -> LetterId:
-        """Return the id that `text` spells. Raises InvalidArgument."""
+        """Return the id for its text. Raises InvalidArgument."""
         if not (match := _ID.fullmatch(check_str("dead letter", text))):
             reason = "it must look like 0.0:17, as `eventproc dead-letter list` prints it"
             raise InvalidArgument(what="dead letter", value=text, reason=reason)
@@ -100,7 +99,7 @@ class LetterSpan:
 
     @property
     def place(self) -> tuple[int, SegmentId]:
-        """What sorts spans: stream and segment."""
+        """The sort key of spans: stream and segment."""
         return self.ordinal, self.segment
 
     def letter(self, number: int) -> LetterId:
@@ -109,32 +108,31 @@ class LetterSpan:
 
 
 def default_stream(group: str) -> str:
-    """Return the name of the stream that holds a group's dead letters unless it was given another one."""
+    """Return the name of the default stream of a group's dead letters."""
     return f"{group}-dead-letters"
 
 
 def redrive_stream(group: str) -> str:
-    """Return the name of the stream through which a group's dead letters come back to it."""
+    """Return the name of the stream to which a group's dead letters are redriven."""
     return f"{group}-redrive"
 
 
 def progress_group(group: str) -> str:
-    """Return the pseudo group whose progress tells which letters of the group are finished."""
+    """Return the pseudo group whose progress says which dead letters of the group are finished."""
     return f"_letters/{group}"
 
 
 def verify_letter_stream(tx: Tx, group: str, stream: str | None, reads: Iterable[str] = ()) -> None:
     """Raise InvalidArgument when `stream` (None: the default) cannot hold the group's dead letters.
 
-    NotFound and IllegalTransition when it cannot be made, for its scope is not there or going.
-
-    For the start of a processor: a mistake shows then, and not at the first letter. reads: the streams of the
-    group, none of which may take its own letters: each would be read, fail and come again, for ever.
+    Raises NotFound or IllegalTransition when it cannot be created, because its scope does not exist or is being
+    deleted. Called when a processor starts, so that a mistake shows then and not at the first dead letter.
+    reads: the streams of the group. None of them may hold its dead letters: they would be read and fail without end.
     """
     name = str(StreamName.parse(stream or default_stream(group)))
     StreamName.parse(redrive_stream(group))
     if name in (redrive_stream(group), *reads):
-        reason = f"{group} reads it: its dead letters would come back to it for ever"
+        reason = f"{group} reads it, so its dead letters would return to it without end"
         raise InvalidArgument(what="dead-letter stream", value=name, reason=reason)
     if (found := find_stream(tx, name)) is None:
         check_create(tx, CreateStream(name, StreamConfig()))
@@ -147,10 +145,10 @@ def verify_letter_stream(tx: Tx, group: str, stream: str | None, reads: Iterable
 
 
 def open_letter_stream(tx: Tx, group: str, name: str) -> None:
-    """Make the stream unless it is there, and note that it holds dead letters of the group.
+    """Create the stream unless it exists, and record that it holds dead letters of the group.
 
-    Raises NotFound and IllegalTransition for a scope that is gone or going, and as `verify_letter_stream`. Two
-    look-ups when it was noted before.
+    Raises NotFound and IllegalTransition if its scope was deleted or is being deleted, and as `verify_letter_stream`.
+    Cost: two look-ups if it was recorded before.
     """
     stream, box = ensure_stream(tx, name), find(tx, LETTERS, group)
     if box is not None and stream in box.value.streams:
@@ -163,7 +161,7 @@ def open_letter_stream(tx: Tx, group: str, name: str) -> None:
 
 
 def ensure_stream(tx: Tx, name: str) -> DeadLetterStream:
-    """Return the stream, made with one segment unless it is there. Raises NotFound and IllegalTransition."""
+    """Return the stream, created with one segment unless it exists. Raises NotFound and IllegalTransition."""
     found = find_stream(tx, name)
     if found is not None:
         return DeadLetterStream(name, found.value.stream_id)
@@ -173,18 +171,18 @@ def ensure_stream(tx: Tx, name: str) -> DeadLetterStream:
 
 
 def letter_streams(tx: Tx, group: str) -> list[tuple[int, DeadLetterStream, bool]]:
-    """Return the streams that hold, or held, the group's letters: ordinal, stream, and whether it is still there."""
+    """Return the streams that hold or held the group's dead letters: ordinal, stream, whether it still exists."""
     box = find(tx, LETTERS, group)
     streams = [] if box is None else box.value.streams
     return [(ordinal, each, _is_there(tx, each)) for ordinal, each in enumerate(streams, 1)]
 
 
 def pending(tx: Tx, group: str) -> list[LetterSpan]:
-    """Return the letters that are neither redriven nor dropped, in the order of their ids.
+    """Return the dead letters that are neither redriven nor dropped, in the order of their ids.
 
-    Two look-ups a segment that is kept; no event is read.
+    Cost: two look-ups for each segment that still exists; no event is read.
     """
-    tx.flush_pending()  # what this group commit appends counts too
+    tx.flush_pending()  # appends of this transaction count too
     spans = []
     for ordinal, stream, there in letter_streams(tx, group):
         for segment in segment_ids(tx, stream.stream_id) if there else ():
@@ -201,9 +199,9 @@ def pending(tx: Tx, group: str) -> list[LetterSpan]:
 
 
 def chosen(tx: Tx, group: str, ids: Iterable[LetterId]) -> list[LetterSpan]:
-    """Return those of the letters that are pending; finished ones are left out.
+    """Return the pending ones among these dead letters; finished ones are left out.
 
-    Raises NotFound for a letter that never was, or that went with its stream or by a truncation.
+    Raises NotFound for one that never existed, or was deleted with its stream or by a truncation.
     """
     waiting, singles = pending(tx, group), []
     for letter in ids:
@@ -221,7 +219,7 @@ def chosen(tx: Tx, group: str, ids: Iterable[LetterId]) -> list[LetterSpan]:
 
 
 def overlap(spans: Sequence[LetterSpan], others: Sequence[LetterSpan]) -> list[LetterSpan]:
-    """Return what lies in one of `spans` and in one of `others`, both sorted and without overlaps of their own."""
+    """Return the intersection of `spans` and `others`; each is sorted and free of overlaps."""
     found, rest = [], list(reversed(others))
     for span in spans:
         while rest and (
@@ -236,7 +234,7 @@ def overlap(spans: Sequence[LetterSpan], others: Sequence[LetterSpan]) -> list[L
 
 
 def after(spans: Iterable[LetterSpan], letter: LetterId) -> list[LetterSpan]:
-    """Return what of sorted spans lies behind the letter."""
+    """Return the part of sorted spans after the dead letter."""
     place, low = (letter.ordinal, letter.segment), letter.number + 1
     same = [
         attrs.evolve(each, low=max(each.low, low))
@@ -247,7 +245,7 @@ def after(spans: Iterable[LetterSpan], letter: LetterId) -> list[LetterSpan]:
 
 
 def join(spans: Iterable[LetterSpan]) -> list[LetterSpan]:
-    """Return the spans sorted, those that touch or overlap as one."""
+    """Return the spans sorted; those that touch or overlap are joined."""
     joined: list[LetterSpan] = []
     for span in sorted(spans, key=lambda span: (span.place, span.low)):
         if joined and joined[-1].place == span.place and span.low <= joined[-1].high:
@@ -260,9 +258,10 @@ def join(spans: Iterable[LetterSpan]) -> list[LetterSpan]:
 def letters_in(
     tx: Tx, spans: Sequence[LetterSpan], *, bytes_max: int = READ_AHEAD_BYTES
 ) -> Iterator[tuple[LetterSpan, Event]]:
-    """Yield the events of sorted spans, each with its span; bytes_max: that are read ahead.
+    """Yield the events of sorted spans, each with its span.
 
-    Spans near each other are read together: who finished every second letter does not read each blob for each.
+    Neighbouring spans are read together: if every second dead letter is finished, a blob is not read again for each.
+    bytes_max: how much to read ahead.
     """
     for _, group in groupby(spans, key=lambda span: span.place):
         wanted = list(reversed(list(group)))
@@ -282,11 +281,11 @@ def letters_in(
 
 
 def truncate_finished(tx: Tx, group: str, stream: DeadLetterStream) -> None:
-    """Move the head of a dead-letter stream behind the letters that are finished, as far as they leave no gap.
+    """Truncate a dead-letter stream up to the first gap in its finished dead letters.
 
-    By the truncation that people ask for, but here and now: it is one step, needs no host to run it, leaves no
-    request behind, and cannot be told apart by a crash from the letters it follows. A stream that another group
-    reads is left alone, for its owner to truncate; a sealed one cannot be truncated.
+    Uses the function of the truncation workflow, in this transaction: it is one step, needs no host and no request, and
+    no crash can separate it from the dead letters that were finished. A stream that another group reads is not
+    truncated: that is up to its owner. A sealed stream cannot be truncated.
     """
     record = get_stream(tx, stream.name, stream_id=stream.stream_id).value
     if has_other_group(tx, progress_group(group), stream.stream_id) or not record.is_writable:
@@ -307,12 +306,12 @@ def truncate_finished(tx: Tx, group: str, stream: DeadLetterStream) -> None:
 
 
 def offset_of(tx: Tx, stream_id: int, segment: SegmentId, number: int) -> int:
-    """Return where event `number` of a segment begins, its tail for one that is still to come.
+    """Return the offset of event `number` of a segment; the tail for an event that does not exist yet.
 
-    The index is by offset: halving finds the extent in O(log bytes) look-ups, and its ends the event.
+    The index is by offset: bisection finds the extent in O(log bytes) look-ups.
     """
     state = segment_state(tx, stream_id, segment)
-    assert state is not None, f"segment {segment} of stream {stream_id} is not there"
+    assert state is not None, f"segment {segment} of stream {stream_id} does not exist"
     assert number >= state.head_number, f"event {number} lies before the head, {state.head_number}"
     if number >= state.tail_number:
         return state.tail

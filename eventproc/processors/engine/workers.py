@@ -1,4 +1,4 @@
-"""The workers of one processor: which of them sleep, which have a call running, and who waits for that to change.
+"""The workers of one processor: which of them sleep, which have a call running, and the waits for that to change.
 
 Workers are long-lived tasks. Each begins when one more is needed, sleeps while no event is ready, and is woken by the
 one before it. `calls.py` says what a worker does with a queue.

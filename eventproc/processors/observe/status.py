@@ -17,9 +17,17 @@ from eventproc.store.database.instances import is_alive, pid_of
 
 @attrs.frozen(kw_only=True)
 class Blocker:
-    """The call that has been under way, or failing, for longest.
+    """The call that has been running or failing for longest.
 
-    since_ms: wall clock of its first attempt. error: of the last failed attempt, None while the first runs.
+    Attributes:
+        stream: The stream of its event.
+        segment: The segment, such as "0.0".
+        number: Number of the event in its segment.
+        offset: Offset of the event in its segment.
+        key: Routing key of the event, None for none.
+        attempt: Number of the present or next call, from 1.
+        since_ms: When its first call began (wall clock, ms since 1970).
+        error: Error of the last failed call, None while the first runs.
     """
 
     stream: str
@@ -33,9 +41,12 @@ class Blocker:
 
 
 class Counters:
-    """Counts of one processor in this process since it was started; `committed` is the part that is durable.
+    """Counts of one processor in this process since its start.
 
-    finished: events, however that came. last_commit_ms: wall clock, None before the first. last_error: of a call.
+    finished: events that were handled, skipped or became dead letters.
+    committed: those of them that are durable.
+    last_commit_ms: wall clock, None before the first commit.
+    last_error: error of the last failed call.
     """
 
     def __init__(self) -> None:
@@ -67,12 +78,30 @@ class ProcessorState(enum.StrEnum):
 
 @attrs.frozen(kw_only=True)
 class ProcessorStatus:
-    """A processor, of one moment.
+    """The status of a processor at one moment. The lag is its group's, in all processes; the rest is this process.
 
-    Of its group, in all processes: lag_events, lag_bytes (not finished durably), lag_ms (how long ago the first of
-    them was appended, None without one). Of this process: segments owned, in_flight (calls running), waiting
-    (read, not finished), counts since the start, last_commit_ms (wall clock), the blocker, and the error that
-    stopped it.
+    Attributes:
+        name: The processor's name.
+        group: Its group, as "scope/group".
+        order: "segment", "key" or "none".
+        state: What it is doing.
+        lag_events: Events that are not durably finished.
+        lag_bytes: Their bytes, as stored.
+        lag_ms: How long ago the first of them was appended, in ms; None without one.
+        segments: Segments that this process owns.
+        in_flight: Calls that run.
+        waiting: Events that were handed out and are not finished.
+        finished: Events finished since the start.
+        emitted: Events emitted durably since the start.
+        failed_calls: Calls that failed since the start.
+        dead_letters: Events that became dead letters since the start.
+        skipped: Events that were skipped since the start.
+        truncated: Events that were truncated before they were handled, since the start.
+        restarts: Handlers restarted since the start.
+        last_commit_ms: When progress was last committed (wall clock, ms since 1970); None before the first commit.
+        last_error: Error of the last failed call.
+        blocker: The call that has been running or failing for longest, at least 1 s.
+        error: The error that stopped the processor, None otherwise.
     """
 
     name: str
@@ -100,7 +129,7 @@ class ProcessorStatus:
 
 @attrs.frozen(kw_only=True)
 class MemberStatus:
-    """What a processor in one process tells the others, a few seconds late; counts since it was started there."""
+    """What a processor in one process publishes for the others, a few seconds late; counts since its start there."""
 
     processor: str
     state: ProcessorState
@@ -113,12 +142,12 @@ class MemberStatus:
     blocker: Blocker | None
 
     def to_json(self) -> str:
-        """Return it as the group keeps it."""
+        """Return the text that the group stores."""
         return json.dumps(attrs.asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> MemberStatus | None:
-        """Return what `to_json` wrote; None for what another version of this library wrote otherwise."""
+        """Return what `to_json` wrote; None for the different text of another version of eventproc."""
         try:
             fields: Mapping[str, object] = json.loads(text)
             blocker = fields["blocker"]
@@ -133,9 +162,15 @@ class MemberStatus:
 
 @attrs.frozen(kw_only=True)
 class ProcessorMember:
-    """One process's part in a processor. pid: None in memory. alive: whether that process is there, if stopped.
+    """One process that takes part in a processor.
 
-    segments: how many it owns. status: what it said last, None before the first time.
+    Attributes:
+        reader: Its name in the group.
+        pid: Its process id; None in memory.
+        alive: Whether the process exists; it may be suspended.
+        joined_ms: When it joined (wall clock, ms since 1970).
+        segments: How many segments it owns.
+        status: What it published last, None before the first time.
     """
 
     reader: str
@@ -148,7 +183,12 @@ class ProcessorMember:
 
 @attrs.frozen
 class ProcessorDescription:
-    """A processor in all processes, of one moment. group: streams, lag, segments and their owners."""
+    """A processor in all processes at one moment.
+
+    Attributes:
+        group: Its streams, lag, segments and their owners.
+        members: The processes that take part.
+    """
 
     group: GroupDescription
     members: tuple[ProcessorMember, ...]
@@ -160,25 +200,26 @@ class ProcessorDescription:
 
     @property
     def alive(self) -> int:
-        """How many processes work in it."""
+        """How many of its processes exist."""
         return sum(each.alive for each in self.members)
 
     @property
     def last_progress_ms(self) -> int | None:
-        """When progress was last made durable in a segment that is not finished, wall clock."""
+        """When progress was last committed in a segment that is not finished (wall clock, ms since 1970)."""
         return max((each.moved_ms for each in self.group.segments if each.moved_ms is not None), default=None)
 
     @property
     def blocker(self) -> Blocker | None:
-        """The call that has been under way, or failing, for longest, of the processes that live."""
+        """The call that has been running or failing for longest, in any process that exists."""
         found = [each.status.blocker for each in self.members if each.alive and each.status is not None]
         return min((each for each in found if each is not None), key=lambda each: each.since_ms, default=None)
 
 
 def describe_processor(tx: Tx, path: Path | None, name: str) -> ProcessorDescription:
-    """Return the processor whose group is `name`. Raises NotFound, NotAProcessorGroup.
+    """Return the processor whose group is `name`. Raises NotFound and NotAProcessorGroup.
 
-    path: the directory, None in memory. Cost: see `describe_group`; 10 us a member.
+    path: the directory, None in memory.
+    Cost: as `describe_group`, and 10 us for each member.
     """
     verify_processor(tx, name)
     group = describe_group(tx, name)
@@ -203,13 +244,13 @@ def describe_processors(tx: Tx, path: Path | None) -> list[ProcessorDescription]
 
 
 def pause_processor(tx: Tx, name: str, *, paused: bool) -> None:
-    """Pause a processor, or let it go on, in all processes. Raises NotFound, NotAProcessorGroup."""
+    """Pause a processor in all processes, or let it continue. Raises NotFound and NotAProcessorGroup."""
     verify_processor(tx, name)
     set_paused(tx, name, paused)
 
 
 def verify_processor(tx: Tx, name: str) -> None:
-    """Raise NotFound unless there is a group `name`, and NotAProcessorGroup when it is one of readers."""
+    """Raise NotFound if there is no group `name`, and NotAProcessorGroup if it belongs to readers."""
     kind = get_group(tx, name).kind
     if kind != PROCESSOR:
         raise NotAProcessorGroup(group=name, kind=kind)

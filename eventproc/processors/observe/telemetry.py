@@ -1,8 +1,8 @@
-"""What a processor tells to who watches: log records with fields, and measurements through OpenTelemetry.
+"""Log records with fields, and measurements of a processor through OpenTelemetry.
 
-Measurements are made where OpenTelemetry's API is installed (the extra `otel`); where it is not, nothing of it is
-imported and each call is one that does nothing. They are made per turn and per commit, never per event. Names
-follow the conventions for messaging where these have one, and begin with `eventproc.` where they have not:
+Measurements are taken if OpenTelemetry's API is installed (the extra `otel`); otherwise nothing of it is imported and
+each call does nothing. They are taken per turn and per commit, never per event. Names follow the conventions for
+messaging where these define one, and otherwise begin with `eventproc.`:
 https://opentelemetry.io/docs/specs/semconv/messaging/
 """
 
@@ -33,22 +33,23 @@ ERROR: Final = "error.type"
 PROCESSOR: Final = "eventproc.processor.name"
 
 SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-"""Borders of the histograms: the conventions' own, and 1 ms before them, which a commit or an empty handler takes."""
+"""Bucket boundaries of the histograms, in seconds: those of the conventions, and below them 1 ms, the duration of a
+commit or of an empty handler."""
 
 
 class EventLog(logging.LoggerAdapter[logging.Logger]):
-    """A logger whose records carry fields; a call's own `extra` is kept, and goes before them."""
+    """A logger whose records have fields; the `extra` of a log call is kept and takes precedence."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """Add the fields to a call. Until Python 3.13 the adapter's own would drop the call's `extra`."""
+        """Add the fields to a log call. Before Python 3.13, LoggerAdapter drops the `extra` of the call."""
         kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
         return msg, kwargs
 
 
 def event_log(processor: str, stream: str, event: Event, attempt: int) -> EventLog:
-    """Return the logger of one call of a handler: `eventproc.processors`, with the fields that tell which call.
+    """Return the logger of one call of a handler: `eventproc.processors`, with fields that identify the call.
 
-    The fields: processor, stream, segment ("0.0"), offset, number, key, attempt. About 1 us.
+    The fields are processor, stream, segment ("0.0"), offset, number, key, attempt. About 1 us.
     """
     fields = {
         "processor": processor,
@@ -65,34 +66,34 @@ def event_log(processor: str, stream: str, event: Event, attempt: int) -> EventL
 class Telemetry:
     """Measures one processor. Safe to call from any thread.
 
-    This one measures nothing, for where OpenTelemetry is not installed; `telemetry` returns the right one.
+    This class measures nothing; it is used if OpenTelemetry is not installed. See `telemetry`.
     """
 
     __slots__ = ()
 
     def handled(self, stream: str, seconds: float) -> None:
-        """Say how long a turn of a worker took: the calls that it made, one after the other, or one with a batch."""
+        """Record the duration of a worker's turn: several calls one after the other, or one call with a batch."""
 
     def finished(self, stream: str, count: int) -> None:
-        """Say that events are finished durably, whatever became of them."""
+        """Count events that are durably finished: handled, skipped or dead letters."""
 
     def failed(self, stream: str, error: BaseException, *, again: bool) -> None:
-        """Say that an attempt failed. again: it will be tried again."""
+        """Count a failed call. again: it will be retried."""
 
     def dead_lettered(self, stream: str, count: int) -> None:
-        """Say that events became dead letters, durably."""
+        """Count events that durably became dead letters."""
 
     def skipped(self, stream: str, count: int) -> None:
-        """Say that events were given up without a dead letter."""
+        """Count events that were given up without a dead letter."""
 
     def committed(self, seconds: float, emitted: Mapping[str, int]) -> None:
-        """Say that progress is durable: how long the commit took, and how many events it appended, by stream."""
+        """Record the duration of a commit, and count the events that it appended, by stream."""
 
     def in_flight(self, count: int) -> None:
-        """Say how many events that were read are with the handler, or wait for it, now."""
+        """Record how many events are handed out and not finished now."""
 
     def lag(self, stream: str, events: int) -> None:
-        """Say how many events of a stream are not finished yet."""
+        """Record how many events of a stream are not finished."""
 
 
 NOTHING: Final = Telemetry()
@@ -100,7 +101,7 @@ NOTHING: Final = Telemetry()
 
 
 def telemetry(processor: str, group: str) -> Telemetry:
-    """Return what measures the processor: nothing, unless OpenTelemetry's API is installed."""
+    """Return the measurements of a processor: NOTHING if OpenTelemetry's API is not installed."""
     try:
         from opentelemetry.metrics import get_meter
     except ImportError:
@@ -109,7 +110,7 @@ def telemetry(processor: str, group: str) -> Telemetry:
 
 
 class MeteredTelemetry(Telemetry):
-    """Measures through OpenTelemetry; what becomes of it is up to the provider that the program has set."""
+    """Measures through OpenTelemetry, with the provider that the program has set."""
 
     __slots__ = (
         "_attributes",
@@ -194,7 +195,7 @@ class MeteredTelemetry(Telemetry):
         self._lag.set(events, self._of(stream))
 
     def _of(self, stream: str) -> Attributes:
-        """Return the attributes of what is done to events of a stream; a processor reads few."""
+        """Return the attributes for a stream; they are kept, because a processor reads few streams."""
         found = self._streams.get(stream)
         if found is None:
             operation = {OPERATION: "process", OPERATION_TYPE: "process"}
