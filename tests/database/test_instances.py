@@ -107,36 +107,36 @@ def test_remove_dead_removes_an_unfinished_instance(tmp_path: Path) -> None:
 def test_remove_dead_keeps_an_instance_that_is_being_created(tmp_path: Path) -> None:
     home = tmp_path / "instances"
     home.mkdir()
-    unborn = os.open(home / "somebody.new", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(unborn, fcntl.LOCK_EX)
+    unfinished = os.open(home / "somebody.new", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(unfinished, fcntl.LOCK_EX)
     os.mkfifo(home / "somebody.fifo")
     assert instances.remove_dead(tmp_path) == []
     assert files(tmp_path) == {"somebody.new", "somebody.fifo"}
-    os.close(unborn)
+    os.close(unfinished)
 
 
 def test_concurrent_creation_and_removal_lose_no_live_instance(tmp_path: Path) -> None:
     (tmp_path / "instances").mkdir()
     ended = threading.Event()
-    swept: list[str] = []
+    removed: list[str] = []
 
-    def sweep_for_ever() -> None:
+    def remove_dead_repeatedly() -> None:
         while not ended.is_set():
-            swept.extend(instances.remove_dead(tmp_path))
+            removed.extend(instances.remove_dead(tmp_path))
 
-    sweepers = [threading.Thread(target=sweep_for_ever) for _ in range(2)]
-    for thread in sweepers:
+    removers = [threading.Thread(target=remove_dead_repeatedly) for _ in range(2)]
+    for thread in removers:
         thread.start()
     try:
         for _ in range(200):
-            born = Instance.create(tmp_path, CLOCK)
-            assert instances.is_alive(tmp_path, born.id)
-            assert (tmp_path / "instances" / f"{born.id}.fifo").exists()
-            assert born.id not in swept
-            born.close()
+            created = Instance.create(tmp_path, CLOCK)
+            assert instances.is_alive(tmp_path, created.id)
+            assert (tmp_path / "instances" / f"{created.id}.fifo").exists()
+            assert created.id not in removed
+            created.close()
     finally:
         ended.set()
-        for thread in sweepers:
+        for thread in removers:
             thread.join()
 
 

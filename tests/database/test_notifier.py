@@ -29,23 +29,23 @@ def own(tmp_path: Path) -> Iterator[Instance]:
 
 
 @contextmanager
-def ringing(directory: Path, own: Instance, clock: SystemClock = CLOCK) -> Iterator[CommitNotifier]:
+def notifying(directory: Path, own: Instance, clock: SystemClock = CLOCK) -> Iterator[CommitNotifier]:
     notifier = CommitNotifier(directory, own.id, clock)
     yield notifier
     notifier.close()
 
 
-def rings(instance: Instance) -> bool:
+def notified(instance: Instance) -> bool:
     return bool(select.select([instance.fifo_fd], [], [], 0)[0]) and notifier.drain(instance.fifo_fd)
 
 
-def test_everyone_else_is_rung_and_oneself_is_not(tmp_path: Path, own: Instance) -> None:
+def test_all_other_instances_are_notified(tmp_path: Path, own: Instance) -> None:
     others = [Instance.create(tmp_path, CLOCK) for _ in range(3)]
-    with ringing(tmp_path, own) as notifier:
+    with notifying(tmp_path, own) as notifier:
         notifier.notify()
         notifier.notify()
-        assert [rings(other) for other in others] == [True] * 3
-        assert not any(rings(instance) for instance in [own, *others])
+        assert [notified(other) for other in others] == [True] * 3
+        assert not any(notified(instance) for instance in [own, *others])
     for other in others:
         other.close()
 
@@ -60,25 +60,25 @@ def test_a_notification_wakes_another_process(tmp_path: Path, own: Instance) -> 
         instance = Instance.create(Path(sys.argv[1]), SystemClock())
         print("asleep", flush=True)
         select.select([instance.fifo_fd], [], [])
-        print("awake", flush=True)
+        print("other", flush=True)
     """
-    with ringing(tmp_path, own) as notifier, ChildProcess.running(sleeper, tmp_path) as child:
+    with notifying(tmp_path, own) as notifier, ChildProcess.running(sleeper, tmp_path) as child:
         assert child.hear() == "asleep"
         notifier.notify()
-        assert child.hear() == "awake"
+        assert child.hear() == "other"
 
 
 @pytest.mark.parametrize("clock", [CLOCK, LaterClock()], ids=["just changed", "settled"])
 def test_later_instances_are_notified_and_closed_ones_are_not(
     tmp_path: Path, own: Instance, clock: SystemClock
 ) -> None:
-    with ringing(tmp_path, own, clock) as notifier:
+    with notifying(tmp_path, own, clock) as notifier:
         notifier.notify()
         late = Instance.create(tmp_path, CLOCK)
         # A file system may give both changes the same time, which another test covers.
         os.utime(tmp_path / "instances", (0, 1000))
         notifier.notify()
-        assert rings(late)
+        assert notified(late)
         assert len(notifier._fifos) == 1
         late.close()
         notifier.notify()
@@ -89,41 +89,41 @@ def test_an_instance_created_within_the_file_time_of_the_last_scan_is_found(
     tmp_path: Path, own: Instance
 ) -> None:
     home = tmp_path / "instances"
-    with ringing(tmp_path, own) as notifier:
+    with notifying(tmp_path, own) as notifier:
         stamp = home.stat().st_mtime_ns
         notifier.notify()
         late = Instance.create(tmp_path, CLOCK)
         os.utime(home, ns=(stamp, stamp))
         notifier.notify()
-        assert rings(late)
+        assert notified(late)
     late.close()
 
 
 def test_a_settled_directory_is_not_read_again(
     tmp_path: Path, own: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with ringing(tmp_path, own, LaterClock()) as notifier:
+    with notifying(tmp_path, own, LaterClock()) as notifier:
         notifier.notify()
         monkeypatch.setattr(notifier, "_scan", None)
         notifier.notify()
 
 
 def test_a_full_fifo_still_wakes_its_instance_and_blocks_no_caller(tmp_path: Path, own: Instance) -> None:
-    deaf, awake = Instance.create(tmp_path, CLOCK), Instance.create(tmp_path, CLOCK)
-    with ringing(tmp_path, own) as notifier:
-        filler = os.open(tmp_path / "instances" / f"{deaf.id}.fifo", os.O_WRONLY | os.O_NONBLOCK)
+    full, other = Instance.create(tmp_path, CLOCK), Instance.create(tmp_path, CLOCK)
+    with notifying(tmp_path, own) as notifier:
+        filler = os.open(tmp_path / "instances" / f"{full.id}.fifo", os.O_WRONLY | os.O_NONBLOCK)
         assert os.write(filler, bytes(1_000_000)) < 1_000_000
         os.close(filler)
         notifier.notify()
-        assert rings(deaf)
-        assert rings(awake)
-    deaf.close()
-    awake.close()
+        assert notified(full)
+        assert notified(other)
+    full.close()
+    other.close()
 
 
 @pytest.mark.subprocess
 def test_a_dead_instance_does_not_kill_a_notifier_with_default_sigpipe(tmp_path: Path, own: Instance) -> None:
-    ring_at_the_dead = """
+    notify_the_dead = """
         import signal, sys
         from pathlib import Path
         from eventproc.store.clock import SystemClock
@@ -133,7 +133,7 @@ def test_a_dead_instance_does_not_kill_a_notifier_with_default_sigpipe(tmp_path:
         print("ready", flush=True)
         for line in sys.stdin:
             notifier.notify()
-            print("rang", len(notifier._fifos), flush=True)
+            print("notified", len(notifier._fifos), flush=True)
     """
     die = """
         import os, sys
@@ -144,13 +144,13 @@ def test_a_dead_instance_does_not_kill_a_notifier_with_default_sigpipe(tmp_path:
         print("alive", flush=True)
         sys.stdin.read()
     """
-    with ChildProcess.running(ring_at_the_dead, tmp_path) as notifier:
+    with ChildProcess.running(notify_the_dead, tmp_path) as notifier:
         assert notifier.hear() == "ready"
-        with ChildProcess.running(die, tmp_path) as mortal:
-            assert mortal.hear() == "alive"
-            assert notifier.ask("notify") == "rang 2"
-        assert notifier.ask("notify") == "rang 2"
-        assert rings(own)
+        with ChildProcess.running(die, tmp_path) as dying:
+            assert dying.hear() == "alive"
+            assert notifier.ask("notify") == "notified 2"
+        assert notifier.ask("notify") == "notified 2"
+        assert notified(own)
 
 
 def test_draining_an_empty_fifo_returns_immediately(own: Instance) -> None:
@@ -182,22 +182,22 @@ def test_a_forked_child_keeps_no_fifo_open(tmp_path: Path) -> None:
 
 def test_a_fifo_is_notified_once_descriptors_are_available_again(tmp_path: Path, own: Instance) -> None:
     other = Instance.create(tmp_path, CLOCK)
-    with ringing(tmp_path, own, LaterClock()) as notifier:
+    with notifying(tmp_path, own, LaterClock()) as notifier:
         with files_at_most(0):
             notifier.notify()
-        assert not rings(other)
+        assert not notified(other)
         notifier.notify()
-        assert rings(other)
+        assert notified(other)
     other.close()
 
 
 def test_notify_works_after_all_instance_files_were_removed(tmp_path: Path, own: Instance) -> None:
-    with ringing(tmp_path, own) as notifier:
+    with notifying(tmp_path, own) as notifier:
         notifier.notify()
         shutil.rmtree(tmp_path / instances.DIRECTORY)
         notifier.notify()
         (tmp_path / instances.DIRECTORY).mkdir()
         late = Instance.create(tmp_path, CLOCK)
         notifier.notify()
-        assert rings(late)
+        assert notified(late)
     late.close()
