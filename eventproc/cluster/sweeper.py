@@ -10,9 +10,10 @@ import anyio
 
 from eventproc.cluster.chunk_sweep import sweep_chunks, walk_chunks
 from eventproc.cluster.internal_processors import INTERNAL_PROCESSORS
-from eventproc.store.database import Database, Tx, Watch
+from eventproc.store.database import Database, Watch
 from eventproc.store.model.errors import Retryable
 from eventproc.store.ownership import Owner
+from eventproc.store.segments.reaper import count_reapings
 from eventproc.workflows.commit_transactions import retry_failed
 from eventproc.workflows.sweeps import forget, reap, truncate_internal
 
@@ -28,7 +29,7 @@ WALK_MS: Final = 3_600_000
 async def sweep(db: Database, owner: Owner) -> None:
     """Sweep until cancelled. Raises OwnerFenced, DatabaseStopped."""
     tidy_at_ms, walk_at_ms = 0, 0
-    with db.subscribe([Watch("reap", _waiting)]) as changes:
+    with db.subscribe([Watch("reap", count_reapings)]) as changes:
         while True:
             try:
                 while await db.write(partial(reap, owner=owner)):
@@ -54,8 +55,3 @@ async def _tidy(db: Database, owner: Owner) -> None:
     for each in INTERNAL_PROCESSORS:
         await db.write(partial(truncate_internal, owner=owner, stream=each.stream))
     await db.write(partial(retry_failed, owner=owner))
-
-
-def _waiting(tx: Tx) -> int:
-    row = tx.execute("SELECT count(*) FROM reap").fetchone()
-    return int(row[0])

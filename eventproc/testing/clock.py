@@ -1,4 +1,4 @@
-"""A clock that a test owns: it follows trio's time, which may be virtual, and can be moved by hand."""
+"""A clock for tests: it follows trio's time, which may be virtual, and can be moved by hand."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ import trio
 from eventproc.store.clock import SystemClock
 
 START_MS: Final = 1_700_000_000_000
-"""Wall time at which a `VirtualClock` begins, unless told otherwise: a day in November 2023."""
+"""Default of the wall time at which a `VirtualClock` begins, ms: a day in November 2023."""
 
 
 class VirtualClock:
-    """Implements `store.clock.Clock`. Make it inside the event loop that it shall follow.
+    """A clock that a test can move, for `eventproc.open_memory(clock=...)`. Create it inside the event loop.
 
-    On trio it follows trio's clock, so that an hour passes at once under `MockClock`. Elsewhere real time
-    passes, from the same beginning. Random bytes depend on the seed alone.
+    On trio it follows trio's clock, so under `trio.testing.MockClock` an hour passes immediately. On asyncio real time
+    passes. Its random bytes depend only on the seed.
+
+    Args:
+        seed: seed of the random bytes.
+        start_ms: wall time at which it begins, ms since 1970.
     """
 
     def __init__(self, seed: int = 0, *, start_ms: int = START_MS) -> None:
@@ -44,13 +48,21 @@ class VirtualClock:
         return hashlib.shake_128(f"{self._seed}/{self._drawn}".encode()).digest(count)
 
     def advance(self, ms: int) -> None:
-        """Let `ms` pass at once, on both clocks. Nobody who waits is woken by it."""
+        """Move both clocks forward. Tasks that sleep are not woken.
+
+        Args:
+            ms: at least 0.
+        """
         assert ms >= 0, f"time does not go back by {-ms} ms"
         self._monotonic_ms += ms
         self._wall_ms += ms
 
     def step_wall(self, ms: int) -> None:
-        """Set the wall clock forward or back, as an administrator would."""
+        """Move only the wall clock, as an administrator does.
+
+        Args:
+            ms: negative to move it back.
+        """
         self._wall_ms += ms
 
 

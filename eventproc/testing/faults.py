@@ -1,8 +1,7 @@
-"""Deaths, kills and full disks, at places that a test counts instead of naming.
+"""Simulated deaths of the process, real kills, and full disks.
 
-A death is `Died`: everything that runs ends with it, and nothing commits any more until `heal`. The
-database object survives, as the disk would; caches in memory that went with the process hold nothing that
-cannot be read again.
+A simulated death raises `Died` in everything that runs, and nothing commits until `heal`. The database object survives,
+as the disk does. Caches in memory hold only what can be read again.
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ from eventproc.store.model.errors import EventprocError
 
 
 class Deaths(Faults):
-    """Lets the process die, once, at a chosen place; after that every point it reaches is deadly.
+    """Simulates one death of the process. Pass it as `eventproc.open_memory(faults=...)`.
 
-    reached: how often each point was reached alive, since the beginning.
+    After the death every fault point raises `Died`, until `heal`.
+    reached: how often each point was reached before the death.
     """
 
     def __init__(self) -> None:
@@ -32,23 +32,28 @@ class Deaths(Faults):
 
     @property
     def commits(self) -> int:
-        """Groups made durable so far."""
+        """Number of commits until now."""
         return self.reached[WRITE_COMMITTED]
 
     def die_at(self, point: str, nth: int = 1) -> None:
-        """Die when `point` is reached for the `nth` time from now, counted from 1."""
+        """Die when a fault point is reached.
+
+        Args:
+            point: name of the point, a constant of `eventproc.store.faults`.
+            nth: how often it is reached from now on, including the death; from 1.
+        """
         self._at = point, self.reached[point] + nth
 
     def die_before_commit(self, nth: int = 1) -> None:
-        """Die before the `nth` commit from now: it is lost."""
+        """Die before the `nth` commit from now, which is lost."""
         self.die_at(WRITE_COMMIT, nth)
 
     def die_after_commit(self, nth: int = 1) -> None:
-        """Die after the `nth` commit from now, before anyone is told: it is durable, unacknowledged."""
+        """Die after the `nth` commit from now, which is durable and not acknowledged."""
         self.die_at(WRITE_COMMITTED, nth)
 
     def heal(self) -> None:
-        """Be a new process: nothing fails any more."""
+        """Continue as a new process: no point fails until the next death is planned."""
         self.dead, self._at = False, None
 
     def reach(self, point: str) -> None:
@@ -62,7 +67,12 @@ class Deaths(Faults):
 
 
 class KillAt(Faults):
-    """Kills this process, as kill -9 does, when a point is reached for the nth time."""
+    """Kills this process with SIGKILL when a fault point is reached.
+
+    Args:
+        point: name of the point, a constant of `eventproc.store.faults`.
+        nth: how often it is reached, including the death; from 1.
+    """
 
     def __init__(self, point: str, nth: int = 1) -> None:
         self._point = point
@@ -77,10 +87,19 @@ class KillAt(Faults):
 
 
 async def run_until_death(main: Callable[[], Awaitable[object]]) -> bool:
-    """Run `main`; return whether it died of an injected death. What else it raises is raised.
+    """Run an async function that may end by a simulated death.
 
-    What others were told because of the death, such as a writer that could not tell what became of its
-    events, died with it. Failed assertions, and anything else that is none of our errors, are raised.
+    Errors of eventproc that follow from the death, such as that of a writer that does not know the result of its send,
+    count as part of it.
+
+    Args:
+        main: the async function.
+
+    Returns:
+        Whether it ended by the death.
+
+    Raises:
+        BaseException: any other error of `main`, such as a failed assertion.
     """
     try:
         await main()
@@ -96,9 +115,12 @@ async def run_until_death(main: Callable[[], Awaitable[object]]) -> bool:
 
 @asynccontextmanager
 async def disk_full(db: Database) -> AsyncIterator[None]:
-    """Let the database not grow while the block runs: what needs another page fails as on a full disk.
+    """Simulate a full disk while the block runs: a transaction that needs another page raises DiskFull.
 
-    Small writes that fit into pages it has go on, as they may on a disk.
+    Small writes that fit into existing pages succeed, as they may on a real disk.
+
+    Args:
+        db: the database of an open directory, `ep.db`.
     """
     await db.write(lambda tx: limit_pages(tx, 1))
     try:

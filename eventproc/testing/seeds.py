@@ -1,8 +1,7 @@
-"""Seeded scheduling: the same seed, the same interleaving of tasks.
+"""Seeded scheduling: the same seed gives the same interleaving of tasks.
 
-Trio shuffles the tasks that are ready in each round, on purpose. It has no public way to seed that, only
-what its own tests use; this module is the one place that touches it, and tests/testing/test_seeds.py fails
-first when trio changes it.
+Trio shuffles the ready tasks in each round intentionally. It has no public way to seed that, only names that its own
+tests use. This module is the only one that uses them; tests/testing/test_seeds.py fails first if trio changes them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,14 @@ _PRIVATE: Any = trio_run
 
 @contextmanager
 def seeded_schedule(seed: int) -> Iterator[dict[str, object]]:
-    """Let trio runs within the block schedule by `seed`; yields anyio's backend options, virtual time included."""
+    """Make trio runs within the block schedule their tasks by `seed`, in virtual time.
+
+    Args:
+        seed: any int.
+
+    Returns:
+        Options for `anyio.run(..., backend="trio", backend_options=...)`.
+    """
     before = _PRIVATE._ALLOW_DETERMINISTIC_SCHEDULING, _PRIVATE._r.getstate()
     _PRIVATE._ALLOW_DETERMINISTIC_SCHEDULING = True
     _PRIVATE._r.seed(seed)
@@ -35,6 +41,15 @@ def seeded_schedule(seed: int) -> Iterator[dict[str, object]]:
 
 
 def run_seeded(main: Callable[[*Args], Awaitable[T]], *args: *Args, seed: int) -> T:
-    """Run `main` to its end on trio, in virtual time, its tasks interleaved by `seed`."""
+    """Run an async function on trio, in virtual time, with its tasks interleaved by `seed`.
+
+    Args:
+        main: the async function.
+        args: its arguments.
+        seed: any int; the same seed gives the same schedule.
+
+    Returns:
+        What `main` returns.
+    """
     with seeded_schedule(seed) as options:
         return anyio.run(main, *args, backend="trio", backend_options=options)

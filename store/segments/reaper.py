@@ -68,6 +68,12 @@ def find_due_reaping(tx: Tx) -> Reaping | None:
     return None if row is None else Reaping(row[0], bool(row[1]), row[2])
 
 
+def count_reapings(tx: Tx) -> int:
+    """Return how many streams have bytes to be freed, also those that are not due yet."""
+    row: tuple[int] = tx.execute("SELECT count(*) FROM reap").fetchone()
+    return row[0]
+
+
 def finish_reaping(tx: Tx, reaping: Reaping) -> None:
     """Forget a stream whose bytes are freed. If it was deleted meanwhile, it stays listed."""
     tx.execute(
