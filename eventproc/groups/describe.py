@@ -31,7 +31,7 @@ from eventproc.store.groups import (
 )
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidCut, NotFound
-from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ids import SegmentId, printable
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get
 from eventproc.store.segments import read
@@ -229,7 +229,7 @@ def _lag(tx: Tx, stream: StreamRecord, progress: Progress, part: UnfinishedPart)
     return SegmentLag(
         stream=stream.name,
         stream_id=stream.stream_id,
-        segment=part.segment,
+        segment=printable(part.segment),
         owner=None,
         target=None,
         owner_epoch=0,

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Generic, Self
 
 import anyio
+import attrs
 from typing_extensions import TypeVar
 
 from eventproc.groups.cursors import InFlight
@@ -28,7 +29,7 @@ from eventproc.store.database import Database
 from eventproc.store.groups import SegmentKey
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import Closed
-from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ids import SegmentId, printable
 from eventproc.store.segments import Event
 from eventproc.store.tasks import BackgroundTasks, run_uninterrupted
 from eventproc.streams.reader import Batch
@@ -96,7 +97,10 @@ class GroupReader(Generic[P]):
     @property
     def owned(self) -> tuple[SegmentOwnership, ...]:
         """The segments that this reader owns at this moment."""
-        return tuple(cursor.assigned for cursor in self._open.cursors)
+        return tuple(
+            attrs.evolve(cursor.assigned, segment=printable(cursor.assigned.segment))
+            for cursor in self._open.cursors
+        )
 
     @property
     def position(self) -> dict[str, dict[SegmentId, int]]:
@@ -104,7 +108,7 @@ class GroupReader(Generic[P]):
         session = self._open
         found: dict[str, dict[SegmentId, int]] = {}
         for cursor in session.cursors:
-            found.setdefault(cursor.assigned.stream, {})[cursor.key[1]] = cursor.finished.offset
+            found.setdefault(cursor.assigned.stream, {})[printable(cursor.key[1])] = cursor.finished.offset
         for each in (each for each in session.in_flight if each.cursor in session.cursors):
             found[each.cursor.assigned.stream][each.cursor.key[1]] = each.end
         return found
