@@ -139,22 +139,27 @@ def fold_tail(
 
 
 def fold_step(
-    tx: Tx, log: LogId, kind: ReplicatedType[S, U], since: FoldedState[S] | None
+    tx: Tx,
+    log: LogId,
+    kind: ReplicatedType[S, U],
+    since: FoldedState[S] | None,
+    *,
+    bytes_max: int = FOLD_BYTES,
 ) -> tuple[FoldedState[S] | None, int]:
-    """Fold at most FOLD_BYTES, plus or minus an extent, from `since` on.
+    """Fold at most `bytes_max`, plus or minus an extent, from `since` on.
 
     Begins at the newest snapshot without `since`, or if the log was truncated behind it. Returns the state (None while
     there is none) and where the log ends. Raises NotFound, CorruptRecord.
     """
     begin = get_log(tx, log).value.snapshot if since is None else since.revision
-    found = read(tx, log, {SEGMENT: (begin, None)}, bytes_max=FOLD_BYTES)
+    found = read(tx, log, {SEGMENT: (begin, None)}, bytes_max=bytes_max)
     state = found.states.get(SEGMENT)
     if state is None:
         raise NotFound(kind="log", name=str(log))
     if begin < state.head:
         if since is None:
             raise CorruptRecord(key=log_name(log), reason=f"its newest snapshot, at {begin}, was truncated")
-        return fold_step(tx, log, kind, None)
+        return fold_step(tx, log, kind, None, bytes_max=bytes_max)
     folded = since
     for run in found.runs:
         offset = run.start

@@ -10,7 +10,15 @@ import anyio
 
 from eventproc.store.database import Database, Tx
 from eventproc.store.replicated.change import append, append_entry, compact, initialize
-from eventproc.store.replicated.fold import STATE_CACHE, FoldedState, fold_step, fold_tail, newest, require
+from eventproc.store.replicated.fold import (
+    FOLD_BYTES,
+    STATE_CACHE,
+    FoldedState,
+    fold_step,
+    fold_tail,
+    newest,
+    require,
+)
 from eventproc.store.replicated.kinds import ReplicatedType
 from eventproc.store.replicated.log import LogId, watch_log
 
@@ -39,11 +47,17 @@ class StateSynchronizer(Generic[S, U]):
 
     # Source: reference pravega.md 6.2.
 
-    def __init__(self, db: Database, log: LogId, kind: ReplicatedType[S, U]) -> None:
-        """Make a member that has read nothing yet. log: made by `create_log`. kind: the same for all members."""
+    def __init__(
+        self, db: Database, log: LogId, kind: ReplicatedType[S, U], *, fold_bytes: int = FOLD_BYTES
+    ) -> None:
+        """Make a member that has read nothing yet.
+
+        log: made by `create_log`. kind: the same for all members. fold_bytes: bytes of entries folded in one read.
+        """
         self._db = db
         self._log = log
         self._kind = kind
+        self._fold_bytes = fold_bytes
         self._folded: FoldedState[S] | None = None
         self._updating = anyio.Lock()
 
@@ -224,7 +238,9 @@ class StateSynchronizer(Generic[S, U]):
         self._adopt_cached()
         goal: int | None = None
         while goal is None or self.revision < goal:
-            step = partial(fold_step, log=self._log, kind=self._kind, since=self._folded)
+            step = partial(
+                fold_step, log=self._log, kind=self._kind, since=self._folded, bytes_max=self._fold_bytes
+            )
             found, end = await self._db.read(step)
             goal = end if goal is None else goal
             self._adopt(found)

@@ -27,17 +27,17 @@ KEYS = 5
 READERS = 4
 
 
-class Mortal(GroupReader[bytes]):
+class KillableReader(GroupReader[bytes]):
     """A reader that can die: then it saves nothing, says nothing, and is seen to be dead."""
 
     async def die(self) -> None:
-        member, follower = self._member, self._session
-        assert member is not None and follower is not None, "it is not alive"
+        member, session = self._member, self._session
+        assert member is not None and session is not None, "it is not alive"
 
         async def nothing(*_: object, **__: object) -> None:
             await anyio.lowlevel.checkpoint()
 
-        follower.save = nothing  # type: ignore[method-assign]
+        session.save = nothing  # type: ignore[method-assign]
         member.leave = nothing  # type: ignore[method-assign]
         self._db.shared[LOCAL_MEMBERSHIPS].discard(member.group, member.reader, member.epoch)
 
@@ -103,13 +103,13 @@ class GroupSimulation:
             # Ids are taken over from the dead, and sometimes wanted by two.
             name = f"r{self.random.choice([number, number, 0])}"
             try:
-                async with Mortal(ep.db, group.name, name) as reader:
+                async with KillableReader(ep.db, group.name, name) as reader:
                     if await self._read(reader):
                         return
             except (ReaderOnline, Fenced):
                 continue
 
-    async def _read(self, reader: Mortal) -> bool:
+    async def _read(self, reader: KillableReader) -> bool:
         """Read for a while; return whether the stream has ended."""
         left = self.random.choice([1, 5, 20, 60, 1000])
         dies = self.deaths and self.random.random() < 0.4
@@ -129,12 +129,12 @@ class GroupSimulation:
                         return await self._stop(reader, dies)
         return True
 
-    async def _stop(self, reader: Mortal, dies: bool) -> bool:
+    async def _stop(self, reader: KillableReader, dies: bool) -> bool:
         if dies:
             await reader.die()
         return False
 
-    async def _take(self, reader: Mortal, events: list[Event]) -> None:
+    async def _take(self, reader: KillableReader, events: list[Event]) -> None:
         for event in events:
             key, number = str(event.key), int(event.payload)
             self.log.append((reader.reader, key, number))

@@ -17,7 +17,7 @@ from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.model.group_errors import CheckpointPending
 from eventproc.store.model.ids import segment_id
 from eventproc.testing import VirtualClock
-from tests.groups.reading import eventually, read_until_tail, written
+from tests.groups.support import eventually, read_until_tail, written
 from tests.support.child_process import ChildProcess
 
 HANGING = """
@@ -75,7 +75,7 @@ async def test_a_checkpoint_says_nothing_of_streams_that_came_later(ep: Eventpro
         await group.reset(checkpoint="before")
 
 
-async def test_a_checkpoint_under_way_while_its_stream_is_truncated_stands_where_the_group_goes_on(
+async def test_a_truncation_moves_the_checkpoint_under_way_with_its_group(
     ep: Eventproc,
 ) -> None:
     stream = await written(ep, 50, segments=2)

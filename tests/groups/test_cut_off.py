@@ -12,7 +12,7 @@ import eventproc
 from eventproc import ReaderGroup
 from eventproc.runtime import Eventproc
 from eventproc.store.model.ids import segment_id
-from tests.groups.reading import are_shared, eventually, written
+from tests.groups.support import are_shared, eventually, written
 
 
 async def test_a_reader_that_is_cancelled_while_it_follows_its_group_follows_it_later(
@@ -23,16 +23,16 @@ async def test_a_reader_that_is_cancelled_while_it_follows_its_group_follows_it_
     async with group.reader("a") as a, aclosing(aiter(a)) as events:
         await anext(events)
         async with group.reader("b") as b:
-            follower = a._session
-            assert follower is not None
-            await eventually(ep, lambda: _is(follower.stale))
+            session = a._session
+            assert session is not None
+            await eventually(ep, lambda: _is(session.stale))
             with monkeypatch.context() as patched, anyio.CancelScope() as scope:
 
                 async def never(*, complete: bool = True) -> None:
                     scope.cancel()
                     await anyio.sleep_forever()
 
-                patched.setattr(follower, "save", never)
+                patched.setattr(session, "save", never)
                 await anext(events)
             assert scope.cancelled_caught
             async with aclosing(aiter(a)) as again:
@@ -76,7 +76,7 @@ async def _join_for(group: ReaderGroup, turns: int) -> bool:
     return done
 
 
-def test_what_a_reader_was_given_is_finished_whatever_asyncio_cancels_while_it_leaves() -> None:
+def test_delivered_events_are_finished_if_asyncio_cancels_the_leaving() -> None:
     asyncio.run(_cancel_while_leaving())
 
 

@@ -11,8 +11,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.progress import Progress
 from eventproc.store.ownership import Owner
-from tests.groups.members import GROUP_NAME, key_of, make
-from tests.groups.reading import write
+from tests.groups.support import GROUP_NAME, key_of, make, write
 
 
 def reap_nothing(tx: Tx, owner: Owner) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.ids import SegmentId
-from tests.groups.reading import written
+from tests.groups.support import written
 
 
 @pytest.mark.parametrize("reader", ["", " ", "a ", "a\n", "a\0b", "\ud800", "x" * 256, 5, None])

@@ -10,7 +10,7 @@ from eventproc import ReaderGroup, Stream, StreamCut
 from eventproc.groups import preview_reset
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import InvalidCut, NotFound
-from tests.groups.reading import write, written
+from tests.groups.support import write, written
 
 
 async def ending(ep: Eventproc) -> tuple[Stream, StreamCut, ReaderGroup]:

@@ -11,7 +11,7 @@ import pytest
 from eventproc.groups import Membership, join, set_paused
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
-from tests.groups.members import GROUP_NAME, finish, key_of, make, segments_of
+from tests.groups.support import GROUP_NAME, finish, key_of, make, segments_of
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound
 from eventproc.store.model.group_errors import GroupStreamReplaced, ReaderFenced, ReaderOnline, SegmentFenced
 from eventproc.store.model.progress import Progress
-from tests.groups.members import (
+from tests.groups.support import (
     GROUP_NAME,
     finish,
     key_of,
@@ -359,7 +359,7 @@ async def test_a_member_that_ended_without_a_word_is_taken_over_from(ep: Eventpr
             await ep.db.write(lambda tx: dead.move(tx, {key: Progress(2, 18)}))
 
 
-async def test_a_member_that_gives_no_sign_of_life_for_a_lease_is_expired_by_the_others(
+async def test_the_others_expire_a_member_without_a_sign_of_life_for_a_lease(
     ep: Eventproc,
 ) -> None:
     await ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))

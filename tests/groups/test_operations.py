@@ -14,12 +14,22 @@ from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import NotFound, Truncated
 from eventproc.store.model.group_errors import CheckpointPending, GroupStreamReplaced, TooManyCheckpoints
 from eventproc.store.model.progress import Progress
-from tests.groups.members import GROUP_NAME, finish, key_of, make, state_now
-from tests.groups.reading import are_shared, eventually, read_until_tail, write, written
+from tests.groups.support import (
+    GROUP_NAME,
+    are_shared,
+    eventually,
+    finish,
+    key_of,
+    make,
+    read_until_tail,
+    state_now,
+    write,
+    written,
+)
 
 
 @pytest.mark.acceptance("E6", differs="the last durable progress, which each checkpoint makes")
-async def test_a_reader_declared_offline_without_a_position_goes_back_to_its_last_checkpoint(
+async def test_a_reader_offline_without_a_position_goes_back_to_its_checkpoint(
     ep: Eventproc,
 ) -> None:
     stream = await written(ep, 10)
@@ -144,7 +154,7 @@ async def test_where_a_group_stands_is_read_beside_a_checkpoint_under_way(ep: Ev
 
 
 @pytest.mark.acceptance("E7")
-async def test_so_many_checkpoints_may_be_under_way_and_no_more(ep: Eventproc) -> None:
+async def test_the_number_of_checkpoints_under_way_is_limited(ep: Eventproc) -> None:
     await written(ep, 2)
     group = await ep.create_reader_group("g", ["s/t"])
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
@@ -180,7 +190,7 @@ async def test_what_is_due_changes_hands_without_waiting_for_a_time(form: str, e
         assert anyio.current_time() == began, "time passed, in which nothing happened"
 
 
-async def test_checkpoints_come_of_their_own_accord_when_asked_to(ep: Eventproc) -> None:
+async def test_automatic_checkpoints_are_made_while_a_reader_reads(ep: Eventproc) -> None:
     stream = await written(ep, 3)
     group = await ep.create_reader_group("g", ["s/t"], checkpoint_ms=100)
 

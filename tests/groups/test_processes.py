@@ -72,7 +72,7 @@ class Arena:
         await self.until(enough)
 
 
-async def test_nothing_is_lost_and_order_holds_when_readers_are_killed_or_stopped_beyond_their_lease(
+async def test_kills_and_suspensions_of_readers_lose_no_event_and_no_order(
     tmp_path: Path,
 ) -> None:
     async with eventproc.open(tmp_path / "store") as ep:

@@ -12,7 +12,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import Closed, InvalidArgument, NotFound, StreamReplaced
 from eventproc.store.model.group_errors import ReaderOnline
 from eventproc.store.model.ids import SegmentId
-from tests.groups.reading import eventually, is_number, read_until_tail, write, written
+from tests.groups.support import eventually, is_number, read_until_tail, write, written
 
 
 async def test_the_tour_of_the_readme_reads_up_to_a_cut(ep: Eventproc) -> None:
@@ -168,7 +168,7 @@ async def test_reading_ends_when_all_streams_are_sealed_and_read_across_scales(e
 
 
 @pytest.mark.acceptance("E11")
-async def test_a_group_ends_where_it_was_told_to(ep: Eventproc) -> None:
+async def test_a_group_ends_at_its_end_cut(ep: Eventproc) -> None:
     stream = await written(ep, 10, segments=2)
     end = await stream.tail()
     await write(stream, range(10, 20))

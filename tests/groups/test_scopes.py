@@ -7,7 +7,7 @@ import pytest
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import NotFound, ScopeNotEmpty
-from tests.groups.reading import written
+from tests.groups.support import written
 
 
 def rows_of_groups(tx: Tx) -> list[int]:

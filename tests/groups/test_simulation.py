@@ -20,7 +20,7 @@ def test_each_event_is_delivered_to_exactly_one_reader_in_order_of_its_key(seed:
 
 
 @pytest.mark.hunt(seeds=8)
-def test_through_deaths_each_event_is_delivered_and_none_before_those_of_its_key(seed: int) -> None:
+def test_through_deaths_every_event_is_delivered_in_order_of_its_key(seed: int) -> None:
     run_seeded(GroupSimulation(seed, deaths=True).run, seed=seed)
 
 

@@ -49,7 +49,7 @@ def random_history(random: Random) -> ListHistory:
     return ListHistory("shop/orders", epochs)
 
 
-class Twin:
+class NaiveGroup:
     """What must be true, worked out from the updates alone."""
 
     def __init__(self, start: StartPosition) -> None:
@@ -111,7 +111,7 @@ class Play:
         self.history: ListHistory = random_history(self.random)
         first = self.history.epoch(self.history.first)
         start = StartPosition(STREAM, tuple((each, Progress()) for each in sorted(first.ids)))
-        self.twin = Twin(start)
+        self.twin = NaiveGroup(start)
         self.state = begin(self.random.randrange(100), [start])
         self.checkpoints = 0
 
@@ -193,7 +193,7 @@ def test_the_machine_says_what_its_updates_mean(seed: int) -> None:
 
 
 @pytest.mark.hunt(seeds=20)
-def test_every_segment_is_read_in_the_end_and_successors_only_after_their_predecessors(seed: int) -> None:
+def test_every_segment_is_read_and_successors_after_their_predecessors(seed: int) -> None:
     play = Play(seed)
     play.run(100)
     while any(successors(play.history, segment) for _, segment in play.state.open):
@@ -234,7 +234,7 @@ def key(segment: int) -> SegmentKey:
 
 
 @pytest.mark.acceptance("E7", differs="nothing is polled: it is complete with the update that completes it")
-def test_a_checkpoint_without_readers_is_complete_at_once() -> None:
+def test_a_checkpoint_without_readers_is_complete_immediately() -> None:
     state = apply(opened(0, 1), CheckpointStarted("c", 0))
     assert not state.started
     assert [each.name for each in state.checkpoints] == ["c"]

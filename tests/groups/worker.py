@@ -1,4 +1,4 @@
-"""A process with one reader of a group: it writes each event down before it asks for the next; see test_processes."""
+"""A process with one reader of a group: it records each event before it asks for the next; see test_processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import anyio
 import eventproc
 
 PAUSE_S = 0.002
-"""What handling an event takes: long enough that harm is done while many are waiting."""
+"""How long handling an event takes: long enough for faults to hit while many events wait."""
 
 
 def say(line: str) -> None:
@@ -31,8 +31,8 @@ async def main(base: Path, reader: str) -> None:
     say("ended")
 
 
-class Said(logging.Handler):
-    """Lets the test hear that this reader was taken for dead."""
+class FencedHandler(logging.Handler):
+    """Prints "fenced" when this reader was expired."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if "joins again" in record.getMessage():
@@ -40,5 +40,5 @@ class Said(logging.Handler):
 
 
 if __name__ == "__main__":
-    logging.getLogger("eventproc.groups").addHandler(Said())
+    logging.getLogger("eventproc.groups").addHandler(FencedHandler())
     anyio.run(main, Path(sys.argv[1]), sys.argv[2])

@@ -11,13 +11,13 @@ import pytest
 
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import CorruptRecord
-from eventproc.store.replicated import LogId, ReplicatedType, StateSynchronizer, fold
+from eventproc.store.replicated import LogId, ReplicatedType, StateSynchronizer
 from eventproc.store.replicated.change import COMPACT_BYTES
 from eventproc.store.replicated.log import SEGMENT, get_log
 from eventproc.store.segments import EventBlock, SegmentEvents, append, free_step
 from eventproc.testing import check
 from tests.database.support import World
-from tests.replicated.ledgers import (
+from tests.replicated.support import (
     LEDGER,
     Add,
     Ledger,
@@ -32,7 +32,7 @@ from tests.replicated.ledgers import (
     stranger,
     writing,
 )
-from tests.replicated.ledgers import fold as fold_ledger
+from tests.replicated.support import fold as fold_ledger
 
 QUARTER = "x" * (COMPACT_BYTES // 4)
 """The padding of an update, of which four are worth a compaction."""
@@ -106,7 +106,7 @@ async def test_a_compaction_without_updates_since_the_last_changes_nothing(db: D
 
 
 @pytest.mark.acceptance("E10")
-async def test_a_late_member_goes_on_after_a_compaction_and_one_left_behind_begins_at_a_snapshot(
+async def test_a_late_member_continues_and_one_left_behind_begins_at_a_snapshot(
     db: Database,
 ) -> None:
     log = await make_ledger(db)
@@ -146,9 +146,8 @@ async def test_an_update_by_a_member_left_behind_is_decided_on_the_state_of_now(
 async def test_a_log_truncated_again_while_it_is_fetched_is_read_to_its_end(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold, "FOLD_BYTES", 1)  # a step is one entry
     log = await make_ledger(db)
-    late, read = stranger(db, log), db.read
+    late, read = stranger(db, log, fold_bytes=1), db.read  # a step is one entry
     await late.fetch()
     seen: list[tuple[int, int]] = []
 
@@ -177,12 +176,9 @@ async def test_a_log_truncated_again_while_it_is_fetched_is_read_to_its_end(
 
 
 @pytest.mark.acceptance("E10")
-async def test_tasks_that_fetch_at_once_after_a_truncation_never_go_back(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fold, "FOLD_BYTES", 1)
+async def test_tasks_that_fetch_simultaneously_after_a_truncation_never_go_back(db: Database) -> None:
     log = await make_ledger(db)
-    late = stranger(db, log)
+    late = stranger(db, log, fold_bytes=1)
     await late.fetch()
     revisions: list[int] = []
 

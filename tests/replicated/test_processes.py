@@ -11,8 +11,8 @@ import pytest
 from eventproc.store.catalog import SYSTEM_MIGRATION
 from eventproc.store.database import open_database
 from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED
-from tests.replicated import counting
-from tests.replicated.ledgers import Add, Write, make_ledger, member
+from tests.replicated import worker
+from tests.replicated.support import Add, Write, make_ledger, member
 from tests.support.child_process import ChildProcess
 
 pytestmark = pytest.mark.subprocess
@@ -28,7 +28,7 @@ def anyio_backend() -> str:
 async def test_two_processes_that_count_at_once_lose_nothing(tmp_path: Path) -> None:
     async with open_database(tmp_path / "store", migrations=[SYSTEM_MIGRATION]) as db:
         log = await make_ledger(db)
-        script = Path(counting.__file__)
+        script = Path(worker.__file__)
         with (
             ChildProcess.script(script, tmp_path / "store", log, "a") as one,
             ChildProcess.script(script, tmp_path / "store", log, "b") as two,
@@ -52,7 +52,7 @@ async def test_a_killed_process_leaves_every_update_whole_or_not_at_all(
     async with open_database(tmp_path / "store", migrations=[SYSTEM_MIGRATION]) as db:
         log = await make_ledger(db)
         one = member(db, log)
-        script = Path(counting.__file__)
+        script = Path(worker.__file__)
         with ChildProcess.script(script, tmp_path / "store", log, "a", point, 25) as child:
             assert child.hear() == "open"
             child.say("100")
@@ -67,7 +67,7 @@ async def test_a_change_by_another_process_is_waited_for(tmp_path: Path) -> None
         log = await make_ledger(db)
         one = member(db, log)
         await one.fetch()
-        with ChildProcess.script(Path(counting.__file__), tmp_path / "store", log, "a") as child:
+        with ChildProcess.script(Path(worker.__file__), tmp_path / "store", log, "a") as child:
             assert child.hear() == "open"
             with anyio.fail_after(60):
                 async with anyio.create_task_group() as tasks:

@@ -14,11 +14,12 @@ import pytest
 
 from eventproc.store.catalog import SYSTEM_MIGRATION
 from eventproc.store.database import Database, open_memory_database
-from eventproc.store.replicated import LogId, fold
+from eventproc.store.replicated import LogId
 from eventproc.store.replicated.change import COMPACT_BYTES
+from eventproc.store.replicated.fold import FOLD_BYTES
 from eventproc.store.segments import free_step
 from eventproc.testing import Deaths, VirtualClock, check, run_seeded, run_until_death
-from tests.replicated.ledgers import (
+from tests.replicated.support import (
     Generate,
     Ledger,
     Member,
@@ -40,6 +41,7 @@ class _Simulation:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
+        self.fold_bytes = Random(seed).choice([1, 500, FOLD_BYTES])
         self.begun = [0] * MEMBERS
         self.acked: set[str] = set()
         self.seen: list[tuple[str, ...]] = []
@@ -61,9 +63,10 @@ class _Simulation:
         async with anyio.create_task_group() as others:
             async with anyio.create_task_group() as members:
                 for index in range(MEMBERS):
-                    one = stranger(db, log) if index % 2 else member(db, log)
+                    make = stranger if index % 2 else member
+                    one = make(db, log, fold_bytes=self.fold_bytes)
                     members.start_soon(self._update, db, log, one, index)
-                others.start_soon(self._follow, stranger(db, log))
+                others.start_soon(self._follow, stranger(db, log, fold_bytes=self.fold_bytes))
                 others.start_soon(self._disturb, db, log)
             others.cancel_scope.cancel()
 
@@ -122,6 +125,5 @@ def _once(line: str, pad: str) -> Generate:
 
 
 @pytest.mark.hunt(seeds=12)
-def test_members_share_one_history_whatever_dies(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "FOLD_BYTES", Random(seed).choice([1, 500, fold.FOLD_BYTES]))
+def test_members_share_one_history_whatever_dies(seed: int) -> None:
     run_seeded(_Simulation(seed).run, seed=seed)

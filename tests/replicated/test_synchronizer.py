@@ -15,7 +15,7 @@ from eventproc.store.replicated import create_log, delete_log, list_logs
 from eventproc.store.replicated.synchronizer import OPTIMISTIC_ATTEMPTS_MAX
 from eventproc.store.segments import free_step
 from tests.database.support import World
-from tests.replicated.ledgers import (
+from tests.replicated.support import (
     Add,
     Ledger,
     Member,

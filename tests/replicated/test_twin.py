@@ -16,7 +16,7 @@ from eventproc.store.replicated.change import COMPACT_BYTES
 from eventproc.store.replicated.log import SEGMENT
 from eventproc.store.segments import free_step, join_step
 from eventproc.testing import check
-from tests.replicated.ledgers import (
+from tests.replicated.support import (
     LEDGER,
     Ledger,
     Member,

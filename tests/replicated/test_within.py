@@ -20,7 +20,7 @@ from eventproc.store.replicated import (
     initialize,
 )
 from tests.database.support import World
-from tests.replicated.ledgers import (
+from tests.replicated.support import (
     LEDGER,
     Add,
     Ledger,

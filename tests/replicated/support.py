@@ -18,6 +18,7 @@ from eventproc.store.replicated import (
     fold_tail,
     initialize,
 )
+from eventproc.store.replicated.fold import FOLD_BYTES
 from eventproc.store.replicated.log import SEGMENT
 from eventproc.store.segments import SegmentState, segment_state
 
@@ -62,13 +63,13 @@ Member = StateSynchronizer[Ledger, Write | Add]
 Generate = Callable[[Ledger], Sequence[Write | Add]]
 
 
-def member(db: Database, log: LogId) -> Member:
-    return StateSynchronizer(db, log, LEDGER)
+def member(db: Database, log: LogId, *, fold_bytes: int = FOLD_BYTES) -> Member:
+    return StateSynchronizer(db, log, LEDGER, fold_bytes=fold_bytes)
 
 
-def stranger(db: Database, log: LogId) -> Member:
+def stranger(db: Database, log: LogId, *, fold_bytes: int = FOLD_BYTES) -> Member:
     """Return a member that shares nothing in memory with the others, as if of another process."""
-    return StateSynchronizer(db, log, attrs.evolve(LEDGER))
+    return StateSynchronizer(db, log, attrs.evolve(LEDGER), fold_bytes=fold_bytes)
 
 
 async def make_ledger(db: Database, initial: Ledger = Ledger()) -> LogId:

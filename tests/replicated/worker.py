@@ -1,9 +1,9 @@
-"""A process that counts: it updates one shared ledger, and dies when it is told to.
+"""A process that updates one shared ledger, and kills itself at a fault point.
 
-    counting.py DIRECTORY LOG NAME [POINT COUNT]
+    worker.py DIRECTORY LOG NAME [POINT COUNT]
 
-For each number that it reads it adds that often one to the total and a line of its own, and says how many lines it
-has written since it began. Given a fault POINT it kills itself there, the COUNTth time.
+For each number N on its stdin it adds N times one to the total and a line of its own, and prints how many lines it has
+written so far. With a fault POINT it kills itself there, the COUNTth time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eventproc.store.database import open_database
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.replicated import LogId
 from eventproc.testing import KillAt
-from tests.replicated.ledgers import Add, Generate, Write, member
+from tests.replicated.support import Add, Generate, Write, member
 
 
 def say(line: str) -> None:

@@ -1,12 +1,22 @@
-"""What tests do with groups: make one, and be a member that processes what it owns."""
+"""Support for the tests of groups: streams and groups, members that process segments, and waiting for conditions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
+import anyio
+
 from eventproc import ScalingPolicy, Stream
-from eventproc.groups import GroupStart, Membership, SegmentKey, ensure_group
+from eventproc.groups import (
+    GroupReader,
+    GroupStart,
+    Membership,
+    ReaderGroup,
+    SegmentKey,
+    ensure_group,
+    watch_group,
+)
 from eventproc.groups.state import GroupState
 from eventproc.groups.stored_state import folded_state
 from eventproc.runtime import Eventproc
@@ -72,3 +82,33 @@ def key_of(stream: Stream, number: int, epoch: int = 0) -> SegmentKey:
 
 def segments_of(member: Membership) -> set[SegmentId]:
     return {segment for _, segment in member.owned}
+
+
+async def written(ep: Eventproc, count: int, *, segments: int = 1, name: str = "s/t") -> Stream:
+    stream = await ep.create_stream(name, scaling=ScalingPolicy.fixed(segments))
+    await write(stream, range(count))
+    return stream
+
+
+async def write(stream: Stream, numbers: range) -> None:
+    async with stream.writer() as writer:
+        await writer.write_many((b"%d" % number, str(number % 7)) for number in numbers)
+
+
+async def eventually(ep: Eventproc, condition: Callable[[], Awaitable[bool]]) -> None:
+    with anyio.fail_after(20), ep.db.subscribe([watch_group("s/g")]) as changes:
+        while not await condition():
+            await changes.wait(50)
+
+
+async def is_number(group: ReaderGroup, number: int) -> bool:
+    return (await group.describe()).segments[0].number == number
+
+
+async def read_until_tail(reader: GroupReader, stream: Stream) -> list[int]:
+    return [int(event.payload) async for event in reader.until(await stream.tail())]
+
+
+async def are_shared(readers: list[GroupReader], each: int | None = None) -> bool:
+    """Return whether every reader owns `each` segments; None: its share of six."""
+    return [len(reader.owned) for reader in readers] == [each or 6 // len(readers)] * len(readers)
