@@ -52,7 +52,7 @@ def ids(cli: Cli) -> list[str]:
     return [row["id"] for row in cli("dead-letter", "list", GROUP, "-o", "jsonl").rows()]
 
 
-def test_letters_are_listed_with_what_became_of_them(shop: Cli) -> None:
+def test_letters_are_listed_with_their_origin_and_error(shop: Cli) -> None:
     first, second, _ = shop("dead-letter", "list", GROUP, "-o", "json").json()
     assert first == {
         "id": "0.0:0",
@@ -88,7 +88,7 @@ def test_a_table_shows_one_line_a_letter_and_nothing_that_a_terminal_obeys(shop:
     assert lines[1].endswith("x…")
 
 
-def test_a_letter_is_shown_whole(shop: Cli) -> None:
+def test_dead_letter_is_shown_completely(shop: Cli) -> None:
     found = shop("dead-letter", "show", GROUP, "0.0:0", "-o", "json").json()
     assert (found["payload"], found["headers"], found["error"]) == ('{"n":1}', {"trace": "1"}, HOSTILE)
     found = shop("dead-letter", "show", GROUP, "0.0:1", "-o", "json").json()
@@ -113,7 +113,7 @@ def test_letters_are_redriven_by_id_and_all_together(shop: Cli) -> None:
     assert rows[0]["headers"]["ep-redriven"] == "1"
 
 
-def test_letters_are_dropped_by_who_says_yes(shop: Cli) -> None:
+def test_letters_are_dropped_with_yes(shop: Cli) -> None:
     done = shop("dead-letter", "drop", GROUP, "0.0:1", "--yes")
     assert (done.code, done.out, done.err) == (0, "", f"dropped: 1 dead letters of {GROUP}\n")
     assert ids(shop) == ["0.0:0", "0.0:2"]
@@ -124,7 +124,7 @@ def test_letters_are_dropped_by_who_says_yes(shop: Cli) -> None:
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [(b"y\n", 0, 0), (b"n\n", 130, 3), (b"\n", 130, 3)])
-def test_who_drops_at_a_terminal_is_asked(
+def test_drop_asks_for_confirmation_on_a_terminal(
     shop: Cli, monkeypatch: pytest.MonkeyPatch, answer: bytes, code: int, left: int
 ) -> None:
     monkeypatch.setattr("eventproc.cli.dead_letter._can_ask", lambda: True)
@@ -135,7 +135,7 @@ def test_who_drops_at_a_terminal_is_asked(
 
 
 @pytest.mark.parametrize("verb", ["redrive", "drop"])
-def test_a_dry_run_says_what_would_go_and_changes_nothing(shop: Cli, verb: str) -> None:
+def test_dry_run_prints_the_losses_and_changes_nothing(shop: Cli, verb: str) -> None:
     before = everything(shop)
     found = shop("dead-letter", verb, GROUP, "--all", "--dry-run", "-o", "json").json()
     assert found == {
@@ -172,7 +172,7 @@ def test_which_letters_must_be_said_once(shop: Cli, verb: str) -> None:
         (("drop", GROUP, "0.0:9", "--dry-run"), 3),
     ],
 )
-def test_what_is_not_there_and_what_cannot_be_is_refused_in_one_line(
+def test_missing_and_invalid_objects_are_refused_in_one_line(
     shop: Cli, arguments: tuple[str, ...], code: int
 ) -> None:
     shop("dead-letter", *arguments).refused(code)

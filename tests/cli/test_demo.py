@@ -58,7 +58,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 40, 3000])
 @pytest.mark.parametrize("pack", [pack_plain, pack_with_mark, gzip.compress, lzma.compress])
-def test_every_row_of_any_csv_is_processed_once_and_in_order_while_the_stream_scales(
+def test_demo_processes_each_csv_row_once_and_in_order_during_scales(
     rows: int,
     pack: Callable[[bytes], bytes],
     tmp_path: Path,
@@ -87,7 +87,7 @@ def test_the_table_ends_with_the_keys_of_the_largest_means(
     ]
 
 
-def test_a_directory_that_is_named_is_kept_and_what_the_demo_made_in_it_is_gone(
+def test_demo_keeps_the_given_directory_and_removes_its_scope(
     tmp_path: Path, temporary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "rows.csv"
@@ -120,7 +120,7 @@ def test_a_directory_that_is_named_is_kept_and_what_the_demo_made_in_it_is_gone(
         (b"tailnum,b\n" + b"k" * 9000 + b",2\n", (), 2, "key"),
     ],
 )
-def test_what_cannot_be_a_csv_with_that_key_is_refused_in_one_line(
+def test_invalid_csv_or_key_is_refused_in_one_line(
     content: bytes | None,
     options: tuple[str, ...],
     code: int,
@@ -140,7 +140,7 @@ def test_what_cannot_be_a_csv_with_that_key_is_refused_in_one_line(
     assert list(temporary.iterdir()) == []
 
 
-def test_a_demo_of_no_file_takes_the_flights_of_the_folder_or_says_what_file_it_needs(
+def test_demo_without_a_file_uses_the_flights_or_asks_for_a_file(
     tmp_path: Path, temporary: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -224,6 +224,6 @@ def test_the_ledger_counts_a_row_that_comes_after_a_later_one_of_its_key() -> No
         event(0, "a")._replace(key="b"),
     ],
 )
-def test_the_ledger_refuses_what_was_never_written(bad: Event[bytes]) -> None:
+def test_ledger_refuses_events_that_were_never_written(bad: Event[bytes]) -> None:
     with pytest.raises(CorruptRecord):
         account(bad)

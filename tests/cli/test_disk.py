@@ -64,7 +64,7 @@ def on_a_disk(script: str, place: Path) -> list[str]:
 if MOUNTS:
 
     @pytest.mark.subprocess
-    def test_a_full_disk_refuses_in_one_line_and_keeps_what_was_written(tmp_path: Path) -> None:
+    def test_full_disk_is_reported_in_one_line_and_keeps_written_rows(tmp_path: Path) -> None:
         (tmp_path / "disk").mkdir()
         (tmp_path / "rows").write_bytes(ROW * 40)
         lines = on_a_disk(
@@ -184,7 +184,7 @@ def test_the_doctor_finds_a_healthy_directory_healthy(shop: Cli) -> None:
 
 
 @pytest.mark.subprocess
-def test_the_doctor_names_who_lives_and_who_died(shop: Cli) -> None:
+def test_doctor_lists_live_and_dead_instances(shop: Cli) -> None:
     with started("-C", shop.directory, "run") as server:
         assert server.stderr is not None
         server.stderr.readline()
@@ -234,7 +234,7 @@ def test_the_doctor_finds_bytes_that_are_gone(shop: Cli) -> None:
     assert "1 extents refer to bytes that were not found" in done.out
 
 
-def test_the_doctor_knows_whose_the_bytes_of_open_transactions_are(shop: Cli) -> None:
+def test_doctor_accepts_the_bytes_of_open_transactions(shop: Cli) -> None:
     begin(shop, ROW)
     found = shop("doctor", "-o", "json").json()
     assert (found["healthy"], found["problems"]) == (True, [])
@@ -242,7 +242,7 @@ def test_the_doctor_knows_whose_the_bytes_of_open_transactions_are(shop: Cli) ->
     assert "1 blobs belong to no events" in shop("doctor").out
 
 
-def test_the_doctor_names_the_commit_that_fails_and_what_gives_it_up(shop: Cli) -> None:
+def test_doctor_names_a_failing_commit_and_its_remedy(shop: Cli) -> None:
     failing, behind = begin(shop, b"1"), begin(shop, b"2")
     for txn_id in (failing, behind):
         shop("txn", "commit", "shop/orders", txn_id, "--no-wait").ok()

@@ -40,7 +40,7 @@ def test_events_are_printed_as_reading_a_stream_prints_them(billing: Cli) -> Non
     assert billing("read", "--group", GROUP, "-o", "json").json() == []
 
 
-def test_so_many_are_read_and_the_others_stay_for_whoever_comes(billing: Cli) -> None:
+def test_max_leaves_the_other_events_for_the_next_reader(billing: Cli) -> None:
     assert numbers(billing("read", "--group", GROUP, "--max", 2).rows()) == [0, 1]
     assert left(billing) == 1
     assert numbers(billing("read", "--group", GROUP, "--reader", "another").rows()) == [2]
@@ -58,7 +58,7 @@ def test_a_reader_that_follows_ends_with_its_streams(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_what_was_printed_before_a_signal_is_finished(
+def test_events_printed_before_a_signal_are_finished(
     billing: Cli, as_reader: subprocess.Popen[bytes], number: signal.Signals
 ) -> None:
     append(billing, 3)
@@ -84,7 +84,7 @@ def test_a_signal_in_the_midst_of_many_events_loses_and_repeats_none(billing: Cl
     assert printed + numbers(rest) == list(range(30_000))
 
 
-def test_what_a_broken_pipe_did_not_take_is_read_again(billing: Cli) -> None:
+def test_events_lost_in_a_broken_pipe_are_read_again(billing: Cli) -> None:
     append(billing, *range(EVENTS, 20_000))
     with started("-C", billing.directory, "read", "--group", GROUP) as reader:
         assert reader.stdout is not None
@@ -115,7 +115,9 @@ def test_two_shells_share_a_group_and_print_each_event_once(billing: Cli, tmp_pa
     assert sorted(printed[0] + printed[1]) == list(range(900))
 
 
-def test_a_killed_shell_s_events_come_to_the_next(billing: Cli, as_reader: subprocess.Popen[bytes]) -> None:
+def test_events_of_a_killed_reader_go_to_the_next_one(
+    billing: Cli, as_reader: subprocess.Popen[bytes]
+) -> None:
     as_reader.kill()
     as_reader.wait()
     append(billing, 3)

@@ -37,7 +37,7 @@ def test_a_group_is_made_once_and_refused_when_it_differs(billing: Cli) -> None:
     assert "no scope" in billing("group", "create", "none/x", "--stream", "shop/orders").refused(3)
 
 
-def test_a_group_begins_and_ends_where_it_is_told_to(billing: Cli) -> None:
+def test_group_begins_and_ends_at_the_given_positions(billing: Cli) -> None:
     begin = cut(billing)
     append(billing, 3, 4)
     end = cut(billing)
@@ -102,7 +102,7 @@ def test_groups_are_listed_with_how_far_they_are(billing: Cli) -> None:
     assert billing("group", "list", "empty", "-o", "json").json() == []
 
 
-def test_the_lag_is_told_by_segment_and_in_all(billing: Cli) -> None:
+def test_lag_is_shown_by_segment_and_in_total(billing: Cli) -> None:
     found = billing("group", "lag", GROUP, "-o", "json").json()
     size = 8 + len('{"k":"customer-42","n":0}')
     assert (found["lag_events"], found["lag_bytes"]) == (EVENTS, EVENTS * size)
@@ -117,7 +117,7 @@ def test_the_lag_is_told_by_segment_and_in_all(billing: Cli) -> None:
 
 
 @pytest.mark.subprocess
-def test_describe_shows_who_reads_what_and_where_the_group_stands(
+def test_describe_shows_readers_segments_and_positions_of_a_group(
     billing: Cli, as_reader: subprocess.Popen[bytes]
 ) -> None:
     found = billing("group", "describe", GROUP, "-o", "json").json()
@@ -145,7 +145,7 @@ def test_the_cut_that_is_shown_is_one_to_truncate_at(billing: Cli) -> None:
     assert numbers(billing("read", "--group", GROUP).rows()) == [2]
 
 
-def test_a_reset_shows_what_it_would_do_and_does_it_when_told_to(billing: Cli) -> None:
+def test_reset_changes_the_group_with_execute_only(billing: Cli) -> None:
     billing("read", "--group", GROUP, "--max", 2).ok()
     before = everything(billing), left(billing)
     found = billing("group", "reset", GROUP, "--to", "head", "-o", "json").json()
@@ -176,7 +176,7 @@ def test_a_reset_shows_what_it_would_do_and_does_it_when_told_to(billing: Cli) -
     assert (row["events_before"], row["events_after"]) == (1, 0)
 
 
-def test_what_a_reset_shows_is_what_it_does_across_scales(billing: Cli) -> None:
+def test_reset_does_what_its_preview_shows_across_scales(billing: Cli) -> None:
     middle = cut(billing)
     billing("stream", "split", "shop/orders", "0.0").ok()
     append(billing, *range(3, 10))
@@ -189,7 +189,7 @@ def test_what_a_reset_shows_is_what_it_does_across_scales(billing: Cli) -> None:
         assert stream["lag_bytes"] == row["bytes_after"]
 
 
-def test_a_group_whose_stream_was_deleted_says_so_and_is_reset_by_name(billing: Cli) -> None:
+def test_group_of_a_deleted_stream_is_reported_and_reset_by_name(billing: Cli) -> None:
     billing("stream", "seal", "shop/orders").ok()
     billing("stream", "delete", "shop/orders").ok()
     assert "group reset" in billing("read", "--group", GROUP).refused(4)
@@ -204,7 +204,7 @@ def test_a_group_whose_stream_was_deleted_says_so_and_is_reset_by_name(billing: 
     assert numbers(billing("read", "--group", GROUP).rows()) == [7]
 
 
-def test_a_reset_keeps_the_end_of_a_group_unless_told_otherwise(billing: Cli) -> None:
+def test_reset_keeps_the_end_of_a_group_unless_until_is_given(billing: Cli) -> None:
     end = cut(billing)
     append(billing, 3)
     name = "shop/ending"
@@ -274,9 +274,7 @@ def test_a_reader_that_hangs_is_declared_offline(billing: Cli, as_reader: subpro
 
 
 @pytest.mark.subprocess
-def test_a_group_is_deleted_and_before_that_it_is_said_what_goes(
-    billing: Cli, as_reader: subprocess.Popen[bytes]
-) -> None:
+def test_group_deletion_has_a_dry_run(billing: Cli, as_reader: subprocess.Popen[bytes]) -> None:
     append(billing, 3)
     assert as_reader.stdout is not None
     assert numbers([json.loads(as_reader.stdout.readline())]) == [3]
@@ -302,7 +300,7 @@ def test_a_group_is_deleted_and_before_that_it_is_said_what_goes(
     assert len(billing("read", "shop/orders").rows()) == 4
 
 
-def test_what_a_terminal_would_obey_is_no_id_and_is_shown_escaped(billing: Cli) -> None:
+def test_control_characters_in_an_id_are_refused_and_escaped(billing: Cli) -> None:
     for arguments in [
         ("read", "--group", GROUP, "--reader", "\x1b[2J"),
         ("group", "checkpoint", GROUP, "\x1b[2J"),

@@ -61,7 +61,7 @@ def test_each_command_of_the_table_exists(name: str) -> None:
     assert command.help
 
 
-def test_a_command_s_help_names_its_options_and_no_global_ones(cli: Cli) -> None:
+def test_command_help_lists_its_options_without_global_ones(cli: Cli) -> None:
     shown = cli("stream", "truncate", "--help").ok()
     assert "--dry-run" in shown
     assert "--debug" not in shown

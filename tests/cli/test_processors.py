@@ -150,7 +150,7 @@ def test_a_signal_lets_handlers_that_run_finish(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_what_outlasts_the_grace_period_is_cancelled_and_the_exit_code_says_so(
+def test_calls_beyond_the_grace_period_are_cancelled_with_an_exit_code(
     shop: Cli, serve: Serve, number: signal.Signals
 ) -> None:
     shop("write", "shop/orders", stdin=b"gate\n").ok()
@@ -163,7 +163,7 @@ def test_what_outlasts_the_grace_period_is_cancelled_and_the_exit_code_says_so(
     assert (found["lag_events"], found["members"]) == (1, [])
 
 
-def test_a_second_signal_stops_a_server_at_once(shop: Cli, serve: Serve) -> None:
+def test_second_signal_stops_a_server_immediately(shop: Cli, serve: Serve) -> None:
     shop("write", "shop/orders", stdin=b"gate\n").ok()
     with serve("shop:app") as server:
         server.hear()
@@ -200,7 +200,7 @@ def test_a_processor_that_fails_ends_its_server_with_one_line(shop: Cli, serve: 
         ("wrong:app", 1, "importing wrong failed: InvalidArgument: order 'backwards'"),
     ],
 )
-def test_what_is_no_app_is_refused_in_one_line(
+def test_invalid_app_is_refused_in_one_line(
     serve: Serve, tmp_path: Path, app: str, code: int, said: str
 ) -> None:
     (tmp_path / "broken.py").write_text("import no_such_thing\n")
@@ -212,7 +212,7 @@ def test_what_is_no_app_is_refused_in_one_line(
     assert said in line
 
 
-def test_without_an_app_and_without_hosting_there_is_nothing_to_do(shop: Cli) -> None:
+def test_run_without_app_and_host_is_refused(shop: Cli) -> None:
     shop("run", "--no-host").refused(2)
 
 
@@ -249,7 +249,7 @@ def test_a_processor_is_paused_and_goes_on_while_its_server_runs(shop: Cli, serv
 
 
 @pytest.mark.parametrize("state", ["stopped", "paused"])
-def test_what_is_a_processor_s_is_not_read_as_its_group(shop: Cli, serve: Serve, state: str) -> None:
+def test_group_of_a_processor_cannot_be_read_by_a_shell(shop: Cli, serve: Serve, state: str) -> None:
     with serve("shop:app") as server:
         server.hear()
         described(shop, lambda found: found["lag_events"] == 0)

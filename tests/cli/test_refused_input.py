@@ -245,7 +245,7 @@ def test_a_database_that_is_none_is_refused(
     assert (cli.directory / "eventproc.db").read_bytes() == content
 
 
-def test_somebody_else_s_database_is_refused(tmp_path: Path, cli: Cli) -> None:
+def test_database_of_another_program_is_refused(tmp_path: Path, cli: Cli) -> None:
     cli.directory = tmp_path / "theirs"
     cli.directory.mkdir()
     with sqlite3.connect(cli.directory / "eventproc.db") as theirs:
@@ -302,7 +302,7 @@ def test_an_empty_variable_counts_as_none(shop: Cli, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.subprocess
-def test_who_keeps_the_write_lock_is_named_within_the_timeout(shop: Cli) -> None:
+def test_holder_of_the_write_lock_is_named_within_the_timeout(shop: Cli) -> None:
     lock = WriteLock(shop.directory / "write.lock", SystemClock())
     hasty = "from eventproc.store.database import file_database as f; f.TIMEOUTS = f.DatabaseTimeouts(close_wait_ms=1)"
     arguments = ("-q", "-C", shop.directory, "stream", "seal", "shop/orders", "--timeout", 1)

@@ -76,7 +76,7 @@ def test_a_follower_ends_with_the_number_of_its_signal(shop: Cli, ending: signal
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_what_an_ended_writer_said_last_is_what_it_wrote(shop: Cli, ending: signal.Signals) -> None:
+def test_last_number_of_an_ended_writer_is_what_it_wrote(shop: Cli, ending: signal.Signals) -> None:
     shop("stream", "create", "shop/x").ok()
     with (
         subprocess.Popen(["seq", "1000000000"], stdout=subprocess.PIPE) as endless,
@@ -100,7 +100,7 @@ def test_what_an_ended_writer_said_last_is_what_it_wrote(shop: Cli, ending: sign
     assert [int(row["payload"]) for row in shop("read", "shop/x", "--max", 5).rows()] == [1, 2, 3, 4, 5]
 
 
-def test_a_second_signal_ends_a_reader_that_nobody_listens_to(shop: Cli) -> None:
+def test_second_signal_ends_a_reader_with_a_stuck_pipe(shop: Cli) -> None:
     shop("write", "shop/orders", stdin=b"row\n" * 20_000).ok()  # more than a pipe holds
     with started("-C", shop.directory, "read", "shop/orders") as reader:
         assert reader.stdout is not None
@@ -157,7 +157,7 @@ def test_descriptors_that_are_not_needed_may_be_closed(shop: Cli, line: str) -> 
 
 
 @pytest.mark.parametrize("nowhere", ["2>&-", "2>/dev/full"])
-def test_an_error_that_nobody_can_be_told_keeps_its_code(shop: Cli, nowhere: str) -> None:
+def test_error_that_cannot_be_printed_keeps_its_exit_code(shop: Cli, nowhere: str) -> None:
     assert bash(shop, f"ev stream describe shop/none {nowhere}") == (3, "", "")
     assert bash(shop, f"ev init {nowhere}") == (0, "", "")
 

@@ -124,7 +124,7 @@ def test_a_sealed_stream_can_be_read_and_deleted(shop: Cli) -> None:
         ("scope", "delete", "shop", "--recursive"),
     ],
 )
-def test_a_dry_run_says_what_would_go_and_changes_nothing(shop: Cli, arguments: tuple[str, ...]) -> None:
+def test_dry_run_prints_the_losses_and_changes_nothing(shop: Cli, arguments: tuple[str, ...]) -> None:
     before = everything(shop)
     found = shop(*arguments, "--dry-run", "-o", "json").json()
     assert found["dry_run"] is True

@@ -61,7 +61,7 @@ def test_two_writers_and_a_follower_while_a_fourth_shell_scales(shop: Cli, tmp_p
     assert sum(map(len, seen.values())) == 2 * ROWS
 
 
-def test_what_a_killed_writer_reported_is_there_once(shop: Cli) -> None:
+def test_events_reported_by_a_killed_writer_are_stored_once(shop: Cli) -> None:
     shop("scope", "create", "s").ok()
     shop("stream", "create", "s/x").ok()
     with started("-C", shop.directory, "write", "s/x") as writer:

@@ -70,7 +70,7 @@ def test_commit_makes_it_visible_and_says_where_it_landed(shop: Cli) -> None:
     assert count(shop) == 5
 
 
-def test_what_is_only_decided_is_done_by_whoever_comes_next(shop: Cli) -> None:
+def test_decided_transaction_is_committed_by_the_next_host(shop: Cli) -> None:
     txn_id = begin(shop, b"1")
     assert "decided" in shop("txn", "commit", "shop/orders", txn_id, "--no-wait").err
     assert [row["state"] for row in listed(shop)] == ["committing"]
@@ -94,7 +94,7 @@ def test_abort_drops_it_and_a_later_commit_is_refused(shop: Cli) -> None:
     assert count(shop) == 3
 
 
-def test_a_dry_abort_says_what_would_go_refuses_the_same_and_changes_nothing(shop: Cli) -> None:
+def test_dry_run_of_abort_refuses_the_same_and_changes_nothing(shop: Cli) -> None:
     txn_id = begin(shop, b"1", b"22")
     dry = ("txn", "abort", "--dry-run", "shop/orders", txn_id)
     would = {"dry_run": True, "would": "abort", "target": "shop/orders", "id": txn_id, "already_done": False}
@@ -118,7 +118,7 @@ def test_an_unknown_transaction_is_not_found(shop: Cli, verb: str) -> None:
     assert "shop/none" in shop("txn", verb, "shop/none", unknown).refused(3)
 
 
-def test_what_was_committed_cannot_be_aborted(shop: Cli) -> None:
+def test_committed_transaction_cannot_be_aborted(shop: Cli) -> None:
     txn_id = begin(shop, b"1")
     shop("txn", "commit", "shop/orders", txn_id).ok()
     assert "cannot be undone" in shop("txn", "abort", "shop/orders", txn_id).refused(4)
@@ -145,7 +145,7 @@ def test_a_bad_row_writes_nothing(shop: Cli) -> None:
 
 
 @pytest.mark.subprocess
-def test_ctrl_c_aborts_what_was_not_decided(shop: Cli) -> None:
+def test_ctrl_c_aborts_an_undecided_transaction(shop: Cli) -> None:
     with started("-C", shop.directory, "write", "shop/orders", "--transaction") as writer:
         assert writer.stdin is not None
         assert writer.stderr is not None
@@ -163,7 +163,7 @@ def test_ctrl_c_aborts_what_was_not_decided(shop: Cli) -> None:
 
 
 @pytest.mark.subprocess
-def test_what_somebody_else_committed_is_not_said_to_be_aborted(shop: Cli) -> None:
+def test_transaction_committed_elsewhere_is_not_reported_aborted(shop: Cli) -> None:
     with started("-C", shop.directory, "write", "shop/orders", "--transaction") as writer:
         assert writer.stdin is not None
         assert writer.stderr is not None
@@ -180,7 +180,7 @@ def test_what_somebody_else_committed_is_not_said_to_be_aborted(shop: Cli) -> No
     assert count(shop) == 4
 
 
-def test_what_is_decided_and_fails_is_given_up_by_force_only(
+def test_failing_decided_transaction_is_aborted_by_force_only(
     shop: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:

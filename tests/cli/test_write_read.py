@@ -107,7 +107,7 @@ def test_an_integer_of_json_may_have_any_length(stream: Cli) -> None:
 @pytest.mark.parametrize(
     "name, pack", [("a.csv", bytes), ("a.csv.gz", gzip.compress), ("a.csv.xz", lzma.compress)]
 )
-def test_a_file_is_unpacked_and_its_format_told_by_its_name(
+def test_file_suffix_determines_compression_and_format(
     stream: Cli, tmp_path: Path, name: str, pack: type[bytes]
 ) -> None:
     (tmp_path / name).write_bytes(pack(CSV))
@@ -176,7 +176,7 @@ def test_a_csv_without_a_proper_header_writes_nothing(stream: Cli, rows: bytes) 
     assert "line 1: " in done.err
 
 
-def test_a_damaged_archive_is_told_and_what_came_before_is_written(stream: Cli, tmp_path: Path) -> None:
+def test_damaged_archive_is_reported_and_rows_before_are_written(stream: Cli, tmp_path: Path) -> None:
     packed = gzip.compress(os.urandom(300_000).hex().encode() + b"\nsecond")
     (tmp_path / "a.gz").write_bytes(packed[: len(packed) // 2])
     done = stream("write", "s/x", tmp_path / "a.gz")
@@ -218,7 +218,7 @@ def test_read_goes_on_from_a_cut_and_from_a_time(shop: Cli) -> None:
 
 
 @pytest.mark.subprocess
-def test_following_sees_what_another_process_writes_and_ends_at_ctrl_c(stream: Cli) -> None:
+def test_follow_prints_events_of_other_processes_until_ctrl_c(stream: Cli) -> None:
     with started("-C", stream.directory, "read", "s/x", "--follow") as reader:
         try:
             for number in range(3):
@@ -254,7 +254,7 @@ def test_a_row_is_acknowledged_while_the_next_one_is_still_awaited(stream: Cli) 
 
 
 @pytest.mark.subprocess
-def test_a_writer_whose_stream_is_sealed_says_so_although_its_input_goes_on(stream: Cli) -> None:
+def test_writer_of_a_sealed_stream_ends_while_its_input_is_open(stream: Cli) -> None:
     with started("-C", stream.directory, "write", "s/x") as writer:
         write_row(writer, 1)
         stream("stream", "seal", "s/x").ok()

@@ -51,7 +51,7 @@ async def test_an_abort_frees_all_bytes_in_bounded_steps(life: Life, room: Room)
 @pytest.mark.acceptance(
     "B12", differs="the seal waits in its place for what is decided; aborted ones need nothing of the stream"
 )
-async def test_a_seal_aborts_what_is_open_and_waits_for_what_is_decided(life: Life, room: Room) -> None:
+async def test_seal_aborts_open_transactions_and_waits_for_decided_ones(life: Life, room: Room) -> None:
     ids = [await room.begin() for _ in range(6)]
     for number, txn_id in enumerate(ids):
         await write(room, txn_id, [(b"%d" % number, HIGH)])
@@ -78,7 +78,7 @@ async def test_a_seal_aborts_what_is_open_and_waits_for_what_is_decided(life: Li
 @pytest.mark.acceptance(
     "C11", differs="a decided transaction keeps its stream from being sealed, so no segment is missing"
 )
-async def test_what_is_decided_is_committed_while_its_stream_is_being_sealed(life: Life, room: Room) -> None:
+async def test_decided_transaction_is_committed_while_its_stream_is_sealed(life: Life, room: Room) -> None:
     txn_id = await room.begin()
     await write(room, txn_id, [(b"x", HIGH)])
     await room.commit(txn_id)
@@ -143,7 +143,7 @@ async def test_a_scope_is_deleted_with_its_transactions(life: Life, room: Room) 
     await life.check()
 
 
-async def test_a_truncation_leaves_what_is_staged_alone(life: Life, room: Room) -> None:
+async def test_truncation_keeps_staged_events(life: Life, room: Room) -> None:
     first, second = await room.begin(), await room.begin()
     for txn_id in (first, second):
         await write(room, txn_id, [(b"x" * 3000, LOW), (b"y" * 3000, HIGH)])
@@ -158,7 +158,7 @@ async def test_a_truncation_leaves_what_is_staged_alone(life: Life, room: Room) 
     await life.check()
 
 
-async def test_a_stream_with_a_steady_flow_of_commits_is_scaled_at_once(life: Life, room: Room) -> None:
+async def test_stream_with_steady_commits_is_scaled_immediately(life: Life, room: Room) -> None:
     committed: list[str] = []
     scaled = anyio.Event()
 

@@ -96,7 +96,7 @@ async def test_sealed_while_it_waited_a_request_is_refused_when_it_runs(life: Li
     assert (await life.record("s/t")).value.epoch == 0
 
 
-async def test_an_update_changes_the_number_of_segments_at_once_and_the_same_one_again_nothing(
+async def test_update_changes_the_number_of_segments_once(
     life: Life,
 ) -> None:
     stream = await _stream(life)
@@ -112,7 +112,7 @@ async def test_an_update_changes_the_number_of_segments_at_once_and_the_same_one
     assert [(segment.low, segment.high) for segment in await stream.segments()] == [(0.0, 1.0)]
 
 
-async def test_an_update_to_the_count_that_is_there_changes_the_configuration_only(life: Life) -> None:
+async def test_update_to_the_present_count_changes_only_the_configuration(life: Life) -> None:
     stream = await _stream(life, 2)
     await life.done(_scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)]))
     await life.done(UpdateStream("s/t", stream.stream_id, _config(3)))

@@ -71,9 +71,7 @@ async def test_an_empty_transaction_is_committed_and_leaves_nothing(life: Life, 
 
 
 @pytest.mark.acceptance("C1", differs="one order over all epochs, which is the order of decisions")
-async def test_commits_appear_in_the_order_of_their_decisions_whatever_their_age(
-    life: Life, room: Room
-) -> None:
+async def test_commits_appear_in_the_order_of_their_decisions(life: Life, room: Room) -> None:
     ids = [await room.begin() for _ in range(6)]
     for number, txn_id in enumerate(ids):
         await write(room, txn_id, [(b"%d" % number, HIGH)])
@@ -149,7 +147,7 @@ async def test_interrupted_commit_is_finished_before_the_next_one(when: str) -> 
     assert interrupted.count(TxnState.COMMITTING) >= 3, "the first commit was interrupted at several points"
 
 
-async def test_a_scale_between_staging_and_commit_splits_only_what_it_touched(life: Life, room: Room) -> None:
+async def test_scale_before_a_commit_splits_only_affected_staged_rows(life: Life, room: Room) -> None:
     txn_id = await room.begin()
     events = [(b"%s %d" % (key.encode(), number) + b"." * 500, key) for number in range(20) for key in KEYS]
     await write(room, txn_id, events)
@@ -200,9 +198,7 @@ async def test_many_small_stagings_are_packed_before_they_land(life: Life, room:
     await life.check()
 
 
-async def test_order_of_a_key_holds_when_packing_died_halfway_and_another_segment_was_scaled(
-    life: Life, room: Room
-) -> None:
+async def test_key_order_holds_when_packing_dies_and_a_segment_is_scaled(life: Life, room: Room) -> None:
     pack_early(room, rows_a_step=100)
     txn_id = await room.begin()
     events = [(b"%d" % number, KEYS[number % len(KEYS)]) for number in range(40)]

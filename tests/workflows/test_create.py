@@ -27,7 +27,7 @@ THREE = StreamConfig(scaling=ScalingPolicy.fixed(3))
     differs="the same creation is one of an equal configuration, not of an equal time; CREATING is never stored",
 )
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_creation_repeated_is_one_and_a_different_one_is_refused_and_a_crash_heals(when: str) -> None:
+async def test_repeated_creation_is_one_and_a_different_one_is_refused(when: str) -> None:
     async def create(life: Life) -> None:
         assert (await life.perform(CreateStream("s/t", TWO))).error is None
 
@@ -80,7 +80,7 @@ async def test_stream_can_be_deleted_at_every_stage_of_its_creation(when: str) -
     assert stages == ({never, pending, created} if when == "before" else {pending, created})
 
 
-async def test_the_stream_has_its_segments_from_the_moment_it_is_there(life: Life) -> None:
+async def test_new_stream_has_all_its_segments(life: Life) -> None:
     await life.done(CreateStream("s/t", THREE))
     info = await (await life.ep.stream("s/t")).describe()
     assert [(segment.low, segment.high) for segment in info.segments] == [
@@ -93,14 +93,14 @@ async def test_the_stream_has_its_segments_from_the_moment_it_is_there(life: Lif
 
 
 @pytest.mark.parametrize("name", ["t", "s/", "/t", "s/a b", "s/..", "s/t/u", "s/_t", "s/" + "x" * 251, ""])
-async def test_a_bad_name_is_refused_at_the_door(life: Life, name: str) -> None:
+async def test_bad_name_is_refused_at_submit(life: Life, name: str) -> None:
     with pytest.raises(InvalidArgument):
         await life.ep.requests.submit(CreateStream(name, TWO))
     assert await life.ep.requests.list() == []
 
 
 @pytest.mark.parametrize("name", ["_system/mine", "_system/request"])
-async def test_the_system_s_own_streams_cannot_be_asked_for(life: Life, name: str) -> None:
+async def test_requests_for_system_streams_are_refused(life: Life, name: str) -> None:
     for request in (
         CreateStream(name, TWO),
         UpdateStream(name, 1, TWO),
@@ -118,7 +118,7 @@ async def test_a_missing_scope_is_named(life: Life) -> None:
         await life.ep.requests.submit(CreateStream("nowhere/t", TWO))
 
 
-async def test_what_changed_between_submit_and_run_decides(life: Life) -> None:
+async def test_request_is_checked_again_when_it_runs(life: Life) -> None:
     """A create, and the recursive delete of its scope, both pending: whichever runs first, the end is consistent."""
     create = await life.ep.requests.submit(CreateStream("s/t", TWO))
     delete = await life.ep.requests.submit(DeleteScope("s"))

@@ -57,7 +57,7 @@ async def read(stream: Stream, cut: StreamCut) -> list[bytes]:
         return [event.payload async for event in reader.until(await stream.tail())]
 
 
-async def test_who_stands_at_the_end_of_a_truncated_segment_goes_on(ep: eventproc.Eventproc) -> None:
+async def test_reader_at_the_end_of_a_truncated_segment_continues(ep: eventproc.Eventproc) -> None:
     stream = await ep.create_stream("s/a")
     await write(stream, b"1")
     async with stream.reader() as reader:
@@ -75,7 +75,7 @@ async def test_who_stands_at_the_end_of_a_truncated_segment_goes_on(ep: eventpro
     await check(ep.db)
 
 
-async def test_a_saved_cut_that_missed_events_is_told_where_reading_can_go_on(
+async def test_saved_cut_before_the_head_gets_the_next_readable_cut(
     ep: eventproc.Eventproc,
 ) -> None:
     stream = await ep.create_stream("s/a")
@@ -95,7 +95,7 @@ async def test_a_saved_cut_that_missed_events_is_told_where_reading_can_go_on(
     await check(ep.db)
 
 
-async def test_a_reader_whose_place_is_gone_is_told_before_and_after_the_reaper_came(
+async def test_truncated_reader_gets_an_error_before_and_after_the_reaper(
     ep: eventproc.Eventproc,
 ) -> None:
     for number, reaped in enumerate((False, True)):
@@ -139,7 +139,7 @@ async def test_a_truncation_along_an_epoch_looks_at_few_others(
 
 
 @pytest.mark.hunt(seeds=10)
-async def test_a_truncation_passes_what_lies_before_its_cut_and_nothing_else(
+async def test_truncation_passes_exactly_the_events_before_its_cut(
     seed: int, ep: eventproc.Eventproc
 ) -> None:
     rng = random.Random(seed)

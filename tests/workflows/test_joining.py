@@ -36,7 +36,7 @@ async def test_a_joined_id_finds_the_request_and_never_runs_again(life: Life) ->
     await life.check()
 
 
-async def test_who_waits_by_a_joined_id_learns_of_the_outcome(life: Life) -> None:
+async def test_wait_by_a_joined_id_returns_the_outcome(life: Life) -> None:
     second_id = life.new_id()
     await life.ep.requests.submit(CREATE)
     await life.ep.requests.submit(CREATE, request_id=second_id)

@@ -57,7 +57,7 @@ def _event_of(request_id: str, tx: Tx) -> EventRef:
     raise AssertionError(f"no event of {request_id}")
 
 
-async def test_an_equal_request_joins_a_pending_one_and_a_different_one_is_refused_with_its_id(
+async def test_equal_request_joins_a_pending_one_and_a_different_one_is_refused(
     life: Life,
 ) -> None:
     first = await life.ep.requests.submit(CreateStream("s/t", _config(2)))
@@ -98,7 +98,7 @@ async def test_requests_of_other_kinds_and_streams_do_not_stand_in_the_way(life:
     assert (await life.record("s/t")).value.epoch == 1
 
 
-async def test_a_repeated_id_returns_what_became_of_the_first_and_runs_nothing(life: Life) -> None:
+async def test_repeated_request_id_returns_the_first_outcome(life: Life) -> None:
     request_id = life.new_id()
     first = await life.perform(CreateStream("s/t", _config(2)), request_id=request_id)
     before = await life.db.read(summary)
@@ -132,7 +132,7 @@ async def test_outcomes_are_kept_a_day_and_an_older_id_is_refused(life: Life) ->
         await life.ep.requests.submit(CreateStream("s/u", _config(1)), request_id=request_id)
 
 
-async def test_what_is_pending_is_never_forgotten(life: Life) -> None:
+async def test_pending_request_is_never_forgotten(life: Life) -> None:
     submitted = await life.ep.requests.submit(CreateStream("s/t", _config(1)))
     life.clock.advance(3 * OUTCOME_MEMORY_MS)
     await life.db.write(forget_outcomes)
@@ -221,7 +221,7 @@ async def test_an_event_of_an_old_incarnation_does_not_touch_the_new_one(life: L
     await life.check()
 
 
-async def test_what_was_pending_for_an_old_incarnation_is_refused_when_it_runs(life: Life) -> None:
+async def test_pending_request_for_a_replaced_stream_is_refused(life: Life) -> None:
     await life.done(CreateStream("s/t", _config(1)))
     await life.done(SealStream("s/t", 4))
     await life.ep.requests.submit(DeleteStream("s/t", 4))
@@ -247,7 +247,7 @@ async def test_a_wait_that_runs_out_says_so_and_the_work_completes_later(life: L
     assert (await life.record("s/t")).value.state is StreamState.ACTIVE
 
 
-async def test_who_waits_learns_of_the_outcome_from_whoever_runs_it(life: Life) -> None:
+async def test_wait_returns_the_outcome_from_any_host(life: Life) -> None:
     submitted = await life.ep.requests.submit(CreateStream("s/t", _config(1)))
     outcomes: list[RequestStatus] = []
 
