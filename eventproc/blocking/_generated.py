@@ -585,34 +585,72 @@ class DeadLettersCalls:
         self._twin = twin
 
     def list(self, *, limit: int = LIST_MAX, after: str | None = None) -> list[DeadLetter]:
-        """Return a page of pending letters, those after the letter of that id; an empty one is the end.
+        """Return a page of pending dead letters; an empty page is the end.
 
-        At most `limit`, and about 4 MiB of payloads. Raises NotFound (no such group), InvalidArgument.
+        Args:
+            limit: The most dead letters of the page, which also ends at about 4 MiB of payloads. Default: 100.
+            after: Return those after this id. None (default): from the first.
+
+        Raises:
+            NotFound: The group does not exist.
+            InvalidArgument: `limit` is less than 1, or `after` is not an id.
         """
         return self._loop.call(partial(self._twin.list, limit=limit, after=after))
 
     def get(self, letter: str) -> DeadLetter:
-        """Return the pending letter of that id. Raises NotFound, also when it is not pending any more."""
+        """Return a pending dead letter.
+
+        Args:
+            letter: Its id, such as "0.0:17".
+
+        Raises:
+            NotFound: There is no such dead letter, or it is no longer pending.
+            InvalidArgument: `letter` is not an id.
+        """
         return self._loop.call(self._twin.get, letter)
 
     def count(self, ids: Ids = "all") -> LetterCount:
-        """Return how many of the letters are pending, and their size. Raises NotFound, InvalidArgument."""
+        """Return how many dead letters are pending, and their size.
+
+        Args:
+            ids: Which ones; "all" (default) for all.
+
+        Raises:
+            NotFound: The group, or a dead letter, does not exist.
+            InvalidArgument: An id is malformed.
+        """
         return self._loop.call(self._twin.count, ids)
 
     def redrive(self, ids: Ids) -> int:
-        """Give the originals back to the group, which handles them again; return how many were pending.
+        """Return the originals to the group, which handles them again; return how many were pending.
 
-        They come behind what the group reads of their streams: where the order of a key must hold, drop the letter
-        and mend what it meant by hand. Repeating a call that was interrupted is fine: each letter goes once, and
-        one that fails anew is a new letter, not among those asked for. Raises NotFound, GroupStreamReplaced,
-        StreamSealed, InvalidArgument. One transaction per 1000 letters, or 4 MiB.
+        They come after the events that the group reads in their streams. If the order of a key must hold, drop the dead
+        letter and correct its effect by hand. An interrupted call may be repeated: each dead letter is redriven once.
+        An event that fails again is a new dead letter and not part of this call.
+
+        Args:
+            ids: Which ones; "all" for those that are pending now.
+
+        Raises:
+            NotFound: The group, or a dead letter, does not exist.
+            GroupStreamReplaced: The redrive stream was deleted and created again.
+            StreamSealed: The redrive stream is sealed.
+            InvalidArgument: An id is malformed.
+
+        Cost:
+            One transaction for each 1000 dead letters, or 4 MiB.
         """
         return self._loop.call(self._twin.redrive, ids)
 
     def drop(self, ids: Ids) -> int:
-        """Let go of letters, for ever; return how many were pending. Repeating it is fine.
+        """Delete dead letters permanently; return how many were pending. The call may be repeated.
 
-        Raises NotFound, InvalidArgument.
+        Args:
+            ids: Which ones; "all" for those that are pending now.
+
+        Raises:
+            NotFound: The group, or a dead letter, does not exist.
+            InvalidArgument: An id is malformed.
         """
         return self._loop.call(self._twin.drop, ids)
 
