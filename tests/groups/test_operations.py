@@ -80,7 +80,7 @@ async def test_readers_learn_of_a_reset_and_go_on_there(ep: Eventproc) -> None:
 
 
 @pytest.mark.acceptance(
-    "E9", differs="readers go on at the new place by themselves; nothing has to be made anew"
+    "E9", differs="readers continue at the new position by themselves; no reader has to be created again"
 )
 async def test_lagging_readers_follow_a_reset_to_the_last_checkpoint(ep: Eventproc) -> None:
     stream = await written(ep, 40, segments=2)
@@ -171,7 +171,7 @@ async def test_the_number_of_checkpoints_under_way_is_limited(ep: Eventproc) -> 
 
 
 @pytest.mark.acceptance(
-    "E3", differs="no timers: what is due is given and taken at once, whoever has most or least"
+    "E3", differs="no timers: a segment that is due changes hands immediately, independent of the shares"
 )
 async def test_what_is_due_changes_hands_without_waiting_for_a_time(form: str, ep: Eventproc) -> None:
     await written(ep, 60, segments=6)

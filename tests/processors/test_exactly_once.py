@@ -201,7 +201,9 @@ async def expire_all(ep: Eventproc) -> None:
     await ep.db.write(expire)
 
 
-@pytest.mark.acceptance("D5", differs="who is taken for dead joins again, under a new epoch, when it wakes")
+@pytest.mark.acceptance(
+    "D5", differs="a reader that was expired joins again with a new epoch when it continues"
+)
 @pytest.mark.parametrize("exactly_once", [False, True])
 async def test_a_reader_that_was_expired_while_its_handlers_ran_neither_moves_progress_nor_emits(
     exactly_once: bool,

@@ -61,9 +61,9 @@ async def nothing(event: Event) -> None:
 
 @pytest.mark.acceptance(
     "D6",
-    differs="segments move as soon as somebody joins or leaves, not every two minutes, and no processor is replaced",
+    differs="segments move as soon as a reader joins or leaves, not every two minutes, and no processor is replaced",
 )
-async def test_whoever_has_most_gives_up_when_others_come_and_nothing_moves_when_shares_are_even() -> None:
+async def test_the_one_with_most_segments_gives_up_when_others_join_and_even_shares_stay() -> None:
     async with system() as ep:
         await wide(ep, 6)
         app = app_of(nothing)
@@ -126,7 +126,7 @@ async def test_leaving_waits_for_what_runs_begins_nothing_more_and_makes_it_dura
         assert await lag(ep) == 6 - handled
 
 
-@pytest.mark.acceptance("D10", differs="what was cancelled is handled again, by whoever comes next")
+@pytest.mark.acceptance("D10", differs="a cancelled event is handled again by the next owner")
 @pytest.mark.acceptance("D3")
 @pytest.mark.parametrize("exactly_once", [False, True])
 async def test_a_call_that_outlasts_the_grace_period_is_cancelled_and_not_finished(
@@ -311,7 +311,7 @@ async def test_an_event_that_has_to_wait_lets_other_keys_pass_until_its_attempts
 
 
 @pytest.mark.acceptance(
-    "D9", differs="who is alive is known from the database; readers that are left over go with their group"
+    "D9", differs="the database knows which readers are alive; remaining readers are removed with their group"
 )
 async def test_a_reader_is_online_once_and_a_group_that_is_gone_takes_no_reader() -> None:
     async def enter(name: str) -> None:
