@@ -1,7 +1,7 @@
 """A group lived through from a seed: readers come, go, pause and die while the stream is written and scaled.
 
 What must hold: every event is delivered, in the order of its key, never before its predecessors; to exactly one reader
-where nobody dies; and every state of the group keeps its invariants, one owner a segment first of all.
+while no reader dies; and every state of the group keeps its invariants, above all one owner for each segment.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ READERS = 4
 
 
 class KillableReader(GroupReader[bytes]):
-    """A reader that can die: then it saves nothing, says nothing, and is seen to be dead."""
+    """A reader that can die: it then saves nothing, and the other members find it dead."""
 
     async def die(self) -> None:
         member, session = self._member, self._session

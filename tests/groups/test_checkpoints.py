@@ -29,7 +29,7 @@ async def main():
         async with (await ep.reader_group("s/g")).reader("a") as reader:
             async for event in reader:
                 print("in hand", flush=True)
-                sys.stdin.readline()  # says nothing, and serves nothing, until it is killed
+                sys.stdin.readline()  # does nothing until it is killed
 
 anyio.run(main)
 """

@@ -1,4 +1,4 @@
-"""What a reader was doing is cut off in the middle: nothing of its group is forgotten, nobody is left behind."""
+"""Readers that are interrupted: they still follow each change of the group, and no dead member stays in it."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ from tests.groups.support import (
 )
 
 
-@pytest.mark.acceptance("E2", differs="all that is due is given at once, without windows of time")
+@pytest.mark.acceptance("E2", differs="all due segments move immediately, without time windows")
 async def test_readers_that_come_get_their_share_and_then_nothing_moves(ep: Eventproc) -> None:
     await make(ep, 6)
     async with AsyncExitStack() as stack:

@@ -119,7 +119,7 @@ async def test_readers_share_and_each_event_is_delivered_once(ep: Eventproc) -> 
         async with group.reader(name) as reader:
             await shared.wait()
             async for event in reader:
-                seen.append(int(event.payload))  # noqa: PERF401 - each at once: others look
+                seen.append(int(event.payload))  # noqa: PERF401 - one at a time, because other tasks look
 
     async def is_shared() -> bool:
         return sorted(member.owned for member in (await group.describe()).members) == [2, 2, 2]

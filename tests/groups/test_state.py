@@ -1,4 +1,4 @@
-"""The state machine against a twin that knows nothing but the list of all updates, and reads it anew each time."""
+"""The state machine against a naive twin, which derives everything from the list of all updates each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replicated object for the tests: a ledger that remembers who did what in which order."""
+"""A replicated object for the tests: a ledger of lines in the order in which they were written."""
 
 from __future__ import annotations
 

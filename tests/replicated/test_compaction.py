@@ -1,4 +1,4 @@
-"""Logs are compacted by snapshots: new members read little, late ones go on, those left behind begin anew."""
+"""Logs are compacted by snapshots: new members read little, late ones continue, the others begin at a snapshot."""
 
 from __future__ import annotations
 

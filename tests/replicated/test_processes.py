@@ -1,4 +1,4 @@
-"""Real processes that share one object: nothing is lost, nothing is there twice, whoever dies."""
+"""Real processes that share one object: no update is lost or applied twice when one of them dies."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class _Simulation:
             own = [int(line.partition("-")[2]) for line in state.lines if line.startswith(f"{index}-")]
             assert own == sorted(own)
         for lines in self.seen:
-            assert lines == state.lines[: len(lines)], "somebody saw what never was"
+            assert lines == state.lines[: len(lines)], "a member saw a state that never existed"
 
 
 def _once(line: str, pad: str) -> Generate:

@@ -90,7 +90,7 @@ class _Run:
                 assert list(state.lines) == self.lines
             case "compact":
                 assert list((await one.compact()).lines) == self.lines
-            case "squeeze":  # leave behind whoever does not read in between
+            case "squeeze":  # leaves members behind that do not read in between
                 for _ in range(2):
                     await self.db.write(appending(self.log, Write("s")))
                     await self.db.write(compacting(self.log))
