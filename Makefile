@@ -42,7 +42,7 @@ fmt: setup ## format, and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: setup ## write the documents that are generated from code, and build the site into build/site
+docs: setup ## write what is generated from code, and build the site into build/site
 	$(BIN)/python -m tools.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	echo "build/site/index.html"
