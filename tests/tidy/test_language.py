@@ -8,7 +8,8 @@ from tests.tidy.source import SHIPPED, files, name_of
 
 PHRASES = re.compile(
     r"\bwhoever\b|\banew\b|\bin vain\b|\bis fine\b|\bis told\b|\bgood-bye\b|\bis not there\b|\bso much comes\b"
-    r"|(?<!user )(?<!person )(?<!of )\bwho (?:is|was|has|does|did|comes|goes|dies|waits|wants|writes|reads|asks|slept)\b",
+    r"|(?<!user )(?<!person )(?<!of )"
+    r"\bwho (?:is|was|has|does|did|comes|goes|dies|waits|wants|writes|reads|asks|slept)\b",
     re.IGNORECASE,
 )
 """Write the thing that acts, "again", "without effect", "is allowed", "not found" instead."""

@@ -30,7 +30,11 @@ VAGUE = re.compile(r"(?:^|_)(?:manager|helper|helpers|util|utils|handle|data)$")
 
 def test_no_file_is_longer_than_one_idea_needs() -> None:
     long = {name_of(path): _line_count(path) for path in files(*CODE, suffix=".py")}
-    assert {name: lines for name, lines in long.items() if lines > FILE_LINES_MAX} == {}
+    assert {
+        name: lines
+        for name, lines in long.items()
+        if lines > FILE_LINES_MAX and not name.endswith("/_generated.py")
+    } == {}
 
 
 def test_no_function_is_longer_than_a_screen() -> None:
