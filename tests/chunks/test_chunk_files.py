@@ -1,4 +1,4 @@
-"""Chunk files: what is exported is what is read; names, rows, holds and unlinking hang together."""
+"""Chunk files: a file holds what a reader reads; its row, its holds and its removal follow the rules."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import delete_segments, free_step, truncate_segments
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, find_held_plan, place_hold, release_holds
 from eventproc.store.segments.inline_extents import join_step
-from tests.segments.events import (
+from tests.segments.support import (
     ONE,
     STREAM,
     STREAM_ID,
     TWO,
-    Written,
+    SampleEvent,
     appending,
     make_segments,
     part,
@@ -51,7 +51,7 @@ from tests.segments.events import (
 T = TypeVar("T")
 
 EVENTS = st.builds(
-    Written,
+    SampleEvent,
     payload=st.binary(max_size=40) | st.integers(1000, 3000).map(lambda size: b"x" * size),
     key=st.none() | st.sampled_from(["", "k", "schlüssel", "鍵"]),
     event_time=st.none() | st.sampled_from([0, 1_700_000_000_000, -(2**62)]),
@@ -124,7 +124,7 @@ async def expected(db: Database, segment: SegmentId, start: int, end: int) -> li
 @settings(deadline=None)
 def test_a_chunk_holds_what_a_reader_reads_between_any_two_events(
     tmp_path_factory: pytest.TempPathFactory,
-    appends: list[tuple[list[Written], list[Written]]],
+    appends: list[tuple[list[SampleEvent], list[SampleEvent]]],
     bounds: tuple[float, float],
     joined: bool,
 ) -> None:
@@ -133,7 +133,7 @@ def test_a_chunk_holds_what_a_reader_reads_between_any_two_events(
 
 async def _compare(
     folder: Path,
-    appends: list[tuple[list[Written], list[Written]]],
+    appends: list[tuple[list[SampleEvent], list[SampleEvent]]],
     bounds: tuple[float, float],
     joined: bool,
 ) -> None:
@@ -189,9 +189,7 @@ async def test_a_range_lies_in_chunks_where_there_are_some_and_in_extents_elsewh
     assert found == [LocatedRange(10, 20), LocatedRange(20, 50, chunk), LocatedRange(50, 80)]
 
 
-async def test_who_comes_second_with_a_range_leaves_the_first_one_s_file(
-    db: Database, tmp_path: Path
-) -> None:
+async def test_second_export_of_a_range_keeps_the_file_of_the_first(db: Database, tmp_path: Path) -> None:
     await _ten(db)
     ours = await export(db, tmp_path, [HeldRange(ONE, 0, 50)], nonce="a")
     theirs = await export(db, tmp_path, [HeldRange(ONE, 0, 50)], nonce="b")
@@ -218,7 +216,7 @@ async def test_a_registration_that_is_run_again_finds_its_file_in_place(db: Data
     assert len(read_chunk(tmp_path, written[0][1], 0, 50)) == 5
 
 
-async def test_two_who_export_a_range_in_one_process_write_files_of_their_own(
+async def test_two_exports_of_a_range_in_one_process_use_different_files(
     db: Database, tmp_path: Path
 ) -> None:
     await _ten(db)
@@ -302,7 +300,7 @@ async def test_a_hold_past_its_deadline_holds_nothing(db: Database) -> None:
     assert await rows(db, "extent") == 2
 
 
-async def test_a_plan_is_found_again_by_whoever_plans_the_same(db: Database) -> None:
+async def test_held_ranges_are_found_by_their_plan(db: Database) -> None:
     await _ten(db)
     await _hold(db, HeldRange(ONE, 30, 60))
     assert await db.read(partial(find_held_plan, stream_id=STREAM_ID, plan="p")) == [[HeldRange(ONE, 30, 60)]]

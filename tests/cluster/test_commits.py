@@ -37,8 +37,16 @@ from eventproc.store.transactions import (
 )
 from eventproc.workflows import commit_transactions
 from eventproc.workflows.requests import CreateStream
-from tests.transactions.hosting import by_key, events_of, make_room, serve, split, write
-from tests.transactions.rooms import HIGH, Room
+from tests.transactions.support import (
+    HIGH,
+    TxnStream,
+    by_key,
+    events_of,
+    make_txn_stream,
+    serve,
+    split,
+    write,
+)
 from tests.workflows.support import Life, open_life
 
 
@@ -54,7 +62,7 @@ async def test_failed_commit_is_retried_after_those_of_other_streams(
 
     monkeypatch.setattr(commit_transactions, "commit_round", land_or_fail)
     async with open_life() as life:
-        bad = await make_room(life)
+        bad = await make_txn_stream(life)
         txn_id = await bad.begin()
         await write(bad, txn_id, [(b"x", HIGH)])
         await bad.commit(txn_id)
@@ -84,21 +92,21 @@ async def test_failing_commit_blocks_later_ones_until_it_is_given_up() -> None:
 
 
 async def _give_up(life: Life) -> None:
-    room = await make_room(life)
-    ids = [await room.begin() for _ in range(5)]
+    txn_stream = await make_txn_stream(life)
+    ids = [await txn_stream.begin() for _ in range(5)]
     for number, txn_id in enumerate(ids):
-        await write(room, txn_id, [(b"%d" % number * 3000, HIGH)])
+        await write(txn_stream, txn_id, [(b"%d" % number * 3000, HIGH)])
     bad, *after = ids[1:]
     await split(life, SegmentId(1), 0.75)  # so that it is prepared, and its bytes are read
     for txn_id in ids:
-        await room.commit(txn_id)
+        await txn_stream.commit(txn_id)
     # A permanent failure: its bytes are gone.
     await life.db.write(
         lambda tx: tx.execute("DELETE FROM blob WHERE id = (SELECT place FROM staged WHERE txn = ?)", (bad,))
     )
     stream = await life.ep.stream("s/t")
     await serve_until_quiet(life)
-    assert [(await room.get(txn_id)).state for txn_id in ids] == [TxnState.COMMITTED] + [
+    assert [(await txn_stream.get(txn_id)).state for txn_id in ids] == [TxnState.COMMITTED] + [
         TxnState.COMMITTING
     ] * 4
     with pytest.raises(TransactionPending, match="txn abort --force s/t"):
@@ -108,11 +116,11 @@ async def _give_up(life: Life) -> None:
     with pytest.raises(TransactionDecided):
         await stream.transaction_of(after[0]).abort(force=True)  # nothing is known against that one
     await stream.transaction_of(bad).abort(force=True)
-    done = await serve(life, room, [bad, *after])
+    done = await serve(life, txn_stream, [bad, *after])
     assert [txn.state for txn in done] == [TxnState.ABORTED] + [TxnState.COMMITTED] * 3
     with pytest.raises(TransactionAborted, match="as its commit failed"):
         await stream.transaction_of(bad).commit()
-    assert by_key(await events_of(room)) == {HIGH: [b"%d" % number * 3000 for number in (0, 2, 3, 4)]}
+    assert by_key(await events_of(txn_stream)) == {HIGH: [b"%d" % number * 3000 for number in (0, 2, 3, 4)]}
     await life.check()
 
 
@@ -130,18 +138,18 @@ async def test_transaction_given_up_before_its_preparation_does_not_block_the_ne
     begin_preparation = commit_transactions.begin_preparation
     monkeypatch.setattr(commit_transactions, "begin_preparation", give_up_first)
     async with open_life() as life:
-        room = await make_room(life)
-        ids = [await room.begin() for _ in range(2)]
+        txn_stream = await make_txn_stream(life)
+        ids = [await txn_stream.begin() for _ in range(2)]
         for number, txn_id in enumerate(ids):
-            await write(room, txn_id, [(b"%d" % number, HIGH)])
+            await write(txn_stream, txn_id, [(b"%d" % number, HIGH)])
         await split(life, SegmentId(1), 0.75)  # so that they are prepared
         for txn_id in ids:
-            await room.commit(txn_id)
-        first, second = await serve(life, room, ids)
+            await txn_stream.commit(txn_id)
+        first, second = await serve(life, txn_stream, ids)
         (before,) = given_up
         assert (first.state, first.prepared, first.version) == (TxnState.ABORTED, 0, before.version + 1)
         assert (second.state, second.prepared) == (TxnState.COMMITTED, 1)
-        assert by_key(await events_of(room)) == {HIGH: [b"1"]}
+        assert by_key(await events_of(txn_stream)) == {HIGH: [b"1"]}
         await life.check()
 
 
@@ -160,7 +168,7 @@ async def serve_until_quiet(life: Life) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def _another(life: Life) -> Room:
+async def _another(life: Life) -> TxnStream:
     """Make another stream, with an open transaction of the same id: ids are looked up within their stream."""
     await life.done(CreateStream("s/other", StreamConfig(scaling=ScalingPolicy.fixed(1))))
     stream = (await life.record("s/other")).value
@@ -170,7 +178,7 @@ async def _another(life: Life) -> Room:
         create_txn(tx, stream.name, stream.stream_id, txn_id, instance="x", lease_ms=None)
 
     await life.db.write(begin)
-    return Room(life.db, stream)
+    return TxnStream(life.db, stream)
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # a directory is opened on asyncio

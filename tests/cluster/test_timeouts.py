@@ -20,8 +20,7 @@ from eventproc.store.transactions import OpenLease, find_txn, list_finished, ope
 from eventproc.testing import run_until_death
 from eventproc.workflows.abort_transactions import AbortTimer, time_out
 from eventproc.workflows.sweeps import forget
-from tests.transactions.hosting import events_of, make_room, serve
-from tests.transactions.rooms import LOW, ZERO, Room, part
+from tests.transactions.support import LOW, ZERO, TxnStream, events_of, make_txn_stream, part, serve
 from tests.workflows.support import Life, open_life
 
 
@@ -38,8 +37,8 @@ async def life() -> AsyncIterator[Life]:
 
 
 @pytest.fixture
-async def room(life: Life) -> Room:
-    return await make_room(life)
+async def txn_stream(life: Life) -> TxnStream:
+    return await make_txn_stream(life)
 
 
 @asynccontextmanager
@@ -50,12 +49,12 @@ async def hosting(db: Database) -> AsyncIterator[None]:
         tasks.cancel_scope.cancel()
 
 
-async def ended(room: Room, txn_id: str) -> TxnState:
+async def ended(txn_stream: TxnStream, txn_id: str) -> TxnState:
     """Return how the transaction ended, as soon as it did."""
-    stream_id = room.stream.stream_id
-    with room.db.subscribe([watch_txn(stream_id, txn_id)]) as changes:
+    stream_id = txn_stream.stream.stream_id
+    with txn_stream.db.subscribe([watch_txn(stream_id, txn_id)]) as changes:
         while True:
-            found = await room.db.read(partial(find_txn, stream_id=stream_id, txn_id=txn_id))
+            found = await txn_stream.db.read(partial(find_txn, stream_id=stream_id, txn_id=txn_id))
             assert found is not None
             if found.state.is_final:
                 return found.state
@@ -63,37 +62,43 @@ async def ended(room: Room, txn_id: str) -> TxnState:
 
 
 @pytest.mark.acceptance("C10", differs="the lease lies with the transaction, so there is no DISCONNECTED")
-async def test_expired_lease_aborts_its_transaction_and_frees_its_bytes(life: Life, room: Room) -> None:
+async def test_expired_lease_aborts_its_transaction_and_frees_its_bytes(
+    life: Life, txn_stream: TxnStream
+) -> None:
     async with hosting(life.db):
         began_ms = life.clock.monotonic_ms()
-        txn_id = await room.begin(lease_ms=5_000)
-        await room.stage(txn_id, part(ZERO, [(b"x" * 3000, LOW)]))
-        assert await ended(room, txn_id) is TxnState.ABORTED
+        txn_id = await txn_stream.begin(lease_ms=5_000)
+        await txn_stream.stage(txn_id, part(ZERO, [(b"x" * 3000, LOW)]))
+        assert await ended(txn_stream, txn_id) is TxnState.ABORTED
         assert 5_000 <= life.clock.monotonic_ms() - began_ms < 5_500
-    assert (await room.get(txn_id)).reason == LEASE_ENDED
-    assert await room.rows("SELECT id FROM blob WHERE stream_id = 4") == []
+    assert (await txn_stream.get(txn_id)).reason == LEASE_ENDED
+    assert await txn_stream.rows("SELECT id FROM blob WHERE stream_id = 4") == []
     await life.check()
 
 
 @pytest.mark.acceptance("C10")
-async def test_pings_extend_a_transaction_until_its_execution_time_is_over(life: Life, room: Room) -> None:
+async def test_pings_extend_a_transaction_until_its_execution_time_is_over(
+    life: Life, txn_stream: TxnStream
+) -> None:
     async with hosting(life.db):
-        txn_id = await room.begin(lease_ms=1_000)
+        txn_id = await txn_stream.begin(lease_ms=1_000)
         for _ in range(999 * 2):
             await anyio.sleep(0.5)
-            assert await room.ping(txn_id) is PingResult.OK
+            assert await txn_stream.ping(txn_id) is PingResult.OK
         await anyio.sleep(0.6)
-        assert await room.ping(txn_id) is PingResult.MAX_EXECUTION_TIME_EXCEEDED
-        assert (await room.get(txn_id)).state is TxnState.OPEN
-        assert await ended(room, txn_id) is TxnState.ABORTED
-        assert await room.ping(txn_id) is PingResult.ABORTED
+        assert await txn_stream.ping(txn_id) is PingResult.MAX_EXECUTION_TIME_EXCEEDED
+        assert (await txn_stream.get(txn_id)).state is TxnState.OPEN
+        assert await ended(txn_stream, txn_id) is TxnState.ABORTED
+        assert await txn_stream.ping(txn_id) is PingResult.ABORTED
 
 
-async def test_transaction_without_a_lease_lasts_while_its_process_lives(life: Life, room: Room) -> None:
+async def test_transaction_without_a_lease_lasts_while_its_process_lives(
+    life: Life, txn_stream: TxnStream
+) -> None:
     async with hosting(life.db):
-        txn_id = await room.begin(lease_ms=None)
+        txn_id = await txn_stream.begin(lease_ms=None)
         await anyio.sleep(20 * 60)  # twice the longest lease there is
-        assert (await room.get(txn_id)).state is TxnState.OPEN
+        assert (await txn_stream.get(txn_id)).state is TxnState.OPEN
 
 
 @pytest.mark.acceptance(
@@ -102,24 +107,24 @@ async def test_transaction_without_a_lease_lasts_while_its_process_lives(life: L
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("nth", range(1, 6))
 async def test_open_committing_and_aborting_transactions_of_a_dead_host_come_to_their_end(
-    life: Life, room: Room, nth: int, when: str
+    life: Life, txn_stream: TxnStream, nth: int, when: str
 ) -> None:
     """The host dies at one of its first commits, beginning with its claim; the next host finishes the work."""
-    ids = [await room.begin(lease_ms=2_000) for _ in range(3)]
+    ids = [await txn_stream.begin(lease_ms=2_000) for _ in range(3)]
     for txn_id in ids:
-        await room.stage(txn_id, part(ZERO, [(b"x", LOW)]))
-    await room.commit(ids[1])
-    await room.abort(ids[2])
+        await txn_stream.stage(txn_id, part(ZERO, [(b"x", LOW)]))
+    await txn_stream.commit(ids[1])
+    await txn_stream.abort(ids[2])
     (life.faults.die_before_commit if when == "before" else life.faults.die_after_commit)(nth)
     with anyio.fail_after(60):
         assert await run_until_death(partial(run_host, life.db))
     life.faults.heal()
-    left = [(await room.get(txn_id)).state for txn_id in ids]
+    left = [(await txn_stream.get(txn_id)).state for txn_id in ids]
     assert not all(state.is_final for state in left), "the host died when everything was done"
     async with hosting(life.db):
-        states = [await ended(room, txn_id) for txn_id in ids]
+        states = [await ended(txn_stream, txn_id) for txn_id in ids]
     assert states == [TxnState.ABORTED, TxnState.COMMITTED, TxnState.ABORTED]
-    assert [event.payload for event in (await events_of(room))[ZERO]] == [b"x"]
+    assert [event.payload for event in (await events_of(txn_stream))[ZERO]] == [b"x"]
     await life.check()
 
 
@@ -127,20 +132,22 @@ async def test_open_committing_and_aborting_transactions_of_a_dead_host_come_to_
     "C9", differs="ownership is a column; the timer is the host's, and remembers the version"
 )
 @pytest.mark.acceptance("C10")
-async def test_a_timer_set_before_a_ping_of_another_instance_does_nothing(life: Life, room: Room) -> None:
-    txn_id = await room.begin()
-    other = await room.begin()
+async def test_a_timer_set_before_a_ping_of_another_instance_does_nothing(
+    life: Life, txn_stream: TxnStream
+) -> None:
+    txn_id = await txn_stream.begin()
+    other = await txn_stream.begin()
     (seen,) = [each for each in await life.db.read(open_leases) if each.txn == txn_id]
-    assert await room.ping(txn_id, instance="another") is PingResult.OK
-    await room.commit(other)
+    assert await txn_stream.ping(txn_id, instance="another") is PingResult.OK
+    await txn_stream.commit(other)
     timers = [
         AbortTimer(seen.stream_id, txn_id, seen.version, "late") for txn_id in (txn_id, other, "unknown")
     ]
     owner = await life.claim()
     await life.db.write(partial(time_out, timers=timers, owner=owner))
-    kept = await room.get(txn_id)
+    kept = await txn_stream.get(txn_id)
     assert (kept.state, kept.instance, kept.version) == (TxnState.OPEN, "another", seen.version + 1)
-    assert (await room.get(other)).state is TxnState.COMMITTING
+    assert (await txn_stream.get(other)).state is TxnState.COMMITTING
 
 
 def test_timers_depend_on_deadline_boot_and_process() -> None:
@@ -164,11 +171,13 @@ def test_timers_depend_on_deadline_boot_and_process() -> None:
 
 
 @pytest.mark.acceptance("C12", differs="a row each, forgotten a day after its end; there are no batches")
-async def test_finished_transactions_are_listed_for_a_day_and_then_forgotten(life: Life, room: Room) -> None:
-    committed, aborted, kept = [await room.begin(lease_ms=None) for _ in range(3)]
-    await room.commit(committed)
-    await room.abort(aborted)
-    await serve(life, room, [committed, aborted])
+async def test_finished_transactions_are_listed_for_a_day_and_then_forgotten(
+    life: Life, txn_stream: TxnStream
+) -> None:
+    committed, aborted, kept = [await txn_stream.begin(lease_ms=None) for _ in range(3)]
+    await txn_stream.commit(committed)
+    await txn_stream.abort(aborted)
+    await serve(life, txn_stream, [committed, aborted])
     owner = await life.claim()
     expected = {committed: TxnState.COMMITTED, aborted: TxnState.ABORTED}
 
@@ -177,35 +186,35 @@ async def test_finished_transactions_are_listed_for_a_day_and_then_forgotten(lif
             pass
         return {
             txn.id: txn.state
-            for txn in await life.db.read(partial(list_finished, stream_id=room.stream.stream_id))
+            for txn in await life.db.read(partial(list_finished, stream_id=txn_stream.stream.stream_id))
         }
 
     assert await finished() == expected
     life.clock.advance(TXN_MEMORY_MS - 60_000)
     assert await finished() == expected
-    assert [await room.ping(each) for each in expected] == [PingResult.COMMITTED, PingResult.ABORTED]
+    assert [await txn_stream.ping(each) for each in expected] == [PingResult.COMMITTED, PingResult.ABORTED]
     life.clock.advance(120_000)
     assert await finished() == {}
-    assert await room.rows("SELECT id FROM txn") == [(kept,)]
-    assert await room.ping(committed) is PingResult.UNKNOWN
+    assert await txn_stream.rows("SELECT id FROM txn") == [(kept,)]
+    assert await txn_stream.ping(committed) is PingResult.UNKNOWN
 
 
 async def test_a_transaction_that_begins_after_the_last_one_ended_is_seen_by_the_watcher(
-    room: Room,
+    txn_stream: TxnStream,
 ) -> None:
-    found = [await room.db.read(first_open)]
+    found = [await txn_stream.db.read(first_open)]
     for _ in range(3):
-        txn_id = await room.begin()
-        found.append(await room.db.read(first_open))
-        await room.abort(txn_id)
-        assert await room.db.read(first_open) is None
+        txn_id = await txn_stream.begin()
+        found.append(await txn_stream.db.read(first_open))
+        await txn_stream.abort(txn_id)
+        assert await txn_stream.db.read(first_open) is None
     assert len(set(found)) == 4
 
 
-async def test_expired_transaction_counts_as_pending_work_for_a_host(room: Room) -> None:
-    overdue = partial(has_overdue, db=room.db)
-    await room.begin(lease_ms=None)
-    await room.begin(lease_ms=5_000)
-    assert not await room.db.read(overdue)
+async def test_expired_transaction_counts_as_pending_work_for_a_host(txn_stream: TxnStream) -> None:
+    overdue = partial(has_overdue, db=txn_stream.db)
+    await txn_stream.begin(lease_ms=None)
+    await txn_stream.begin(lease_ms=5_000)
+    assert not await txn_stream.db.read(overdue)
     await anyio.sleep(6)
-    assert await room.db.read(overdue)
+    assert await txn_stream.db.read(overdue)

@@ -19,12 +19,12 @@ from eventproc.store.segments import (
 )
 from eventproc.store.segments.extents import INLINE_BYTES_MAX
 from tests.database.support import Refused, World
-from tests.segments.events import (
+from tests.segments.support import (
     ONE,
     STREAM,
     STREAM_ID,
     TWO,
-    Written,
+    SampleEvent,
     appending,
     make_segments,
     part,
@@ -40,17 +40,17 @@ from tests.segments.events import (
 async def test_events_come_back_as_they_were_written(db: Database) -> None:
     await make_segments(db)
     events = [
-        Written(b""),
-        Written(b"1", "key"),
-        Written(b"22", "日本語 🚀", -5, {"a": "b", "ü": "🚀"}),
-        Written(bytes(range(256)), "", 2**62),
-        Written(b"x" * 5000, None, 0, {}),
-        Written(b"end", "k" * 1000),
+        SampleEvent(b""),
+        SampleEvent(b"1", "key"),
+        SampleEvent(b"22", "日本語 🚀", -5, {"a": "b", "ü": "🚀"}),
+        SampleEvent(bytes(range(256)), "", 2**62),
+        SampleEvent(b"x" * 5000, None, 0, {}),
+        SampleEvent(b"end", "k" * 1000),
     ]
     for event in events:
         await db.write(appending(part(ONE, [event])))
     await db.write(appending(part(ONE, events)))
-    expected = [Written(e.payload, e.key, e.event_time, e.headers or None) for e in events]
+    expected = [SampleEvent(e.payload, e.key, e.event_time, e.headers or None) for e in events]
     assert await read_all(db) == expected + expected
 
 
@@ -69,20 +69,20 @@ async def test_offsets_count_framed_bytes_and_numbers_count_events(db: Database)
 @pytest.mark.parametrize("size", [INLINE_BYTES_MAX - FRAME_BYTES, INLINE_BYTES_MAX - FRAME_BYTES + 1])
 async def test_up_to_a_limit_columns_lie_in_the_row_and_beyond_it_in_a_blob(db: Database, size: int) -> None:
     await make_segments(db)
-    await db.write(appending(part(ONE, [Written(b"x" * size, "k")])))
+    await db.write(appending(part(ONE, [SampleEvent(b"x" * size, "k")])))
     assert await rows(db, "blob") == int(size + FRAME_BYTES > INLINE_BYTES_MAX)
-    assert await read_all(db) == [Written(b"x" * size, "k")]
+    assert await read_all(db) == [SampleEvent(b"x" * size, "k")]
 
 
 async def test_the_biggest_event_fits(db: Database) -> None:
     await make_segments(db)
     biggest = bytes(EVENT_BYTES_MAX)
-    await db.write(appending(part(ONE, [Written(biggest, "k")])), size_bytes=EVENT_BYTES_MAX)
+    await db.write(appending(part(ONE, [SampleEvent(biggest, "k")])), size_bytes=EVENT_BYTES_MAX)
     await db.write(appending(payloads("after")))
-    assert await read_all(db) == [Written(biggest, "k"), Written(b"after")]
+    assert await read_all(db) == [SampleEvent(biggest, "k"), SampleEvent(b"after")]
 
 
-async def test_a_conditional_append_lands_only_at_its_offset(db: Database) -> None:
+async def test_conditional_append_succeeds_only_at_its_offset(db: Database) -> None:
     await make_segments(db)
     await db.write(appending(payloads("a"), expected_offset=0))
     with pytest.raises(OffsetConflict) as caught:
@@ -111,7 +111,7 @@ async def test_a_repeated_sequence_changes_nothing_in_the_same_group_and_later(
 ) -> None:
     db = world.db
     await make_segments(db)
-    event = part(ONE, [Written(b"x" * size)])
+    event = part(ONE, [SampleEvent(b"x" * size)])
     outcomes = await world.write_together(
         *(appending(event, identity=WriterSequence("w", each)) for each in (1, 1, 2, 1))
     )
@@ -147,8 +147,8 @@ async def test_appends_of_one_group_become_one_extent_a_segment(world: World) ->
     outcomes = await world.write_together(
         *(
             appending(
-                part(ONE, [Written(f"{name}1".encode() * 800, name)]),
-                part(TWO, [Written(f"{name}2".encode() * 800, name, headers={"h": name})]),
+                part(ONE, [SampleEvent(f"{name}1".encode() * 800, name)]),
+                part(TWO, [SampleEvent(f"{name}2".encode() * 800, name, headers={"h": name})]),
                 identity=WriterSequence(name, 1),
             )
             for name in ("a", "b", "c")
@@ -161,7 +161,7 @@ async def test_appends_of_one_group_become_one_extent_a_segment(world: World) ->
     assert sorted(order, key=str) == ["a", "b", "c"]
     assert [event.key for event in await read_all(world.db, TWO)] == order
     assert await read_all(world.db, TWO) == [
-        Written(f"{key}2".encode() * 800, key, headers={"h": str(key)}) for key in order
+        SampleEvent(f"{key}2".encode() * 800, key, headers={"h": str(key)}) for key in order
     ]
     for name in ("a", "b", "c"):
         assert await world.db.read(partial(last_sequence, stream_id=STREAM_ID, writer=name)) == 1
@@ -174,10 +174,12 @@ async def test_a_refused_neighbour_takes_nothing_with_it_and_leaves_nothing_behi
     await make_segments(world.db)
 
     def append_then_raise(tx: Tx) -> None:
-        append(tx, STREAM, STREAM_ID, [part(ONE, [Written(b"no" * size)])], identity=WriterSequence("bad", 1))
+        append(
+            tx, STREAM, STREAM_ID, [part(ONE, [SampleEvent(b"no" * size)])], identity=WriterSequence("bad", 1)
+        )
         raise Refused("bad")
 
-    good = [part(ONE, [Written(name.encode() * size)]) for name in ("g", "h")]
+    good = [part(ONE, [SampleEvent(name.encode() * size)]) for name in ("g", "h")]
     outcomes = await world.write_together(
         appending(good[0], identity=WriterSequence("g", 1)),
         append_then_raise,
@@ -191,7 +193,7 @@ async def test_a_refused_neighbour_takes_nothing_with_it_and_leaves_nothing_behi
     assert (state.tail, state.tail_number) == (2 * (size + FRAME_BYTES), 2)
 
 
-async def test_an_append_to_several_segments_is_whole_or_not_at_all(db: Database) -> None:
+async def test_append_to_several_segments_takes_effect_in_all_or_none(db: Database) -> None:
     await make_segments(db)
     await db.write(lambda tx: seal_segments(tx, STREAM, STREAM_ID, [TWO], sealed_epoch=1))
     with pytest.raises(SegmentSealed):

@@ -22,7 +22,7 @@ from eventproc.store.segments import (
     truncate_segments,
 )
 from eventproc.store.segments.reaper import WRITER_MEMORY_MS
-from tests.segments.events import STREAM, STREAM_ID, appending, make_segments, payloads, rows
+from tests.segments.support import STREAM, STREAM_ID, appending, make_segments, payloads, rows
 
 
 class SteppingClock(SystemClock):

@@ -19,12 +19,12 @@ from eventproc.store.segments import (
 )
 from eventproc.store.segments.inline_extents import join_step
 from eventproc.store.segments.reaper import STEP_EXTENTS_MAX
-from tests.segments.events import (
+from tests.segments.support import (
     ONE,
     STREAM,
     STREAM_ID,
     TWO,
-    Written,
+    SampleEvent,
     appending,
     make_segments,
     part,
@@ -36,7 +36,8 @@ from tests.segments.events import (
 )
 
 MIXED = [
-    Written(b"x" * size, f"k{size}" if size % 2 else None, size or None) for size in (0, 1, 40, 3000, 7, 0, 2)
+    SampleEvent(b"x" * size, f"k{size}" if size % 2 else None, size or None)
+    for size in (0, 1, 40, 3000, 7, 0, 2)
 ]
 
 
@@ -44,7 +45,7 @@ async def _write_mixed(db: Database) -> list[int]:
     """Write events inline and in blobs, two at a time; return the offsets of their borders."""
     await make_segments(db)
     for index in range(0, len(MIXED), 2):
-        other = part(TWO, [Written(b"other" * 600)])
+        other = part(TWO, [SampleEvent(b"other" * 600)])
         await db.write(appending(part(ONE, MIXED[index : index + 2]), other))
     borders = [0]
     for event in MIXED:
@@ -99,7 +100,7 @@ async def test_what_does_not_exist_has_no_state_and_an_end_gives_nothing(db: Dat
 
 async def test_a_small_limit_of_bytes_still_moves_on_to_the_end(db: Database) -> None:
     await _write_mixed(db)
-    seen: list[Written] = []
+    seen: list[SampleEvent] = []
     offset = 0
     while runs := await db.read(partial(read_runs, offset=offset, bytes_max=1)):
         seen.extend(written(runs))
@@ -148,7 +149,7 @@ async def test_a_time_finds_the_first_event_appended_at_or_after_it(db: Database
 
 async def test_what_can_be_read_is_counted(db: Database) -> None:
     borders = await _write_mixed(db)
-    other = 4 * Written(b"other" * 600).size_bytes
+    other = 4 * SampleEvent(b"other" * 600).size_bytes
     assert await db.read(partial(readable_size, stream_id=STREAM_ID)) == (11, borders[-1] + other)
     await db.write(lambda tx: truncate_segments(tx, STREAM, STREAM_ID, {ONE: borders[3]}, passed=[TWO]))
     assert await db.read(partial(readable_size, stream_id=STREAM_ID)) == (4, borders[-1] - borders[3])
@@ -168,7 +169,7 @@ async def test_damaged_rows_are_named_not_guessed_at(db: Database, damage: str) 
     await make_segments(db)
     await db.write(appending(payloads("a")))
     await db.write(appending(payloads("b")))
-    await db.write(appending(part(ONE, [Written(b"x" * 3000)])))
+    await db.write(appending(part(ONE, [SampleEvent(b"x" * 3000)])))
     await db.write(
         lambda tx: tx.execute(f"{damage} {'AND' if 'WHERE' in damage else 'WHERE'} stream_id = 77").rowcount
     )

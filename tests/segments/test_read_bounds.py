@@ -9,7 +9,7 @@ from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import ReadResult, read
 from eventproc.store.segments.extents import INLINE_BYTES_MAX
-from tests.segments.events import ONE, STREAM_ID, TWO, Written, appending, make_segments, part
+from tests.segments.support import ONE, STREAM_ID, TWO, SampleEvent, appending, make_segments, part
 
 EVENT_BYTES = INLINE_BYTES_MAX + 8
 SEGMENTS = [SegmentId(number) for number in range(8)]
@@ -24,7 +24,7 @@ async def test_large_extents_of_many_segments_are_bounded_in_total_and_none_star
     await make_segments(db, *SEGMENTS)
     for _ in range(3):
         for segment in SEGMENTS:
-            await db.write(appending(part(segment, [Written(b"x" * INLINE_BYTES_MAX)])))
+            await db.write(appending(part(segment, [SampleEvent(b"x" * INLINE_BYTES_MAX)])))
     frontier = Frontier(dict.fromkeys(SEGMENTS, 0), {})
     for bytes_max, extents in ((1, 1), (2 * EVENT_BYTES, 2), (2 * EVENT_BYTES + 1, 3)):
         found = await look(db, frontier, bytes_max)
@@ -41,7 +41,7 @@ async def test_large_extents_of_many_segments_are_bounded_in_total_and_none_star
 async def test_a_read_of_little_out_of_many_blobs_stops_loading_them_and_goes_on(db: Database) -> None:
     await make_segments(db)
     for number in range(10):
-        one, two = part(ONE, [Written(b"%d" % number)]), part(TWO, [Written(b"x" * INLINE_BYTES_MAX)])
+        one, two = part(ONE, [SampleEvent(b"%d" % number)]), part(TWO, [SampleEvent(b"x" * INLINE_BYTES_MAX)])
         await db.write(appending(one, two))
     offset, counts, payloads = 0, [], []
     look_up = partial(read, stream_id=STREAM_ID, loaded_bytes_max=4 * EVENT_BYTES)

@@ -19,12 +19,12 @@ from eventproc.store.segments import (
 from eventproc.store.segments.extents import JOIN_EXTENTS_MAX
 from eventproc.store.segments.inline_extents import JOIN_EXTENTS_MIN
 from eventproc.store.segments.reaper import STEP_EXTENTS_MAX
-from tests.segments.events import (
+from tests.segments.support import (
     ONE,
     STREAM,
     STREAM_ID,
     TWO,
-    Written,
+    SampleEvent,
     appending,
     make_segments,
     part,
@@ -56,18 +56,18 @@ async def _append_tiny(db: Database, count: int) -> list[str]:
     names = [f"{number:04}" for number in range(count)]
     done = await db.read(lambda tx: last_sequence(tx, STREAM_ID, "w"))
     for number, name in enumerate(names, done + 1):
-        event = part(ONE, [Written(name.encode(), name, number, {"n": name})])
+        event = part(ONE, [SampleEvent(name.encode(), name, number, {"n": name})])
         await db.write(appending(event, identity=WriterSequence("w", number)))
     return names
 
 
 async def test_a_blob_lives_as_long_as_one_segment_needs_it(db: Database) -> None:
     await make_segments(db)
-    await db.write(appending(part(ONE, [Written(b"1" * 3000)]), part(TWO, [Written(b"2" * 3000)])))
+    await db.write(appending(part(ONE, [SampleEvent(b"1" * 3000)]), part(TWO, [SampleEvent(b"2" * 3000)])))
     await _truncate(db, one=3008)
     await _free(db)
     assert (await rows(db, "extent"), await rows(db, "blob")) == (1, 1)
-    assert await read_all(db, TWO) == [Written(b"2" * 3000)]
+    assert await read_all(db, TWO) == [SampleEvent(b"2" * 3000)]
     await _truncate(db, two=3008)
     await _free(db)
     assert (await rows(db, "extent"), await rows(db, "blob")) == (0, 0)
@@ -98,7 +98,7 @@ async def test_an_extent_in_which_the_head_lies_is_kept(db: Database) -> None:
     await db.write(appending(payloads("a", "b", "c")))
     await _truncate(db, one=9)
     await _free(db)
-    assert written(await db.read(partial(read_runs, offset=9))) == [Written(b"b"), Written(b"c")]
+    assert written(await db.read(partial(read_runs, offset=9))) == [SampleEvent(b"b"), SampleEvent(b"c")]
     assert await db.read(read_runs) == [], "before the head there is nothing"
 
 
@@ -106,7 +106,7 @@ async def test_a_deleted_stream_is_freed_in_bounded_steps_and_its_neighbour_is_n
     await make_segments(db)
     await _append_tiny(db, STEP_EXTENTS_MAX + 10)
     for number in range(1, 21):
-        await db.write(appending(part(ONE, [Written(b"x" * 3000)]), identity=WriterSequence("v", number)))
+        await db.write(appending(part(ONE, [SampleEvent(b"x" * 3000)]), identity=WriterSequence("v", number)))
     await db.write(lambda tx: delete_segments(tx, STREAM, STREAM_ID))
     assert await _free(db, deleted=True) >= 4
     assert [await rows(db, table) for table in ("segment", "extent", "blob", "writer")] == [0, 0, 0, 0]
@@ -139,7 +139,7 @@ async def test_joining_ends(db: Database) -> None:
 async def test_a_short_run_is_passed_and_a_blob_in_between_is_left_alone(db: Database) -> None:
     await make_segments(db)
     await _append_tiny(db, JOIN_EXTENTS_MIN - 1)
-    await db.write(appending(part(ONE, [Written(b"x" * 3000)])))
+    await db.write(appending(part(ONE, [SampleEvent(b"x" * 3000)])))
     middle = (await state_of(db)).tail
     await _append_tiny(db, JOIN_EXTENTS_MIN)
     assert await db.write(lambda tx: join_step(tx, STREAM_ID, ONE, 0)) == middle
@@ -158,7 +158,7 @@ async def test_joining_keeps_the_sequences_of_writers(db: Database) -> None:
 @pytest.mark.parametrize("size", [10, 3000])
 async def test_truncating_forgets_no_sequence_while_the_stream_lives(db: Database, size: int) -> None:
     await make_segments(db)
-    event = part(ONE, [Written(b"x" * size)])
+    event = part(ONE, [SampleEvent(b"x" * size)])
     await db.write(appending(event, identity=WriterSequence("w", 1)))
     await _truncate(db, one=size + 8)
     await _free(db)
@@ -175,7 +175,7 @@ async def test_runs_of_tiny_extents_are_noted_once_they_are_long_enough(db: Data
     assert tiny.take() == []
 
 
-async def test_a_reader_in_the_middle_of_a_joined_run_is_refused_nothing_in_the_same_group(
+async def test_reader_in_the_middle_of_a_joined_run_goes_on_in_the_same_commit(
     db: Database,
 ) -> None:
     await make_segments(db)

@@ -9,17 +9,17 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.segments import RECENT_EVENTS, Event, EventRun, RecentEvents, append
 from eventproc.store.segments.append import RUN_BYTES_MAX
 from eventproc.store.segments.recent import RECENT_BYTES_MAX, RUN_OVERHEAD_BYTES
-from tests.segments.events import ONE, STREAM, STREAM_ID, TWO, Written, make_segments, part, read_runs
+from tests.segments.support import ONE, STREAM, STREAM_ID, TWO, SampleEvent, make_segments, part, read_runs
 
-MIXED: Sequence[Sequence[Written]] = (
-    [Written(b"plain")],
-    [Written(b"keyed", "k"), Written(b"", "ü")],
-    [Written(b"timed", None, 7)],
-    [Written(b"headed", "k", None, {"a": "🚀"}), Written(b"plain again")],
+MIXED: Sequence[Sequence[SampleEvent]] = (
+    [SampleEvent(b"plain")],
+    [SampleEvent(b"keyed", "k"), SampleEvent(b"", "ü")],
+    [SampleEvent(b"timed", None, 7)],
+    [SampleEvent(b"headed", "k", None, {"a": "🚀"}), SampleEvent(b"plain again")],
 )
 
 
-async def recent_runs(db: Database, appends: Sequence[Sequence[Written]]) -> list[EventRun]:
+async def recent_runs(db: Database, appends: Sequence[Sequence[SampleEvent]]) -> list[EventRun]:
     """Append all in one commit, to two segments by turns; return what memory holds of the first one."""
     recent = db.shared[RECENT_EVENTS]
 
@@ -46,16 +46,16 @@ async def test_small_appends_of_one_commit_come_as_one_run(db: Database) -> None
     assert list(run.events()) == await stored(db)
 
 
-async def test_a_large_append_of_a_commit_is_a_run_of_its_own_between_two_of_small_ones(db: Database) -> None:
+async def test_large_append_between_small_ones_becomes_a_run_of_its_own(db: Database) -> None:
     await make_segments(db)
-    runs = await recent_runs(db, [*MIXED, [Written(b"x" * RUN_BYTES_MAX, "k")], *MIXED])
+    runs = await recent_runs(db, [*MIXED, [SampleEvent(b"x" * RUN_BYTES_MAX, "k")], *MIXED])
     assert len(runs) == 3
     assert [event for run in runs for event in run.events()] == await stored(db)
 
 
 async def test_many_small_appends_of_a_commit_come_as_few_runs(db: Database) -> None:
     await make_segments(db)
-    runs = await recent_runs(db, [[Written(b"x" * 1016)]] * 130)
+    runs = await recent_runs(db, [[SampleEvent(b"x" * 1016)]] * 130)
     assert [len(run) for run in runs] == [64, 64, 2]
     assert [event for run in runs for event in run.events()] == await stored(db)
 

@@ -1,4 +1,4 @@
-"""The cold tier: what is old moves into files, is read as before, and gives its pages back; whoever dies meanwhile."""
+"""The cold tier: old events move into files and are read as before, and their pages return to the file system."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_what_is_moved_gives_its_pages_back_and_what_is_young_stays(
     assert await events_of(stream) == known
 
 
-async def test_what_leaves_the_database_survives_a_loss_of_power_also_where_a_commit_may_not(
+async def test_offloaded_files_are_synced_even_with_durability_os(
     ep: Eventproc, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: set[int] = set()
@@ -161,7 +161,7 @@ async def test_nothing_leaves_the_database_for_a_file_that_is_not_what_was_writt
     assert await events_of(stream) == known
 
 
-async def test_what_was_moved_before_is_passed_in_a_read_and_not_while_others_wait_to_write(
+async def test_events_moved_before_are_skipped_outside_of_the_write_lock(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await write_large(stream)
@@ -193,7 +193,7 @@ async def test_a_short_run_stays_in_the_database(stream: Stream) -> None:
     assert await stream.offload() == OffloadResult()
 
 
-async def test_events_whose_extents_were_joined_meanwhile_are_left_for_the_next_time(
+async def test_extents_joined_during_an_offload_are_left_for_the_next_one(
     ep: Eventproc, stream: Stream
 ) -> None:
     async with stream.writer() as writer:
@@ -229,7 +229,7 @@ async def test_the_file_of_truncated_events_is_dropped_with_the_last_of_them(
 
 @pytest.mark.parametrize("point", [WRITE_COMMIT, WRITE_COMMITTED])
 @pytest.mark.parametrize("nth", range(1, 8))
-async def test_whoever_dies_at_any_step_leaves_every_event_in_one_place(
+async def test_death_at_any_step_leaves_every_event_in_one_place(
     tmp_path: Path, point: str, nth: int
 ) -> None:
     deaths = Deaths()

@@ -33,8 +33,7 @@ from eventproc.store.model.transactions import PingResult, TxnState
 from eventproc.store.transactions import TXN_STEP_LIMITS, TxnRecord, find_txn, watch_txn
 from eventproc.streams import Stream
 from eventproc.testing import Deaths, VirtualClock, check, run_until_death
-from tests.transactions.hosting import Written, by_key, events_of, write
-from tests.transactions.rooms import NAME, Room
+from tests.transactions.support import NAME, KeyedPayload, TxnStream, by_key, events_of, write
 
 CLIENTS = 4
 KEYS = [*(f"k{number}" for number in range(6)), None]
@@ -46,8 +45,8 @@ class TransactionTwin:
 
     id: str
     began: bool = False
-    events: list[Written] = attrs.field(factory=list)
-    pending: list[Written] = attrs.field(factory=list)
+    events: list[KeyedPayload] = attrs.field(factory=list)
+    pending: list[KeyedPayload] = attrs.field(factory=list)
     stagings: int = 0
     tried: set[str] = attrs.field(factory=set)
     decided: str | None = None
@@ -89,22 +88,22 @@ class TransactionSimulation:
             background.start_soon(run_host, ep.db)
             await ep.create_scope("s")
             stream = await self._stream(ep)
-            room = Room(ep.db, await ep.db.read(lambda tx: get_stream(tx, NAME).value))
+            txn_stream = TxnStream(ep.db, await ep.db.read(lambda tx: get_stream(tx, NAME).value))
             for request in await ep.requests.list():  # of the life before
                 await ep.requests.wait(request.id)
             if (await stream.describe()).state is StreamState.ACTIVE:
-                background.start_soon(self._look, room)
+                background.start_soon(self._look, txn_stream)
                 async with anyio.create_task_group() as actors:
                     for _ in range(CLIENTS):
-                        actors.start_soon(self._client, room)
+                        actors.start_soon(self._client, txn_stream)
                     for twin in self.twins:
-                        actors.start_soon(self._resume, room, twin)
+                        actors.start_soon(self._resume, txn_stream, twin)
                     actors.start_soon(self._scale, stream)
                     if self.seal_early:
                         actors.start_soon(self._seal_early, stream)
                 await stream.seal()
             for twin in self.twins:
-                await self._ended(room, twin)
+                await self._ended(txn_stream, twin)
             background.cancel_scope.cancel()
 
     async def _pause(self, most_s: float) -> None:
@@ -116,39 +115,39 @@ class TransactionSimulation:
         except NotFound:
             return await ep.create_stream(NAME)
 
-    async def _client(self, room: Room) -> None:
+    async def _client(self, txn_stream: TxnStream) -> None:
         while self.left > 0:
             self.left -= 1
-            twin = TransactionTwin(new_id(room.db.clock))
+            twin = TransactionTwin(new_id(txn_stream.db.clock))
             self.twins.append(twin)
             lease_ms = self.random.choice([None, 1_000, 3_000, 60_000])
             try:
-                await room.begin(txn_id=twin.id, lease_ms=lease_ms)
+                await txn_stream.begin(txn_id=twin.id, lease_ms=lease_ms)
             except StreamSealed:
                 return
             twin.began = True
-            await self._use(room, twin)
+            await self._use(txn_stream, twin)
 
-    async def _use(self, room: Room, twin: TransactionTwin) -> None:
+    async def _use(self, txn_stream: TxnStream, twin: TransactionTwin) -> None:
         """Stage, ping and decide, or leave it to its lease, until it is over."""
         try:
             for _ in range(self.random.randint(0, 8)):
-                await self._stage(room, twin)
+                await self._stage(txn_stream, twin)
                 if self.random.random() < 0.3:
                     await self._pause(1.5)
-                if self.random.random() < 0.3 and await room.ping(twin.id) is not PingResult.OK:
+                if self.random.random() < 0.3 and await txn_stream.ping(twin.id) is not PingResult.OK:
                     raise Rejected
             fate = self.random.choice(["commit", "commit", "commit", "abort", "leave"])
             for _ in range(self.random.randint(1, 2)):
                 if fate != "leave":
                     twin.tried.add(fate)
-                    await (room.commit if fate == "commit" else room.abort)(twin.id)
+                    await (txn_stream.commit if fate == "commit" else txn_stream.abort)(twin.id)
                     twin.decided = fate
         except Rejected:  # its lease ended, or its stream was sealed
             assert twin.decided is None
-            assert (await room.get(twin.id)).state in (TxnState.ABORTING, TxnState.ABORTED)
+            assert (await txn_stream.get(twin.id)).state in (TxnState.ABORTING, TxnState.ABORTED)
 
-    async def _stage(self, room: Room, twin: TransactionTwin) -> None:
+    async def _stage(self, txn_stream: TxnStream, twin: TransactionTwin) -> None:
         if not twin.pending:
             count, width = self.random.randint(1, 6), self.random.choice([0, 0, 40, 700])
             number = len(twin.events)
@@ -157,13 +156,15 @@ class TransactionSimulation:
                 for index in range(count)
             ]
             twin.stagings += 1
-        await write(room, twin.id, twin.pending, identity=twin.stagings)
+        await write(txn_stream, twin.id, twin.pending, identity=twin.stagings)
         twin.events += twin.pending
         twin.pending = []
 
-    async def _resume(self, room: Room, twin: TransactionTwin) -> None:
+    async def _resume(self, txn_stream: TxnStream, twin: TransactionTwin) -> None:
         """Go on after a death: repeat what was under way, which is not done twice, and decide."""
-        found = await room.db.read(partial(find_txn, stream_id=room.stream.stream_id, txn_id=twin.id))
+        found = await txn_stream.db.read(
+            partial(find_txn, stream_id=txn_stream.stream.stream_id, txn_id=twin.id)
+        )
         if found is None:
             assert not twin.began, "what began is known for a day"
             return
@@ -171,10 +172,10 @@ class TransactionSimulation:
         if found.state is TxnState.OPEN and self.random.random() < 0.8:
             try:
                 if twin.pending:
-                    await self._stage(room, twin)
+                    await self._stage(txn_stream, twin)
             except TransactionAborted:
                 return
-            await self._use(room, twin)
+            await self._use(txn_stream, twin)
 
     async def _scale(self, stream: Stream) -> None:
         for _ in range(self.random.randint(1, 8)):
@@ -193,14 +194,16 @@ class TransactionSimulation:
         await self._pause(3)
         await stream.seal()
 
-    async def _look(self, room: Room) -> None:
+    async def _look(self, txn_stream: TxnStream) -> None:
         """Look at moments of the stream: each transaction is there whole, or not at all."""
         while True:
-            await room.db.read(partial(self._verify_moment, stream_id=room.stream.stream_id, room=room))
+            await txn_stream.db.read(
+                partial(self._verify_moment, stream_id=txn_stream.stream.stream_id, txn_stream=txn_stream)
+            )
             self.looked += 1
             await self._pause(0.25)
 
-    def _verify_moment(self, tx: Tx, stream_id: int, room: Room) -> None:
+    def _verify_moment(self, tx: Tx, stream_id: int, txn_stream: TxnStream) -> None:
         for twin in self.twins:
             found = find_txn(tx, stream_id, twin.id)
             if found is not None:
@@ -217,21 +220,21 @@ class TransactionSimulation:
         ).fetchone()[0]
         assert visible == committed, f"{visible} events are visible in {current_epoch(tx, stream).number}"
 
-    async def _ended(self, room: Room, twin: TransactionTwin) -> TxnRecord | None:
+    async def _ended(self, txn_stream: TxnStream, twin: TransactionTwin) -> TxnRecord | None:
         """Wait until the transaction is over; the stream is sealed, so it will be."""
-        stream_id = room.stream.stream_id
-        with room.db.subscribe([watch_txn(stream_id, twin.id)]) as changes:
+        stream_id = txn_stream.stream.stream_id
+        with txn_stream.db.subscribe([watch_txn(stream_id, twin.id)]) as changes:
             while True:
-                found = await room.db.read(partial(find_txn, stream_id=stream_id, txn_id=twin.id))
+                found = await txn_stream.db.read(partial(find_txn, stream_id=stream_id, txn_id=twin.id))
                 if found is None or found.state.is_final:
                     return found
                 await changes.wait()
 
     async def _compare(self, ep: Eventproc) -> None:
-        room = Room(ep.db, await ep.db.read(lambda tx: get_stream(tx, NAME).value))
-        committed: list[tuple[int, Sequence[Written]]] = []
+        txn_stream = TxnStream(ep.db, await ep.db.read(lambda tx: get_stream(tx, NAME).value))
+        committed: list[tuple[int, Sequence[KeyedPayload]]] = []
         for twin in self.twins:
-            found = await self._ended(room, twin)
+            found = await self._ended(txn_stream, twin)
             assert found is not None or not twin.began, "what began is known for a day"
             if found is None:
                 continue
@@ -247,6 +250,6 @@ class TransactionSimulation:
         for _, events in sorted(committed, key=lambda each: each[0]):
             for payload, key in events:
                 wanted.setdefault(key, []).append(payload)
-        seen = by_key(await events_of(room))
+        seen = by_key(await events_of(txn_stream))
         assert sorted(seen.pop(None, [])) == sorted(wanted.pop(None, []))
         assert seen == wanted

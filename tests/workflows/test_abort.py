@@ -20,31 +20,44 @@ from eventproc.store.segments import readable_size
 from eventproc.store.transactions import count_preparation, list_open
 from eventproc.workflows import scale_stream, seal_stream
 from eventproc.workflows.requests import DeleteScope, DeleteStream, ScaleStream, SealStream, TruncateStream
-from tests.transactions.hosting import by_key, events_of, make_room, serve, split, write
-from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, Room, part
+from tests.transactions.support import (
+    HIGH,
+    LOW,
+    NAME,
+    ONE,
+    ZERO,
+    TxnStream,
+    by_key,
+    events_of,
+    make_txn_stream,
+    part,
+    serve,
+    split,
+    write,
+)
 from tests.workflows.support import Life
 
 
 @pytest.fixture
-async def room(life: Life) -> Room:
-    return await make_room(life)
+async def txn_stream(life: Life) -> TxnStream:
+    return await make_txn_stream(life)
 
 
-async def test_an_abort_frees_all_bytes_in_bounded_steps(life: Life, room: Room) -> None:
-    txn_id = await room.begin()
+async def test_an_abort_frees_all_bytes_in_bounded_steps(life: Life, txn_stream: TxnStream) -> None:
+    txn_id = await txn_stream.begin()
     for _ in range(20):
-        await room.stage(txn_id, part(ZERO, [(b"x" * 3000, LOW)]), part(ONE, [(b"y", HIGH)]))
+        await txn_stream.stage(txn_id, part(ZERO, [(b"x" * 3000, LOW)]), part(ONE, [(b"y", HIGH)]))
     for _ in range(10):
-        await room.stage(txn_id, part(ZERO, [(b"small", LOW)]))
-    await room.abort(txn_id)
+        await txn_stream.stage(txn_id, part(ZERO, [(b"small", LOW)]))
+    await txn_stream.abort(txn_id)
     before = life.faults.commits
-    (done,) = await serve(life, room, [txn_id])
+    (done,) = await serve(life, txn_stream, [txn_id])
     assert done.state is TxnState.ABORTED
     assert life.faults.commits - before >= 4  # eight blobs a step
     assert (done.events, done.rows) == (50, 50)
-    assert await room.rows("SELECT id FROM blob WHERE stream_id = 4") == []
-    assert await room.rows("SELECT * FROM staged") == []
-    assert await events_of(room) == {ZERO: [], ONE: []}
+    assert await txn_stream.rows("SELECT id FROM blob WHERE stream_id = 4") == []
+    assert await txn_stream.rows("SELECT * FROM staged") == []
+    assert await events_of(txn_stream) == {ZERO: [], ONE: []}
     await life.check()
 
 
@@ -54,24 +67,24 @@ async def test_an_abort_frees_all_bytes_in_bounded_steps(life: Life, room: Room)
 async def test_seal_aborts_open_transactions_and_waits_for_decided_ones(life: Life, room: Room) -> None:
     ids = [await room.begin() for _ in range(6)]
     for number, txn_id in enumerate(ids):
-        await write(room, txn_id, [(b"%d" % number, HIGH)])
+        await write(txn_stream, txn_id, [(b"%d" % number, HIGH)])
     await split(life, ONE, 0.75)
     for number in (3, 1):
-        await room.commit(ids[number])
-    submitted = await life.ep.requests.submit(SealStream(NAME, room.stream.stream_id))
-    done = await serve(life, room, ids)
-    ended = await life.perform(SealStream(NAME, room.stream.stream_id))
+        await txn_stream.commit(ids[number])
+    submitted = await life.ep.requests.submit(SealStream(NAME, txn_stream.stream.stream_id))
+    done = await serve(life, txn_stream, ids)
+    ended = await life.perform(SealStream(NAME, txn_stream.stream.stream_id))
     assert ended.status is RequestStatus.DONE
     assert (await life.ep.requests.get(submitted.id)).status is RequestStatus.DONE
     assert [txn.state.value for txn in done] == [
         *("aborted", "committed", "aborted", "committed", "aborted", "aborted")
     ]
     assert (await life.record(NAME)).value.state is StreamState.SEALED
-    assert by_key(await events_of(room)) == {HIGH: [b"3", b"1"]}
+    assert by_key(await events_of(txn_stream)) == {HIGH: [b"3", b"1"]}
     with pytest.raises(StreamSealed):
-        await room.begin()
+        await txn_stream.begin()
     with pytest.raises(TransactionAborted, match="sealed"):
-        await room.commit(ids[0])
+        await txn_stream.commit(ids[0])
     await life.check()
 
 
@@ -88,22 +101,22 @@ async def test_decided_transaction_is_committed_while_its_stream_is_sealed(life:
     with pytest.raises(CommitsPending):
         await life.db.write(partial(seal_stream.apply, request=request, request_id="r"))
     with pytest.raises(StreamSealed):
-        await room.begin()
+        await txn_stream.begin()
     with pytest.raises(IllegalTransition):
-        await room.abort(txn_id)
-    await serve(life, room, [txn_id])
-    assert by_key(await events_of(room)) == {HIGH: [b"x"]}
+        await txn_stream.abort(txn_id)
+    await serve(life, txn_stream, [txn_id])
+    assert by_key(await events_of(txn_stream)) == {HIGH: [b"x"]}
     assert await life.db.write(partial(seal_stream.apply, request=request, request_id="r"))
     assert (await life.record(NAME)).value.state is StreamState.SEALED
     await life.check()
 
 
-async def test_a_seal_with_nothing_decided_is_one_step(life: Life, room: Room) -> None:
-    open_ones = [await room.begin() for _ in range(3)]
-    request = SealStream(NAME, room.stream.stream_id)
+async def test_a_seal_with_nothing_decided_is_one_step(life: Life, txn_stream: TxnStream) -> None:
+    open_ones = [await txn_stream.begin() for _ in range(3)]
+    request = SealStream(NAME, txn_stream.stream.stream_id)
     assert await life.db.write(partial(seal_stream.apply, request=request, request_id="r"))
-    assert [(await room.get(each)).state for each in open_ones] == [TxnState.ABORTING] * 3
-    assert await room.rows("SELECT sum(count) FROM extent WHERE stream_id = 3") == [(1,)]
+    assert [(await txn_stream.get(each)).state for each in open_ones] == [TxnState.ABORTING] * 3
+    assert await txn_stream.rows("SELECT sum(count) FROM extent WHERE stream_id = 3") == [(1,)]
     await life.check()
 
 
@@ -111,49 +124,49 @@ async def test_a_seal_with_nothing_decided_is_one_step(life: Life, room: Room) -
     "B14",
     differs="what goes with a stream here are its transactions and their bytes; there are no marks, tags or buckets",
 )
-async def test_a_deleted_stream_takes_its_transactions_bytes_along(life: Life, room: Room) -> None:
-    txn_id = await room.begin()
+async def test_a_deleted_stream_takes_its_transactions_bytes_along(life: Life, txn_stream: TxnStream) -> None:
+    txn_id = await txn_stream.begin()
     for _ in range(20):
-        await room.stage(txn_id, part(ZERO, [(b"x" * 3000, LOW)]))
-    stream_id = room.stream.stream_id
+        await txn_stream.stage(txn_id, part(ZERO, [(b"x" * 3000, LOW)]))
+    stream_id = txn_stream.stream.stream_id
     request = SealStream(NAME, stream_id)
     assert await life.db.write(partial(seal_stream.apply, request=request, request_id="r"))
     await life.done(DeleteStream(NAME, stream_id))
     await life.check()
-    await serve(life, room, [txn_id])
+    await serve(life, txn_stream, [txn_id])
     await life.run()
     await life.check()
     for table in ("blob", "extent", "segment"):
-        assert await room.rows(f"SELECT * FROM {table} WHERE stream_id = ?", stream_id) == []
-    assert await room.rows("SELECT * FROM staged") == []
-    assert (await room.get(txn_id)).state is TxnState.ABORTED
+        assert await txn_stream.rows(f"SELECT * FROM {table} WHERE stream_id = ?", stream_id) == []
+    assert await txn_stream.rows("SELECT * FROM staged") == []
+    assert (await txn_stream.get(txn_id)).state is TxnState.ABORTED
 
 
-async def test_a_scope_is_deleted_with_its_transactions(life: Life, room: Room) -> None:
-    decided, open_one = await room.begin(), await room.begin()
-    await write(room, decided, [(b"x" * 3000, HIGH)])
-    await write(room, open_one, [(b"x" * 3000, HIGH)])
-    await room.commit(decided)
+async def test_a_scope_is_deleted_with_its_transactions(life: Life, txn_stream: TxnStream) -> None:
+    decided, open_one = await txn_stream.begin(), await txn_stream.begin()
+    await write(txn_stream, decided, [(b"x" * 3000, HIGH)])
+    await write(txn_stream, open_one, [(b"x" * 3000, HIGH)])
+    await txn_stream.commit(decided)
     ended = await life.perform(DeleteScope("s"))
     assert ended.status is RequestStatus.DONE, ended.error
     assert await life.db.read(lambda tx: find_stream(tx, NAME)) is None
-    await serve(life, room, [decided, open_one])
+    await serve(life, txn_stream, [decided, open_one])
     await life.run()
-    assert await room.rows("SELECT * FROM blob WHERE stream_id = 4") == []
+    assert await txn_stream.rows("SELECT * FROM blob WHERE stream_id = 4") == []
     await life.check()
 
 
 async def test_truncation_keeps_staged_events(life: Life, room: Room) -> None:
     first, second = await room.begin(), await room.begin()
     for txn_id in (first, second):
-        await write(room, txn_id, [(b"x" * 3000, LOW), (b"y" * 3000, HIGH)])
-    await room.commit(first)
-    await serve(life, room, [first])
+        await write(txn_stream, txn_id, [(b"x" * 3000, LOW), (b"y" * 3000, HIGH)])
+    await txn_stream.commit(first)
+    await serve(life, txn_stream, [first])
     stream = await life.ep.stream(NAME)
     await life.done(TruncateStream(NAME, 4, dict((await stream.tail()).offsets)))
     await life.check()
-    await room.commit(second)
-    await serve(life, room, [second])
+    await txn_stream.commit(second)
+    await serve(life, txn_stream, [second])
     assert await life.db.read(lambda tx: readable_size(tx, 4)) == (2, 6016)
     await life.check()
 
@@ -164,9 +177,9 @@ async def test_stream_with_steady_commits_is_scaled_immediately(life: Life, room
 
     async def keep_committing() -> None:
         while not scaled.is_set() or len(committed) < 50:
-            txn_id = await room.begin()
-            await write(room, txn_id, [(b"%d" % len(committed), HIGH), (b"%d" % len(committed), LOW)])
-            await room.commit(txn_id)
+            txn_id = await txn_stream.begin()
+            await write(txn_stream, txn_id, [(b"%d" % len(committed), HIGH), (b"%d" % len(committed), LOW)])
+            await txn_stream.commit(txn_id)
             committed.append(txn_id)
 
     async with anyio.create_task_group() as tasks:
@@ -182,18 +195,18 @@ async def test_stream_with_steady_commits_is_scaled_immediately(life: Life, room
             assert len(committed) - at < 40
             scaled.set()
         tasks.cancel_scope.cancel()
-    await serve(life, room, committed)
+    await serve(life, txn_stream, committed)
     wanted = [b"%d" % number for number in range(len(committed))]
-    assert by_key(await events_of(room)) == {HIGH: wanted, LOW: wanted}
+    assert by_key(await events_of(txn_stream)) == {HIGH: wanted, LOW: wanted}
     await life.check()
 
 
 async def test_a_commit_that_was_prepared_three_times_goes_before_the_next_scale(
-    life: Life, room: Room
+    life: Life, txn_stream: TxnStream
 ) -> None:
-    txn_id = await room.begin()
-    await write(room, txn_id, [(b"x", LOW)])
-    await room.commit(txn_id)
+    txn_id = await txn_stream.begin()
+    await write(txn_stream, txn_id, [(b"x", LOW)])
+    await txn_stream.commit(txn_id)
     for _ in range(PREPARATIONS_MAX):
         (found,) = await life.db.read(lambda tx: list_open(tx, 4))
         await life.db.write(partial(count_preparation, txn=found))
@@ -202,6 +215,6 @@ async def test_a_commit_that_was_prepared_three_times_goes_before_the_next_scale
         await life.db.write(partial(scale_stream.apply, request=request, request_id="r"))
     ended = await life.perform(request)
     assert ended.status is RequestStatus.DONE
-    found = await room.get(txn_id)
+    found = await txn_stream.get(txn_id)
     assert (found.state, [each.segment for each in found.appended]) == (TxnState.COMMITTED, [ZERO])
     await life.check()

@@ -13,60 +13,67 @@ from eventproc.store.transactions import TXN_STEP_LIMITS
 from eventproc.workflows import scale_stream
 from eventproc.workflows.commit_transactions import plan_step, take_step
 from eventproc.workflows.requests import ScaleStream
-from tests.segments.events import Written, part
-from tests.transactions.hosting import (
+from tests.segments.support import SampleEvent, part
+from tests.transactions.support import (
+    HIGH,
+    LOW,
+    NAME,
+    ONE,
+    ZERO,
+    TxnStream,
     by_key,
     commit,
     events_of,
-    find_room,
-    make_room,
+    find_txn_stream,
+    make_txn_stream,
     merge,
     serve,
     split,
     write,
 )
-from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, Room
 from tests.workflows.support import Life, die_everywhere
 
 KEYS = ("a", "N14228", "customer-42", "🚀key", "日本語", "k1", "k2", "k3")
 
 
 @pytest.fixture
-async def room(life: Life) -> Room:
-    return await make_room(life)
+async def txn_stream(life: Life) -> TxnStream:
+    return await make_txn_stream(life)
 
 
-async def blobs(room: Room) -> list[tuple[object, ...]]:
-    return await room.rows("SELECT id FROM blob WHERE stream_id = ?", room.stream.stream_id)
+async def blobs(txn_stream: TxnStream) -> list[tuple[object, ...]]:
+    return await txn_stream.rows("SELECT id FROM blob WHERE stream_id = ?", txn_stream.stream.stream_id)
 
 
-def pack_early(room: Room, *, rows_a_step: int) -> None:
+def pack_early(txn_stream: TxnStream, *, rows_a_step: int) -> None:
     """Pack transactions of more than ten rows before their commit, `rows_a_step` rows in each step."""
-    limits = room.db.shared[TXN_STEP_LIMITS]
+    limits = txn_stream.db.shared[TXN_STEP_LIMITS]
     limits.round_rows, limits.preparation_rows = 10, rows_a_step
 
 
-async def test_a_commit_moves_rows_and_no_bytes(life: Life, room: Room) -> None:
-    txn_id = await room.begin()
-    await write(room, txn_id, [(b"x" * 3000, LOW), (b"y" * 3000, HIGH)])
-    await write(room, txn_id, [(b"small", HIGH)])
-    before = await blobs(room)
-    assert await events_of(room) == {ZERO: [], ONE: []}
-    (done,) = await commit(life, room, txn_id)
-    assert await blobs(room) == before != []
+async def test_a_commit_moves_rows_and_no_bytes(life: Life, txn_stream: TxnStream) -> None:
+    txn_id = await txn_stream.begin()
+    await write(txn_stream, txn_id, [(b"x" * 3000, LOW), (b"y" * 3000, HIGH)])
+    await write(txn_stream, txn_id, [(b"small", HIGH)])
+    before = await blobs(txn_stream)
+    assert await events_of(txn_stream) == {ZERO: [], ONE: []}
+    (done,) = await commit(life, txn_stream, txn_id)
+    assert await blobs(txn_stream) == before != []
     assert [(each.segment, each.offset, each.number, each.count) for each in done.appended] == [
         (ZERO, 0, 0, 1),
         (ONE, 0, 0, 2),
     ]
-    assert by_key(await events_of(room)) == {LOW: [b"x" * 3000], HIGH: [b"y" * 3000, b"small"]}
-    assert await room.rows("SELECT * FROM staged") == []
+    assert by_key(await events_of(txn_stream)) == {LOW: [b"x" * 3000], HIGH: [b"y" * 3000, b"small"]}
+    assert await txn_stream.rows("SELECT * FROM staged") == []
     await life.check()
 
 
-async def test_an_empty_transaction_is_committed_and_leaves_nothing(life: Life, room: Room) -> None:
-    (done,) = await commit(life, room, await room.begin())
+async def test_an_empty_transaction_is_committed_and_leaves_nothing(
+    life: Life, txn_stream: TxnStream
+) -> None:
+    (done,) = await commit(life, txn_stream, await txn_stream.begin())
     assert (done.state, done.appended, done.version) == (TxnState.COMMITTED, (), 2)
-    assert await events_of(room) == {ZERO: [], ONE: []}
+    assert await events_of(txn_stream) == {ZERO: [], ONE: []}
     await life.check()
 
 
@@ -74,29 +81,31 @@ async def test_an_empty_transaction_is_committed_and_leaves_nothing(life: Life, 
 async def test_commits_appear_in_the_order_of_their_decisions(life: Life, room: Room) -> None:
     ids = [await room.begin() for _ in range(6)]
     for number, txn_id in enumerate(ids):
-        await write(room, txn_id, [(b"%d" % number, HIGH)])
+        await write(txn_stream, txn_id, [(b"%d" % number, HIGH)])
         if number == 2:
             await split(life, ONE, 0.75)
     order = [4, 1, 5, 0]
-    done = await commit(life, room, *[ids[number] for number in order])
+    done = await commit(life, txn_stream, *[ids[number] for number in order])
     assert [txn.position for txn in done] == [1, 2, 3, 4]
-    assert by_key(await events_of(room)) == {HIGH: [b"%d" % number for number in order]}
-    assert [(await room.get(ids[number])).state for number in (2, 3)] == [TxnState.OPEN] * 2
+    assert by_key(await events_of(txn_stream)) == {HIGH: [b"%d" % number for number in order]}
+    assert [(await txn_stream.get(ids[number])).state for number in (2, 3)] == [TxnState.OPEN] * 2
     await life.check()
 
 
 @pytest.mark.acceptance("C2")
-async def test_a_round_commits_a_hundred_and_the_next_ones_the_rest(life: Life, room: Room) -> None:
-    ids = [await room.begin() for _ in range(250)]
+async def test_a_round_commits_a_hundred_and_the_next_ones_the_rest(
+    life: Life, txn_stream: TxnStream
+) -> None:
+    ids = [await txn_stream.begin() for _ in range(250)]
     for number, txn_id in enumerate(ids):
-        await write(room, txn_id, [(b"%d" % number, HIGH)])
-        await room.commit(txn_id)
+        await write(txn_stream, txn_id, [(b"%d" % number, HIGH)])
+        await txn_stream.commit(txn_id)
     before = life.faults.commits
-    done = await serve(life, room, ids)
+    done = await serve(life, txn_stream, ids)
     assert life.faults.commits - before <= 5  # the claim, three rounds, and perhaps a progress of the engine
-    assert by_key(await events_of(room))[HIGH] == [b"%d" % number for number in range(250)]
+    assert by_key(await events_of(txn_stream))[HIGH] == [b"%d" % number for number in range(250)]
     assert [txn.position for txn in done] == list(range(1, 251))
-    bells = await room.rows("SELECT sum(count) FROM extent WHERE stream_id = 2")
+    bells = await txn_stream.rows("SELECT sum(count) FROM extent WHERE stream_id = 2")
     assert bells == [(3,)]
     await life.check()
 
@@ -111,30 +120,30 @@ async def test_interrupted_commit_is_finished_before_the_next_one(when: str) -> 
     interrupted: list[TxnState] = []
 
     async def stage_both(life: Life) -> None:
-        room = await make_room(life)
-        pack_early(room, rows_a_step=8)
+        txn_stream = await make_txn_stream(life)
+        pack_early(txn_stream, rows_a_step=8)
         for txn_id in (first, second):
-            await room.begin(txn_id=txn_id)
+            await txn_stream.begin(txn_id=txn_id)
         for number in range(30):
-            await write(room, first, [(b"first %d" % number, KEYS[number % len(KEYS)])])
-        await write(room, second, [(b"second", key) for key in KEYS])
-        await room.commit(first)
+            await write(txn_stream, first, [(b"first %d" % number, KEYS[number % len(KEYS)])])
+        await write(txn_stream, second, [(b"second", key) for key in KEYS])
+        await txn_stream.commit(first)
 
     async def host(life: Life) -> None:
-        await serve(life, await find_room(life), [first])
+        await serve(life, await find_txn_stream(life), [first])
 
     async def decide_second(life: Life) -> None:
-        room = await find_room(life)
-        left = await room.get(first)
+        txn_stream = await find_txn_stream(life)
+        left = await txn_stream.get(first)
         if left.prepared:
             interrupted.append(left.state)
-        await room.commit(second)
-        done = await serve(life, room, [second, first])
+        await txn_stream.commit(second)
+        done = await serve(life, txn_stream, [second, first])
         assert [(txn.state, txn.position) for txn in done] == [
             (TxnState.COMMITTED, 2),
             (TxnState.COMMITTED, 1),
         ]
-        assert by_key(await events_of(room)) == {
+        assert by_key(await events_of(txn_stream)) == {
             key: [
                 *(b"first %d" % number for number in range(30) if KEYS[number % len(KEYS)] == key),
                 b"second",
@@ -150,51 +159,55 @@ async def test_interrupted_commit_is_finished_before_the_next_one(when: str) -> 
 async def test_scale_before_a_commit_splits_only_affected_staged_rows(life: Life, room: Room) -> None:
     txn_id = await room.begin()
     events = [(b"%s %d" % (key.encode(), number) + b"." * 500, key) for number in range(20) for key in KEYS]
-    await write(room, txn_id, events)
-    await write(room, txn_id, [(b"no key", None), (b"none", None)])
-    untouched = await room.rows("SELECT seq, part, place, place_offset FROM staged WHERE segment = 1")
+    await write(txn_stream, txn_id, events)
+    await write(txn_stream, txn_id, [(b"no key", None), (b"none", None)])
+    untouched = await txn_stream.rows("SELECT seq, part, place, place_offset FROM staged WHERE segment = 1")
     await split(life, ZERO, 0.25)
-    await write(room, txn_id, [(b"late", key) for key in KEYS])
-    (done,) = await commit(life, room, txn_id)
+    await write(txn_stream, txn_id, [(b"late", key) for key in KEYS])
+    (done,) = await commit(life, txn_stream, txn_id)
     assert done.prepared == 1
-    found = await events_of(room)
+    found = await events_of(txn_stream)
     wanted = {key: [payload for payload, own in events if own == key] + [b"late"] for key in KEYS}
     seen = by_key(found)
     assert sorted(seen.pop(None)) == [b"no key", b"none"]
     assert seen == wanted
     assert found[ZERO] == []
     assert {each.segment for each in done.appended} <= {ONE, segment_id(2, 1), segment_id(3, 1)}
-    places = await room.rows("SELECT place, place_offset FROM extent WHERE stream_id = 4 AND segment = 1")
+    places = await txn_stream.rows(
+        "SELECT place, place_offset FROM extent WHERE stream_id = 4 AND segment = 1"
+    )
     assert [row[2:] for row in untouched] == places[:1]
     await life.check()
 
 
-async def test_a_merge_between_staging_and_commit_moves_rows_as_they_are(life: Life, room: Room) -> None:
+async def test_a_merge_between_staging_and_commit_moves_rows_as_they_are(
+    life: Life, txn_stream: TxnStream
+) -> None:
     await split(life, ZERO, 0.25)
-    txn_id = await room.begin()
-    await write(room, txn_id, [(b"%s" % key.encode() * 400, key) for key in KEYS])
-    before = await blobs(room)
+    txn_id = await txn_stream.begin()
+    await write(txn_stream, txn_id, [(b"%s" % key.encode() * 400, key) for key in KEYS])
+    before = await blobs(txn_stream)
     await merge(life, segment_id(2, 1), segment_id(3, 1))
-    (done,) = await commit(life, room, txn_id)
-    assert await blobs(room) == before
+    (done,) = await commit(life, txn_stream, txn_id)
+    assert await blobs(txn_stream) == before
     assert [each.segment for each in done.appended] == [ONE, segment_id(4, 2)]
-    assert by_key(await events_of(room)) == {key: [b"%s" % key.encode() * 400] for key in KEYS}
+    assert by_key(await events_of(txn_stream)) == {key: [b"%s" % key.encode() * 400] for key in KEYS}
     await life.check()
 
 
-async def test_many_small_stagings_are_packed_before_they_land(life: Life, room: Room) -> None:
-    pack_early(room, rows_a_step=16)
-    txn_id = await room.begin()
+async def test_many_small_stagings_are_packed_before_their_commit(life: Life, txn_stream: TxnStream) -> None:
+    pack_early(txn_stream, rows_a_step=16)
+    txn_id = await txn_stream.begin()
     events = [(b"%d" % number, KEYS[number % len(KEYS)]) for number in range(60)]
     for event in events:
-        await write(room, txn_id, [event])
+        await write(txn_stream, txn_id, [event])
     await split(life, ZERO, 0.25)
-    (done,) = await commit(life, room, txn_id)
+    (done,) = await commit(life, txn_stream, txn_id)
     assert done.rows == 60
-    rows = await room.rows("SELECT count(*), sum(count) FROM extent WHERE stream_id = 4")
+    rows = await txn_stream.rows("SELECT count(*), sum(count) FROM extent WHERE stream_id = 4")
     assert rows == [(4 * 3, 60)]
     wanted = {key: [payload for payload, own in events if own == key] for key in KEYS}
-    assert by_key(await events_of(room)) == wanted
+    assert by_key(await events_of(txn_stream)) == wanted
     await life.check()
 
 
@@ -203,8 +216,8 @@ async def test_key_order_holds_when_packing_dies_and_a_segment_is_scaled(life: L
     txn_id = await room.begin()
     events = [(b"%d" % number, KEYS[number % len(KEYS)]) for number in range(40)]
     for event in events:
-        await write(room, txn_id, [event])
-    txn = await room.commit(txn_id)
+        await write(txn_stream, txn_id, [event])
+    txn = await txn_stream.commit(txn_id)
     owner = await life.claim()
     next_seq: int | None = 0
     for _ in range(3):  # as a host that then dies
@@ -217,58 +230,60 @@ async def test_key_order_holds_when_packing_dies_and_a_segment_is_scaled(life: L
     await life.db.write(
         partial(scale_stream.apply, request=request, request_id="r")
     )  # before the next host can commit
-    await serve(life, room, [txn_id])
-    assert by_key(await events_of(room)) == {
+    await serve(life, txn_stream, [txn_id])
+    assert by_key(await events_of(txn_stream)) == {
         key: [payload for payload, own in events if own == key] for key in KEYS
     }
     await life.check()
 
 
-async def test_events_keep_their_headers_times_and_keys_through_a_split(life: Life, room: Room) -> None:
+async def test_events_keep_their_headers_times_and_keys_through_a_split(
+    life: Life, txn_stream: TxnStream
+) -> None:
     events = [
-        Written(b"", "", event_time=5, headers={"a": "b"}),
-        Written(b"\0" * 3000, "🚀key", headers={"ü": ""}),
-        Written(b"x", None, event_time=-1),
-        Written(b"y", "N14228"),
+        SampleEvent(b"", "", event_time=5, headers={"a": "b"}),
+        SampleEvent(b"\0" * 3000, "🚀key", headers={"ü": ""}),
+        SampleEvent(b"x", None, event_time=-1),
+        SampleEvent(b"y", "N14228"),
     ]
-    txn_id = await room.begin()
-    await room.stage(txn_id, part(ZERO, events))
+    txn_id = await txn_stream.begin()
+    await txn_stream.stage(txn_id, part(ZERO, events))
     await split(life, ZERO, 0.25)
     await split(life, ONE, 0.75)
-    await commit(life, room, txn_id)
+    await commit(life, txn_stream, txn_id)
     found = [
-        Written(event.payload, event.key, event.event_time, dict(event.headers) or None)
-        for own in (await events_of(room)).values()
+        SampleEvent(event.payload, event.key, event.event_time, dict(event.headers) or None)
+        for own in (await events_of(txn_stream)).values()
         for event in own
     ]
     assert sorted(found, key=lambda event: event.payload) == sorted(events, key=lambda event: event.payload)
     await life.check()
 
 
-async def test_both_parts_of_one_staging_are_split(life: Life, room: Room) -> None:
+async def test_both_parts_of_one_staging_are_split(life: Life, txn_stream: TxnStream) -> None:
     keys = [f"key {number}" for number in range(40)]
-    txn_id = await room.begin()
-    await write(room, txn_id, [(key.encode() * 20, key) for key in keys])
+    txn_id = await txn_stream.begin()
+    await write(txn_stream, txn_id, [(key.encode() * 20, key) for key in keys])
     await split(life, ZERO, 0.25)
     await split(life, ONE, 0.75)
-    (done,) = await commit(life, room, txn_id)
+    (done,) = await commit(life, txn_stream, txn_id)
     assert [each.segment for each in done.appended] == [
         *(segment_id(number, 1) for number in (2, 3)),
         *(segment_id(number, 2) for number in (4, 5)),
     ]
-    assert by_key(await events_of(room)) == {key: [key.encode() * 20] for key in keys}
+    assert by_key(await events_of(txn_stream)) == {key: [key.encode() * 20] for key in keys}
     await life.check()
 
 
-async def test_segments_of_a_round_are_those_of_the_moment(life: Life, room: Room) -> None:
-    ids = [await room.begin() for _ in range(3)]
+async def test_segments_of_a_round_are_those_of_the_moment(life: Life, txn_stream: TxnStream) -> None:
+    ids = [await txn_stream.begin() for _ in range(3)]
     for txn_id in ids:
-        await write(room, txn_id, [(b"x", LOW)])
-        await room.commit(txn_id)
+        await write(txn_stream, txn_id, [(b"x", LOW)])
+        await txn_stream.commit(txn_id)
     request = ScaleStream(NAME, 4, (SegmentId(0),), (KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)))
     await life.db.write(
         partial(scale_stream.apply, request=request, request_id="r")
     )  # before the host can commit
-    done = await serve(life, room, ids)
+    done = await serve(life, txn_stream, ids)
     assert {each.segment for txn in done for each in txn.appended} == {segment_id(2, 1)}
     await life.check()

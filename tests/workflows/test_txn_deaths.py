@@ -13,8 +13,21 @@ from eventproc.store.model.transactions import TxnState
 from eventproc.store.requests import RequestStatus
 from eventproc.store.transactions import TXN_STEP_LIMITS, find_txn
 from eventproc.workflows.requests import SealStream
-from tests.transactions.hosting import by_key, events_of, find_room, make_room, serve, split, write
-from tests.transactions.rooms import HIGH, LOW, NAME, ONE, ZERO, part
+from tests.transactions.support import (
+    HIGH,
+    LOW,
+    NAME,
+    ONE,
+    ZERO,
+    by_key,
+    events_of,
+    find_txn_stream,
+    make_txn_stream,
+    part,
+    serve,
+    split,
+    write,
+)
 from tests.workflows.support import Act, Life, die_everywhere, open_life, summary
 
 KEYS: Final = (LOW, HIGH, "customer-42", "k1", "k2")
@@ -27,59 +40,61 @@ async def _prepare(life: Life) -> None:
     """Stage: two to be committed, the first touched by a scale and in need of packing, and one to be aborted."""
     limits = life.db.shared[TXN_STEP_LIMITS]  # small steps, so that there are several to die between
     limits.round_rows, limits.preparation_rows, limits.abort_blobs = 4, 5, 4
-    room = await make_room(life)
+    txn_stream = await make_txn_stream(life)
     for txn_id in (FIRST, SECOND, THIRD):
-        await room.begin(txn_id=txn_id)
+        await txn_stream.begin(txn_id=txn_id)
     for number in range(STAGINGS):
-        await write(room, FIRST, [(b"%d" % number + b"." * 900, key) for key in KEYS], identity=number + 1)
-    await write(room, SECOND, [(b"second", key) for key in KEYS])
+        await write(
+            txn_stream, FIRST, [(b"%d" % number + b"." * 900, key) for key in KEYS], identity=number + 1
+        )
+    await write(txn_stream, SECOND, [(b"second", key) for key in KEYS])
     for _ in range(STAGINGS):
-        await room.stage(THIRD, part(ZERO, [(b"x" * 3000, LOW)]), part(ONE, [(b"y", HIGH)]))
+        await txn_stream.stage(THIRD, part(ZERO, [(b"x" * 3000, LOW)]), part(ONE, [(b"y", HIGH)]))
     await split(life, ONE, 0.75)
-    await write(room, FIRST, [(b"last", key) for key in KEYS], identity=STAGINGS + 1)
+    await write(txn_stream, FIRST, [(b"last", key) for key in KEYS], identity=STAGINGS + 1)
     await life.check()
 
 
 async def _client(life: Life) -> None:
     """Repeat everything a client does who does not know what was heard: nothing of it is done twice."""
-    room = await find_room(life)
+    txn_stream = await find_txn_stream(life)
     for txn_id in (FIRST, SECOND, THIRD):
-        await room.begin(txn_id=txn_id)
-    if (await room.get(FIRST)).state is TxnState.OPEN:
-        await write(room, FIRST, [(b"last", key) for key in KEYS], identity=STAGINGS + 1)
+        await txn_stream.begin(txn_id=txn_id)
+    if (await txn_stream.get(FIRST)).state is TxnState.OPEN:
+        await write(txn_stream, FIRST, [(b"last", key) for key in KEYS], identity=STAGINGS + 1)
 
 
 async def _commit(life: Life) -> None:
     await _client(life)
-    room = await find_room(life)
+    txn_stream = await find_txn_stream(life)
     for txn_id in (SECOND, FIRST):
-        await room.commit(txn_id)
-    done = await serve(life, room, [FIRST, SECOND])
+        await txn_stream.commit(txn_id)
+    done = await serve(life, txn_stream, [FIRST, SECOND])
     assert [txn.state for txn in done] == [TxnState.COMMITTED] * 2
-    found = by_key(await events_of(room))
+    found = by_key(await events_of(txn_stream))
     wanted = [b"second", *(b"%d" % number + b"." * 900 for number in range(STAGINGS)), b"last"]
     assert found == dict.fromkeys(KEYS, wanted)
 
 
 async def _abort(life: Life) -> None:
     await _client(life)
-    room = await find_room(life)
-    await room.abort(THIRD)
-    (done,) = await serve(life, room, [THIRD])
+    txn_stream = await find_txn_stream(life)
+    await txn_stream.abort(THIRD)
+    (done,) = await serve(life, txn_stream, [THIRD])
     assert done.state is TxnState.ABORTED
-    assert await room.rows("SELECT * FROM staged WHERE txn = ?", THIRD) == []
+    assert await txn_stream.rows("SELECT * FROM staged WHERE txn = ?", THIRD) == []
 
 
 async def _seal(life: Life) -> None:
-    room = await find_room(life)
+    txn_stream = await find_txn_stream(life)
     try:
         for txn_id in (FIRST, SECOND):
-            await room.commit(txn_id)
+            await txn_stream.commit(txn_id)
     except NotFound:
         raise AssertionError("what is decided is remembered") from None
-    ended = await life.perform(SealStream(NAME, room.stream.stream_id), request_id=_request_of(life))
+    ended = await life.perform(SealStream(NAME, txn_stream.stream.stream_id), request_id=_request_of(life))
     assert ended.status is RequestStatus.DONE, ended.error
-    done = await serve(life, room, [FIRST, SECOND, THIRD])
+    done = await serve(life, txn_stream, [FIRST, SECOND, THIRD])
     assert [txn.state.value for txn in done] == ["committed", "committed", "aborted"]
 
 
@@ -97,14 +112,14 @@ WORKFLOWS: Final[Mapping[str, tuple[Act, int]]] = MappingProxyType(
 
 
 async def _make_room(life: Life) -> None:
-    await make_room(life)
+    await make_txn_stream(life)
 
 
 async def _begin(life: Life) -> None:
     """Begin a transaction and stage its first events, as a client does that repeats both after a failure."""
-    room = await find_room(life)
-    await room.begin(txn_id=FIRST)
-    await write(room, FIRST, [(b"1", key) for key in KEYS], identity=1)
+    txn_stream = await find_txn_stream(life)
+    await txn_stream.begin(txn_id=FIRST)
+    await write(txn_stream, FIRST, [(b"1", key) for key in KEYS], identity=1)
 
 
 @pytest.mark.acceptance(
@@ -117,16 +132,18 @@ async def test_beginning_that_dies_leaves_nothing_behind(when: str) -> None:
 
     async def give_up(life: Life) -> None:
         """The client is dead: abort its transaction, if it was stored, and find nothing."""
-        room = await find_room(life)
-        txn = await life.db.read(lambda tx: find_txn(tx, room.stream.stream_id, FIRST))
-        ((staged,),) = await room.rows("SELECT coalesce(sum(count), 0) FROM staged")
+        txn_stream = await find_txn_stream(life)
+        txn = await life.db.read(lambda tx: find_txn(tx, txn_stream.stream.stream_id, FIRST))
+        ((staged,),) = await txn_stream.rows("SELECT coalesce(sum(count), 0) FROM staged")
         left.append((None if txn is None else txn.state.value, staged))
         if txn is not None:
-            await room.abort(FIRST)
-            await serve(life, room, [FIRST])
-        assert await room.rows("SELECT * FROM staged") == []
-        assert await room.rows("SELECT * FROM blob WHERE stream_id = ?", room.stream.stream_id) == []
-        assert all(events == [] for events in (await events_of(room)).values())
+            await txn_stream.abort(FIRST)
+            await serve(life, txn_stream, [FIRST])
+        assert await txn_stream.rows("SELECT * FROM staged") == []
+        assert (
+            await txn_stream.rows("SELECT * FROM blob WHERE stream_id = ?", txn_stream.stream.stream_id) == []
+        )
+        assert all(events == [] for events in (await events_of(txn_stream)).values())
         await life.check()
 
     commits = await die_everywhere(when, _begin, prepare=_make_room, rerun=False, verify=give_up)

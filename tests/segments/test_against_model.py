@@ -14,12 +14,12 @@ from eventproc.store.database import Database, Tx, open_memory_database
 from eventproc.store.inspection.extents import blob_violations, extent_violations
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import free_step, join_step, seal_segments, segment_state, truncate_segments
-from tests.segments.events import (
+from tests.segments.support import (
     ONE,
     STREAM,
     STREAM_ID,
     TWO,
-    Written,
+    SampleEvent,
     appending,
     make_segments,
     part,
@@ -27,14 +27,14 @@ from tests.segments.events import (
     written,
 )
 
-Step: TypeAlias = tuple[str, int, int, list[Written]]
+Step: TypeAlias = tuple[str, int, int, list[SampleEvent]]
 
 
 class Twin:
     """What a segment is: all events ever, and how many of them are gone."""
 
     def __init__(self) -> None:
-        self.events: list[Written] = []
+        self.events: list[SampleEvent] = []
         self.head = 0
 
     def offset(self, number: int) -> int:
@@ -43,7 +43,7 @@ class Twin:
 
 _KEYS = st.sampled_from([None, "", "a", "ü🚀"])
 _EVENTS = st.builds(
-    Written,
+    SampleEvent,
     st.sampled_from([b"", b"1", b"payload", b"x" * 900, b"y" * 2500]),
     _KEYS,
     st.sampled_from([None, 0, -(2**62)]),
@@ -86,7 +86,7 @@ async def _step(
     kind: str,
     segment: SegmentId,
     number: int,
-    events: list[Written],
+    events: list[SampleEvent],
 ) -> None:
     twin = twins[segment]
     at = twin.head + number % (len(twin.events) - twin.head + 1)  # some readable event, or the tail
@@ -96,7 +96,7 @@ async def _step(
             twin.events += events
             twins[SegmentId(1 - segment)].events += events[:1]
         case "many":  # a run of tiny extents, long enough to be joined
-            small = [Written(b"%d" % each, event.key) for each in range(12) for event in events]
+            small = [SampleEvent(b"%d" % each, event.key) for each in range(12) for event in events]
             for event in small:
                 await db.write(appending(part(segment, [event])))
             twin.events += small

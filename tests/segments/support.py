@@ -1,4 +1,4 @@
-"""Events for the segments' tests, and the naive twin of a segment: a list."""
+"""Sample events for the tests of segments, and calls on two segments of one stream."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ONE, TWO = SegmentId(0), SegmentId(1)
 
 
 @attrs.frozen
-class Written:
+class SampleEvent:
     """An event as its writer sees it."""
 
     payload: bytes
@@ -43,7 +43,7 @@ class Written:
         return FRAME_BYTES + len(self.payload)
 
 
-def part(segment: SegmentId, events: Iterable[Written]) -> SegmentEvents:
+def part(segment: SegmentId, events: Iterable[SampleEvent]) -> SegmentEvents:
     """Encode events as a writer does: a column that no event uses is absent."""
     events = list(events)
     keys = [event.key for event in events]
@@ -63,7 +63,7 @@ def part(segment: SegmentId, events: Iterable[Written]) -> SegmentEvents:
 
 
 def payloads(*texts: str, segment: SegmentId = ONE) -> SegmentEvents:
-    return part(segment, (Written(text.encode()) for text in texts))
+    return part(segment, (SampleEvent(text.encode()) for text in texts))
 
 
 async def make_segments(db: Database, *segments: SegmentId) -> None:
@@ -85,16 +85,16 @@ def read_runs(
     return read(tx, STREAM_ID, {segment: (offset, limit)}, bytes_max=bytes_max).runs
 
 
-def written(runs: Iterable[EventRun]) -> list[Written]:
+def written(runs: Iterable[EventRun]) -> list[SampleEvent]:
     """Return what a reader saw, as its writer wrote it."""
     return [
-        Written(event.payload, event.key, event.event_time, dict(event.headers) or None)
+        SampleEvent(event.payload, event.key, event.event_time, dict(event.headers) or None)
         for run in runs
         for event in run.events()
     ]
 
 
-async def read_all(db: Database, segment: SegmentId = ONE) -> list[Written]:
+async def read_all(db: Database, segment: SegmentId = ONE) -> list[SampleEvent]:
     return written(await db.read(partial(read_runs, segment=segment)))
 
 

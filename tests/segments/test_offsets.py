@@ -6,7 +6,7 @@ from functools import partial
 
 from eventproc.store.database import Database
 from eventproc.store.segments.offsets import boundary_before, number_at, offset_after
-from tests.segments.events import ONE, STREAM_ID, TWO, Written, appending, make_segments, part
+from tests.segments.support import ONE, STREAM_ID, TWO, SampleEvent, appending, make_segments, part
 
 SIZES = [0, 1, 40, 3000, 7, 0, 2, 2500, 2500, 3]
 
@@ -14,10 +14,10 @@ SIZES = [0, 1, 40, 3000, 7, 0, 2, 2500, 2500, 3]
 async def _write(db: Database) -> list[int]:
     """Write events in rows and in blobs that both segments share, three at a time; return their borders."""
     await make_segments(db)
-    events = [Written(b"x" * size) for size in SIZES]
+    events = [SampleEvent(b"x" * size) for size in SIZES]
     for index in range(0, len(events), 3):
-        await db.write(appending(part(ONE, events[index : index + 3]), part(TWO, [Written(b"other")])))
-        await db.write(appending(part(TWO, [Written(b"other" * 900)])))
+        await db.write(appending(part(ONE, events[index : index + 3]), part(TWO, [SampleEvent(b"other")])))
+        await db.write(appending(part(TWO, [SampleEvent(b"other" * 900)])))
     borders = [0]
     for event in events:
         borders.append(borders[-1] + event.size_bytes)
