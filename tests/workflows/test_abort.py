@@ -64,8 +64,10 @@ async def test_an_abort_frees_all_bytes_in_bounded_steps(life: Life, txn_stream:
 @pytest.mark.acceptance(
     "B12", differs="the seal waits in its place for what is decided; aborted ones need nothing of the stream"
 )
-async def test_seal_aborts_open_transactions_and_waits_for_decided_ones(life: Life, room: Room) -> None:
-    ids = [await room.begin() for _ in range(6)]
+async def test_seal_aborts_open_transactions_and_waits_for_decided_ones(
+    life: Life, txn_stream: TxnStream
+) -> None:
+    ids = [await txn_stream.begin() for _ in range(6)]
     for number, txn_id in enumerate(ids):
         await write(txn_stream, txn_id, [(b"%d" % number, HIGH)])
     await split(life, ONE, 0.75)
@@ -91,11 +93,13 @@ async def test_seal_aborts_open_transactions_and_waits_for_decided_ones(life: Li
 @pytest.mark.acceptance(
     "C11", differs="a decided transaction keeps its stream from being sealed, so no segment is missing"
 )
-async def test_decided_transaction_is_committed_while_its_stream_is_sealed(life: Life, room: Room) -> None:
-    txn_id = await room.begin()
-    await write(room, txn_id, [(b"x", HIGH)])
-    await room.commit(txn_id)
-    request = SealStream(NAME, room.stream.stream_id)
+async def test_decided_transaction_is_committed_while_its_stream_is_sealed(
+    life: Life, txn_stream: TxnStream
+) -> None:
+    txn_id = await txn_stream.begin()
+    await write(txn_stream, txn_id, [(b"x", HIGH)])
+    await txn_stream.commit(txn_id)
+    request = SealStream(NAME, txn_stream.stream.stream_id)
     assert not await life.db.write(partial(seal_stream.apply, request=request, request_id="r"))
     assert (await life.record(NAME)).value.state is StreamState.SEALING
     with pytest.raises(CommitsPending):
@@ -156,8 +160,8 @@ async def test_a_scope_is_deleted_with_its_transactions(life: Life, txn_stream: 
     await life.check()
 
 
-async def test_truncation_keeps_staged_events(life: Life, room: Room) -> None:
-    first, second = await room.begin(), await room.begin()
+async def test_truncation_keeps_staged_events(life: Life, txn_stream: TxnStream) -> None:
+    first, second = await txn_stream.begin(), await txn_stream.begin()
     for txn_id in (first, second):
         await write(txn_stream, txn_id, [(b"x" * 3000, LOW), (b"y" * 3000, HIGH)])
     await txn_stream.commit(first)
@@ -171,7 +175,7 @@ async def test_truncation_keeps_staged_events(life: Life, room: Room) -> None:
     await life.check()
 
 
-async def test_stream_with_steady_commits_is_scaled_immediately(life: Life, room: Room) -> None:
+async def test_stream_with_steady_commits_is_scaled_immediately(life: Life, txn_stream: TxnStream) -> None:
     committed: list[str] = []
     scaled = anyio.Event()
 

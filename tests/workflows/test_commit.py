@@ -78,8 +78,8 @@ async def test_an_empty_transaction_is_committed_and_leaves_nothing(
 
 
 @pytest.mark.acceptance("C1", differs="one order over all epochs, which is the order of decisions")
-async def test_commits_appear_in_the_order_of_their_decisions(life: Life, room: Room) -> None:
-    ids = [await room.begin() for _ in range(6)]
+async def test_commits_appear_in_the_order_of_their_decisions(life: Life, txn_stream: TxnStream) -> None:
+    ids = [await txn_stream.begin() for _ in range(6)]
     for number, txn_id in enumerate(ids):
         await write(txn_stream, txn_id, [(b"%d" % number, HIGH)])
         if number == 2:
@@ -156,8 +156,10 @@ async def test_interrupted_commit_is_finished_before_the_next_one(when: str) -> 
     assert interrupted.count(TxnState.COMMITTING) >= 3, "the first commit was interrupted at several points"
 
 
-async def test_scale_before_a_commit_splits_only_affected_staged_rows(life: Life, room: Room) -> None:
-    txn_id = await room.begin()
+async def test_scale_before_a_commit_splits_only_affected_staged_rows(
+    life: Life, txn_stream: TxnStream
+) -> None:
+    txn_id = await txn_stream.begin()
     events = [(b"%s %d" % (key.encode(), number) + b"." * 500, key) for number in range(20) for key in KEYS]
     await write(txn_stream, txn_id, events)
     await write(txn_stream, txn_id, [(b"no key", None), (b"none", None)])
@@ -211,9 +213,11 @@ async def test_many_small_stagings_are_packed_before_their_commit(life: Life, tx
     await life.check()
 
 
-async def test_key_order_holds_when_packing_dies_and_a_segment_is_scaled(life: Life, room: Room) -> None:
-    pack_early(room, rows_a_step=100)
-    txn_id = await room.begin()
+async def test_key_order_holds_when_packing_dies_and_a_segment_is_scaled(
+    life: Life, txn_stream: TxnStream
+) -> None:
+    pack_early(txn_stream, rows_a_step=100)
+    txn_id = await txn_stream.begin()
     events = [(b"%d" % number, KEYS[number % len(KEYS)]) for number in range(40)]
     for event in events:
         await write(txn_stream, txn_id, [event])
