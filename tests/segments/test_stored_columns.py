@@ -1,19 +1,15 @@
 """Stored columns, concatenated, sliced and picked from, equal the columns of the same events."""
 
 from __future__ import annotations
-from math import nan
-from hypothesis import given
-from hypothesis import strategies as st
-from eventproc.store.segments.columns import Columns, join_blocks
-from eventproc.store.segments.stored_columns import concatenate_columns, pick_events, slice_columns
 
 from array import array
+from math import nan
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.store.segments.columns import EventBlock, Headers, join_blocks
-from eventproc.store.segments.stored_columns import concatenate_columns
+from eventproc.store.segments.columns import Columns, EventBlock, Headers, join_blocks
+from eventproc.store.segments.stored_columns import concatenate_columns, pick_events, slice_columns
 
 Row = tuple[bytes, str | None, float, int | None, Headers | None]
 
