@@ -8,7 +8,8 @@ in the order of keys, where that was asked for. Where nobody was cut off, every 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from random import Random
 
@@ -26,11 +27,11 @@ from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import InProgress, InvalidArgument, NotFound, ScaleRefused
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text
 from eventproc.store.segments import Event
 from eventproc.streams import Stream
 from eventproc.testing import Deaths, VirtualClock, check, run_until_death
-from tests.processors.witness import Witness
 
 STREAM, OUT, GROUP = "s/t", "s/out", "s/g"
 KEYS = 6
@@ -38,7 +39,7 @@ IDLE_MS = 3_600_000
 
 
 @attrs.frozen(kw_only=True)
-class Plan:
+class ProcessorPlan:
     """What kind of processor, and what happens. calm: apps come and go in order, and handlers never fail.
 
     pace: how many seconds one of the simulation takes; virtual ones cost nothing.
@@ -57,10 +58,10 @@ class Plan:
 class ProcessorSimulation:
     """State that outlives deaths: what handlers did, and the database."""
 
-    def __init__(self, seed: int, plan: Plan) -> None:
+    def __init__(self, seed: int, plan: ProcessorPlan) -> None:
         self.random = Random(seed)
         self.plan = plan
-        self.witness = Witness(plan.order, alone=plan.calm)
+        self.record = HandlingRecord(plan.order, alone=plan.calm)
         self.written: Counter[str | None] = Counter()
         self.deaths = plan.deaths
         self.done = False
@@ -76,7 +77,7 @@ class ProcessorSimulation:
                     plan(self.random.randint(1, 150))
                 await run_until_death(partial(self._live, ep))
                 faults.heal()
-                self.witness.cut_off()
+                self.record.cut_off()
                 await check(ep.db)
                 await self._check_progress(ep)
             await self._check_end(ep)
@@ -214,10 +215,10 @@ class ProcessorSimulation:
         for segment, text in await ep.db.read(look):
             progress = progress_of_text(text, GROUP, 0, SegmentId(segment))
             progress.check()
-            self.witness.verify(SegmentId(segment), progress)
+            self.record.verify(SegmentId(segment), progress)
 
     async def _check_end(self, ep: Eventproc) -> None:
-        self.witness.verify_end(self.written)
+        self.record.verify_end(self.written)
         letters = await DeadLetters(ep.db, GROUP).list(limit=1000)
         lost = Counter((each.key, int(each.payload)) for each in letters)
         handled = Counter(
@@ -257,7 +258,7 @@ class SimulatedHandler:
         await self._handle(events, context)
 
     async def _handle(self, events: Sequence[Event], context: Context) -> None:
-        with self.simulation.witness.calls(self, events):
+        with self.simulation.record.calls(self, events):
             if self.random.random() < 0.5:
                 await anyio.sleep(self.plan.pace * self.random.choice([0, 0, 0.1, self.random.random()]))
             if not self.plan.calm:
@@ -270,7 +271,7 @@ class SimulatedHandler:
             context.emit(OUT, event.payload, key=event.key)
 
     def spent(self, failure: Failure) -> Directive:
-        self.simulation.witness.finish(failure.event)
+        self.simulation.record.finish(failure.event)
         return self.random.choice([Directive.RESUME, Directive.RESTART])
 
 
@@ -285,3 +286,83 @@ def _note_handled(tx: AppTx, events: Sequence[Event]) -> None:
     tx.executemany(
         "INSERT INTO app_handled VALUES (?, ?)", [(each.key, int(each.payload)) for each in events]
     )
+
+
+class HandlingRecord:
+    """Events are known by segment and number, and by key and count: their payload counts those of their key.
+
+    alone: no two calls of different processes may run for what follows each other, and no event is handled twice;
+    a process that was cut off does not know of the takeover.
+    """
+
+    def __init__(self, order: str | None, *, alone: bool) -> None:
+        self.order = order
+        self.alone = alone
+        self.finished: defaultdict[SegmentId, set[int]] = defaultdict(set)
+        self.by_key: defaultdict[str | None, set[int]] = defaultdict(set)
+        self.times: Counter[tuple[SegmentId, int]] = Counter()
+        self.problems: list[str] = []  # an assertion within a handler would only be one of its failures
+        self._running: set[object] = set()
+
+    def cut_off(self) -> None:
+        """All processes died."""
+        self._running.clear()
+
+    @contextmanager
+    def calls(self, owner: object, events: Sequence[Event]) -> Iterator[None]:
+        """A call for these events begins, and at the block's end returns, or fails."""
+        queues = {self._lane(owner, event) for event in events} - {None}
+        if queues & self._running:
+            self.problems.append(f"two calls for {queues & self._running} at the same time")
+        begun: defaultdict[object, set[int]] = defaultdict(set)
+        for event in events:
+            self._check_order(event, begun)
+        self._running |= queues
+        try:
+            yield
+        finally:
+            self._running -= queues
+        for event in events:
+            self.finish(event)
+            self.times[event.segment, event.number] += 1
+
+    def finish(self, event: Event) -> None:
+        """The event is done with, in whatever way."""
+        self.finished[event.segment].add(event.number)
+        self.by_key[event.key].add(int(event.payload))
+
+    def _lane(self, owner: object, event: Event) -> object:
+        queue = {"segment": event.segment, "key": event.key, None: None}[self.order]
+        return None if queue is None else (None if self.alone else owner, queue)
+
+    def _check_order(self, event: Event, begun: defaultdict[object, set[int]]) -> None:
+        """No event is begun before those it follows were finished, or are before it in the same call."""
+        count = int(event.payload)
+        if self.order is not None and event.key is not None:
+            missing = set(range(count)) - self.by_key[event.key] - begun[event.key]
+            if missing:
+                self.problems.append(f"{event.key}: {count} is begun before {sorted(missing)[:5]}")
+            begun[event.key].add(count)
+        if self.order == "segment":
+            missing = set(range(event.number)) - self.finished[event.segment] - begun[event.segment]
+            if missing:
+                self.problems.append(f"{event.segment}: {event.number} is begun before {sorted(missing)[:5]}")
+            begun[event.segment].add(event.number)
+
+    def verify(self, segment: SegmentId, progress: Progress) -> None:
+        """Durable progress covers nothing that is not finished."""
+        assert not self.problems, self.problems[:3]
+        passed = set(range(progress.number)).union(*(range(low, high) for low, high, _ in progress.finished))
+        assert passed <= self.finished[segment], (
+            f"{segment}: {progress} passes unfinished {sorted(passed - self.finished[segment])[:5]}"
+        )
+
+    def verify_end(self, written: Mapping[str | None, int]) -> None:
+        """Every event was finished; where nobody was cut off, once."""
+        assert not self.problems, self.problems[:3]
+        for key, count in written.items():
+            missing = set(range(count)) - self.by_key[key]
+            assert not missing, f"{key}: {sorted(missing)[:5]} were never finished"
+        if self.alone:
+            twice = [each for each, times in self.times.items() if times > 1]
+            assert not twice, f"handled twice: {sorted(twice)[:5]}"

@@ -8,7 +8,7 @@ import pytest
 import eventproc
 from eventproc.processors import ProcessorFailed, run_app
 from eventproc.processors.options import ProcessorLimits
-from tests.processors.apps import group, lag, until_next
+from tests.processors.support import group, lag, until_next
 
 WAIT_MS = 10_000
 
@@ -39,9 +39,7 @@ async def test_an_app_goes_on_with_a_stream_that_was_deleted_and_made_again(
     assert "shop/orders was deleted and created again" in caplog.text
 
 
-async def test_a_stream_that_is_made_again_fails_the_processor_that_had_read_it_and_is_read_by_the_next_run() -> (
-    None
-):
+async def test_recreated_stream_fails_its_processor_and_is_read_by_the_next_run() -> None:
     seen: list[bytes] = []
     app = eventproc.App()
 
@@ -82,7 +80,7 @@ async def test_a_stream_that_is_made_again_fails_the_processor_that_had_read_it_
     assert seen == [b"1", b"2", b"3"]
 
 
-async def test_waiting_for_a_stopped_app_fails_when_a_stream_was_made_again_which_it_will_not_read() -> None:
+async def test_waiting_for_a_stopped_app_fails_if_a_stream_was_recreated() -> None:
     app = eventproc.App()
 
     @app.processor("s/orders", group="s/g")
@@ -100,7 +98,7 @@ async def test_waiting_for_a_stopped_app_fails_when_a_stream_was_made_again_whic
                 await running.wait_idle(timeout_ms=WAIT_MS)
 
 
-async def test_what_is_finished_beyond_a_stuck_event_stays_so_when_another_stream_is_made_again() -> None:
+async def test_events_beyond_a_stuck_one_stay_finished_when_a_stream_is_recreated() -> None:
     seen: list[bytes] = []
     stuck = True
     app = eventproc.App()

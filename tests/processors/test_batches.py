@@ -11,8 +11,7 @@ from eventproc.processors import Context
 from eventproc.processors.errors import HandlerStuck
 from eventproc.processors.options import ProcessingOrder
 from eventproc.store.segments import Event
-from tests.processors.bench import Bench, settled, until
-from tests.processors.runs import segment_at
+from tests.processors.worker import WorkerHarness, segment_at, settled, until
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -22,10 +21,10 @@ async def test_a_batch_has_at_most_its_size_and_waits_for_no_more_without_a_ling
     async def handle(events: list[Event]) -> None:
         sizes.append(len(events))
 
-    bench = Bench(handle, order=ProcessingOrder.NONE, batch=4, concurrency=concurrency)
-    async with bench.running():
-        await bench.put([None] * 10)
-        await bench.pool.drain()
+    harness = WorkerHarness(handle, order=ProcessingOrder.NONE, batch=4, concurrency=concurrency)
+    async with harness.running():
+        await harness.put([None] * 10)
+        await harness.pool.drain()
     assert sum(sizes) == 10
     assert max(sizes) == 4
 
@@ -36,12 +35,12 @@ async def test_a_batch_of_a_keyed_handler_has_events_of_several_keys_each_in_ord
     async def handle(events: list[Event]) -> None:
         batches.append([event.number for event in events])
 
-    bench = Bench(handle, batch=5, concurrency=1)
-    bench.pool.hold("collect")
-    async with bench.running():
-        await bench.put(["a", "b", "a", "b", "a", "c"])
-        bench.pool.release("collect")
-        await bench.pool.drain()
+    harness = WorkerHarness(handle, batch=5, concurrency=1)
+    harness.pool.hold("collect")
+    async with harness.running():
+        await harness.put(["a", "b", "a", "b", "a", "c"])
+        harness.pool.release("collect")
+        await harness.pool.drain()
     assert batches == [[0, 2, 4, 1, 3], [5]]
 
 
@@ -53,29 +52,29 @@ async def test_a_batch_that_lingers_leaves_the_rest_to_others() -> None:
         begun += 1
         await gate.wait()
 
-    bench = Bench(handle, order=ProcessingOrder.NONE, batch=2, linger_ms=60_000, concurrency=2)
-    async with bench.running():
-        await settled()  # both wait; whoever is woken for the first event is woken for the next ones too
-        await bench.put([None])
+    harness = WorkerHarness(handle, order=ProcessingOrder.NONE, batch=2, linger_ms=60_000, concurrency=2)
+    async with harness.running():
+        await settled()  # both wait; the worker woken for the first event is woken for the next ones too
+        await harness.put([None])
         await settled()
         assert begun == 0
-        await bench.put([None] * 3)
+        await harness.put([None] * 3)
         await until(lambda: begun == 2)
         gate.set()
-        await bench.pool.drain()
+        await harness.pool.drain()
 
 
 async def test_a_drain_lets_no_batch_linger() -> None:
     async def handle(events: list[Event]) -> None:
         pass
 
-    bench = Bench(handle, batch=100, linger_ms=3_600_000)
-    async with bench.running():
-        await bench.put(["a", "b", None])
+    harness = WorkerHarness(handle, batch=100, linger_ms=3_600_000)
+    async with harness.running():
+        await harness.put(["a", "b", None])
         await settled()
-        assert bench.done == []
-        await bench.pool.drain()
-    assert sorted(bench.done) == [0, 1, 2]
+        assert harness.done == []
+        await harness.pool.drain()
+    assert sorted(harness.done) == [0, 1, 2]
 
 
 async def test_a_cell_that_closed_while_a_batch_lingered_is_left_out_of_it() -> None:
@@ -84,16 +83,16 @@ async def test_a_cell_that_closed_while_a_batch_lingered_is_left_out_of_it() -> 
     async def handle(events: list[Event]) -> None:
         seen.extend(event.segment for event in events)
 
-    bench, other = Bench(handle, batch=3, linger_ms=60_000, concurrency=1), segment_at(segment=1)
-    async with bench.running():
-        await bench.put(["a"])
-        await bench.put(["a"], other)
+    harness, other = WorkerHarness(handle, batch=3, linger_ms=60_000, concurrency=1), segment_at(segment=1)
+    async with harness.running():
+        await harness.put(["a"])
+        await harness.put(["a"], other)
         await settled()
-        bench.owned.closing = True
-        await bench.pool.clear(bench.owned)
-        await bench.pool.drain()
+        harness.owned.closing = True
+        await harness.pool.clear(harness.owned)
+        await harness.pool.drain()
     assert seen == [1]
-    assert bench.owned.snapshot().number == 0
+    assert harness.owned.snapshot().number == 0
 
 
 async def test_a_batch_that_fails_is_repeated_one_event_at_a_time() -> None:
@@ -105,13 +104,13 @@ async def test_a_batch_that_fails_is_repeated_one_event_at_a_time() -> None:
         if any(event.number == 1 for event in events):
             raise ValueError("poison")
 
-    bench = Bench(handle, order=ProcessingOrder.SEGMENT, batch=4, concurrency=1)
-    async with bench.running():
-        await bench.put(["a"] * 4)
-        await bench.pool.drain()
+    harness = WorkerHarness(handle, order=ProcessingOrder.SEGMENT, batch=4, concurrency=1)
+    async with harness.running():
+        await harness.put(["a"] * 4)
+        await harness.pool.drain()
     assert calls == [[0, 1, 2, 3], [0], [1], [1], [2], [3]]
-    assert bench.gone == [(1, 3, "ValueError")], "the batch counts as its first attempt"
-    assert [each.payload for each in bench.emitted] == [b"2", b"2", b"2"]
+    assert harness.gone == [(1, 3, "ValueError")], "the batch counts as its first attempt"
+    assert [each.payload for each in harness.emitted] == [b"2", b"2", b"2"]
 
 
 async def test_a_plain_function_runs_on_a_thread_and_its_events_keep_their_order() -> None:
@@ -125,14 +124,14 @@ async def test_a_plain_function_runs_on_a_thread_and_its_events_keep_their_order
         if event.number == 3 and context.attempt < 3:
             raise ValueError("not yet")
 
-    bench = Bench(handle)
-    async with bench.running():
-        await bench.put(["a"] * 6)
-        await bench.pool.drain()
+    harness = WorkerHarness(handle)
+    async with harness.running():
+        await harness.put(["a"] * 6)
+        await harness.pool.drain()
     assert threading.current_thread().name not in threads
     assert seen == [0, 1, 2, 3, 3, 3, 4, 5]
-    assert bench.failures == [(3, 1, "ValueError"), (3, 2, "ValueError")]
-    assert [each.payload for each in bench.emitted] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    assert harness.failures == [(3, 1, "ValueError"), (3, 2, "ValueError")]
+    assert [each.payload for each in harness.emitted] == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
 
 async def test_a_plain_batch_function_runs_on_a_thread() -> None:
@@ -142,10 +141,10 @@ async def test_a_plain_batch_function_runs_on_a_thread() -> None:
         assert threading.current_thread() is not threading.main_thread()
         seen.extend(event.number for event in events)
 
-    bench = Bench(handle, order=ProcessingOrder.NONE, batch=3, concurrency=1)
-    async with bench.running():
-        await bench.put([None] * 7)
-        await bench.pool.drain()
+    harness = WorkerHarness(handle, order=ProcessingOrder.NONE, batch=3, concurrency=1)
+    async with harness.running():
+        await harness.put([None] * 7)
+        await harness.pool.drain()
     assert sorted(seen) == list(range(7))
 
 
@@ -155,8 +154,8 @@ async def test_threads_run_side_by_side() -> None:
     def handle(event: Event) -> None:
         meeting.wait(timeout=30)
 
-    bench = Bench(handle)
-    await bench.process(["a", "b", "c"])
+    harness = WorkerHarness(handle)
+    await harness.process(["a", "b", "c"])
 
 
 async def test_a_call_on_a_thread_that_overruns_stops_the_processor_and_says_where() -> None:
@@ -165,16 +164,16 @@ async def test_a_call_on_a_thread_that_overruns_stops_the_processor_and_says_whe
     def handle(event: Event) -> None:
         gate.wait(timeout=30)
 
-    bench = Bench(handle, timeout_ms=10)
+    harness = WorkerHarness(handle, timeout_ms=10)
     try:
         with pytest.raises(BaseExceptionGroup) as raised:
-            await bench.process(["a"])
+            await harness.process(["a"])
     finally:
         gate.set()
     assert raised.group_contains(HandlerStuck, match="s/t segment 0.0 event 0")
 
 
-async def test_a_segment_lost_under_a_call_on_a_thread_does_not_give_its_key_to_a_second_call() -> None:
+async def test_losing_a_segment_during_a_thread_call_begins_no_second_call_of_its_key() -> None:
     gate, running = threading.Event(), 0
 
     def handle(event: Event) -> None:
@@ -185,16 +184,16 @@ async def test_a_segment_lost_under_a_call_on_a_thread_does_not_give_its_key_to_
             gate.wait(timeout=30)
         running -= 1
 
-    bench, other = Bench(handle), segment_at(segment=1)
-    async with bench.running():
-        await bench.put(["a", "a"])
-        await bench.put(["a"], other)
+    harness, other = WorkerHarness(handle), segment_at(segment=1)
+    async with harness.running():
+        await harness.put(["a", "a"])
+        await harness.put(["a"], other)
         await until(lambda: running == 1)
-        bench.owned.closing = True
-        bench.calls.cancel(bench.owned)
+        harness.owned.closing = True
+        harness.calls.cancel(harness.owned)
         await settled()
         assert running == 1
         gate.set()
-        await bench.pool.drain()
-    assert bench.done == [0, 0]
+        await harness.pool.drain()
+    assert harness.done == [0, 0]
     assert other.finished

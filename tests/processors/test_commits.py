@@ -21,9 +21,8 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FINISHED_RANGES_MAX
 from eventproc.store.model.progress import Progress
 from eventproc.store.segments import Event
-from tests.processors.apps import STREAM, system, write
-from tests.processors.bench import settled, until
-from tests.processors.runs import items_of, segment_at
+from tests.processors.support import STREAM, system, write
+from tests.processors.worker import items_of, segment_at, settled, until
 
 OPTIONS = Options(name="p", streams=(STREAM,), group="s/g", order=ProcessingOrder.KEY, concurrency=3)
 
@@ -117,11 +116,11 @@ def test_what_events_leave_waits_until_they_are_part_of_durable_progress() -> No
         outbox.emitted.append(_emitted(owned, number))
         outbox.letters.append(_letter(owned, number))
     now, later = outbox.divided({owned: owned.snapshot()})
-    told = [number for number in range(1, count, 2) if owned.snapshot().is_finished(number)]
-    assert len(told) == FINISHED_RANGES_MAX
-    assert [number for _, number, _ in now.emitted] == told
-    assert [letter.event.number for _, letter in now.letters] == told
-    assert [number for _, number, _ in later.emitted] == [n for n in range(1, count, 2) if n not in told]
+    durable = [number for number in range(1, count, 2) if owned.snapshot().is_finished(number)]
+    assert len(durable) == FINISHED_RANGES_MAX
+    assert [number for _, number, _ in now.emitted] == durable
+    assert [letter.event.number for _, letter in now.letters] == durable
+    assert [number for _, number, _ in later.emitted] == [n for n in range(1, count, 2) if n not in durable]
     assert len(now.letters) + len(later.letters) == len(outbox.letters)
 
 
@@ -142,7 +141,7 @@ async def test_progress_moves_only_under_the_owner_epoch_of_its_own_cell(epoch: 
     assert membership.moved == ({owned.key: Progress(1, 9)} if epoch == 1 else {})
 
 
-async def test_a_segment_that_is_given_back_is_not_begun_again_while_that_is_under_way() -> None:
+async def test_a_segment_is_not_begun_again_while_it_is_released() -> None:
     seen: list[int] = []
 
     async def handle(event: Event) -> None:

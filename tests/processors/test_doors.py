@@ -11,7 +11,7 @@ from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import AlreadyExists, InvalidArgument
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
-from tests.processors.apps import GROUP, OUT, STREAM, system
+from tests.processors.support import GROUP, OUT, STREAM, system
 
 
 async def test_what_a_processor_cannot_be_is_refused_when_it_is_declared() -> None:
@@ -45,7 +45,7 @@ async def _decide(_: object, __: object = None) -> None:
     raise AssertionError("nobody awaits it")
 
 
-def test_what_is_called_within_a_transaction_or_to_decide_must_be_a_plain_function() -> None:
+def test_setup_on_commit_and_supervise_must_be_plain_functions() -> None:
     async def handle(event: Event) -> None:
         pass
 

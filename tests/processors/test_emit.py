@@ -84,7 +84,7 @@ async def test_keys_go_to_the_segments_that_are_active_when_they_are_appended(
         assert numbers == sorted(numbers)
 
 
-async def test_one_transaction_makes_one_append_a_segment_however_many_events_and_streams(
+async def test_one_transaction_makes_one_append_per_segment_for_all_events(
     ep: Eventproc,
 ) -> None:
     for name in ("a", "b"):

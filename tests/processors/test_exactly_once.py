@@ -1,4 +1,4 @@
-"""What handlers emit, progress and the user's SQL take effect together or not at all; who is fenced changes nothing."""
+"""Emitted events, progress and the user's SQL take effect together or not at all; a fenced process changes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import NotSupported
 from eventproc.store.segments import Event
-from tests.processors.apps import (
+from tests.processors.support import (
     GROUP,
     OUT,
     STREAM,
@@ -26,7 +26,7 @@ from tests.processors.apps import (
     system,
     write,
 )
-from tests.processors.bench import until
+from tests.processors.worker import until
 
 AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
 
@@ -99,7 +99,7 @@ async def test_nothing_of_a_round_is_seen_before_all_of_it() -> None:
             assert sorted(await payloads(ep)) == [0, 1, 2, 3]
 
 
-async def test_a_hook_that_keeps_failing_stops_the_processor_and_nothing_of_its_round_is_there() -> None:
+async def test_failing_on_commit_stops_the_processor_and_nothing_of_its_round_remains() -> None:
     calls = 0
 
     def hook(tx: AppTx, batch: Sequence[Event]) -> None:
@@ -167,7 +167,7 @@ async def test_a_hook_may_touch_nothing_but_its_own_tables() -> None:
 
 @pytest.mark.parametrize("exactly_once", [False, True])
 @pytest.mark.parametrize("there", [False, True])
-async def test_emitting_to_a_stream_that_takes_nothing_stops_the_processor_and_loses_nothing(
+async def test_emitting_to_an_unwritable_stream_stops_the_processor_without_loss(
     exactly_once: bool, there: bool
 ) -> None:
     async def handle(event: Event, context: Context) -> None:
@@ -205,7 +205,7 @@ async def expire_all(ep: Eventproc) -> None:
     "D5", differs="a reader that was expired joins again with a new epoch when it continues"
 )
 @pytest.mark.parametrize("exactly_once", [False, True])
-async def test_a_reader_that_was_expired_while_its_handlers_ran_neither_moves_progress_nor_emits(
+async def test_reader_expired_during_its_calls_neither_moves_progress_nor_emits(
     exactly_once: bool,
 ) -> None:
     gate = anyio.Event()
@@ -233,7 +233,7 @@ async def test_a_reader_that_was_expired_while_its_handlers_ran_neither_moves_pr
     assert sorted(calls) == [(n, late) for n in range(3) for late in (False, True)]
 
 
-async def test_what_was_emitted_and_not_durable_when_the_reader_was_expired_is_not_published() -> None:
+async def test_undurable_emissions_of_an_expired_reader_are_not_published() -> None:
     """The events were handled and waited for their commit, which came too late."""
     app = App()
     seen: list[int] = []

@@ -12,7 +12,7 @@ from eventproc.processors.observe.status import ProcessorState
 from eventproc.processors.options import Supervisor
 from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.segments import Event
-from tests.processors.apps import (
+from tests.processors.support import (
     GROUP,
     STREAM,
     finish,
@@ -31,7 +31,7 @@ TWICE = RetryPolicy(attempts=2, wait_ms=0, wait_ms_max=0, jitter_ms=0)
 @pytest.mark.acceptance(
     "D2", differs="a failed event is tried again in place, its key held, and never written back behind others"
 )
-async def test_progress_goes_on_after_an_event_that_was_repeated_and_one_that_was_given_up() -> None:
+async def test_progress_continues_after_a_retried_event_and_one_given_up() -> None:
     calls: list[int] = []
 
     async def handle(event: Event, context: Context) -> None:
@@ -89,7 +89,7 @@ async def test_a_poison_event_may_be_skipped() -> None:
         assert await letters(ep) == []
 
 
-async def test_a_poison_event_may_stop_the_processor_and_is_handled_by_whoever_starts_next() -> None:
+async def test_a_poison_event_may_stop_the_processor_and_the_next_run_handles_it() -> None:
     mended = False
     seen: list[int] = []
 
@@ -282,7 +282,7 @@ class Unshowable(Exception):
         ("supervise", "its supervisor failed: Unshowable"),
     ],
 )
-async def test_why_a_processor_stopped_is_told_of_an_error_that_cannot_be_shown_too(
+async def test_why_a_processor_stopped_is_logged_of_an_error_that_cannot_be_shown_too(
     where: str, says: str
 ) -> None:
     def fail(here: str) -> None:
@@ -379,5 +379,5 @@ async def test_one_line_says_at_the_start_what_runs(caplog: pytest.LogCaptureFix
     with caplog.at_level("INFO", logger="eventproc.processors"):
         async with system() as ep, ep.run(app):
             pass
-    told = [each.getMessage() for each in caplog.records if each.getMessage().startswith("running")]
-    assert told == ["running mail (group s/g, streams s/t, keyed, 100 at a time, exactly once)"]
+    logged = [each.getMessage() for each in caplog.records if each.getMessage().startswith("running")]
+    assert logged == ["running mail (group s/g, streams s/t, keyed, 100 at a time, exactly once)"]

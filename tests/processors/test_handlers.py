@@ -14,13 +14,13 @@ from eventproc.processors.options import ProcessingOrder
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.segments import Event
 from eventproc.testing import run_seeded
-from tests.processors.apps import GROUP, OUT, STREAM, finished, lag, letters, payloads, system, write
-from tests.processors.bench import Bench
+from tests.processors.support import GROUP, OUT, STREAM, finished, lag, letters, payloads, system, write
+from tests.processors.worker import WorkerHarness
 
 
 @pytest.mark.parametrize("order", list(ProcessingOrder))
 @pytest.mark.parametrize("batch", [None, 4])
-async def test_a_call_that_ends_as_cancelled_by_itself_is_a_failed_one_and_the_workers_go_on(
+async def test_a_call_that_cancels_itself_counts_as_failed_and_the_workers_continue(
     order: ProcessingOrder, batch: int | None
 ) -> None:
     async def handle(events: Event | list[Event]) -> None:
@@ -28,13 +28,13 @@ async def test_a_call_that_ends_as_cancelled_by_itself_is_a_failed_one_and_the_w
         if any(event.number == 1 for event in each):
             raise anyio.get_cancelled_exc_class()()
 
-    bench = Bench(handle, order=order, batch=batch, concurrency=1)
-    await bench.process(["a", "a", "a", "b"])
-    assert sorted(bench.done) == [0, 2, 3]
-    assert [(number, attempts) for number, attempts, _ in bench.gone] == [(1, 3)]
+    harness = WorkerHarness(handle, order=order, batch=batch, concurrency=1)
+    await harness.process(["a", "a", "a", "b"])
+    assert sorted(harness.done) == [0, 2, 3]
+    assert [(number, attempts) for number, attempts, _ in harness.gone] == [(1, 3)]
 
 
-async def test_a_plain_function_that_ends_as_cancelled_fails_and_what_it_did_before_counts() -> None:
+async def test_a_plain_function_that_ends_as_cancelled_fails_and_earlier_events_count() -> None:
     cancelled, calls = anyio.get_cancelled_exc_class(), []
 
     def handle(event: Event) -> None:
@@ -42,23 +42,23 @@ async def test_a_plain_function_that_ends_as_cancelled_fails_and_what_it_did_bef
         if event.number == 2:
             raise cancelled()
 
-    bench = Bench(handle, concurrency=1)
-    await bench.process(["a"] * 4)
+    harness = WorkerHarness(handle, concurrency=1)
+    await harness.process(["a"] * 4)
     assert calls == [0, 1, 2, 2, 2, 3]
-    assert [(number, attempts) for number, attempts, _ in bench.gone] == [(2, 3)]
+    assert [(number, attempts) for number, attempts, _ in harness.gone] == [(2, 3)]
 
 
-async def test_an_async_handler_in_the_guise_of_a_plain_one_fails_instead_of_doing_nothing() -> None:
+async def test_a_plain_handler_that_returns_an_awaitable_fails() -> None:
     async def work(event: Event) -> None:
         raise AssertionError(f"nobody awaits it for {event}")
 
     def handle(event: Event) -> Awaitable[None]:
         return work(event)
 
-    bench = Bench(handle)
-    await bench.process("a")
-    assert bench.done == []
-    assert bench.gone == [(0, 3, "NotAwaitedError")]
+    harness = WorkerHarness(handle)
+    await harness.process("a")
+    assert harness.done == []
+    assert harness.gone == [(0, 3, "NotAwaitedError")]
 
 
 async def yields_async(event: Event) -> AsyncIterator[Event]:
@@ -80,7 +80,7 @@ def test_a_handler_that_yields_is_refused(handler: object) -> None:
         App().add(handler, STREAM)
 
 
-async def test_calls_that_fail_side_by_side_restart_the_handler_once_and_none_runs_meanwhile() -> None:
+async def test_concurrent_failures_restart_the_handler_once_while_no_call_runs() -> None:
     made: list[Fragile] = []
     begun = anyio.Event()
 
@@ -170,14 +170,14 @@ def test_what_holds_progress_up_is_told_with_its_own_error() -> None:
         raise OSError("its own")
 
     async def main() -> None:
-        bench = Bench(handle, retry=RetryPolicy(attempts=9, wait_ms=10_000))
-        async with bench.running():
-            await bench.put("a")
+        harness = WorkerHarness(handle, retry=RetryPolicy(attempts=9, wait_ms=10_000))
+        async with harness.running():
+            await harness.put("a")
             await anyio.sleep(1)
-            await bench.put("b")
+            await harness.put("b")
             await anyio.sleep(1)
-            blocker = find_blocker(bench.pool, wall_ms=0)
-            assert bench.failures == [(0, 1, "OSError"), (1, 1, "ValueError")]
+            blocker = find_blocker(harness.pool, wall_ms=0)
+            assert harness.failures == [(0, 1, "OSError"), (1, 1, "ValueError")]
         assert blocker is not None
         assert (blocker.key, blocker.attempt, blocker.error) == ("a", 2, "OSError: its own")
 

@@ -15,7 +15,7 @@ from eventproc.store.model.errors import VersionConflict
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import READ_BYTES_MAX, Event
 from eventproc.testing import VirtualClock, run_seeded
-from tests.processors.apps import GROUP, OUT, STREAM, events, write
+from tests.processors.support import GROUP, OUT, STREAM, events, write
 
 SIZE = 256 * 2**10
 
@@ -65,7 +65,7 @@ def test_while_the_disk_takes_nothing_the_calls_wait_and_then_all_is_there_once(
     run_seeded(main, seed=1)
 
 
-def test_a_segment_that_another_one_shall_have_does_not_wait_for_a_stuck_call_for_ever() -> None:
+def test_the_release_of_a_segment_does_not_wait_permanently_for_a_stuck_call() -> None:
     run_seeded(_give_back, seed=1)
 
 
@@ -97,7 +97,7 @@ async def _give_back() -> None:
                 assert len(seen) == status.finished > 0
 
 
-def test_keys_that_block_in_some_segments_leave_the_others_room_whatever_they_hold() -> None:
+def test_blocked_keys_of_some_segments_leave_room_for_the_others() -> None:
     run_seeded(_block_streams, seed=1)
 
 
@@ -127,7 +127,7 @@ async def _block_streams() -> None:
         assert status.waiting * size <= FETCHED_BYTES_MAX + len(names) * READ_BYTES_MAX
 
 
-def test_what_comes_while_all_calls_are_under_way_is_read_when_they_wait_for_their_next_attempts() -> None:
+def test_new_events_are_read_when_all_running_calls_wait_for_a_retry() -> None:
     run_seeded(_fail_and_wait, seed=1)
 
 

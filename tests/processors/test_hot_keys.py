@@ -15,7 +15,7 @@ from eventproc.processors.engine.workers import PUT_EVENTS
 from eventproc.processors.options import ProcessorLimits
 from eventproc.store.segments import Event
 from eventproc.testing import VirtualClock, run_seeded
-from tests.processors.apps import GROUP, write
+from tests.processors.support import GROUP, write
 
 HOT = "s/hot"
 HOT_EVENTS = 15_000
@@ -71,7 +71,7 @@ def test_a_stuck_key_with_many_events_does_not_hold_up_the_keys_behind_them() ->
     run_seeded(main, seed=1)
 
 
-def test_however_many_segments_are_stuck_what_waits_is_bounded_and_the_others_go_on() -> None:
+def test_many_stuck_segments_hold_a_bounded_number_of_events() -> None:
     most = 4_000
 
     async def main() -> None:

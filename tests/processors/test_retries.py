@@ -18,7 +18,7 @@ from eventproc.processors.retry import retry_transient
 from eventproc.store.model.errors import DiskFull, InvalidArgument
 from eventproc.store.segments import Event
 from eventproc.testing import VirtualClock, run_seeded
-from tests.processors.bench import AT_ONCE, Bench, settled, until
+from tests.processors.worker import AT_ONCE, WorkerHarness, settled, until
 
 SECONDS = RetryPolicy(attempts=5, wait_ms=1_000, wait_ms_max=4_000, jitter_ms=0)
 
@@ -73,7 +73,7 @@ def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
 
 
 @in_virtual_time
-async def test_a_failing_call_is_repeated_after_growing_pauses_until_its_attempts_are_spent() -> None:
+async def test_a_failing_call_is_retried_after_growing_pauses_until_attempts_are_spent() -> None:
     at: list[float] = []
     attempts: list[int] = []
 
@@ -82,12 +82,12 @@ async def test_a_failing_call_is_repeated_after_growing_pauses_until_its_attempt
         attempts.append(context.attempt)
         raise ValueError("always")
 
-    bench = Bench(handle, retry=SECONDS)
-    await bench.process(["a"])
+    harness = WorkerHarness(handle, retry=SECONDS)
+    await harness.process(["a"])
     assert [round(after - before, 3) for before, after in pairwise(at)] == [1, 2, 4, 4]
     assert attempts == [1, 2, 3, 4, 5]
-    assert bench.gone == [(0, 5, "ValueError")]
-    assert [attempt for _, attempt, _ in bench.failures] == [1, 2, 3, 4]
+    assert harness.gone == [(0, 5, "ValueError")]
+    assert [attempt for _, attempt, _ in harness.failures] == [1, 2, 3, 4]
 
 
 @in_virtual_time
@@ -99,8 +99,8 @@ async def test_a_retry_holds_its_key_and_no_other() -> None:
             raise ValueError("not yet")
         order.append(event.number)
 
-    bench = Bench(handle, retry=SECONDS)
-    await bench.process(["a", "b", "a", "c"])
+    harness = WorkerHarness(handle, retry=SECONDS)
+    await harness.process(["a", "b", "a", "c"])
     assert order[:2] in ([1, 3], [3, 1])
     assert order[2:] == [0, 2]
 
@@ -114,10 +114,10 @@ async def test_a_retry_of_an_event_without_order_lets_those_it_was_taken_with_go
             raise ValueError("not yet")
         order.append(event.number)
 
-    bench = Bench(handle, order=ProcessingOrder.NONE, concurrency=1, retry=SECONDS)
-    async with bench.running():
-        await bench.put([None] * 8)
-        await bench.pool.drain()
+    harness = WorkerHarness(handle, order=ProcessingOrder.NONE, concurrency=1, retry=SECONDS)
+    async with harness.running():
+        await harness.put([None] * 8)
+        await harness.pool.drain()
     assert order == [1, 2, 3, 4, 5, 6, 7, 0]
 
 
@@ -126,10 +126,10 @@ async def test_an_error_that_no_repetition_mends_spends_all_attempts_at_once() -
     async def handle(event: Event) -> None:
         raise KeyError("never")
 
-    bench = Bench(handle, retry=RetryPolicy(permanent=(LookupError,)))
-    await bench.process(["a", "b"])
-    assert sorted(bench.gone) == [(0, 1, "KeyError"), (1, 1, "KeyError")]
-    assert bench.failures == []
+    harness = WorkerHarness(handle, retry=RetryPolicy(permanent=(LookupError,)))
+    await harness.process(["a", "b"])
+    assert sorted(harness.gone) == [(0, 1, "KeyError"), (1, 1, "KeyError")]
+    assert harness.failures == []
 
 
 @in_virtual_time
@@ -139,9 +139,9 @@ async def test_a_payload_that_is_not_of_the_handlers_type_is_not_tried_again() -
     async def handle(event: Event[int]) -> None:
         seen.append(event.payload)
 
-    bench = Bench(handle, payload=list[int], retry=SECONDS)
-    await bench.process(["a"])  # its payload is 0, which is no list
-    assert bench.gone == [(0, 1, "UndecodableError")]
+    harness = WorkerHarness(handle, payload=list[int], retry=SECONDS)
+    await harness.process(["a"])  # its payload is 0, which is no list
+    assert harness.gone == [(0, 1, "UndecodableError")]
     assert seen == []
 
 
@@ -163,9 +163,9 @@ async def _overrun(order: ProcessingOrder, batch: int | None) -> None:
         finally:
             ends.append(anyio.current_time() - begun)
 
-    bench = Bench(handle, order=order, batch=batch, timeout_ms=500)
-    await bench.process(["a"])
-    assert bench.gone == [(0, 3, "HandlerTimeout")]
+    harness = WorkerHarness(handle, order=order, batch=batch, timeout_ms=500)
+    await harness.process(["a"])
+    assert harness.gone == [(0, 3, "HandlerTimeout")]
     assert all(0.5 <= each < 0.51 for each in ends)
 
 
@@ -177,23 +177,23 @@ async def test_a_timeout_hits_the_call_that_overran_and_not_the_next_one() -> No
         await anyio.sleep(0.5 if event.number == 0 else 0.2)
         done.append(event.number)
 
-    bench = Bench(handle, timeout_ms=500, concurrency=1)
-    async with bench.running():
-        await bench.put(["a"] * 4)
-        await bench.pool.drain()
+    harness = WorkerHarness(handle, timeout_ms=500, concurrency=1)
+    async with harness.running():
+        await harness.put(["a"] * 4)
+        await harness.pool.drain()
     assert done[-3:] == [1, 2, 3]
-    assert all(number == 0 for number, _, _ in bench.failures)
+    assert all(number == 0 for number, _, _ in harness.failures)
 
 
 @in_virtual_time
-async def test_a_handler_that_swallows_its_cancellation_ends_when_it_returns_and_is_finished() -> None:
+async def test_an_event_whose_handler_swallows_its_cancellation_is_finished() -> None:
     async def handle(event: Event) -> None:
         with anyio.CancelScope(shield=True):
             await anyio.sleep(2)
 
-    bench = Bench(handle, timeout_ms=500)
-    await bench.process(["a", "a"])
-    assert bench.done == [0, 1]
+    harness = WorkerHarness(handle, timeout_ms=500)
+    await harness.process(["a", "a"])
+    assert harness.done == [0, 1]
 
 
 @in_virtual_time
@@ -201,14 +201,14 @@ async def test_what_begins_later_is_timed_from_its_own_beginning() -> None:
     async def handle(event: Event) -> None:
         await anyio.sleep(0.4)
 
-    bench = Bench(handle, timeout_ms=500, concurrency=2)
-    async with bench.running():
+    harness = WorkerHarness(handle, timeout_ms=500, concurrency=2)
+    async with harness.running():
         for key in "abcde":
-            await bench.put([key])
+            await harness.put([key])
             await anyio.sleep(0.3)
-        await bench.pool.drain()
-    assert sorted(bench.done) == [0, 1, 2, 3, 4]
-    assert bench.failures == []
+        await harness.pool.drain()
+    assert sorted(harness.done) == [0, 1, 2, 3, 4]
+    assert harness.failures == []
 
 
 @in_virtual_time
@@ -216,14 +216,14 @@ async def test_a_lane_that_waits_for_its_retry_is_dropped_when_its_segment_is_lo
     async def handle(event: Event) -> None:
         raise ValueError("always")
 
-    bench = Bench(handle, retry=SECONDS)
-    async with bench.running():
-        await bench.put(["a"] * 3)
+    harness = WorkerHarness(handle, retry=SECONDS)
+    async with harness.running():
+        await harness.put(["a"] * 3)
         await settled()
-        bench.owned.closing = True
-        await bench.pool.clear(bench.owned)
-        await bench.pool.drain()
-    assert (bench.gone, bench.done, len(bench.failures)) == ([], [], 1)
+        harness.owned.closing = True
+        await harness.pool.clear(harness.owned)
+        await harness.pool.drain()
+    assert (harness.gone, harness.done, len(harness.failures)) == ([], [], 1)
 
 
 async def test_a_failed_event_is_tried_again_at_once_where_there_is_no_pause() -> None:
@@ -231,8 +231,8 @@ async def test_a_failed_event_is_tried_again_at_once_where_there_is_no_pause() -
         if context.attempt < 3:
             raise ValueError("not yet")
 
-    bench = Bench(handle, retry=AT_ONCE)
-    async with bench.running():
-        await bench.put(["a", None])
-        await until(lambda: len(bench.done) == 2)
-    assert len(bench.failures) == 4
+    harness = WorkerHarness(handle, retry=AT_ONCE)
+    async with harness.running():
+        await harness.put(["a", None])
+        await until(lambda: len(harness.done) == 2)
+    assert len(harness.failures) == 4

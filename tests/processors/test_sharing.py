@@ -17,7 +17,7 @@ from eventproc.store.model.group_errors import NotAReaderGroup, ReaderOnline
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.progress import Progress
 from eventproc.store.segments import Event
-from tests.processors.apps import (
+from tests.processors.support import (
     GROUP,
     OUT,
     STREAM,
@@ -29,7 +29,7 @@ from tests.processors.apps import (
     until_next,
     write,
 )
-from tests.processors.bench import settled, until
+from tests.processors.worker import settled, until
 
 ENOUGH_MS = 3_600_000
 
@@ -46,7 +46,7 @@ async def wide(ep: Eventproc, segments: int) -> None:
 
 
 async def shares(ep: Eventproc, readers: int) -> list[int]:
-    """Return how many segments each member has, once so many are online and have what they shall have."""
+    """Return how many segments each member has, once `readers` are online and own their targets."""
     while True:
         found = await group(ep)
         settled = all(each.reached and each.owner == each.target for each in found.segments)
@@ -209,7 +209,7 @@ async def test_a_second_cut_ends_a_drain_at_once() -> None:
 
 @pytest.mark.acceptance("D5")
 @pytest.mark.parametrize("exactly_once", [False, True])
-async def test_what_a_failed_processor_had_goes_to_the_others_from_its_durable_progress(
+async def test_segments_of_a_failed_processor_continue_at_their_durable_progress(
     exactly_once: bool,
 ) -> None:
     times: Counter[int] = Counter()
@@ -293,7 +293,7 @@ async def test_failed_takeover_changes_nothing_and_the_next_one_succeeds(exactly
 @pytest.mark.acceptance(
     "D7", differs="the key is held where it is, the others overtake it; attempts bound it, not time"
 )
-async def test_an_event_that_has_to_wait_lets_other_keys_pass_until_its_attempts_are_spent() -> None:
+async def test_a_waiting_event_lets_other_keys_pass_until_its_attempts_are_spent() -> None:
     order: list[tuple[str | None, int]] = []
 
     async def handle(event: Event, context: Context) -> None:
@@ -349,7 +349,7 @@ async def test_a_processor_s_group_takes_no_readers_and_the_processor_handles_al
         if paused:
             await ep.pause_processor(GROUP)
         processors_own = await ep.reader_group(GROUP)
-        with pytest.raises(NotAReaderGroup, match=rf"{GROUP}.*read {STREAM} itself"):
+        with pytest.raises(NotAReaderGroup, match=rf"{GROUP}.*read {STREAM} directly"):
             async with processors_own.reader("a"):
                 pass
         assert (await group(ep)).members == ()

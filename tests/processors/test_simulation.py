@@ -7,7 +7,7 @@ import pytest
 
 from eventproc.processors.app import OrderName
 from eventproc.testing import run_seeded
-from tests.processors.simulation import Plan, ProcessorSimulation
+from tests.processors.simulation import ProcessorPlan, ProcessorSimulation
 
 ORDERS: tuple[OrderName | None, ...] = ("segment", "key", None)
 
@@ -16,39 +16,44 @@ ORDERS: tuple[OrderName | None, ...] = ("segment", "key", None)
 @pytest.mark.hunt(seeds=4)
 def test_apps_that_come_and_go_in_order_handle_each_event_once(seed: int, order: OrderName | None) -> None:
     batch = (None, 4)[seed % 2]
-    run_seeded(ProcessorSimulation(seed, Plan(order=order, batch=batch, calm=True)).run, seed=seed)
+    run_seeded(ProcessorSimulation(seed, ProcessorPlan(order=order, batch=batch, calm=True)).run, seed=seed)
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.hunt(seeds=4)
 def test_no_event_is_lost_or_overtaken(seed: int, order: OrderName | None) -> None:
-    run_seeded(ProcessorSimulation(seed, Plan(order=order, batch=(None, None, 4)[seed % 3])).run, seed=seed)
+    run_seeded(
+        ProcessorSimulation(seed, ProcessorPlan(order=order, batch=(None, None, 4)[seed % 3])).run, seed=seed
+    )
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.hunt(seeds=4)
 def test_no_event_is_lost_or_overtaken_through_deaths(seed: int, order: OrderName | None) -> None:
     run_seeded(
-        ProcessorSimulation(seed, Plan(order=order, batch=(None, None, 4)[seed % 3], deaths=5)).run, seed=seed
+        ProcessorSimulation(seed, ProcessorPlan(order=order, batch=(None, None, 4)[seed % 3], deaths=5)).run,
+        seed=seed,
     )
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.hunt(seeds=6)
 def test_exactly_once_outputs_are_there_once(seed: int, order: OrderName | None) -> None:
-    plan = Plan(order=order, batch=(None, None, 4)[seed % 3], exactly_once=True, deaths=(0, 5)[seed % 2])
+    plan = ProcessorPlan(
+        order=order, batch=(None, None, 4)[seed % 3], exactly_once=True, deaths=(0, 5)[seed % 2]
+    )
     run_seeded(ProcessorSimulation(seed, plan).run, seed=seed)
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.hunt(seeds=2)
 def test_processors_keep_their_promises_on_asyncio(seed: int, order: OrderName | None) -> None:
-    plan = Plan(order=order, exactly_once=seed % 2 == 0, deaths=2, events=60, pace=0.02)
+    plan = ProcessorPlan(order=order, exactly_once=seed % 2 == 0, deaths=2, events=60, pace=0.02)
     anyio.run(ProcessorSimulation(seed, plan).run)
 
 
 def test_the_same_seed_gives_the_same_life() -> None:
-    lives = [ProcessorSimulation(3, Plan(deaths=2)) for _ in range(2)]
+    lives = [ProcessorSimulation(3, ProcessorPlan(deaths=2)) for _ in range(2)]
     for life in lives:
         run_seeded(life.run, seed=3)
-    assert lives[0].witness.times == lives[1].witness.times
+    assert lives[0].record.times == lives[1].record.times

@@ -1,4 +1,4 @@
-"""A handler that blocks, and one that is slow: who goes on, what is told, what is held; and pausing."""
+"""A handler that blocks, and a slow one: what continues, what is reported, what is held; and pausing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.model.limits import FINISHED_RANGES_MAX, FRAME_BYTES
 from eventproc.store.segments import READ_BYTES_MAX, Event
 from eventproc.testing import VirtualClock, run_seeded
-from tests.processors.apps import (
+from tests.processors.support import (
     GROUP,
     STREAM,
     finished,
@@ -27,7 +27,7 @@ from tests.processors.apps import (
     until_next,
     write,
 )
-from tests.processors.bench import until
+from tests.processors.worker import until
 
 NO_GRACE = 0
 
@@ -68,7 +68,7 @@ async def test_progress_stops_at_a_stuck_event_and_then_jumps() -> None:
 
 
 @pytest.mark.parametrize("stuck_in", ["call", "retry"])
-def test_a_key_that_blocks_for_ever_is_told_of_and_the_others_go_on_until_the_ranges_are_full(
+def test_a_blocked_key_is_reported_and_others_continue_until_ranges_are_full(
     stuck_in: str,
 ) -> None:
     run_seeded(_block, stuck_in, seed=1)

@@ -22,7 +22,7 @@ from eventproc.processors.observe.telemetry import NOTHING, Telemetry, event_log
 from eventproc.store.model.ids import segment_id
 from eventproc.store.segments import Event
 from eventproc.testing import VirtualClock, run_seeded
-from tests.processors.apps import GROUP, OUT, STREAM, finish, system, write
+from tests.processors.support import GROUP, OUT, STREAM, finish, system, write
 
 COMMON = {
     "messaging.system": "eventproc",
@@ -146,7 +146,7 @@ def test_events_are_counted_by_what_became_of_them(measured: Measured) -> None:
     ]
 
 
-def test_failed_attempts_tell_the_kind_of_error_and_those_tried_again_are_counted_apart(
+def test_failed_attempts_are_counted_by_error_type_and_retries_apart(
     measured: Measured,
 ) -> None:
     for again in (True, True, False):

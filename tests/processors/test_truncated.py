@@ -10,7 +10,7 @@ from eventproc.processors.options import OnTruncated
 from eventproc.runtime import Eventproc
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.segments import Event
-from tests.processors.apps import (
+from tests.processors.support import (
     GROUP,
     STREAM,
     events,
@@ -22,7 +22,7 @@ from tests.processors.apps import (
     until_next,
     write,
 )
-from tests.processors.bench import until
+from tests.processors.worker import until
 
 
 class Recorder:
@@ -188,7 +188,7 @@ async def test_a_stream_that_was_deleted_under_a_processor_stops_it_with_its_nam
             await run()
 
 
-async def test_a_stream_that_is_sealed_is_processed_to_its_end_and_the_processor_waits_on() -> None:
+async def test_a_sealed_stream_is_processed_to_its_end_and_the_processor_keeps_running() -> None:
     recorder = Recorder()
     recorder.gate.set()
     async with system() as ep:

@@ -1,4 +1,4 @@
-"""Who waits until nothing is left to process is told of it by what changes, and costs next to nothing meanwhile."""
+"""`wait_idle` returns after a change, not by polling, and costs little meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.segments import Event
 from eventproc.testing import VirtualClock, run_seeded
-from tests.processors.apps import GROUP, STREAM, write
+from tests.processors.support import GROUP, STREAM, write
 
 MINUTE_S = 60
 LOOKS_MAX = 2 * MINUTE_S

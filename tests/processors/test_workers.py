@@ -14,8 +14,7 @@ from eventproc.processors.engine.workers import PUT_EVENTS, WAITING_ENOUGH
 from eventproc.processors.options import ProcessingOrder
 from eventproc.store.segments import Event
 from eventproc.testing import run_seeded
-from tests.processors.bench import Bench, settled, until
-from tests.processors.runs import segment_at
+from tests.processors.worker import WorkerHarness, segment_at, settled, until
 
 
 def _lane(order: ProcessingOrder, key: str | None) -> object:
@@ -28,7 +27,7 @@ def _lane(order: ProcessingOrder, key: str | None) -> object:
 
 
 class Seen:
-    """What a handler saw, by the key of its queue, and which queues run. Fails an event as often as told."""
+    """What a handler saw, by the key of its queue, and which queues run. Fails an event as often as asked."""
 
     def __init__(self, seed: int, order: ProcessingOrder) -> None:
         self.random = Random(seed)
@@ -43,7 +42,7 @@ class Seen:
 
     async def handle(self, event: Event) -> None:
         queue = self.queue(event)
-        assert queue is None or queue not in self.running, f"two calls for {queue!r} at once"
+        assert queue is None or queue not in self.running, f"two calls for {queue!r} at the same time"
         self.running.add(queue)
         self.at_once = max(self.at_once, len(self.running))
         try:
@@ -51,14 +50,14 @@ class Seen:
                 await anyio.sleep(self.random.choice([0, 0, 0.5]))
             if self.failing[event.number]:
                 self.failing[event.number] -= 1
-                raise ValueError("told to")
+                raise ValueError("asked to")
         finally:
             self.running.discard(queue)
         self.by_lane[queue].append(event.number)
 
     async def handle_batch(self, events: list[Event]) -> None:
         queues = {self.queue(event) for event in events} - {None}
-        assert not queues & self.running, f"two calls for {queues & self.running} at once"
+        assert not queues & self.running, f"two calls for {queues & self.running} at the same time"
         self.running |= queues
         try:
             if self.random.random() < 0.6:
@@ -67,7 +66,7 @@ class Seen:
             for number in bad:
                 self.failing[number] -= 1
             if bad:
-                raise ValueError("told to")
+                raise ValueError("asked to")
         finally:
             self.running -= queues
         for event in events:
@@ -77,7 +76,7 @@ class Seen:
 async def _process(seed: int, order: ProcessingOrder, batch: int | None) -> None:
     random = Random(seed)
     seen = Seen(seed, order)
-    bench = Bench(
+    harness = WorkerHarness(
         seen.handle if batch is None else seen.handle_batch,
         order=order,
         concurrency=random.randint(1, 6),
@@ -87,7 +86,7 @@ async def _process(seed: int, order: ProcessingOrder, batch: int | None) -> None
     expected: defaultdict[object, list[int]] = defaultdict(list)
     poisoned = set()
     number = 0
-    async with bench.running():
+    async with harness.running():
         for _ in range(random.randint(1, 12)):
             keys = [random.choice([None, "a", "b", "c", "d"]) for _ in range(random.randint(0, 40))]
             for key in keys:
@@ -99,26 +98,26 @@ async def _process(seed: int, order: ProcessingOrder, batch: int | None) -> None
                 else:
                     expected[queue].append(number)
                 number += 1
-            await bench.put(keys)
+            await harness.put(keys)
             if random.random() < 0.3:
-                await bench.pool.drain()
-                assert not bench.pool.queues.unfinished
+                await harness.pool.drain()
+                assert not harness.pool.queues.unfinished
             if random.random() < 0.2:
-                bench.pool.hold("test")
-                await bench.pool.wait_quiet()
+                harness.pool.hold("test")
+                await harness.pool.wait_quiet()
                 assert not seen.running
                 await anyio.sleep(1)
                 assert not seen.running
-                bench.pool.release("test")
-        await bench.pool.drain()
+                harness.pool.release("test")
+        await harness.pool.drain()
     for queue, numbers in expected.items():
         seen_here = sorted(seen.by_lane[queue]) if queue is None else seen.by_lane[queue]
         assert seen_here == numbers
-    assert {gone for gone, _, _ in bench.gone} == poisoned
-    assert {attempts for _, attempts, _ in bench.gone} <= {3}
-    assert sorted(bench.done) == sorted(set(range(number)) - poisoned)
-    assert bench.owned.finished
-    assert seen.at_once <= bench.options.concurrency
+    assert {gone for gone, _, _ in harness.gone} == poisoned
+    assert {attempts for _, attempts, _ in harness.gone} <= {3}
+    assert sorted(harness.done) == sorted(set(range(number)) - poisoned)
+    assert harness.owned.finished
+    assert seen.at_once <= harness.options.concurrency
 
 
 @pytest.mark.parametrize("order", list(ProcessingOrder))
@@ -139,33 +138,33 @@ async def test_events_of_a_key_follow_each_other_and_keys_run_side_by_side() -> 
         begun.append(event.number)
         await release[event.key].wait()
 
-    bench = Bench(handle)
-    async with bench.running():
-        await bench.put(["a", "a", "b"])
+    harness = WorkerHarness(handle)
+    async with harness.running():
+        await harness.put(["a", "a", "b"])
         await settled()
         assert sorted(begun) == [0, 2]
         release["b"].set()
-        await until(lambda: bench.done == [2])
+        await until(lambda: harness.done == [2])
         release["a"].set()
-        await bench.pool.drain()
-    assert bench.done == [2, 0, 1]
+        await harness.pool.drain()
+    assert harness.done == [2, 0, 1]
 
 
-async def test_serial_handles_one_event_of_a_segment_at_a_time_and_segments_side_by_side() -> None:
+async def test_serial_order_handles_one_event_per_segment_and_segments_in_parallel() -> None:
     gate, begun = anyio.Event(), []
 
     async def handle(event: Event) -> None:
         begun.append((event.segment, event.number))
         await gate.wait()
 
-    bench, other = Bench(handle, order=ProcessingOrder.SEGMENT), segment_at(segment=1)
-    async with bench.running():
-        await bench.put(["a", "b", None])
-        await bench.put(["a", "b"], other)
+    harness, other = WorkerHarness(handle, order=ProcessingOrder.SEGMENT), segment_at(segment=1)
+    async with harness.running():
+        await harness.put(["a", "b", None])
+        await harness.put(["a", "b"], other)
         await settled()
         assert sorted(begun) == [(0, 0), (1, 0)]
         gate.set()
-        await bench.pool.drain()
+        await harness.pool.drain()
     assert [number for segment, number in begun if segment == 0] == [0, 1, 2]
 
 
@@ -177,14 +176,14 @@ async def test_no_more_calls_run_than_the_concurrency_says() -> None:
         running += 1
         await gate.wait()
 
-    bench = Bench(handle, order=ProcessingOrder.NONE, concurrency=4)
-    async with bench.running():
-        await bench.put([None] * 20)
+    harness = WorkerHarness(handle, order=ProcessingOrder.NONE, concurrency=4)
+    async with harness.running():
+        await harness.put([None] * 20)
         await settled()
-        assert (running, len(bench.pool.running)) == (4, 4)
+        assert (running, len(harness.pool.running)) == (4, 4)
         gate.set()
-        await bench.pool.drain()
-    assert sorted(bench.done) == list(range(20))
+        await harness.pool.drain()
+    assert sorted(harness.done) == list(range(20))
 
 
 async def test_a_long_lane_lets_others_have_their_turn() -> None:
@@ -193,8 +192,8 @@ async def test_a_long_lane_lets_others_have_their_turn() -> None:
     async def handle(event: Event) -> None:
         order.append(event.key)
 
-    bench = Bench(handle, concurrency=1)
-    await bench.process([*["a"] * (3 * EVENTS_A_TURN), "b"])
+    harness = WorkerHarness(handle, concurrency=1)
+    await harness.process([*["a"] * (3 * EVENTS_A_TURN), "b"])
     assert order.index("b") <= EVENTS_A_TURN
 
 
@@ -204,19 +203,19 @@ async def test_what_waits_is_bounded_and_put_waits_for_room() -> None:
     async def handle(event: Event) -> None:
         await gate.wait()
 
-    bench = Bench(handle, order=ProcessingOrder.NONE)
+    harness = WorkerHarness(handle, order=ProcessingOrder.NONE)
     rounds = 3 * WAITING_ENOUGH // PUT_EVENTS
 
     async def put() -> None:
         for _ in range(rounds):
-            await bench.put([None] * PUT_EVENTS)
+            await harness.put([None] * PUT_EVENTS)
 
-    async with bench.running(), anyio.create_task_group() as tasks:
+    async with harness.running(), anyio.create_task_group() as tasks:
         tasks.start_soon(put)
         await settled()
-        assert WAITING_ENOUGH <= bench.pool.queues.unfinished < WAITING_ENOUGH + PUT_EVENTS
+        assert WAITING_ENOUGH <= harness.pool.queues.unfinished < WAITING_ENOUGH + PUT_EVENTS
         gate.set()
-    assert len(bench.done) + bench.pool.queues.unfinished == rounds * PUT_EVENTS
+    assert len(harness.done) + harness.pool.queues.unfinished == rounds * PUT_EVENTS
 
 
 async def test_put_goes_on_when_all_that_waits_is_behind_a_stuck_call() -> None:
@@ -224,13 +223,13 @@ async def test_put_goes_on_when_all_that_waits_is_behind_a_stuck_call() -> None:
         if event.key == "stuck":
             await anyio.sleep_forever()
 
-    bench = Bench(handle)
-    async with bench.running():
+    harness = WorkerHarness(handle)
+    async with harness.running():
         await settled()  # all workers wait, and one is woken
         with anyio.fail_after(2):
-            await bench.put(["stuck"] * WAITING_ENOUGH)
-            await bench.put(["a"])
-            await until(lambda: bench.done == [WAITING_ENOUGH])
+            await harness.put(["stuck"] * WAITING_ENOUGH)
+            await harness.put(["a"])
+            await until(lambda: harness.done == [WAITING_ENOUGH])
 
 
 async def test_a_lost_segment_ends_the_calls_for_it_and_no_others() -> None:
@@ -240,19 +239,19 @@ async def test_a_lost_segment_ends_the_calls_for_it_and_no_others() -> None:
         begun.append((event.segment, event.number))
         await gate.wait()
 
-    bench, other = Bench(handle), segment_at(segment=1)
-    async with bench.running():
-        await bench.put(["a", "b", "a"])
-        await bench.put(["c"], other)
+    harness, other = WorkerHarness(handle), segment_at(segment=1)
+    async with harness.running():
+        await harness.put(["a", "b", "a"])
+        await harness.put(["c"], other)
         await settled()
-        bench.owned.closing = True
-        bench.calls.cancel(bench.owned)
-        await bench.pool.clear(bench.owned)
-        assert len(bench.pool.running) == 1
+        harness.owned.closing = True
+        harness.calls.cancel(harness.owned)
+        await harness.pool.clear(harness.owned)
+        assert len(harness.pool.running) == 1
         gate.set()
-        await bench.pool.drain()
+        await harness.pool.drain()
     assert sorted(begun) == [(0, 0), (0, 1), (1, 0)]
-    assert not bench.owned.finished
+    assert not harness.owned.finished
     assert other.finished
 
 
@@ -263,63 +262,63 @@ async def test_a_cleared_cell_ends_what_runs_and_begins_nothing_more() -> None:
         begun.append(event.number)
         await gate.wait()
 
-    bench = Bench(handle)
-    async with bench.running():
-        await bench.put(["a", "b", "a", "b"])
+    harness = WorkerHarness(handle)
+    async with harness.running():
+        await harness.put(["a", "b", "a", "b"])
         await settled()
-        bench.owned.closing = True
+        harness.owned.closing = True
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(bench.pool.clear, bench.owned)
+            tasks.start_soon(harness.pool.clear, harness.owned)
             await settled()
             gate.set()
-        await bench.pool.drain()
+        await harness.pool.drain()
     assert sorted(begun) == [0, 1]
-    assert bench.owned.snapshot().number == 2
+    assert harness.owned.snapshot().number == 2
 
 
 async def test_work_that_is_held_begins_nothing_until_the_last_reason_is_gone() -> None:
     async def handle(event: Event) -> None:
         pass
 
-    bench = Bench(handle)
-    async with bench.running():
-        bench.pool.hold("one")
-        bench.pool.hold("two")
-        await bench.put(["a", None])
-        bench.pool.release("one")
+    harness = WorkerHarness(handle)
+    async with harness.running():
+        harness.pool.hold("one")
+        harness.pool.hold("two")
+        await harness.put(["a", None])
+        harness.pool.release("one")
         await settled()
-        assert bench.done == []
-        bench.pool.release("two")
-        await bench.pool.drain()
-    assert sorted(bench.done) == [0, 1]
+        assert harness.done == []
+        harness.pool.release("two")
+        await harness.pool.drain()
+    assert sorted(harness.done) == [0, 1]
 
 
 async def test_holding_stops_a_lane_in_the_middle_of_a_turn() -> None:
     async def handle(event: Event) -> None:
         if event.number == 1:
-            bench.pool.hold("now")
+            harness.pool.hold("now")
 
-    bench = Bench(handle)
-    async with bench.running():
-        await bench.put(["a"] * 5)
-        await bench.pool.wait_quiet()
+    harness = WorkerHarness(handle)
+    async with harness.running():
+        await harness.put(["a"] * 5)
+        await harness.pool.wait_quiet()
         await settled()
-        assert bench.done == [0, 1]
-        bench.pool.release("now")
-        await bench.pool.drain()
-    assert bench.done == [0, 1, 2, 3, 4]
+        assert harness.done == [0, 1]
+        harness.pool.release("now")
+        await harness.pool.drain()
+    assert harness.done == [0, 1, 2, 3, 4]
 
 
 async def test_what_the_sink_raises_ends_the_workers() -> None:
     async def handle(event: Event) -> None:
         raise KeyError(event.number)
 
-    bench = Bench(handle)
-    bench.stop_on = (KeyError,)
+    harness = WorkerHarness(handle)
+    harness.stop_on = (KeyError,)
     with pytest.raises(BaseExceptionGroup) as raised:
-        await bench.process(["a"])
+        await harness.process(["a"])
     assert raised.group_contains(KeyError)
-    assert bench.failures == [(0, 1, "KeyError"), (0, 2, "KeyError")]
+    assert harness.failures == [(0, 1, "KeyError"), (0, 2, "KeyError")]
 
 
 async def test_a_worker_begins_when_one_more_is_needed() -> None:
@@ -329,15 +328,15 @@ async def test_a_worker_begins_when_one_more_is_needed() -> None:
         if event.key != "quick":
             await gate.wait()
 
-    bench = Bench(handle, concurrency=40)
-    async with bench.running():
+    harness = WorkerHarness(handle, concurrency=40)
+    async with harness.running():
         await settled()
         without = len(anyio.get_running_tasks())
-        await bench.put(["quick"] * 10)
-        await bench.pool.drain()
+        await harness.put(["quick"] * 10)
+        await harness.pool.drain()
         assert len(anyio.get_running_tasks()) == without + 1
-        await bench.put([f"slow-{number}" for number in range(60)])
-        await until(lambda: len(bench.pool.running) == 40)
+        await harness.put([f"slow-{number}" for number in range(60)])
+        await until(lambda: len(harness.pool.running) == 40)
         gate.set()
-        await bench.pool.drain()
-    assert len(bench.done) == 70
+        await harness.pool.drain()
+    assert len(harness.done) == 70

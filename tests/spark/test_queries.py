@@ -16,7 +16,7 @@ from eventproc.spark.query_publisher import QueryPublisher, positions_of, shorte
 from eventproc.store.clock import new_id
 from eventproc.store.database.instances import Instance
 from eventproc.store.model.policies import ScalingPolicy
-from tests.processors.bench import settled
+from tests.processors.worker import settled
 
 FRAME_BYTES = 8
 

@@ -31,7 +31,7 @@ GROUP = "work/group"
 
 SEEN_EACH = 250
 YIELD_EACH = 17
-"""One call in so many waits, so that calls for many keys are under way at once."""
+"""One call in so many waits, so that calls for many keys run at the same time."""
 
 
 class HandlerNotes:

@@ -254,7 +254,7 @@ def test_flights_through_killed_processes_come_out_exactly_once_in_order(
 
 
 @pytest.mark.parametrize("kind", ["once", "least"])
-def test_a_stopped_process_that_wakes_after_it_was_expired_moves_nothing_and_emits_nothing(
+def test_a_suspended_process_that_was_expired_moves_and_emits_nothing(
     processes: WorkerProcesses, kind: str
 ) -> None:
     fill(processes, ((b"%d" % number, f"k{number % AT_ONCE}") for number in range(FEW)))

@@ -13,7 +13,18 @@ from eventproc.processors.dead_letters.letters import DeadLetters, verify_letter
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import InvalidArgument, NotFound, StreamSealed
 from eventproc.testing import check
-from tests.processors.dead import GROUP, LETTERS, REDRIVE, box, ep, event, events, everything, fail, ids
+from tests.processors.dead_letters import (
+    GROUP,
+    LETTERS,
+    REDRIVE,
+    box,
+    ep,
+    event,
+    events,
+    everything,
+    fail,
+    ids,
+)
 
 __all__ = ["box", "ep"]
 
@@ -36,7 +47,7 @@ async def test_bytes_stay_while_another_group_reads_the_dead_letters(ep: Eventpr
     assert await box.list() == []
 
 
-async def test_letters_of_a_stream_that_was_scaled_keep_their_ids_and_are_truncated_in_order(
+async def test_dead_letters_of_a_scaled_stream_keep_ids_and_are_truncated_in_order(
     ep: Eventproc, box: DeadLetters
 ) -> None:
     await fail(ep, *map(event, range(6)))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eventproc.processors.engine.owned_segment import WAITING_BYTES_MAX, InFlightRun, OwnedSegment
 from eventproc.store.model.limits import FINISHED_RANGES_MAX, FRAME_BYTES
 from eventproc.store.model.progress import Progress
-from tests.processors.runs import run_of, segment_at
+from tests.processors.worker import run_of, segment_at
 
 
 class Twin:
@@ -58,7 +58,7 @@ class SegmentLife:
             now = self.owned.snapshot()
             now.check()
             assert now == self.twin.progress()
-            assert now.number >= before.number, f"{before} was told, then {now}"
+            assert now.number >= before.number, f"{before} was returned, then {now}"
             assert all(now.is_finished(n) for n in range(len(self.twin.sizes)) if before.is_finished(n))
             before = now
         assert self.owned.finished
@@ -99,7 +99,7 @@ def test_what_a_cell_tells_is_what_is_finished_and_never_goes_back(seed: int) ->
 
 
 @given(st.integers(0, 2**32))
-def test_durable_progress_has_few_ranges_keeps_what_it_had_and_passes_nothing_unfinished(seed: int) -> None:
+def test_durable_progress_keeps_its_ranges_and_passes_nothing_unfinished(seed: int) -> None:
     random = Random(seed)
     count = random.choice([3, 5]) * FINISHED_RANGES_MAX
     owned = segment_at()
@@ -114,9 +114,9 @@ def test_durable_progress_has_few_ranges_keeps_what_it_had_and_passes_nothing_un
             now = owned.snapshot()
             now.check()
             assert len(now.finished) <= FINISHED_RANGES_MAX
-            told = {n for n in range(count) if now.is_finished(n)}
-            assert told <= finished
-            assert {n for n in range(count) if owned.durable.is_finished(n)} <= told
+            in_progress = {n for n in range(count) if now.is_finished(n)}
+            assert in_progress <= finished
+            assert {n for n in range(count) if owned.durable.is_finished(n)} <= in_progress
             owned.durable = now
 
 
@@ -141,8 +141,10 @@ def test_no_event_is_durable_without_those_of_its_key_before_it(seed: int) -> No
         if random.random() < 0.02:
             owned.durable = now = owned.snapshot()
             for numbers in by_key:
-                told = [now.is_finished(number) for number in numbers]
-                assert told == sorted(told, reverse=True), f"of {numbers}, {told} are durable"
+                in_progress = [now.is_finished(number) for number in numbers]
+                assert in_progress == sorted(in_progress, reverse=True), (
+                    f"of {numbers}, {in_progress} are durable"
+                )
 
 
 def test_one_unfinished_event_holds_the_prefix_and_not_what_lies_beyond() -> None:
@@ -156,7 +158,7 @@ def test_one_unfinished_event_holds_the_prefix_and_not_what_lies_beyond() -> Non
     assert owned.snapshot() == Progress(5, 5 * size)
 
 
-def test_a_cell_has_no_room_while_its_ranges_are_full_and_gets_it_back_when_they_grow_together() -> None:
+def test_a_segment_with_full_ranges_has_no_room_until_they_grow_together() -> None:
     owned = segment_at()
     in_flight = owned.add(run_of(owned, [b""] * (2 * FINISHED_RANGES_MAX + 2)))
     for index in range(FINISHED_RANGES_MAX):
@@ -177,7 +179,7 @@ def test_a_cell_that_begins_with_full_ranges_reads_what_lies_between_them() -> N
     assert [*rooms, owned.has_room] == [True, False, True]
 
 
-def test_a_cell_has_no_room_while_too_many_bytes_wait_behind_an_unfinished_event() -> None:
+def test_a_segment_has_no_room_while_too_many_bytes_wait() -> None:
     owned = segment_at()
     payload = bytes(2**20)
     runs = [owned.add(run_of(owned, [payload])) for _ in range(WAITING_BYTES_MAX // len(payload))]

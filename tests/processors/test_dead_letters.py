@@ -21,7 +21,7 @@ from eventproc.store.model.errors import InvalidArgument, NotFound, StreamSealed
 from eventproc.store.model.group_errors import GroupStreamReplaced
 from eventproc.store.model.limits import HEADER_NAME_CHARS_MAX, HEADERS_COUNT_MAX
 from eventproc.store.segments import READ_BYTES_MAX
-from tests.processors.dead import (
+from tests.processors.dead_letters import (
     GROUP,
     LETTERS,
     REDRIVE,
@@ -152,7 +152,7 @@ async def test_redriving_gives_the_original_back_to_the_group_once(ep: Eventproc
     assert [each.name for each in group.streams] == ["s/t", REDRIVE]
 
 
-async def test_a_letter_that_fails_again_says_where_it_came_from_first_and_how_often_it_was_redriven(
+async def test_dead_letter_that_fails_again_keeps_its_origin_and_redrive_count(
     ep: Eventproc, box: DeadLetters
 ) -> None:
     await fail(ep, event(17, headers={"trace": "1"}))
@@ -220,7 +220,7 @@ async def test_letters_of_a_deleted_group_can_be_dropped_and_not_redriven(
     assert await box.drop("all") == 1
 
 
-async def test_a_redrive_stream_that_was_sealed_or_deleted_is_told_and_the_letter_stays(
+async def test_sealed_or_deleted_redrive_stream_is_reported_and_the_letter_stays(
     ep: Eventproc, box: DeadLetters
 ) -> None:
     await fail(ep, event(1), event(2))
@@ -305,7 +305,7 @@ async def test_letters_can_be_finished_in_the_transaction_that_makes_them(
     assert await ids(box) == ["0.0:1"]
 
 
-async def test_a_whole_batch_is_redriven_and_dropped_within_one_transaction_of_the_caller(
+async def test_many_letters_are_redriven_and_dropped_in_one_transaction_of_the_caller(
     ep: Eventproc, box: DeadLetters
 ) -> None:
     await fail(ep, *map(event, range(2500)))

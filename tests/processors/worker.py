@@ -1,4 +1,4 @@
-"""The workers of a processor without the rest of it: a sink that remembers, and segments made by hand."""
+"""The workers of a processor without the rest of it: a listener that records, and segments created by hand."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from eventproc.groups import SegmentOwnership
 from eventproc.processors.context import Log
 from eventproc.processors.emit import Emission
 from eventproc.processors.engine.calls import Calls
@@ -16,17 +17,23 @@ from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.processors.engine.workers import WorkerPool
 from eventproc.processors.handler import make_handler
 from eventproc.processors.options import Batching, Options, ProcessingOrder, RetryPolicy
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.store.model.progress import Progress
+from eventproc.store.segments import EventRun
 from eventproc.streams.codec import codec_for, decode_of
 from eventproc.testing import VirtualClock
-from tests.processors.runs import items_of, segment_at
 
 LOG = logging.getLogger("tests.processors")
 
 AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
 
 
-class Bench:
-    """A `CallListener`, and what it was told. stop_on: errors that `spent` raises instead of noting them."""
+class WorkerHarness:
+    """Workers and their calls, with a `CallListener` that records.
+
+    stop_on: errors that `spent` raises instead of recording them.
+    """
 
     def __init__(
         self,
@@ -107,3 +114,26 @@ async def settled(rounds: int = 30) -> None:
     """Let all tasks go on as far as they can without time."""
     for _ in range(rounds):
         await anyio.lowlevel.checkpoint()
+
+
+def segment_at(progress: Progress | None = None, *, segment: int = 0) -> OwnedSegment:
+    return OwnedSegment(SegmentOwnership("s/t", 7, SegmentId(segment), 1, progress or Progress()))
+
+
+def run_of(
+    owned: OwnedSegment, payloads: Sequence[bytes], keys: Sequence[str | None] | None = None
+) -> EventRun:
+    """Return the run that follows what the owned handed out."""
+    size_bytes = sum(FRAME_BYTES + len(payload) for payload in payloads)
+    keys = None if keys is None else list(keys)
+    return EventRun(
+        owned.key[1], owned.offset, owned.offset + size_bytes, owned.number, 1000, list(payloads), keys=keys
+    )
+
+
+def items_of(owned: OwnedSegment, keys: Iterable[str | None]) -> list[Item]:
+    """Hand out an event for each key; its payload is its number in the segment."""
+    keys = list(keys)
+    run = run_of(owned, [b"%d" % (owned.number + index) for index in range(len(keys))], keys)
+    in_flight = owned.add(run)
+    return [(event, in_flight) for event in run.events() if not in_flight.is_finished(event.number)]

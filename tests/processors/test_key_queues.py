@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eventproc.processors.engine.key_queues import Item, KeyQueue, KeyQueues
 from eventproc.processors.options import ProcessingOrder
-from tests.processors.runs import items_of, segment_at
+from tests.processors.worker import items_of, segment_at
 
 KEYS = [None, None, "a", "b", "c", "d"]
 
