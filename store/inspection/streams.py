@@ -16,7 +16,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.states import StreamState
 from eventproc.store.records import get, keys
 from eventproc.store.replicated import list_logs
-from eventproc.store.segments import SegmentState, segment_state
+from eventproc.store.segments import SegmentState, segment_states
 
 
 def stream_violations(tx: Tx) -> Iterator[str]:
@@ -49,10 +49,7 @@ def _of_stream(tx: Tx, stream: StreamRecord) -> Iterator[str]:
     active = set(epochs[-1].ids)
     ranges = {segment.id: segment.range for epoch in epochs for segment in epoch.segments}
     states: dict[SegmentId, SegmentState] = {}
-    for (number,) in tx.execute("SELECT segment FROM segment WHERE stream_id = ?", (stream.stream_id,)):
-        segment = SegmentId(number)
-        found = segment_state(tx, stream.stream_id, segment)
-        assert found is not None, f"segment {segment} has a row and no state"
+    for segment, found in segment_states(tx, stream.stream_id):
         states[segment] = found
         sealed = segment not in active or stream.state is StreamState.SEALED
         if found.sealed != sealed:
