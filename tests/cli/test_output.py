@@ -166,7 +166,7 @@ def test_a_command_with_one_form_of_output_refuses_the_option(cli: Cli, name: st
     assert f"`eventproc {name}` has only one form of output; leave --output out" in why
 
 
-@pytest.mark.parametrize("name", [name for name, found in COMMANDS.items() if name not in REFUSING])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in REFUSING])
 def test_output_offers_table_json_and_jsonl_everywhere(name: str) -> None:
     (option,) = (each for each in COMMANDS[name].params if "--output" in each.opts)
     assert isinstance(option.type, click.Choice)
