@@ -52,14 +52,14 @@ def _of_rows(tx: Tx, txns: list[TxnRecord]) -> Iterator[str]:
 def _of_bells(tx: Tx, txns: list[TxnRecord]) -> Iterator[str]:
     commits = {TxnNotice.decode(text.encode()) for text in unfinished_events(tx, COMMIT_STREAM)}
     aborts = {TxnNotice.decode(text.encode()) for text in unfinished_events(tx, ABORT_STREAM)}
-    # The sweep rings where the next commit failed.
+    # The sweep posts a notice where the next commit failed.
     failed = {txn.stream_id for txn in txns if txn.state is TxnState.COMMITTING and txn.reason is not None}
     for txn in txns:
         all_of, one = TxnNotice(txn.stream, txn.stream_id), TxnNotice(txn.stream, txn.stream_id, txn.id)
         if txn.state is TxnState.COMMITTING and not (all_of in commits or txn.stream_id in failed):
-            yield f"transaction {txn.id} is decided, and no bell of {txn.stream} will be heard"
+            yield f"transaction {txn.id} is decided, but no notice of {txn.stream} is pending"
         if txn.state is TxnState.ABORTING and not {all_of, one} & aborts:
-            yield f"transaction {txn.id} is aborting, and no bell will be heard"
+            yield f"transaction {txn.id} is aborting, but no notice is pending"
 
 
 def _of_order(txns: list[TxnRecord]) -> Iterator[str]:

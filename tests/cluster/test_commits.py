@@ -154,12 +154,12 @@ async def test_transaction_given_up_before_its_preparation_does_not_block_the_ne
 
 
 async def _retry(life: Life) -> None:
-    """Ring as the sweep does."""
+    """Post the notice of a failed commit, as the sweep does."""
     await life.db.write(partial(commit_transactions.retry_failed, owner=await life.claim()))
 
 
 async def serve_until_quiet(life: Life) -> None:
-    """Be the host until no bell of a commit is left."""
+    """Act as the host until no notice of a commit is pending."""
     owner = await life.claim()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run_internal_processors, life.db, owner)

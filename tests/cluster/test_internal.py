@@ -39,12 +39,12 @@ async def become_host(db: Database) -> Owner:
     return await db.write(lambda tx: claim(tx, "controller", "test"))
 
 
-async def ring(db: Database, keys: Sequence[str]) -> None:
-    def ring_all(tx: Tx) -> None:
+async def post_notices(db: Database, keys: Sequence[str]) -> None:
+    def post_all(tx: Tx) -> None:
         for number, key in enumerate(keys):
             post_event(tx, COMMIT_STREAM, key, str(number).encode())
 
-    await db.write(ring_all)
+    await db.write(post_all)
 
 
 async def progress_of(db: Database, stream: SystemStream) -> list[Progress]:
@@ -78,7 +78,7 @@ async def test_internal_processor_resumes_at_the_progress_of_the_last_host(db: D
         await db.write(finish)
 
     line = InternalProcessor(COMMIT_STREAM, ProcessingOrder.SEGMENT, 2, settle)
-    await ring(db, [f"s/{number % 7}" for number in range(300)])
+    await post_notices(db, [f"s/{number % 7}" for number in range(300)])
     for each in reached.values():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(
@@ -104,7 +104,7 @@ async def test_publishing_processor_leaves_events_its_handler_did_not_finish(
         if handled == 2500:
             all_handled.set()
 
-    await ring(db, [f"s/{number}" for number in range(2500)])
+    await post_notices(db, [f"s/{number}" for number in range(2500)])
     async with anyio.create_task_group() as tasks:
         line = InternalProcessor(COMMIT_STREAM, ProcessingOrder.NONE, 10, forget)
         tasks.start_soon(internal_processors.make_engine(db, await become_host(db), line).run)
@@ -118,7 +118,7 @@ async def test_error_of_a_publishing_handler_ends_its_processor_unchanged(db: Da
     async def fail(db: Database, owner: Owner, event: Event) -> None:
         raise LookupError(event.payload.decode())
 
-    await ring(db, ["s/a"])
+    await post_notices(db, ["s/a"])
     with pytest.raises(ExceptionGroup) as failed:
         await internal_processors.make_engine(
             db, await become_host(db), InternalProcessor(COMMIT_STREAM, ProcessingOrder.SEGMENT, 1, fail)
@@ -153,7 +153,7 @@ async def test_processor_without_publishing_handler_can_be_hosted(db: Database) 
         if len(handled) == 20:
             all_handled.set()
 
-    await ring(db, ["s/a", "s/b"] * 10)
+    await post_notices(db, ["s/a", "s/b"] * 10)
     options = Options(
         name="note",
         streams=("s/any",),

@@ -105,8 +105,8 @@ async def test_a_round_commits_a_hundred_and_the_next_ones_the_rest(
     assert life.faults.commits - before <= 5  # the claim, three rounds, and perhaps a progress of the engine
     assert by_key(await events_of(txn_stream))[HIGH] == [b"%d" % number for number in range(250)]
     assert [txn.position for txn in done] == list(range(1, 251))
-    bells = await txn_stream.rows("SELECT sum(count) FROM extent WHERE stream_id = 2")
-    assert bells == [(3,)]
+    notices = await txn_stream.rows("SELECT sum(count) FROM extent WHERE stream_id = 2")
+    assert notices == [(3,)]
     await life.check()
 
 
