@@ -74,7 +74,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
         ("stream truncate shop/orders --cut 4:0.0=5,1.0=0", 4, "inside an event"),
         ("stream truncate shop/orders --cut 4:0.0=9999,1.0=0", 4, "beyond its end"),
         ("stream truncate shop/orders --cut 4:0.0=0", 4, "covers 0.5-1.0"),
-        ("stream truncate shop/orders --cut 4:0.0=0,7.0=0", 4, "not one of this stream"),
+        ("stream truncate shop/orders --cut 4:0.0=0,7.0=0", 4, "not a segment of this stream"),
         ("stream truncate shop/orders --cut 99:0.0=0,1.0=0", 4, "`eventproc stream cut shop/orders`"),
         ("read shop/orders --from 4:0.0=5,1.0=0", 4, "inside an event"),
         ("read shop/orders --from 4:0.0=9999,1.0=0", 4, "beyond its end"),
