@@ -67,8 +67,9 @@ class Size:
 
 @pytest.fixture
 def size(pytestconfig: pytest.Config) -> Size:
-    factor = pytestconfig.getoption("--hunt")
-    assert isinstance(factor, int)
+    hunt = pytestconfig.getoption("--hunt")
+    assert isinstance(hunt, float)
+    factor = max(round(hunt), 1)
     return Size(factor, KILLS if factor > 1 else KILLS_QUICK)
 
 
