@@ -1,6 +1,6 @@
 """Compares the tables of a database with those that this version makes.
 
-The version number of a database does not show that somebody dropped a table. So the tables are compared with those of a
+The version number of a database does not show a dropped table. So the tables are compared with those of a
 new database in memory. Tables of users' programs (USERS_PREFIX) and those of SQLite are left out.
 """
 

@@ -94,7 +94,7 @@ def _verify_equal(group: GroupRecord, names: Sequence[str], kind: str, options: 
 def verify_streams(tx: Tx, group: GroupRecord, *, may_be_gone: bool = False) -> None:
     """Raise GroupStreamReplaced if a stream of the group was deleted, even if a stream of that name exists again.
 
-    may_be_gone: accept a deleted stream of which no successor has the name.
+    may_be_gone: accept a deleted stream whose name is not used again.
     """
     for each in group.streams:
         found = find_stream(tx, each.name)

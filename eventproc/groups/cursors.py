@@ -121,7 +121,7 @@ class SegmentCursors:
         return {each.key: each.finished for each in self if each.finished != each.saved}
 
     def done(self) -> list[SegmentCursor]:
-        """Return the segments of which every event is finished."""
+        """Return the segments whose events are all finished."""
         return [each for each in self if each.is_done]
 
 

@@ -24,7 +24,7 @@ member. Higher: events of a dead reader wait longer. Lower: no use, as deaths ar
 BEATS_A_LEASE: Final = 3
 """Signs of life within a lease, so two may be late. Each costs a write."""
 
-NOBODY: Final = ""
+NO_READER: Final = ""
 """An id that no reader has."""
 
 
@@ -80,7 +80,7 @@ def is_dead(db: Database, group: str, reader: str, member: OnlineReader) -> bool
 
 
 def dead_among(
-    db: Database, group: str, members: Mapping[str, OnlineReader], *, exclude: str = NOBODY
+    db: Database, group: str, members: Mapping[str, OnlineReader], *, exclude: str = NO_READER
 ) -> tuple[str, ...]:
     """Return the dead readers, except `exclude`."""
     present = db.shared[LOCAL_MEMBERSHIPS]
@@ -91,7 +91,7 @@ def dead_among(
     )
 
 
-def hung_among(tx: Tx, group: GroupRecord, *, exclude: str = NOBODY) -> frozenset[str]:
+def hung_among(tx: Tx, group: GroupRecord, *, exclude: str = NO_READER) -> frozenset[str]:
     """Return the readers, except `exclude`, whose last sign of life is older than the group's lease. One query."""
     if group.options.lease_ms is None:
         return frozenset()
@@ -104,7 +104,7 @@ def has_silent(tx: Tx, db: Database, group: str) -> bool:
     return bool(hung_among(tx, record) or dead_among(db, group, folded_state(tx, record).state.members))
 
 
-def expire_silent(tx: Tx, db: Database, group: str, *, exclude: str = NOBODY) -> GroupState:
+def expire_silent(tx: Tx, db: Database, group: str, *, exclude: str = NO_READER) -> GroupState:
     """Remove dead and unresponsive readers from the group, except `exclude`; return its state. Raises NotFound."""
     state = change(tx, group)
     hung = hung_among(tx, get(tx, GROUP, group).value, exclude=exclude)

@@ -1,4 +1,4 @@
-"""Continuing in a stream of which unread events were truncated: where, and how many events were lost.
+"""Where a group continues after unread events were truncated, and how many events it lost.
 
 `behind_both` is pure; `skip` decides within a transaction. The caller logs the loss; the state of the group counts it.
 """

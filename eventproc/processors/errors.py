@@ -42,7 +42,7 @@ class CallEnded(Rejected):
 
 @error
 class HandlerCancelled(Rejected):
-    """Something that the handler awaited was cancelled, though nobody cancelled the handler; a failed attempt.
+    """A task or future that the handler awaited was cancelled, but the handler was not; a failed attempt.
 
     Find the task or future that the handler awaits, and the code that cancels it.
     """

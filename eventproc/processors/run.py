@@ -404,7 +404,7 @@ async def run_app(
         finally:
             try:
                 await running._drain(grace_ms)
-            finally:  # a second interrupt may come anywhere in it, and nothing else ends a processor
+            finally:  # a second interrupt may come at any point of it
                 for each in processors.values():
                     each.cancel()
     running.raise_failure()

@@ -267,7 +267,7 @@ def _tuple_of(kind: Any) -> Any:
 
 
 def _classes_of(kind: Any) -> tuple[type, ...]:
-    """Return the classes of one of which every value of that type is; object, where no class decides."""
+    """Return classes such that every value of the type is an instance of one of them; object if no class decides."""
     origin = get_origin(kind)
     if origin in (Union, UnionType):
         return tuple(each for member in get_args(kind) for each in _classes_of(member))

@@ -200,7 +200,7 @@ class ChunkWriter:
 
 
 def find_buffers(batch: pa.RecordBatch, whole: pa.Buffer) -> BufferRefs:
-    """Return where the buffers of a record batch lie in its file. whole: the mapped file, out of which it was read."""
+    """Return where the buffers of a record batch lie in its file. whole: the mapped file that it was read from."""
 
     def ref(buffer: pa.Buffer | None) -> BufferRef:
         return (

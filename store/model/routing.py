@@ -1,7 +1,7 @@
 """The position of a routing key in the key space, computed exactly as Pravega's clients do.
 
 All writers must agree on the segment of a key, so this computation may never change: MurmurHash3 (x64, 128
-bits, first half) over the key's UTF-16LE bytes, of which bits 12 to 63 become a fraction in [0, 1).
+bits, first half) over the key's UTF-16LE bytes; its bits 12 to 63 become a fraction in [0, 1).
 Source: architecture.md section 3, "Routing".
 """
 

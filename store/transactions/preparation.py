@@ -2,7 +2,7 @@
 
 Preparing goes in bounded steps of two halves. `plan_preparation` reads and does the work outside of the write lock;
 `apply_preparation` writes the result. The rows do not change in between, because the transaction is decided and only
-the current host prepares it. The exception is a person who gives the transaction up; `apply_preparation` checks that.
+the current host prepares it. The exception is `txn abort --force`; `apply_preparation` checks that.
 
 Order of events. A row that is only split is replaced in its place. A step that packs takes every small row of its
 window, in order, and puts the new rows in the place of the last of them. The rows that it skips are packed and active:

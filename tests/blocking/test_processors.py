@@ -36,12 +36,12 @@ def interrupt(number, frame):  # as pyspark's, which cancels its jobs before
 if sys.argv[2] == "driver":
     signal.signal(signal.SIGINT, interrupt)
 
-class Told(logging.Handler):
+class PrintingHandler(logging.Handler):
     def emit(self, record):
         if record.getMessage().startswith("draining"):
             say("draining")
 
-logging.getLogger("eventproc.processors").addHandler(Told())
+logging.getLogger("eventproc.processors").addHandler(PrintingHandler())
 logging.getLogger("eventproc.processors").setLevel(logging.INFO)
 go = threading.Event()
 app = eventproc.App()

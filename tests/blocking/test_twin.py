@@ -280,7 +280,7 @@ def test_a_forked_child_that_leaves_the_blocks_ends_and_its_parent_continues(
                     events = [event.payload for event in reader.until(stream.tail())]
                     assert events == [b"of the parent", b"later"]
                 else:
-                    signal.alarm(20)  # a child that waits for ever is ended by it, with another code
+                    signal.alarm(20)  # ends a child that hangs, with another exit code
                     with pytest.raises(ForkedError):
                         writer.post(b"of the child")
                     if code is not None:

@@ -151,7 +151,7 @@ async def _compare(
             each for each in (HeldRange(ONE, start, end), HeldRange(TWO, 0, tail)) if each.start < each.end
         ]
         chunks = await export_and_register(db, folder, ranges)
-        # In no order between segments: a file is told of when it is complete.
+        # In no order between segments: a file is yielded when it is complete.
         covered = sorted((chunk.segment, chunk.start, chunk.end) for chunk in chunks)
         assert covered == [(each.segment, each.start, each.end) for each in ranges]
         for chunk in chunks:

@@ -1,4 +1,4 @@
-"""Dead letters at the shell: listed, shown, redriven and dropped; who destroys is asked, or says so beforehand."""
+"""Dead letters at the shell: list, show, redrive, drop. Dropping asks first, or needs a flag."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ def test_letters_are_redriven_by_id_and_all_together(shop: Cli) -> None:
     assert (done.code, done.out, done.err) == (0, "", f"redriven: 2 dead letters of {GROUP}\n")
     assert ids(shop) == ["0.0:1"]
     again = shop("dead-letter", "redrive", GROUP, "0.0:0")
-    told = f"redriven: 0 dead letters of {GROUP}; 1 had been redriven or dropped before\n"
-    assert (again.code, again.err) == (0, told)
+    printed = f"redriven: 0 dead letters of {GROUP}; 1 had been redriven or dropped before\n"
+    assert (again.code, again.err) == (0, printed)
     assert shop("dead-letter", "redrive", GROUP, "--all").err.startswith("redriven: 1 ")
     rows = shop("read", "shop/billing-redrive").rows()
     assert [row.get("payload") for row in rows] == ['{"n":1}', "three", None]

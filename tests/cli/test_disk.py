@@ -1,6 +1,6 @@
 """A disk that is full or read-only, and what the doctor finds.
 
-The real disks are small ones of their own, mounted where nobody else sees them; where the machine does not
+The real disks are small ones of their own, mounted in a private namespace; where the machine does not
 allow that, only the simulated ones are tried.
 """
 

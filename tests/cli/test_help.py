@@ -110,5 +110,5 @@ def test_completion_offers_commands_and_options() -> None:
         check=True,
         text=True,
     )
-    # The program's name is given by whoever calls main; completion depends on that alone.
+    # The caller of main passes the program's name; completion depends only on that.
     assert done.stdout.split() == ["plain,truncate"], (done, os.environ.get("PATH"))

@@ -18,7 +18,7 @@ CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\
 
 
 class Blocks(io.BytesIO):
-    """A pipe that gives its bytes in the blocks it is told to."""
+    """A pipe that returns its bytes in given blocks."""
 
     def __init__(self, data: bytes, sizes: list[int]) -> None:
         super().__init__(data)

@@ -15,7 +15,7 @@ from tests.cli.support import shell, started
 
 def test_scopes_are_made_listed_and_deleted(cli: Cli) -> None:
     cli("scope", "create", "a").ok()
-    cli("scope", "create", "a").ok()  # there already: fine
+    cli("scope", "create", "a").ok()  # exists: returned
     cli("scope", "create", "b").ok()
     cli("stream", "create", "b/x").ok()
     rows = cli("scope", "list", "-o", "jsonl").rows()
@@ -157,7 +157,7 @@ def test_a_request_is_submitted_now_and_waited_for_later(shop: Cli) -> None:
 
 def test_a_wait_that_is_over_before_the_request_prints_its_id(shop: Cli) -> None:
     request_id = shop("stream", "seal", "shop/orders", "--no-wait").ok().strip()
-    # A host that is alive and does nothing: nobody else may run the request.
+    # A live host that does nothing: no other instance may run the request.
     host = TryLock(shop.directory / "controller.lock")
     assert host.try_acquire()
     HeartbeatFile(shop.directory / "controller.beat", SystemClock()).write(owner_epoch=1)

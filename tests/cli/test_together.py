@@ -22,7 +22,7 @@ KEYS = 7
 
 
 def keyed_rows(writer: str, count: int) -> bytes:
-    """Return JSON lines of which each names its writer, key, and number within the key."""
+    """Return JSON lines that each name their writer, key, and number within the key."""
     return b"".join(
         json.dumps({"key": f"{writer}{number % KEYS}", "number": number // KEYS}).encode() + b"\n"
         for number in range(count)

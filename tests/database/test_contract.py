@@ -148,7 +148,7 @@ async def test_a_death_leaves_all_or_nothing_and_no_effect(world: World, point: 
     effects: list[str] = []
 
     def with_effect(tx: Tx) -> None:
-        tx.after(lambda: effects.append("told"))
+        tx.after(lambda: effects.append("effect"))
         insert("a")(tx)
 
     world.faults.fail_at(point)

@@ -81,7 +81,7 @@ def test_close_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_directory_without_instances_has_none(tmp_path: Path) -> None:
     assert instances.live_ids(tmp_path) == instances.remove_dead(tmp_path) == []
-    assert not instances.is_alive(tmp_path, "nobody")
+    assert not instances.is_alive(tmp_path, "unknown")
 
 
 @pytest.mark.subprocess
@@ -107,11 +107,11 @@ def test_remove_dead_removes_an_unfinished_instance(tmp_path: Path) -> None:
 def test_remove_dead_keeps_an_instance_that_is_being_created(tmp_path: Path) -> None:
     home = tmp_path / "instances"
     home.mkdir()
-    unfinished = os.open(home / "somebody.new", os.O_RDWR | os.O_CREAT)
+    unfinished = os.open(home / "other.new", os.O_RDWR | os.O_CREAT)
     fcntl.flock(unfinished, fcntl.LOCK_EX)
-    os.mkfifo(home / "somebody.fifo")
+    os.mkfifo(home / "other.fifo")
     assert instances.remove_dead(tmp_path) == []
-    assert files(tmp_path) == {"somebody.new", "somebody.fifo"}
+    assert files(tmp_path) == {"other.new", "other.fifo"}
     os.close(unfinished)
 
 

@@ -62,9 +62,9 @@ async def test_an_interrupted_callback_does_not_stop_the_others() -> None:
         raise asyncio.CancelledError
 
     loop = asyncio.get_running_loop()
-    told: list[object] = []
+    reported: list[object] = []
     handler = loop.get_exception_handler()
-    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
     try:
         with closing(LoopCallbacks()) as callbacks:
             done = anyio.Event()
@@ -73,11 +73,11 @@ async def test_an_interrupted_callback_does_not_stop_the_others() -> None:
                 await done.wait()
     finally:
         loop.set_exception_handler(handler)
-    assert [type(each) for each in told] == [asyncio.CancelledError]
+    assert [type(each) for each in reported] == [asyncio.CancelledError]
 
 
 async def test_callbacks_do_not_run_in_the_context_of_the_opener() -> None:
-    name: ContextVar[str] = ContextVar("name", default="nobody")
+    name: ContextVar[str] = ContextVar("name", default="unset")
     token = name.set("the opener")
     seen: list[str] = []
     with closing(LoopCallbacks()) as callbacks:
@@ -85,7 +85,7 @@ async def test_callbacks_do_not_run_in_the_context_of_the_opener() -> None:
         leave(callbacks, [lambda: seen.append(name.get()), done.set])
         await done.wait()
     name.reset(token)
-    assert seen == ["nobody"]
+    assert seen == ["unset"]
 
 
 async def test_more_callbacks_than_the_pipe_holds_wait_for_a_busy_loop() -> None:

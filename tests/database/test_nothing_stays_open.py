@@ -60,20 +60,20 @@ async def test_a_read_that_waits_when_the_database_closes_raises_closed(director
         assert leave.wait(60)
         return "read"
 
-    async def read(told: list[object]) -> None:
+    async def read(seen: list[object]) -> None:
         try:
-            told.append(await world.db.read(slow))
+            seen.append(await world.db.read(slow))
         except Closed as why:
-            told.append(why.what)
+            seen.append(why.what)
 
-    told: list[object] = []
+    seen: list[object] = []
     async with anyio.create_task_group() as tasks, open_world("file", directory) as world:
         for _ in range(READERS_COUNT + 2):
-            tasks.start_soon(read, told)
+            tasks.start_soon(read, seen)
         await anyio.to_thread.run_sync(entered.wait)
         await anyio.wait_all_tasks_blocked()
         asyncio.get_running_loop().call_soon(leave.set)
-    assert sorted(map(str, told)) == ["read"] * READERS_COUNT + ["the database"] * 2
+    assert sorted(map(str, seen)) == ["read"] * READERS_COUNT + ["the database"] * 2
 
 
 async def test_closing_that_leaves_a_waiting_write_releases_the_directory_after_it(directory: Path) -> None:
@@ -174,22 +174,22 @@ async def test_opening_with_too_few_descriptors_fails_and_leaves_nothing_open(di
     async with open_world("file", directory) as world:
         await world.db.write(insert("a"))
     before = open_files()
-    told: list[str] = []
+    seen: list[str] = []
     found: list[str] = []
     while not found:
-        with files_at_most(len(told)):
+        with files_at_most(len(seen)):
             try:
                 async with open_database(directory, migrations=MIGRATIONS) as db:
                     found = await db.read(names)
             except StoreUnusable as why:
-                told.append(str(why))
+                seen.append(str(why))
         assert len(open_files() - before) <= 1, (
             "the guard's, kept until no connection can be harmed by its close"
         )
     assert found == ["a"]
     assert open_files() == before
-    assert len(told) > 10
-    assert all("(ulimit -n)" in each for each in told)
+    assert len(seen) > 10
+    assert all("(ulimit -n)" in each for each in seen)
 
 
 def open_files() -> set[int]:

@@ -129,7 +129,7 @@ def test_a_dead_instance_does_not_kill_a_notifier_with_default_sigpipe(tmp_path:
         from eventproc.store.clock import SystemClock
         from eventproc.store.database.notifier import CommitNotifier
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        notifier = CommitNotifier(Path(sys.argv[1]), "nobody", SystemClock())
+        notifier = CommitNotifier(Path(sys.argv[1]), "unknown", SystemClock())
         print("ready", flush=True)
         for line in sys.stdin:
             notifier.notify()

@@ -80,8 +80,8 @@ async def test_what_is_no_position_is_refused_also_of_a_reader_that_is_not_onlin
     await written(ep, 1)
     group = await ep.create_reader_group("g", ["s/t"])
     with pytest.raises(InvalidArgument):
-        await group.reader_offline("nobody", position)
-    await group.reader_offline("nobody", {"s/t": {SegmentId(0): 0}})
+        await group.reader_offline("unknown", position)
+    await group.reader_offline("unknown", {"s/t": {SegmentId(0): 0}})
 
 
 async def test_a_reset_begins_at_one_place(ep: Eventproc) -> None:

@@ -1,6 +1,6 @@
 """Streams for the model's tests: histories from scales, and twins that answer by brute force.
 
-The twin of cuts knows nothing of geometry beyond who overlaps whom: a position is the set of segments
+The twin of cuts knows no geometry beyond which segments overlap: a position is the set of segments
 that were read to their ends, which holds with each segment all those it took over from.
 """
 
@@ -100,7 +100,7 @@ def histories(draw: st.DrawFn, scales_max: int = 4) -> ListHistory:
 
 @attrs.frozen
 class Family:
-    """Who took over from whom, found by looking at every pair of neighbouring epochs."""
+    """Successors and predecessors, found by comparing every pair of neighbouring epochs."""
 
     before: dict[SegmentId, frozenset[SegmentId]]
     after: dict[SegmentId, frozenset[SegmentId]]

@@ -1,4 +1,4 @@
-"""The frontier of a whole-stream reader against one who knows only what was read to its end."""
+"""The frontier of a reader of all segments, against a twin that only knows which segments were read to the end."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ FOUR_SCALES = history(
     ([7, 8], [(0.3, 0.35), (0.35, 0.6), (0.6, 1.0)]),
     ([9, 10, 11], [(0.3, 1.0)]),
 )
-"""3,4 became 5; 1 became 6,7 and 2,5 became 8; 7,8 became 9,10,11, of which 10 lies over both; these became 12."""
+"""3,4 became 5; 1 became 6,7 and 2,5 became 8; 7,8 became 9,10,11, and 10 overlaps both; these became 12."""
 
 
 @pytest.mark.acceptance("A2")

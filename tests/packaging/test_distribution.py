@@ -43,7 +43,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the sdist from the repository, and the wheel from the sdist: what `build` does unless told otherwise."""
+    """Build the sdist from the repository, and the wheel from the sdist: the default of `build`."""
     folder = tmp_path_factory.mktemp("built")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, cwd=ROOT)
     return folder

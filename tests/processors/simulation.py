@@ -2,7 +2,7 @@
 
 What must hold, whatever happened: no event is begun before those that it follows were finished; durable progress
 covers finished events only; in the end every event was finished, and what handlers emitted is there: exactly once,
-in the order of keys, where that was asked for. Where nobody was cut off, every event was handled exactly once.
+in the order of keys, if the processor has that order. If no process died, every event was handled exactly once.
 """
 
 from __future__ import annotations
@@ -358,7 +358,7 @@ class HandlingRecord:
         )
 
     def verify_end(self, written: Mapping[str | None, int]) -> None:
-        """Every event was finished; where nobody was cut off, once."""
+        """Every event was finished; exactly once if no process died."""
         assert not self.problems, self.problems[:3]
         for key, count in written.items():
             missing = set(range(count)) - self.by_key[key]

@@ -42,7 +42,7 @@ async def test_what_a_processor_cannot_be_is_refused_when_it_is_declared() -> No
 
 
 async def _decide(_: object, __: object = None) -> None:
-    raise AssertionError("nobody awaits it")
+    raise AssertionError("it is never awaited")
 
 
 def test_setup_on_commit_and_supervise_must_be_plain_functions() -> None:

@@ -184,7 +184,7 @@ async def test_emitting_to_an_unwritable_stream_stops_the_processor_without_loss
         with pytest.raises(ProcessorFailed, match="s/out is sealed" if there else "s/late"):
             async with ep.run(app) as running:
                 await running.wait()
-        assert await lag(ep) == 3, "what emitted in vain is not finished"
+        assert await lag(ep) == 3, "an event whose emission failed is not finished"
         if not there:
             await ep.create_stream("s/late")
             await finish(ep, app)

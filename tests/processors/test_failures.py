@@ -70,7 +70,7 @@ async def test_a_poison_event_becomes_a_letter_and_blocks_nothing(
         await finish(ep, app)
         assert await lag(ep) == 0
         assert await letters(ep) == [(2, "ValueError", 2)]
-        assert sorted(await payloads(ep)) == [0, 1, 3, 4, 5], "what the failed calls emitted is not there"
+        assert sorted(await payloads(ep)) == [0, 1, 3, 4, 5], "failed calls emit nothing"
 
 
 async def test_a_poison_event_may_be_skipped() -> None:
@@ -266,7 +266,7 @@ async def test_a_supervisor_that_fails_stops_the_processor(supervise: Supervisor
 
 
 class Unshowable(Exception):
-    """An error of which nothing can be shown but its kind."""
+    """An error that cannot be printed."""
 
     def __repr__(self) -> str:
         raise AttributeError("repr")

@@ -50,7 +50,7 @@ async def test_a_plain_function_that_ends_as_cancelled_fails_and_earlier_events_
 
 async def test_a_plain_handler_that_returns_an_awaitable_fails() -> None:
     async def work(event: Event) -> None:
-        raise AssertionError(f"nobody awaits it for {event}")
+        raise AssertionError(f"it is never awaited for {event}")
 
     def handle(event: Event) -> Awaitable[None]:
         return work(event)

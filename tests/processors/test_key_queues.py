@@ -1,4 +1,4 @@
-"""KeyQueues: what follows what, and that nobody holds a queue twice."""
+"""KeyQueues: the order of events, and that at most one worker holds a queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured, under which names; that nothing is where nobody measures; and what log records carry."""
+"""Names and values of the measurements, their absence without OpenTelemetry, and the fields of log records."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from tests.replicated.support import (
 from tests.replicated.support import fold as fold_ledger
 
 QUARTER = "x" * (COMPACT_BYTES // 4)
-"""The padding of an update, of which four are worth a compaction."""
+"""The padding of an update; four updates trigger a compaction."""
 
 
 def counting(db: Database, log: LogId) -> tuple[Member, list[Write | Add]]:

@@ -104,7 +104,7 @@ async def texts(db: Database, segment: SegmentId = ONE) -> list[str]:
 
 async def state_of(db: Database, segment: SegmentId = ONE) -> SegmentState:
     found = await db.read(lambda tx: segment_state(tx, STREAM_ID, segment))
-    assert found is not None, f"segment {segment} is not there"
+    assert found is not None, f"segment {segment} does not exist"
     return found
 
 

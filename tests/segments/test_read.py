@@ -1,4 +1,4 @@
-"""Reading: several segments at once, from any event, up to limits, at any time."""
+"""Reading: several segments in one call, from any event, up to limits, at any time."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_several_segments_are_read_in_one_snapshot_and_share_the_bytes(db:
         little = await db.read(
             partial(read, stream_id=STREAM_ID, wanted={first: (0, None), last: (0, None)}, bytes_max=10)
         )
-        assert {run.segment for run in little.runs} == {first}, "who comes first gets something"
+        assert {run.segment for run in little.runs} == {first}, "the first segment gets something"
         assert set(little.states) == {ONE, TWO}
 
 

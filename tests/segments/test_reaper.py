@@ -1,4 +1,4 @@
-"""Freeing what nobody can read, step by step, and joining tiny extents under readers who never notice."""
+"""Freeing unreadable bytes step by step, and joining inline extents without disturbing readers."""
 
 from __future__ import annotations
 

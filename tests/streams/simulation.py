@@ -1,4 +1,4 @@
-"""One stream, lived through from a seed: writers, a reader, scales, truncations and deaths, all at once.
+"""Simulates one stream from a seed: concurrent writers, a reader, scales, truncations and deaths.
 
 What must hold at the end, whatever happened: every event that was acknowledged was read once, in the order of
 its key; what was not acknowledged is there whole, or not at all; and the database keeps every invariant.

@@ -54,7 +54,7 @@ async def offload_small(ep: Eventproc, stream: Stream) -> OffloadResult:
 
 
 async def write(stream: Stream, dice: random.Random, count: int) -> None:
-    """Write events of all kinds: few and many at once, alone and in transactions."""
+    """Write events of all kinds: in small and large sends, with and without transactions."""
     if dice.random() < 0.3:
         async with stream.transaction() as txn:
             for index in range(count):

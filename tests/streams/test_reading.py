@@ -1,4 +1,4 @@
-"""A reader of the whole stream: where it starts, where it ends, and what it is told when the stream is gone."""
+"""A reader of all segments: where it starts, where it ends, and its error when the stream was deleted."""
 
 from __future__ import annotations
 

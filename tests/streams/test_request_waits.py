@@ -36,6 +36,6 @@ async def test_a_request_that_cannot_be_recorded_in_time_is_refused_and_never_ru
                 await stream.seal(timeout_ms=20)
         other.close()
         assert await ep.requests.list() == before
-        # Who asks not to wait for the outcome is recorded nevertheless.
+        # A request is recorded although its caller does not wait for the outcome.
         asked = await ep.requests.submit(SealStream("s/t", stream.stream_id), timeout_ms=0)
         assert (await ep.requests.wait(asked.id)).error is None

@@ -1,4 +1,4 @@
-"""Transactions that end by others, in wrong calls, or nobody knows how: told by name, and nothing is doubled."""
+"""Transactions that another process ends, wrong calls, unknown outcomes: named errors and no duplicates."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ BATCH_MAX = 8
 
 
 def key_of(writer: str, number: int) -> str:
-    """Return the key of a row; no two writers share one, because nobody promises an order between writers."""
+    """Return the key of a row; no two writers share one, because there is no order between writers."""
     return f"{writer}/{zlib.crc32(f'{writer} {number}'.encode()) % KEYS}"
 
 
@@ -30,7 +30,7 @@ def payload_of(writer: str, number: int) -> bytes:
 
 
 def batches(writer: str) -> Iterator[range]:
-    """Yield the numbers of the rows of each send, for ever."""
+    """Yield the numbers of the rows of each send, without end."""
     first = 0
     for batch in itertools.count():
         count = 1 + zlib.crc32(f"{writer} batch {batch}".encode()) % BATCH_MAX

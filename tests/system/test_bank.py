@@ -80,7 +80,7 @@ def close_bank(processes: WorkerProcesses) -> Auditor:
 
 
 def noted(processes: WorkerProcesses) -> dict[str, dict[str, str]]:
-    """Return {what became of it: {"teller number": ledger}} of the transfers; "begun" of those nobody knows."""
+    """Return {outcome: {"teller number": ledger}} of the transfers; "begun" if the outcome is unknown."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for path in processes.journal.glob("*.bank"):
         ledgers: dict[str, str] = {}

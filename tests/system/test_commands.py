@@ -1,4 +1,4 @@
-"""The command line as several people use it at once, each in a shell of their own."""
+"""The command line as several people use it concurrently, each in a shell of their own."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ LIVES = {
 
 
 async def check_lives(ep: eventproc.Eventproc, journal: LifecycleJournal) -> None:
-    """Assert that everything noted is there, and nothing else of it."""
+    """Assert that exactly the noted events exist."""
     await settle(ep)
     await check(ep.db)
     there = {stream.name.partition("/")[2]: stream for stream in await ep.streams()}

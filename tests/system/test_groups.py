@@ -50,7 +50,7 @@ class Readers:
             pass
 
     def owner(self, *, besides: str | None = None) -> str:
-        """Return who owns a segment, once there is one: between a release and an acquisition nobody may."""
+        """Return the owner of a segment, once it has one: between a release and an acquisition it has none."""
         while True:
             for segment in self.described().segments:
                 if segment.owner in self.living and segment.owner != besides:
@@ -63,7 +63,7 @@ class Readers:
         return self.processes.call(describe, host=False)
 
     def deliveries(self) -> list[Delivery]:
-        """Return what was delivered so far, in its order; who was fenced on the way counts as harmed."""
+        """Return the deliveries so far, in order; a reader that was fenced meanwhile counts as harmed."""
         found: list[Delivery] = []
         for line in (self.processes.journal / NOTES).read_bytes().splitlines():
             reader, key, *payload = line.split(b" ", 2)
@@ -134,11 +134,11 @@ def test_nothing_is_lost_and_order_holds_through_scales_kills_and_a_stop_beyond_
     assert len(unharmed) == len({(each.key, each.payload) for each in unharmed}), (
         "no death, and delivered twice"
     )
-    assert len(_late(deliveries, before, "cat", readers.harmed)) <= 1, "what was in hand, and nothing else"
+    assert len(_late(deliveries, before, "cat", readers.harmed)) <= 1, "only the event in hand"
 
 
 def _late(deliveries: Sequence[Delivery], since: int, reader: str, harmed: set[str]) -> list[Delivery]:
-    """Return what `reader` was delivered after others had it who lived to finish it."""
+    """Return the deliveries to `reader` of events that another live reader had finished."""
     done: set[tuple[str, bytes]] = set()
     late: list[Delivery] = []
     for number, each in enumerate(deliveries):

@@ -74,7 +74,7 @@ def test_a_death_at_any_point_of_a_write_loses_nothing_acknowledged(
     processes.check()
     assert set(processes.outcomes("acked")) == {("mortal", number) for number in range(DEATH_AT - 1)}
     unacknowledged = processes.rows() - set(processes.outcomes("acked"))
-    # Durable and not told, or not there at all: a group that dies before its COMMIT leaves nothing.
+    # Durable but unacknowledged, or absent: a batch that dies before its COMMIT leaves nothing.
     assert unacknowledged == ({("mortal", DEATH_AT - 1)} if point == faults.WRITE_COMMITTED else set())
 
 

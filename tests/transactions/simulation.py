@@ -1,4 +1,4 @@
-"""Transactions of one stream, lived through from a seed: clients, timers, scales, a seal and deaths, all at once.
+"""Simulates the transactions of one stream from a seed: clients, timers, scales, a seal and deaths.
 
 The twin is a list per transaction: what its client staged, and what was decided as far as the client knows. At the end
 the stream holds, for each key, exactly the events of the committed transactions, in the order of their decisions.
@@ -242,7 +242,7 @@ class TransactionSimulation:
                 "commit" if found.state is TxnState.COMMITTED else "abort"
             )
             if found.state is TxnState.COMMITTED:
-                assert "commit" in twin.tried, "nobody decided that"
+                assert "commit" in twin.tried, "the transaction was never decided"
                 assert found.position is not None
                 assert found.events in (len(twin.events), len(twin.events) + len(twin.pending))
                 committed.append((found.position, [*twin.events, *twin.pending][: found.events]))

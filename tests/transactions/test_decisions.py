@@ -133,7 +133,7 @@ async def test_a_decision_is_final_and_repeating_it_changes_nothing(txn_stream: 
         await txn_stream.stage(committed, part(ZERO, [(b"x", LOW)]))
     for unknown in (txn_stream.commit, txn_stream.abort, txn_stream.get):
         with pytest.raises(NotFound):
-            await unknown("nobody")
+            await unknown("unknown")
     assert await txn_stream.rows(STAGED) == []
 
 
@@ -165,7 +165,7 @@ async def test_only_the_first_of_several_decisions_rings(txn_stream: TxnStream) 
 )
 async def test_a_ping_answers_by_state_lease_and_time(txn_stream: TxnStream) -> None:
     txn_id = await txn_stream.begin(lease_ms=1_000)
-    assert await txn_stream.ping("nobody") is PingResult.UNKNOWN
+    assert await txn_stream.ping("unknown") is PingResult.UNKNOWN
     assert await txn_stream.ping(txn_id, 600_001) is PingResult.LEASE_TOO_LARGE
     assert await txn_stream.ping(txn_id, 600_000) is PingResult.OK
     assert (await txn_stream.get(txn_id)).version == 1
@@ -212,5 +212,5 @@ async def test_lists_tell_the_unfinished_from_the_finished(txn_stream: TxnStream
     assert [each.id for each in found] == sorted(ids)
     assert {each.id: each.events for each in found} == {ids[0]: 1, ids[1]: 0, ids[2]: 0}
     assert await txn_stream.db.read(lambda tx: list_finished(tx, txn_stream.stream.stream_id)) == []
-    assert await txn_stream.db.read(lambda tx: find_txn(tx, txn_stream.stream.stream_id, "nobody")) is None
+    assert await txn_stream.db.read(lambda tx: find_txn(tx, txn_stream.stream.stream_id, "unknown")) is None
     assert found[0].stream == NAME

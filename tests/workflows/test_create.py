@@ -1,4 +1,4 @@
-"""Creating streams: once, whole, and the same whoever asks again."""
+"""Creating streams: exactly once, completely, and with the same result for a repeated request."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ async def test_a_truncation_ends_the_same_after_a_death_at_any_commit(when: str)
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_an_update_that_died_anywhere_makes_exactly_one_epoch_more(when: str) -> None:
     async def update(life: Life) -> None:
-        """Ask anew after a death, with an id of its own, as somebody does who does not know of the first."""
+        """Ask again after a death with a new id, like a client that does not know of the first request."""
         await life.perform(REQUESTS["update"])
 
     async def verify(life: Life) -> None:

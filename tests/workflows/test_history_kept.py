@@ -1,4 +1,4 @@
-"""What a truncation keeps of a stream's history, and who can go on after it."""
+"""What a truncation keeps of a stream's history, and which readers can continue after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused at once, and what is taken as it is meant."""
+"""Requests that are refused immediately, and inputs that are accepted in several forms."""
 
 from __future__ import annotations
 

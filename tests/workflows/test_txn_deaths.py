@@ -56,7 +56,7 @@ async def _prepare(life: Life) -> None:
 
 
 async def _client(life: Life) -> None:
-    """Repeat everything a client does who does not know what was heard: nothing of it is done twice."""
+    """Repeat all calls of a client that does not know which ones arrived: nothing is done twice."""
     txn_stream = await find_txn_stream(life)
     for txn_id in (FIRST, SECOND, THIRD):
         await txn_stream.begin(txn_id=txn_id)
@@ -187,7 +187,7 @@ async def test_a_transactions_workflow_ends_the_same_after_a_death_at_any_commit
 
 
 def _without_preparations(found: dict[str, object]) -> dict[str, object]:
-    """A preparation that is begun anew after a death is counted again, which is a version too."""
+    """A preparation that is repeated after a death is counted again, which raises the version, too."""
     rows = found["txn"]
     assert isinstance(rows, list)
     kept = [row[:3] + row[4:8] + row[9:] for row in rows]

@@ -1,3 +1,3 @@
-"""Dead letters: events that a processor gave up, kept with the reason until somebody redrives or drops them."""
+"""Dead letters: events that a processor gave up, kept with the reason until they are redriven or dropped."""
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ class Committer:
 
     @property
     def is_behind(self) -> bool:
-        """Whether so much came during the present commit that no further call should begin before it ends."""
+        """Whether the present commit must end before further calls begin, because too many results wait behind it."""
         if self._began is None:
             return False
         return (
