@@ -106,7 +106,7 @@ async def test_transaction_without_a_lease_lasts_while_its_process_lives(
 )
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("nth", range(1, 6))
-async def test_open_committing_and_aborting_transactions_of_a_dead_host_come_to_their_end(
+async def test_next_host_ends_open_committing_and_aborting_transactions(
     life: Life, txn_stream: TxnStream, nth: int, when: str
 ) -> None:
     """The host dies at one of its first commits, beginning with its claim; the next host finishes the work."""
@@ -199,7 +199,7 @@ async def test_finished_transactions_are_listed_for_a_day_and_then_forgotten(
     assert await txn_stream.ping(committed) is PingResult.UNKNOWN
 
 
-async def test_a_transaction_that_begins_after_the_last_one_ended_is_seen_by_the_watcher(
+async def test_watch_sees_a_transaction_that_begins_after_the_last_ended(
     txn_stream: TxnStream,
 ) -> None:
     found = [await txn_stream.db.read(first_open)]

@@ -36,7 +36,7 @@ def test_a_merged_segment_opens_when_both_it_took_over_from_are_complete() -> No
     assert frontier.offsets() == {ids[0]: 1, ids[4]: 0, ids[5]: 0}
 
 
-def test_a_reader_that_starts_where_a_merge_is_half_read_opens_it_once_the_rest_is() -> None:
+def test_reader_inside_a_half_read_merge_opens_the_successor_after_the_rest() -> None:
     ids = ids_of(MERGE_THEN_SPLIT)
     frontier = Frontier.from_cut(cut(MERGE_THEN_SPLIT, {0: 1, 2: 3, 3: -1}), MERGE_THEN_SPLIT)
     assert frontier.waiting == {ids[3]: {ids[2]}}
@@ -83,7 +83,7 @@ def test_what_is_not_held_cannot_be_completed() -> None:
 
 
 @given(st.data())
-def test_from_any_position_a_reader_meets_each_segment_once_after_all_it_took_over_from(
+def test_reader_visits_each_segment_once_after_its_predecessors(
     data: st.DataObject,
 ) -> None:
     stream = data.draw(histories())

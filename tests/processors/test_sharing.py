@@ -63,7 +63,7 @@ async def nothing(event: Event) -> None:
     "D6",
     differs="segments move as soon as a reader joins or leaves, not every two minutes, and no processor is replaced",
 )
-async def test_the_one_with_most_segments_gives_up_when_others_join_and_even_shares_stay() -> None:
+async def test_reader_with_most_segments_gives_up_some_and_even_shares_stay() -> None:
     async with system() as ep:
         await wide(ep, 6)
         app = app_of(nothing)

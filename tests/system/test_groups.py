@@ -97,7 +97,7 @@ def first_of_each(deliveries: Sequence[Delivery]) -> list[tuple[str | None, byte
     return list(dict.fromkeys((each.key, each.payload) for each in deliveries))
 
 
-def test_nothing_is_lost_and_order_holds_through_scales_kills_and_a_stop_beyond_the_lease(
+def test_nothing_is_lost_through_scales_kills_and_suspended_readers(
     processes: WorkerProcesses,
 ) -> None:
     processes.found(durability="os")
