@@ -19,7 +19,7 @@ from eventproc.cli.options import (
     pass_settings,
 )
 from eventproc.cli.output.tables import Row, iso_time, printable, show_done, show_one, show_rows
-from eventproc.processors.dead_letters.letters import DeadLetter, Ids
+from eventproc.processors.dead_letters.operations import DeadLetter, Ids
 from eventproc.runtime import Eventproc
 
 COLUMNS: Final = ("id", "key", "origin", "attempts", "redriven", "failed", "error")

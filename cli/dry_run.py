@@ -14,7 +14,6 @@ from eventproc.store.groups import group_names
 from eventproc.store.model.cuts import StreamCut, size_between
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.segments import readable_size, sealed_lengths
-from eventproc.workflows.request_runner import WORKFLOWS
 from eventproc.workflows.requests import (
     AnyRequest,
     DeleteScope,
@@ -22,6 +21,7 @@ from eventproc.workflows.requests import (
     SealStream,
     TruncateStream,
 )
+from eventproc.workflows.workflow_table import WORKFLOWS
 
 
 def show_dry_run(settings: Settings, make: Callable[[Tx], AnyRequest], output: str) -> None:

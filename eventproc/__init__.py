@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         RetryPolicy,
         Running,
     )
-    from eventproc.processors.dead_letters.letters import DeadLetter, DeadLetters, LetterCount
+    from eventproc.processors.dead_letters.operations import DeadLetter, DeadLetters, LetterCount
     from eventproc.processors.emit import EmitTarget
     from eventproc.processors.observe.status import Blocker, MemberStatus, ProcessorMember, ProcessorState
     from eventproc.runtime import Eventproc, Requests, open, open_memory
@@ -129,7 +129,7 @@ _WHERE = {
         "RetryPolicy",
         "Running",
     ),
-    "eventproc.processors.dead_letters.letters": (
+    "eventproc.processors.dead_letters.operations": (
         "DeadLetter",
         "DeadLetters",
         "LetterCount",

@@ -1,19 +1,14 @@
-"""The table of workflows, and the two transactions that every workflow has: submit a request, and run it.
+"""The two transactions that every workflow has: submit a request, and run it.
 
 `submit` records the intent and posts its event. `step` runs the workflow; in the same transaction it writes the outcome
 or the refusal, clears the intent and moves the processor's progress. The transaction is fenced by the host's owner
 epoch. If a process dies in between, the event is delivered again; the step recognises a finished request by its id,
-so nothing runs twice (architecture.md section 5). A new workflow is a row of WORKFLOWS and a module.
+so nothing runs twice (architecture.md section 5). `workflow_table` has the workflows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
-from types import MappingProxyType
-from typing import Any, Final
-
-import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import Expired, Rejected, WorkflowFailed
@@ -29,56 +24,8 @@ from eventproc.store.requests import (
     start_request,
     submit_request,
 )
-from eventproc.workflows import (
-    create_stream,
-    delete_stream,
-    scale_stream,
-    scopes,
-    seal_stream,
-    truncate_stream,
-    update_stream,
-)
-from eventproc.workflows.requests import (
-    AnyRequest,
-    CreateStream,
-    DeleteScope,
-    DeleteStream,
-    ScaleStream,
-    SealStream,
-    TruncateStream,
-    UpdateStream,
-)
-
-
-@attrs.frozen
-class Workflow:
-    """The two functions of one kind of request.
-
-    check(tx, request): returns True if there is nothing to do. Raises a Rejected. Changes nothing.
-    apply(tx, request, request_id): does one step and returns whether it was the last. Raises a Rejected before it
-        has changed anything.
-    """
-
-    request: type[AnyRequest]
-    check: Callable[[Tx, Any], bool]
-    apply: Callable[[Tx, Any, str], bool]
-
-
-WORKFLOWS: Final[Mapping[str, Workflow]] = MappingProxyType(
-    {
-        workflow.request.kind: workflow
-        for workflow in (
-            Workflow(CreateStream, create_stream.check, create_stream.apply),
-            Workflow(UpdateStream, update_stream.check, update_stream.apply),
-            Workflow(ScaleStream, scale_stream.check, scale_stream.apply),
-            Workflow(TruncateStream, truncate_stream.check, truncate_stream.apply),
-            Workflow(SealStream, seal_stream.check, seal_stream.apply),
-            Workflow(DeleteStream, delete_stream.check, delete_stream.apply),
-            Workflow(DeleteScope, scopes.check, scopes.apply),
-        )
-    }
-)
-"""The workflow of each kind of request, by `kind`."""
+from eventproc.workflows.requests import AnyRequest
+from eventproc.workflows.workflow_table import WORKFLOWS
 
 
 def submit(tx: Tx, request: AnyRequest, request_id: str, *, within_ms: int | None = None) -> Request:

@@ -14,8 +14,8 @@ from eventproc.groups.group import CHECKPOINT_WAIT_MS, ReaderGroup
 from eventproc.groups.operations import GroupCheckpoint
 from eventproc.groups.start_positions import GroupResetEnd, GroupStart
 from eventproc.processors import ProcessorDescription
-from eventproc.processors.dead_letters.letter import DeadLetter
-from eventproc.processors.dead_letters.letters import LIST_MAX, DeadLetters, Ids, LetterCount
+from eventproc.processors.dead_letters.dead_letter import DeadLetter
+from eventproc.processors.dead_letters.operations import LIST_MAX, DeadLetters, Ids, LetterCount
 from eventproc.processors.observe.status import ProcessorStatus
 from eventproc.processors.run import GRACE_MS, Running
 from eventproc.runtime.requests import Requests

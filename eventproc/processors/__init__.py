@@ -16,7 +16,8 @@ from eventproc.processors.observe.status import (
     describe_processors,
     pause_processor,
 )
-from eventproc.processors.options import Directive, Failure, RetryPolicy
+from eventproc.processors.options import Directive, Failure
+from eventproc.processors.retry import RetryPolicy
 from eventproc.processors.run import GRACE_MS, Running, run_app
 
 __all__ = [

@@ -28,10 +28,10 @@ from eventproc.processors.options import (
     OnTruncated,
     Options,
     ProcessingOrder,
-    RetryPolicy,
     Supervisor,
     check_function,
 )
+from eventproc.processors.retry import RetryPolicy
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import AlreadyExists
 from eventproc.streams.codec import Codec, codec_for, decode_of

@@ -95,7 +95,7 @@ class Context:
             Emission.make(stream, payload, codec=codec, key=key, event_time=event_time, headers=headers)
         )
 
-    def end(self) -> Sequence[Emission]:
+    def _end(self) -> Sequence[Emission]:
         """Return what was emitted; `emit` fails from now on."""
         emitted, self._emitted = self._emitted, None
         assert emitted is not None, "a call ends once"

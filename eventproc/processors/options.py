@@ -15,8 +15,7 @@ import attrs
 
 from eventproc.groups import GroupStart, check_start, stream_names
 from eventproc.processors.context import AppTx
-from eventproc.processors.retry import backoff_ms
-from eventproc.store.clock import Clock
+from eventproc.processors.retry import RetryPolicy
 from eventproc.store.model.argument_checks import check_instance, check_int, check_str, invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.names import StreamName
@@ -135,49 +134,6 @@ It may run several times for one round, also twice in one attempt: a write that 
 so are the writes that share its commit. Exactly one run becomes durable, with its SQL. Other effects, such as a counter
 in memory or a call to another service, happen as often as it runs.
 """
-
-
-@attrs.frozen(kw_only=True)
-class RetryPolicy:
-    """How often a failing call is retried. Its key is held meanwhile: later events of the key wait.
-
-    Attributes:
-        attempts: Calls in all, at least 1.
-        wait_ms: Pause after the first failed call, in ms. It doubles with each further one.
-        wait_ms_max: Longest pause, in ms, before jitter is added.
-        jitter_ms: Up to so many ms are added at random, so that calls that failed together are not retried together.
-        permanent: Errors that no retry can help; they spend all attempts immediately.
-
-    Raises:
-        InvalidArgument: A value is of the wrong type or out of range.
-    """
-
-    attempts: int = 5
-    wait_ms: int = 100
-    wait_ms_max: int = 10_000
-    jitter_ms: int = 100
-    permanent: tuple[type[Exception], ...] = ()
-
-    def __attrs_post_init__(self) -> None:
-        check_int("retry.attempts", self.attempts, least=1)
-        check_int("retry.wait_ms", self.wait_ms, least=0)
-        check_int("retry.wait_ms_max", self.wait_ms_max, least=self.wait_ms)
-        check_int("retry.jitter_ms", self.jitter_ms, least=0)
-        reason = "it must be a tuple of exception classes"
-        for kind in check_instance(tuple, "retry.permanent", self.permanent, reason):
-            if not isinstance(kind, type) or not issubclass(kind, Exception):
-                raise invalid_argument("retry.permanent", self.permanent, reason)
-
-    def pause_ms(self, attempt: int, clock: Clock) -> int:
-        """Return the pause after failed attempt number `attempt`, counted from 1. clock: source of the jitter."""
-        pause_ms = backoff_ms(
-            clock, attempt, first_ms=self.wait_ms, longest_ms=self.wait_ms_max, jitter_ms=self.jitter_ms
-        )
-        return round(pause_ms)
-
-    def is_spent(self, attempt: int, error: Exception) -> bool:
-        """Return whether attempt number `attempt`, which ended in `error`, was the last."""
-        return attempt >= self.attempts or isinstance(error, self.permanent)
 
 
 @attrs.frozen(kw_only=True)

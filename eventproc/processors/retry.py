@@ -1,4 +1,4 @@
-"""The retry layer of background work, and the pauses between attempts.
+"""Retries: the policy for failing handlers, the loop for background steps, and the pauses of both.
 
 The jitter of every pause comes from the injected clock's randomness, so that one seed gives one run.
 """
@@ -10,9 +10,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+import attrs
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
 from eventproc.store.clock import Clock
+from eventproc.store.model.argument_checks import check_instance, check_int, invalid_argument
 from eventproc.store.model.errors import Retryable
 
 T = TypeVar("T")
@@ -35,6 +37,49 @@ def backoff_ms(
     grown_ms: int = min(longest_ms, first_ms << min(attempt - 1, _DOUBLINGS_MAX))
     fraction = int.from_bytes(clock.random_bytes(4), "big") / 2**32
     return grown_ms * fraction if jitter_ms is None else grown_ms + jitter_ms * fraction
+
+
+@attrs.frozen(kw_only=True)
+class RetryPolicy:
+    """How often a failing call is retried. Its key is held meanwhile: later events of the key wait.
+
+    Attributes:
+        attempts: Calls in all, at least 1.
+        wait_ms: Pause after the first failed call, in ms. It doubles with each further one.
+        wait_ms_max: Longest pause, in ms, before jitter is added.
+        jitter_ms: Up to so many ms are added at random, so that calls that failed together are not retried together.
+        permanent: Errors that no retry can help; they spend all attempts immediately.
+
+    Raises:
+        InvalidArgument: A value is of the wrong type or out of range.
+    """
+
+    attempts: int = 5
+    wait_ms: int = 100
+    wait_ms_max: int = 10_000
+    jitter_ms: int = 100
+    permanent: tuple[type[Exception], ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        check_int("retry.attempts", self.attempts, least=1)
+        check_int("retry.wait_ms", self.wait_ms, least=0)
+        check_int("retry.wait_ms_max", self.wait_ms_max, least=self.wait_ms)
+        check_int("retry.jitter_ms", self.jitter_ms, least=0)
+        reason = "it must be a tuple of exception classes"
+        for kind in check_instance(tuple, "retry.permanent", self.permanent, reason):
+            if not isinstance(kind, type) or not issubclass(kind, Exception):
+                raise invalid_argument("retry.permanent", self.permanent, reason)
+
+    def pause_ms(self, attempt: int, clock: Clock) -> int:
+        """Return the pause after failed attempt number `attempt`, counted from 1. clock: source of the jitter."""
+        pause_ms = backoff_ms(
+            clock, attempt, first_ms=self.wait_ms, longest_ms=self.wait_ms_max, jitter_ms=self.jitter_ms
+        )
+        return round(pause_ms)
+
+    def is_spent(self, attempt: int, error: Exception) -> bool:
+        """Return whether attempt number `attempt`, which ended in `error`, was the last."""
+        return attempt >= self.attempts or isinstance(error, self.permanent)
 
 
 async def retry_transient(

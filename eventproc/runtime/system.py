@@ -34,7 +34,7 @@ from eventproc.processors import (
     pause_processor,
     run_app,
 )
-from eventproc.processors.dead_letters.letters import DeadLetters
+from eventproc.processors.dead_letters.operations import DeadLetters
 from eventproc.runtime.requests import Requests
 from eventproc.store.catalog import SYSTEM_MIGRATION, get_scope, get_stream, list_scopes, list_streams
 from eventproc.store.clock import Clock

@@ -44,7 +44,7 @@ class _RoutedOutput:
     stream_id: int
     epoch: Epoch
     files: list[SinkFile]
-    few: list[SegmentEvents]
+    small_events: list[SegmentEvents]
 
 
 def commit(
@@ -91,7 +91,7 @@ def _commit(
         return False
     append_files(tx, folder, stream, stream_id, routed.files)
     waiting_bytes = 0
-    for part in routed.few:
+    for part in routed.small_events:
         append(tx, stream, stream_id, [part])
         waiting_bytes += part.events.size_bytes
         if waiting_bytes >= BLOB_BYTES:
@@ -99,22 +99,22 @@ def _commit(
                 tx, stream_id
             )  # otherwise the events of hundreds of tasks would form one blob, which readers read completely
             waiting_bytes = 0
-    for segment in sorted({part.segment for part in routed.few}):
+    for segment in sorted({part.segment for part in routed.small_events}):
         join_tail(tx, stream_id, segment)
     return True
 
 
 def _cut_for(epoch: Epoch, stream_id: int, written: Sequence[TaskOutput], folder: Path) -> _RoutedOutput:
     files: list[SinkFile] = []
-    few: list[SegmentEvents] = []
+    small_events: list[SegmentEvents] = []
     for each in written:
         if each.file is not None:
             verify_file(folder / each.file.path, each.file.bytes)
             batches = tuple(_cut_file(epoch, folder / each.file.path))
             files.append(SinkFile(each.file.path, each.file.bytes, each.file.checksum, batches))
-        if each.few is not None:
-            few += _parts(epoch, each.few)
-    return _RoutedOutput(stream_id, epoch, files, few)
+        if each.small_events is not None:
+            small_events += _parts(epoch, each.small_events)
+    return _RoutedOutput(stream_id, epoch, files, small_events)
 
 
 def _cut_file(epoch: Epoch, path: Path) -> Iterator[SinkRecordBatch]:

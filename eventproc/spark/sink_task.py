@@ -40,11 +40,11 @@ class SortedFile:
 
 @attrs.frozen
 class TaskOutput(WriterCommitMessage):
-    """The output of a task: a file, or `few` sorted events. run: the query's id, if there is one."""
+    """The output of a task: a file, or `small_events` sorted events. run: the query's id, if there is one."""
 
     run: str | None
     file: SortedFile | None = None
-    few: pa.RecordBatch | None = None
+    small_events: pa.RecordBatch | None = None
 
 
 def write_task(
@@ -85,7 +85,7 @@ class _TaskFile:
 
     def finish(self, run: str | None) -> TaskOutput:
         if self._writer is None and self._waiting_bytes <= SMALL_BYTES:
-            return TaskOutput(run, few=self._take())
+            return TaskOutput(run, small_events=self._take())
         self._write()
         assert self._writer is not None, "more than SMALL_BYTES are waiting"
         self._writer.finish(sync=True)

@@ -12,8 +12,9 @@ from eventproc.store.model.argument_checks import check_int, check_str, invalid_
 from eventproc.store.model.errors import StillPending
 from eventproc.store.records import from_json, to_json
 from eventproc.store.requests import REQUEST_OUTCOMES, Request, RequestStatus, get_request, watch_request
-from eventproc.workflows.request_runner import WORKFLOWS, submit
+from eventproc.workflows.request_runner import submit
 from eventproc.workflows.requests import AnyRequest
+from eventproc.workflows.workflow_table import WORKFLOWS
 
 WAIT_MS: Final = 120_000
 """Default time that a call waits for its outcome (pravega.md 3.0). The request goes on afterwards."""

@@ -14,7 +14,7 @@ import pytest
 import eventproc
 from eventproc.cli.main import root
 from eventproc.groups import ensure_group
-from eventproc.processors.dead_letters.letters import FailedEvent, append_letters
+from eventproc.processors.dead_letters.operations import FailedEvent, append_letters
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event

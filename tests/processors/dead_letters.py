@@ -9,8 +9,8 @@ import pytest
 
 import eventproc
 from eventproc.groups import ensure_group
-from eventproc.processors.dead_letters.letter import DeadLetter, FailedEvent
-from eventproc.processors.dead_letters.letters import DeadLetters, append_letters
+from eventproc.processors.dead_letters.dead_letter import DeadLetter, FailedEvent
+from eventproc.processors.dead_letters.operations import DeadLetters, append_letters
 from eventproc.runtime import Eventproc
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import NO_HEADERS, Event

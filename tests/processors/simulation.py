@@ -22,7 +22,7 @@ from eventproc.groups import describe_group
 from eventproc.groups.operations import reader_offline
 from eventproc.processors import App, AppTx, Context, Directive, Failure, RetryPolicy, run_app
 from eventproc.processors.app import OrderName
-from eventproc.processors.dead_letters.letters import DeadLetters
+from eventproc.processors.dead_letters.operations import DeadLetters
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import InProgress, InvalidArgument, NotFound, ScaleRefused

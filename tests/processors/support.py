@@ -10,7 +10,7 @@ import anyio
 import eventproc
 from eventproc.groups import GroupDescription, describe_group
 from eventproc.processors import App, Running
-from eventproc.processors.dead_letters.letters import DeadLetters
+from eventproc.processors.dead_letters.operations import DeadLetters
 from eventproc.runtime import Eventproc
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress

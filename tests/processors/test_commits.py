@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from eventproc.groups import Membership, SegmentKey, SegmentOwnership
-from eventproc.processors.dead_letters.letters import FailedEvent
+from eventproc.processors.dead_letters.operations import FailedEvent
 from eventproc.processors.emit import Emission
 from eventproc.processors.engine.commit import Outbox, ProgressCommit
 from eventproc.processors.engine.engine import Engine

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from eventproc.groups import ensure_group
-from eventproc.processors.dead_letters.letters import DeadLetters, verify_letter_stream
+from eventproc.processors.dead_letters.operations import DeadLetters, verify_letter_stream
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import InvalidArgument, NotFound, StreamSealed
 from eventproc.testing import check

@@ -10,9 +10,9 @@ import attrs
 import pytest
 
 from eventproc.groups import add_stream, delete_group, get_group
-from eventproc.processors.dead_letters import letters as module
-from eventproc.processors.dead_letters.letter import HEADERS
-from eventproc.processors.dead_letters.letters import DeadLetters, append_letters, drop, redrive
+from eventproc.processors.dead_letters import operations as module
+from eventproc.processors.dead_letters.dead_letter import HEADERS
+from eventproc.processors.dead_letters.operations import DeadLetters, append_letters, drop, redrive
 from eventproc.processors.dead_letters.store import LetterSpan
 from eventproc.processors.errors import ERROR_CHARS_MAX
 from eventproc.runtime import Eventproc

@@ -16,7 +16,8 @@ from eventproc.processors.engine.key_queues import Item, KeyQueues
 from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.processors.engine.workers import WorkerPool
 from eventproc.processors.handler import make_handler
-from eventproc.processors.options import Batching, Options, ProcessingOrder, RetryPolicy
+from eventproc.processors.options import Batching, Options, ProcessingOrder
+from eventproc.processors.retry import RetryPolicy
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.progress import Progress

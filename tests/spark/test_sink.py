@@ -267,7 +267,7 @@ def test_doctor_reports_missing_chunk_files(
     files(path)[0].unlink()
     capsys.readouterr()
     assert run(["-C", str(path), "doctor"]) == 1
-    assert "1 files that events lie in are missing" in capsys.readouterr().out
+    assert "1 files with events are missing" in capsys.readouterr().out
 
 
 def test_deleted_stream_forgets_its_sinks(

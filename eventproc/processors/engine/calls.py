@@ -88,7 +88,7 @@ class Calls:
         self._options = options
         self._pool = pool
         self._queues = pool.queues
-        self._holds = pool.holds
+        self._pause_reasons = pool.pause_reasons
         self._listener = listener
         self._clock = clock
         self._measure = measure
@@ -162,7 +162,7 @@ class Calls:
         taken: has the present queue at the end. Several queues share a turn, because its overhead is what an event
         costs.
         """
-        handler, holds, now_ms, queue = self.handler, self._holds, self._pool.now_ms, taken[0]
+        handler, holds, now_ms, queue = self.handler, self._pause_reasons, self._pool.now_ms, taken[0]
         call, is_plain = handler.call, handler.decode is None and not handler.takes_context
         for _ in range(EVENTS_A_TURN):
             if holds.active:
@@ -186,7 +186,7 @@ class Calls:
                 else:
                     context = self._context(item, attempt)
                     await handler.on_loop(handler.decoded(item[0]), context)
-                    emitted = () if context is None else context.end()
+                    emitted = () if context is None else context._end()
             except Exception as error:
                 return FailedCall(error)
             worker.items = ()
@@ -195,7 +195,7 @@ class Calls:
 
     async def _run_on_thread(self, worker: Worker, queue: KeyQueue) -> FailedCall | None:
         """Call a sync handler for several events in one visit to a thread; all are finished when it returns."""
-        pool, holds = self._pool, self._holds
+        pool, holds = self._pool, self._pause_reasons
         if queue.key is None:
             share = self._queues.ready // len(pool.workers)
             queue.items.extend(self._queues.take_free(min(share, EVENTS_A_TURN - 1)))
@@ -216,7 +216,7 @@ class Calls:
                     handler.on_thread(handler.decoded(item[0]), context)
                 except BaseException as error:
                     return error
-                done.append(() if context is None else context.end())
+                done.append(() if context is None else context._end())
             return None
 
         if not items or holds.active:
@@ -242,7 +242,7 @@ class Calls:
         # While the batch lingered a segment may have closed, and been given to another reader.
         counts = [self._available(queue, n) for queue, n in zip(taken, sizes, strict=True)]
         items = [item for queue, n in zip(taken, counts, strict=True) for item in islice(queue.items, n)]
-        if not items or self._holds.active:
+        if not items or self._pause_reasons.active:
             return None
         worker.items, worker.since_ms, worker.retry = items, pool.now_ms(), taken[0].retry
         worker.attempt = taken[0].next_attempt
@@ -262,7 +262,7 @@ class Calls:
         except Exception as error:
             return FailedCall(error, counts)
         worker.items = ()
-        emitted = () if context is None else context.end()
+        emitted = () if context is None else context._end()
         for queue, n in zip(taken, counts, strict=True):
             for _ in range(n):
                 self._finish(queue, emitted)
@@ -277,7 +277,7 @@ class Calls:
         deadline = anyio.current_time() + batching.linger_ms / 1000
         if taken[0].attempt or taken[0].alone:
             return counts
-        while sum(counts) < batching.size and not self._holds.active:
+        while sum(counts) < batching.size and not self._pause_reasons.active:
             if not queues:
                 if pool.draining or anyio.current_time() >= deadline:
                     break

@@ -18,7 +18,7 @@ import attrs
 from eventproc.groups import Membership, SegmentKey, get_group
 from eventproc.groups.truncation import skip
 from eventproc.processors.context import AppTx
-from eventproc.processors.dead_letters.letters import FailedEvent, append_letters
+from eventproc.processors.dead_letters.operations import FailedEvent, append_letters
 from eventproc.processors.emit import Emission, append_emissions
 from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.processors.errors import ProcessorFailed, failure_text

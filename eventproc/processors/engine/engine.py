@@ -23,7 +23,7 @@ import anyio
 
 from eventproc.groups import Membership, SegmentKey
 from eventproc.processors.context import Log
-from eventproc.processors.dead_letters.letters import FailedEvent
+from eventproc.processors.dead_letters.operations import FailedEvent
 from eventproc.processors.emit import Emission
 from eventproc.processors.engine.calls import Calls
 from eventproc.processors.engine.commit import COMMIT_EVENTS, Committer

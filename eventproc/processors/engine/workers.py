@@ -49,7 +49,7 @@ class Worker:
     overdue: Sequence[Item] | None = None
 
 
-class Holds:
+class PauseReasons:
     """The reasons why no call may begin. Calls may begin while `active` is False."""
 
     __slots__ = ("_reasons", "active")
@@ -72,7 +72,7 @@ class Holds:
 class WorkerPool:
     """Gives the events of `queues` to workers; used on the event loop only.
 
-    holds: the reasons why no call may begin; see `hold` and `release`.
+    pause_reasons: the reasons why no call may begin; see `hold` and `release`.
     draining: whether `drain` waits, so that batches do not linger.
     waiting: set by `notify`, for the tasks in `until`.
     """
@@ -94,7 +94,7 @@ class WorkerPool:
         self.queues = queues
         self.now_ms = now_ms
         self.workers = [Worker() for _ in range(concurrency)]
-        self.holds = Holds()
+        self.pause_reasons = PauseReasons()
         self.draining = False
         self._on_idle = on_idle
         self._limits = limits or ProcessorLimits()
@@ -140,7 +140,7 @@ class WorkerPool:
     @property
     def is_idle(self) -> bool:
         """Whether workers have nothing to do: all events handed out are running, or wait behind those that are."""
-        return bool(self._sleeping or self._vacant) and not self.queues and not self.holds.active
+        return bool(self._sleeping or self._vacant) and not self.queues and not self.pause_reasons.active
 
     # Waiting for calls to end.
 
@@ -184,12 +184,12 @@ class WorkerPool:
 
     def hold(self, reason: str) -> None:
         """Begin no further call until `release(reason)`. See `wait_quiet`."""
-        self.holds.add(reason)
+        self.pause_reasons.add(reason)
         self._wake_all()
 
     def release(self, reason: str) -> None:
         """Revoke `hold(reason)`; holds for other reasons stay."""
-        self.holds.remove(reason)
+        self.pause_reasons.remove(reason)
         self.wake()
         if self.is_idle:
             self._on_idle()
@@ -218,7 +218,7 @@ class WorkerPool:
 
     async def wait_ready(self, deadline: float = float("inf")) -> None:
         """Return when an event may be handled, or at `deadline`, or when `drain` waits."""
-        while self.holds.active or not self.queues:
+        while self.pause_reasons.active or not self.queues:
             wake = anyio.Event()
             self._sleeping.append(wake)
             if self._room is not None:
@@ -235,7 +235,7 @@ class WorkerPool:
             else:
                 self._sleeping.remove(wake)
             if deadline != float("inf") and (
-                self.draining or self.holds.active or anyio.current_time() >= deadline
+                self.draining or self.pause_reasons.active or anyio.current_time() >= deadline
             ):
                 return
 

@@ -15,9 +15,9 @@ from typing import Final, Literal, Protocol, TypeAlias
 import attrs
 
 from eventproc.groups import GROUP, add_stream, group_name
-from eventproc.processors.dead_letters.letter import DeadLetter as DeadLetter
-from eventproc.processors.dead_letters.letter import FailedEvent as FailedEvent
-from eventproc.processors.dead_letters.letter import letter_headers, read_letter, redriven_headers
+from eventproc.processors.dead_letters.dead_letter import DeadLetter as DeadLetter
+from eventproc.processors.dead_letters.dead_letter import FailedEvent as FailedEvent
+from eventproc.processors.dead_letters.dead_letter import letter_headers, read_letter, redriven_headers
 from eventproc.processors.dead_letters.store import (
     LetterId,
     LetterSpan,
