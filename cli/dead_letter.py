@@ -90,13 +90,15 @@ def show(settings: Settings, name: str, letter: str, output: str) -> None:
 @dead_letter.command()
 @group_argument
 @choice_options
-@dry_run_option
+@click.option(
+    "--dry-run", is_flag=True, help="Print how many dead letters would be redriven; change nothing."
+)
 @output_option()
 @pass_settings
 def redrive(
     settings: Settings, name: str, ids: tuple[str, ...], everything: bool, dry_run: bool, output: str
 ) -> None:
-    """Let events be handled again. They are appended to the group's redrive stream, so they come after newer events."""
+    """Let the processor handle events again, in no particular order relative to its waiting events."""
     wanted = _chosen(ids, everything)
     if dry_run:
         _would(settings, "redrive", name, wanted, output)

@@ -82,7 +82,8 @@ def read(
     number, key, timestamp, event_time, headers, and payload, or payload_base64 if the payload is not UTF-8.
 
     With --group the group's other readers do not get what is printed here: an event is finished once it is printed,
-    and is not read again. Use --max to take some: what a pipe had in it when its reader left was printed.
+    and is not read again. Use --max to take some. Events already written to a pipe count as finished, even if its
+    reader never read them.
     """
     if follow and output == "json":
         raise click.UsageError("--follow has no end, which a JSON array needs: use --output jsonl")

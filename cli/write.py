@@ -69,8 +69,8 @@ def write(
 ) -> None:
     """Write the lines, JSON lines or CSV rows of FILE, or of standard input, to a stream.
 
-    Prints `written N` whenever N events in total are durable: with --output jsonl as an object on a line, with
-    --output json only once, at the end. A CSV row becomes a JSON object. Files in .gz and .xz format are
+    Prints `written N`; N is the number of events durable so far. --output jsonl prints N as an object on a line each
+    time, and --output json only the last one. A CSV row becomes a JSON object. Files in .gz and .xz format are
     decompressed. A row that cannot be written ends the command; the rows before it stay written.
 
     With --transaction, either all rows become visible, after the last one, or none; Ctrl-C aborts. The id of the

@@ -1,8 +1,8 @@
 """Every error that eventproc raises on purpose.
 
-Four base classes say what to do: `Retryable` (nothing changed; try again), `Rejected` (wrong in the present state),
-`Fenced` (a newer owner exists; stop) and `Corrupt` (stored bytes are damaged; a person must look). Each concrete class
-is one of them. `docs/errors.md` lists all, with when each is raised and what to do.
+Four base classes say what to do: `Retryable` (try again, or wait again), `Rejected` (wrong in the present state),
+`Fenced` (a newer owner exists; stop) and `Corrupt` (the stored state needs a person). Each concrete class is one of
+them. `docs/errors.md` lists all, with when each is raised and what to do.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def _moves_head(tx: Tx, stream: StreamRecord, history: StoredHistory, cut: Strea
     if cut == head:
         return False
     if not equal_or_after(cut, head, history):
-        raise InvalidCut(stream=stream.name, cut=str(cut), reason=f"the head {head} is not before it")
+        raise InvalidCut(stream=stream.name, cut=str(cut), reason=f"it lies before the head {head}")
     for segment in cut.offsets:
         verify_offset(tx, cut, segment)
     return True

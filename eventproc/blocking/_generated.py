@@ -321,6 +321,7 @@ class StreamCalls:
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StreamReplaced: the stream of this handle was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another update is running.
             StillPending: the wait ended first; the update goes on.
@@ -338,8 +339,9 @@ class StreamCalls:
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
-            ScaleRefused: a segment is not active, or too few would remain.
+            ScaleRefused: a segment is not active, or too few or too many would remain.
             InvalidArgument: the ranges do not cover the sealed segments' key space exactly.
+            StreamReplaced: the stream of this handle was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another scale is running.
             StillPending: the wait ended first; the scale goes on.
@@ -357,8 +359,10 @@ class StreamCalls:
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
-            NotFound: the stream has no such segment.
-            ScaleRefused: the segment is not active.
+            NotFound: the segment is not active.
+            InvalidArgument: the number of parts is not valid.
+            ScaleRefused: another scale sealed the segment meanwhile, or too many segments would result.
+            StreamReplaced: the stream of this handle was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another scale is running.
             StillPending: the wait ended first; the split goes on.
@@ -373,8 +377,10 @@ class StreamCalls:
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
-            NotFound: the stream has no such segment.
-            ScaleRefused: a segment is not active, they are not neighbours, or too few would remain.
+            NotFound: a segment is not active.
+            InvalidArgument: the segments are fewer than two, or not neighbours.
+            ScaleRefused: another scale sealed a segment meanwhile, or too few segments would remain.
+            StreamReplaced: the stream of this handle was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another scale is running.
             StillPending: the wait ended first; the merge goes on.
@@ -389,8 +395,8 @@ class StreamCalls:
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
-            InvalidCut: the cut is one of another stream, behind the head, beyond the tail, or inside an event.
-            StreamReplaced: the cut belongs to a deleted stream of this name.
+            InvalidCut: the cut is one of another stream, before the head, beyond the tail, or inside an event.
+            StreamReplaced: the stream of the cut, usually that of this handle, was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another truncation is running.
             StillPending: the wait ended first; the truncation goes on.
@@ -624,8 +630,9 @@ class DeadLettersCalls:
     def redrive(self, ids: Ids) -> int:
         """Return the originals to the group, which handles them again; return how many were pending.
 
-        They come after the events that the group reads in their streams. If the order of a key must hold, drop the dead
-        letter and correct its effect by hand. An interrupted call may be repeated: each dead letter is redriven once.
+        The processor handles them in no particular order relative to its waiting events. Events of one key that are
+        redriven keep their order among themselves. If the order of a key must hold otherwise, drop the dead letter and
+        correct its effect by hand. An interrupted call may be repeated: each dead letter is redriven once.
         An event that fails again is a new dead letter and not part of this call.
 
         Args:

@@ -156,7 +156,7 @@ class Eventproc:
             payload: type of the payloads, which writers and readers of this handle take from it: `bytes` (default),
                 `str`, or a type that a codec serves. It is not stored.
             codec: object with `encode` and `decode`, used instead of the type's own codec.
-            scaling: number of segments, and what changes it. None (default): one segment.
+            scaling: number of segments. None (default): one segment.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -368,7 +368,6 @@ class Eventproc:
         Raises:
             NotFound: entering; a stream, or its scope, does not exist.
             AlreadyExists: entering; a group has other streams.
-            GroupStreamReplaced: entering; a stream of a group was deleted and created again.
             InvalidArgument: `app` is not an App, or an option is not valid.
             ProcessorFailed: leaving; a processor failed.
             Exception: entering; whatever the app's `setup` raises.

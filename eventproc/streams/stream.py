@@ -173,8 +173,8 @@ class Stream(Generic[T]):
         Args:
             payload: type of the payloads, as for `writer`.
             codec: object with `encode` and `decode`, used instead of the type's own codec.
-            lease_ms: how long the transaction outlives its last ping, in ms, LEASE_MS_MIN to LEASE_MS_MAX; the block
-                pings by itself. Default: 30 s. None: as long as this process lives.
+            lease_ms: how long the transaction outlives its last ping, in ms, 1000 to 600,000; the block pings by
+                itself. Default: 30 s. None: as long as this process lives.
 
         Raises:
             InvalidArgument: the lease is out of range, or no codec serves the type.
@@ -350,6 +350,7 @@ class Stream(Generic[T]):
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StreamReplaced: the stream of this handle was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another update is running.
             StillPending: the wait ended first; the update goes on.
@@ -371,8 +372,9 @@ class Stream(Generic[T]):
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
-            ScaleRefused: a segment is not active, or too few would remain.
+            ScaleRefused: a segment is not active, or too few or too many would remain.
             InvalidArgument: the ranges do not cover the sealed segments' key space exactly.
+            StreamReplaced: the stream of this handle was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another scale is running.
             StillPending: the wait ended first; the scale goes on.
@@ -390,8 +392,10 @@ class Stream(Generic[T]):
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
-            NotFound: the stream has no such segment.
-            ScaleRefused: the segment is not active.
+            NotFound: the segment is not active.
+            InvalidArgument: the number of parts is not valid.
+            ScaleRefused: another scale sealed the segment meanwhile, or too many segments would result.
+            StreamReplaced: the stream of this handle was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another scale is running.
             StillPending: the wait ended first; the split goes on.
@@ -409,8 +413,10 @@ class Stream(Generic[T]):
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
-            NotFound: the stream has no such segment.
-            ScaleRefused: a segment is not active, they are not neighbours, or too few would remain.
+            NotFound: a segment is not active.
+            InvalidArgument: the segments are fewer than two, or not neighbours.
+            ScaleRefused: another scale sealed a segment meanwhile, or too few segments would remain.
+            StreamReplaced: the stream of this handle was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another scale is running.
             StillPending: the wait ended first; the merge goes on.
@@ -429,8 +435,8 @@ class Stream(Generic[T]):
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
-            InvalidCut: the cut is one of another stream, behind the head, beyond the tail, or inside an event.
-            StreamReplaced: the cut belongs to a deleted stream of this name.
+            InvalidCut: the cut is one of another stream, before the head, beyond the tail, or inside an event.
+            StreamReplaced: the stream of the cut, usually that of this handle, was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another truncation is running.
             StillPending: the wait ended first; the truncation goes on.

@@ -74,7 +74,7 @@ class Transaction(Generic[P]):
     aborts. If the block has committed or aborted itself, leaving it does neither. Several tasks may write
     simultaneously.
 
-    Events are in memory until a batch is full, BEGIN_AFTER_MS passed, or `flush`, `commit`, `status` or `ping` is
+    Events are in memory until a batch is full, 100 ms have passed, or `flush`, `commit`, `status` or `ping` is
     called. While the block runs it pings, at least three times per lease. After the longest execution time (1000
     leases, at most a day) the transaction is aborted nevertheless. Without a block, its owner must ping.
 
@@ -184,7 +184,7 @@ class Transaction(Generic[P]):
 
         Args:
             payload: a value of the writer's payload type.
-            key: routing key, at most KEY_CHARS_MAX characters; events of one key keep their order. None (default): any
+            key: routing key, at most 1024 characters; events of one key keep their order. None (default): any
                 segment.
             event_time: the event's time, in ms. None (default): none.
             headers: names and texts beside the payload. None (default): none.

@@ -178,7 +178,7 @@ class EventWriter(Generic[P]):
 
         Args:
             payload: a value of the writer's payload type.
-            key: routing key, at most KEY_CHARS_MAX characters; events of one key keep their order. None (default): any
+            key: routing key, at most 1024 characters; events of one key keep their order. None (default): any
                 segment.
             event_time: the event's time, in ms. None (default): none.
             headers: names and texts beside the payload. None (default): none.
@@ -211,13 +211,13 @@ class EventWriter(Generic[P]):
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Append one event without waiting until it is durable; waits only while BUFFER_BYTES_MAX are ahead of it.
+        """Append one event without waiting until it is durable; waits only while 4 MiB are ahead of it.
 
         `flush`, or the end of the block, raises if the event failed.
 
         Args:
             payload: a value of the writer's payload type.
-            key: routing key, at most KEY_CHARS_MAX characters; events of one key keep their order. None (default): any
+            key: routing key, at most 1024 characters; events of one key keep their order. None (default): any
                 segment.
             event_time: the event's time, in ms. None (default): none.
             headers: names and texts beside the payload. None (default): none.
@@ -249,10 +249,10 @@ class EventWriter(Generic[P]):
         the events of earlier sends are durable.
 
         Args:
-            events: `NewEvent`s, or pairs of payload and key. Any iterable of any length: at most BUFFER_BYTES_MAX
+            events: `NewEvent`s, or pairs of payload and key. Any iterable of any length: at most 4 MiB
                 are held.
             sequence: makes a retry safe, also after a crash and from another process. The writer must have a name,
-                and the events are one transaction of at most BUFFER_BYTES_MAX. If the name's sequence on the stream
+                and the events are one transaction of at most 4 MiB. If the name's sequence on the stream
                 is already that high, nothing is appended and 0 is returned. None (default): no such check.
 
         Raises:

@@ -66,7 +66,8 @@ class StreamCut:
     Args:
         stream: full name, "scope/stream".
         stream_id: id of the stream; a stream that was deleted and created again has another id.
-        offsets: from segment id to offset, bytes from the beginning of the segment, or NOT_REACHED (-1).
+        offsets: from segment id to offset, bytes from the beginning of the segment, or -1 for a segment
+            that begins after the cut.
 
     Raises:
         InvalidArgument: an argument has the wrong type.

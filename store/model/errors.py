@@ -1,8 +1,8 @@
 """Every error of the store and of streams, sorted by what the caller should do next.
 
-Four classes say what to do: `Retryable` (nothing changed; try again), `Rejected` (wrong in the present state;
-repeating cannot help), `Fenced` (a newer owner exists; stop) and `Corrupt` (stored bytes break an invariant; a person
-must look). Details are fields, the text is for people, and every error pickles with its fields.
+Four classes say what to do: `Retryable` (try again, or wait again), `Rejected` (wrong in the present state;
+repeating cannot help), `Fenced` (a newer owner exists; stop) and `Corrupt` (the stored state needs a person). Details
+are fields, the text is for people, and every error pickles with its fields.
 
 The first sentence of a concrete error's docstring says when it is raised, the second paragraph what to do:
 `docs/errors.md` is made of them. Users import from `eventproc.errors`. Source: architecture.md section 4.
@@ -31,7 +31,11 @@ class EventprocError(Exception):
 
 
 class Retryable(EventprocError):
-    """Nothing changed. Try again, a bounded number of times."""
+    """Nothing changed: try again, a limited number of times. Three errors say instead that only the wait ended.
+
+    These are `StillPending`, `TransactionPending` and `CheckpointPending`: the request, the decision or the checkpoint
+    stands. Do not repeat the call; wait again.
+    """
 
 
 class Rejected(EventprocError):
@@ -43,7 +47,7 @@ class Fenced(EventprocError):
 
 
 class Corrupt(EventprocError):
-    """Stored bytes break an invariant. Stop: a person must look."""
+    """The stored state needs a person: bytes are damaged, the disk failed, or eventproc has a bug. Stop."""
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(attrs.field,))
@@ -106,7 +110,7 @@ class DirectoryInUse(Retryable):
 
 @error
 class DiskFull(Retryable):
-    """The disk, or a quota on it, is full; the transaction was rolled back.
+    """The disk, or a quota on it, is full; the database transaction was rolled back.
 
     Free some space, then try again.
     """
@@ -382,9 +386,10 @@ class Expired(Rejected):
 
 @error
 class WorkflowFailed(Corrupt):
-    """A workflow failed unexpectedly; the request was given up and its changes were undone.
+    """A workflow failed unexpectedly and its request was given up; only the changes of the failing step were undone.
 
-    This is a bug: report it with the host's log.
+    Changes of earlier steps stay, such as streams that a recursive delete of a scope has deleted. This is a bug: report
+    it with the host's log.
     """
 
     target: str
@@ -442,9 +447,9 @@ class StreamNotSealed(Rejected):
 
 @error
 class SegmentSealed(Rejected):
-    """An append to a sealed segment.
+    """An internal append reached a sealed segment; no call of the public API raises this.
 
-    Writers of a stream continue on the successors by themselves; for your own appends, write to the successors.
+    Nothing to do: writers and transactions continue on the successors.
     """
 
     stream: str
@@ -470,9 +475,10 @@ class ScaleRefused(Rejected):
 
 @error
 class InvalidCut(Rejected):
-    """A stream cut belongs to another stream, or does not cover the key space exactly once.
+    """A cut is of another stream, does not cover the key space once, is inside an event, or is outside head to tail.
 
-    Take cuts from `stream.head()`, `stream.tail()`, `stream.at_time()` or a reader.
+    Take cuts from `stream.head()`, `stream.tail()`, `stream.cut_at()` or a reader. A cut from before the last
+    truncation lies before the head; reading from it raises `Truncated`.
     """
 
     stream: str
@@ -506,9 +512,9 @@ class Truncated(Rejected):
 
 @error
 class OffsetConflict(Rejected):
-    """A conditional append expected another offset than the tail of the segment.
+    """An internal conditional append expected another tail of the segment; no call of the public API raises this.
 
-    Read the tail again, and decide whether the append is still wanted.
+    This is a bug: report it.
     """
 
     stream: str

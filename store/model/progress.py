@@ -43,7 +43,7 @@ class Progress:
 
     @property
     def full(self) -> bool:
-        """Whether no further event should be started: there are FINISHED_RANGES_MAX ranges beyond the prefix."""
+        """Whether no further event should be started: there are 256 ranges beyond the prefix."""
         return len(self.finished) >= FINISHED_RANGES_MAX
 
     def is_finished(self, number: int) -> bool:

@@ -59,7 +59,7 @@ class KeyRange:
         """Return `into` ranges of about equal width, in order, that tile this one exactly.
 
         The outer ends are this range's own doubles. Raises InvalidArgument when `into` is not in
-        [2, SEGMENTS_MAX], or when a part would be too narrow to be sure to hold a key.
+        [2, 1024], or when a part would be too narrow to be sure to hold a key.
         """
         if not 2 <= into <= SEGMENTS_MAX:
             raise InvalidArgument(

@@ -73,11 +73,11 @@ class ReplicatedType(Generic[S, U]):
         return reduce(self.fold, updates, state)
 
     def encode_snapshot(self, state: S) -> bytes:
-        """Return the entry of a snapshot. Raises InvalidArgument if it is larger than EVENT_BYTES_MAX."""
+        """Return the entry of a snapshot. Raises InvalidArgument if it is larger than 8 MiB less 8 bytes."""
         return self._encode(_StoredEntry(init=state))
 
     def encode_updates(self, updates: Sequence[U]) -> bytes:
-        """Return the entry of these updates. Raises InvalidArgument if it is larger than EVENT_BYTES_MAX."""
+        """Return the entry of these updates. Raises InvalidArgument if it is larger than 8 MiB less 8 bytes."""
         return self._encode(_StoredEntry(updates=[{self._names[type(update)]: update} for update in updates]))
 
     def decode(self, place: str, payload: bytes) -> SnapshotEntry[S] | UpdatesEntry[U]:

@@ -211,7 +211,7 @@ async def test_truncation_moves_the_head_over_epochs_and_never_back(life: Life) 
 
     behind = TruncateStream("s/t", stream.stream_id, {id_of[0]: 0, id_of[1]: frame})
     assert await truncate((0, frame), (1, frame)) == (set(range(10)), set(range(10)))
-    await _refused(life, behind, InvalidCut, "is not before it")
+    await _refused(life, behind, InvalidCut, "it lies before the head")
     stored = set(range(10)) - {1}  # 1 ended in epoch 0; epoch 1, with 0, 2 and 3, is kept behind the head
     assert await truncate((0, frame), (2, frame), (4, frame), (5, 0)) == ({0, 2, *range(4, 10)}, stored)
     await _refused(life, behind, InvalidCut)

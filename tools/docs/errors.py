@@ -14,8 +14,8 @@ HEAD = """\
 # Errors
 
 Every error is importable from `eventproc.errors`, for instance `from eventproc.errors import StreamSealed`. The base
-class says what to do: catch `Retryable` to try again, `Rejected` to report, `Fenced` to stop. All derive from
-`EventprocError`, keep their details as fields, and pickle.
+class says what to do: catch `Retryable` to try or wait again, `Rejected` to report, `Fenced` to stop. All derive
+from `EventprocError`, keep their details as fields, and pickle.
 
 `make docs` writes this page from the docstrings of the classes; edit those.
 """
@@ -27,7 +27,7 @@ def render() -> str:
     for base in (Rejected, Retryable, Fenced, Corrupt):
         lines += [
             f"## {base.__name__}\n",
-            _first_paragraph(base) + "\n",
+            *(each + "\n" for each in _paragraphs(base)),
             "| error | when | what to do | fields |",
             "| --- | --- | --- | --- |",
             *_rows(base),
@@ -56,10 +56,6 @@ def _rows(base: type[EventprocError]) -> Iterator[str]:
             when, what = when_and_what(kind)
             fields = ", ".join(f"`{field.name}`" for field in attrs.fields(kind))  # type: ignore[arg-type]
             yield f"| `{kind.__name__}` | {when} | {what} | {fields} |"
-
-
-def _first_paragraph(kind: type[EventprocError]) -> str:
-    return _paragraphs(kind)[0]
 
 
 def _paragraphs(kind: type[EventprocError]) -> list[str]:

@@ -283,8 +283,9 @@ class DeadLetters:
     async def redrive(self, ids: Ids) -> int:
         """Return the originals to the group, which handles them again; return how many were pending.
 
-        They come after the events that the group reads in their streams. If the order of a key must hold, drop the dead
-        letter and correct its effect by hand. An interrupted call may be repeated: each dead letter is redriven once.
+        The processor handles them in no particular order relative to its waiting events. Events of one key that are
+        redriven keep their order among themselves. If the order of a key must hold otherwise, drop the dead letter and
+        correct its effect by hand. An interrupted call may be repeated: each dead letter is redriven once.
         An event that fails again is a new dead letter and not part of this call.
 
         Args:
