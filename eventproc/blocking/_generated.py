@@ -250,7 +250,6 @@ class StreamCalls:
             finished: return those that ended within a day instead, the newest first.
 
         Raises:
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         return self._loop.call(partial(self._twin.transactions, finished=finished))
@@ -259,7 +258,6 @@ class StreamCalls:
         """Return the stream's state, segments, ends and sizes, all of one moment.
 
         Raises:
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         return self._loop.call(self._twin.describe)
@@ -268,7 +266,6 @@ class StreamCalls:
         """Return the epochs that are kept, the oldest first.
 
         Raises:
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         return self._loop.call(self._twin.epochs)
@@ -277,7 +274,6 @@ class StreamCalls:
         """Return the active segments, in the order of their key ranges.
 
         Raises:
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         return self._loop.call(self._twin.segments)
@@ -286,7 +282,6 @@ class StreamCalls:
         """Return the earliest readable cut.
 
         Raises:
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         return self._loop.call(self._twin.head)
@@ -295,7 +290,6 @@ class StreamCalls:
         """Return the cut after the last event; all segments of one moment.
 
         Raises:
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         return self._loop.call(self._twin.tail)
@@ -308,7 +302,6 @@ class StreamCalls:
 
         Raises:
             InvalidArgument: the time is not an int.
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         return self._loop.call(self._twin.cut_at, time_ms)
@@ -410,7 +403,6 @@ class StreamCalls:
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
             StillPending: the wait ended first; the seal goes on.
         """
@@ -424,7 +416,6 @@ class StreamCalls:
 
         Raises:
             StreamNotSealed: seal it first.
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
             StillPending: the wait ended first; the deletion goes on.
         """

@@ -144,7 +144,6 @@ class StreamReader(Generic[P]):
         generator. The next iteration continues with the first event that was not handed out.
 
         Raises:
-            NotFound: the stream was deleted.
             StreamReplaced: the stream was deleted and created again.
             Truncated: the stream was truncated beyond the reader.
             IllegalTransition: a later iteration of this reader has begun.
@@ -159,7 +158,6 @@ class StreamReader(Generic[P]):
 
         Raises:
             InvalidCut: the cut is one of another stream, or lies inside an event.
-            NotFound: the stream was deleted.
             StreamReplaced: the stream was deleted and created again.
             Truncated: the stream was truncated beyond the reader.
             IllegalTransition: a later iteration of this reader has begun.
@@ -174,7 +172,6 @@ class StreamReader(Generic[P]):
 
         Raises:
             InvalidCut: the cut is one of another stream, or lies inside an event.
-            NotFound: the stream was deleted.
             StreamReplaced: the stream was deleted and created again.
             Truncated: the stream was truncated beyond the reader.
             IllegalTransition: a later iteration of this reader has begun.

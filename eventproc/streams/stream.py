@@ -60,7 +60,7 @@ RangeName: TypeAlias = KeyRange | tuple[float, float] | str
 class Stream(Generic[T]):
     """A stream: write to it, read it, scale it. Made by `ep.create_stream` and `ep.stream`.
 
-    The handle belongs to one incarnation: after a delete its methods raise NotFound or StreamReplaced, also when a
+    The handle belongs to one incarnation: after a delete its methods raise StreamReplaced, also when a
     new stream has the name. Methods that change the stream submit a request and wait for its outcome; `timeout_ms`
     bounds the wait only. T is the type of its payloads, bytes by default: its writers and readers take it from here.
 
@@ -178,7 +178,6 @@ class Stream(Generic[T]):
 
         Raises:
             InvalidArgument: the lease is out of range, or no codec serves the type.
-            NotFound: entering; the stream does not exist.
             StreamReplaced: entering; the handle belongs to a deleted stream of this name.
             StreamSealed: entering; the stream is sealed.
         """
@@ -215,7 +214,6 @@ class Stream(Generic[T]):
 
         Raises:
             InvalidArgument: the lease is out of range, or no codec serves the type.
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
             StreamSealed: the stream is sealed.
         """
@@ -264,7 +262,6 @@ class Stream(Generic[T]):
             finished: return those that ended within a day instead, the newest first.
 
         Raises:
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         for each in self._db.shared[UNBEGUN_TXNS].of(self.stream_id):
@@ -282,7 +279,6 @@ class Stream(Generic[T]):
         """Return the stream's state, segments, ends and sizes, all of one moment.
 
         Raises:
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         return await self._db.read(lambda tx: describe_stream(tx, self._record(tx)))
@@ -291,7 +287,6 @@ class Stream(Generic[T]):
         """Return the epochs that are kept, the oldest first.
 
         Raises:
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
 
@@ -305,7 +300,6 @@ class Stream(Generic[T]):
         """Return the active segments, in the order of their key ranges.
 
         Raises:
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         return list((await self.describe()).segments)
@@ -314,7 +308,6 @@ class Stream(Generic[T]):
         """Return the earliest readable cut.
 
         Raises:
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         return await self._db.read(lambda tx: head_cut(tx, self._record(tx)))
@@ -323,7 +316,6 @@ class Stream(Generic[T]):
         """Return the cut after the last event; all segments of one moment.
 
         Raises:
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         return await self._db.read(lambda tx: tail_cut(tx, self._record(tx)))
@@ -336,7 +328,6 @@ class Stream(Generic[T]):
 
         Raises:
             InvalidArgument: the time is not an int.
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         at_ms = check_int("time", time_ms, unit="ms")
@@ -454,7 +445,6 @@ class Stream(Generic[T]):
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
             StillPending: the wait ended first; the seal goes on.
         """
@@ -468,7 +458,6 @@ class Stream(Generic[T]):
 
         Raises:
             StreamNotSealed: seal it first.
-            NotFound: the stream does not exist.
             StreamReplaced: the handle belongs to a deleted stream of this name.
             StillPending: the wait ended first; the deletion goes on.
         """

@@ -159,7 +159,6 @@ class Transaction(Generic[P]):
         A block does so by itself. Repeating the call does nothing.
 
         Raises:
-            NotFound: the stream was deleted.
             StreamReplaced: the stream was deleted and created again.
             StreamSealed: the stream is sealed.
             InvalidArgument: the lease is out of range.
