@@ -222,7 +222,9 @@ class App:
             group=group_name(group or processor_name, streams),
             order=processing_order,
             concurrency=concurrency,
-            batching=None if batch is None else Batching(size=batch, linger_ms=linger_ms or 0),
+            batching=None
+            if batch is None
+            else Batching(size=batch, linger_ms=0 if linger_ms is None else linger_ms),
             retry=retry,
             timeout_ms=timeout_ms,
             on_failure=OnFailure.of(on_failure),

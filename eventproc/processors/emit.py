@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol
 
 from eventproc.store.catalog import StreamRecord, current_epoch, get_writable_stream
 from eventproc.store.database import Tx
@@ -17,7 +17,7 @@ from eventproc.store.model.limits import EVENT_BYTES_MAX, FRAME_BYTES
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.routing import check_key
 from eventproc.store.segments import append
-from eventproc.streams.codec import Codec, codec_for, codec_of
+from eventproc.streams.codec import Codec, PayloadCodec, codec_for, codec_of
 from eventproc.streams.new_events import check_event_time, check_headers, check_size
 from eventproc.streams.segment_buffers import SegmentBuffers
 
@@ -28,7 +28,6 @@ NAMES_KNOWN_MAX: Final = 1024
 _TARGET: Final = "it must be a stream's handle, or its name as str, such as scope/stream"
 
 
-@runtime_checkable
 class EmitTarget(Protocol):
     """A stream's handle, of either twin: events for it are encoded by its codec."""
 
@@ -74,13 +73,18 @@ class Emission(NamedTuple):
         """
         if type(target) is str:
             stream = target
-        elif isinstance(target, EmitTarget):
-            stream, codec = target.name, codec or target.codec
+        elif (
+            not isinstance(target, str)
+            and type(getattr(target, "name", None)) is str
+            and hasattr(target, "codec")
+        ):
+            stream, codec = target.name, target.codec if codec is None else codec
         else:
             stream = check_instance(str, "stream", target, _TARGET)
         _check_name(stream)
         if codec is not None:
-            payload = codec_for(codec=codec).encode(payload)
+            checked = codec if type(codec) is PayloadCodec else codec_for(codec=codec)
+            payload = checked.encode(payload)
         elif type(payload) is not bytes:
             payload = _encoded(payload)
         if len(payload) > EVENT_BYTES_MAX:
