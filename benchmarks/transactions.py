@@ -133,7 +133,7 @@ def watched_holds() -> Iterator[list[float]]:
     """Collect how long each hold of the lock of all writers takes while the block runs, s."""
     acquire, release = WriteLock.acquire, WriteLock.release
     holds_s: list[float] = []
-    began = 0.0
+    began: float | None = None  # None: held since before the block, so that its length is unknown
 
     def acquired(lock: WriteLock) -> None:
         nonlocal began
@@ -141,9 +141,12 @@ def watched_holds() -> Iterator[list[float]]:
         began = perf_counter()
 
     def released(lock: WriteLock) -> None:
-        held_s = perf_counter() - began
+        nonlocal began
+        now_s = perf_counter()
         release(lock)
-        holds_s.append(held_s)
+        if began is not None:
+            holds_s.append(now_s - began)
+        began = None
 
     with patch.object(WriteLock, "acquire", acquired), patch.object(WriteLock, "release", released):
         yield holds_s

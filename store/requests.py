@@ -204,8 +204,9 @@ def finish_request(tx: Tx, request_id: str, error: EventprocError | None = None)
         (status.value, body, tx.now_ms, request_id),
     )
     assert done.rowcount == 1, f"request {request_id} was not pending"
+    result = tx.cache.pop(("request result", request_id), None)
     # A copy, because the raised error holds the frames of this transaction.
-    outcome = Outcome(None if plain is None else error_from_plain(plain), tx.now_ms)
+    outcome = Outcome(None if plain is None else error_from_plain(plain), tx.now_ms, result)
     tx.after(partial(tx.shared[REQUEST_OUTCOMES].deliver, request_id, outcome))
     tx.wake(("request", request_id))
 
