@@ -206,9 +206,6 @@ class App:
         if not streams:
             reason = f"processor {processor_name} needs at least one, as scope/stream"
             raise invalid_argument("streams", streams, reason)
-        if batch is None and linger_ms:
-            reason = "it is how long to wait for a full batch; give batch too"
-            raise invalid_argument("linger_ms", linger_ms, reason)
         if round_events is not None and not exactly_once:
             raise invalid_argument("round_events", round_events, "only exactly_once=True processes in rounds")
         processing_order = ProcessingOrder.of(order)
@@ -222,9 +219,7 @@ class App:
             group=group_name(group or processor_name, streams),
             order=processing_order,
             concurrency=concurrency,
-            batching=None
-            if batch is None
-            else Batching(size=batch, linger_ms=0 if linger_ms is None else linger_ms),
+            batching=_batching(batch, linger_ms),
             retry=retry,
             timeout_ms=timeout_ms,
             on_failure=OnFailure.of(on_failure),
@@ -266,6 +261,16 @@ class App:
         check_function("setup", function)
         self._setups.append(function)
         return function
+
+
+def _batching(batch: int | None, linger_ms: int | None) -> Batching | None:
+    """Return how a handler is batched, None if it gets single events. Raises InvalidArgument."""
+    if batch is None:
+        if linger_ms:
+            reason = "it is how long to wait for a full batch; give batch too"
+            raise invalid_argument("linger_ms", linger_ms, reason)
+        return None
+    return Batching(size=batch, linger_ms=0 if linger_ms is None else linger_ms)
 
 
 def _letters_of(options: Options) -> str | None:

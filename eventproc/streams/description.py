@@ -180,7 +180,7 @@ def describe_txn(tx: Tx, txn: TxnRecord, path: Path | None) -> TransactionDescri
         events=txn.events,
         size_bytes=txn.size_bytes,
         position=txn.position,
-        appended=txn.appended,
+        appended=tuple([each.printable() for each in txn.appended]),
         reason=txn.reason,
         finished_ms=txn.finished_ms,
     )

@@ -292,7 +292,7 @@ class Stream(Generic[T]):
 
         def read(tx: Tx) -> list[Epoch]:
             history = StoredHistory(tx, self._record(tx))
-            return [history.epoch(number) for number in range(history.first, history.current + 1)]
+            return [history.epoch(number).printable() for number in range(history.first, history.current + 1)]
 
         return await self._db.read(read)
 

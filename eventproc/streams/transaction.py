@@ -151,7 +151,8 @@ class Transaction(Generic[P]):
 
         Known when `commit` has waited, or `status` has seen the commit; empty before.
         """
-        return () if self._client.decided is None else self._client.decided.appended
+        decided = self._client.decided
+        return () if decided is None else tuple([each.printable() for each in decided.appended])
 
     async def begin(self) -> Transaction[P]:
         """Write the transaction to the database now, and return it.

@@ -18,7 +18,7 @@ from types import MappingProxyType
 import attrs
 
 from eventproc.store.model.errors import InvalidArgument, NotFound, ScaleRefused
-from eventproc.store.model.ids import SegmentId, epoch_of, format_segment, number_of, segment_id
+from eventproc.store.model.ids import SegmentId, epoch_of, format_segment, number_of, printable, segment_id
 from eventproc.store.model.limits import SEGMENTS_MAX
 from eventproc.store.model.ranges import KeyRange, canonical, initial_ranges, tiles
 
@@ -57,6 +57,11 @@ class Epoch:
     def by_id(self) -> Mapping[SegmentId, Segment]:
         """The active segments by their ids, in the order of their ranges."""
         return MappingProxyType({segment.id: segment for segment in self.segments})
+
+    def printable(self) -> Epoch:
+        """Return the epoch as callers get it: the ids of its segments print as `2.1`."""
+        segments = tuple([attrs.evolve(each, id=printable(each.id)) for each in self.segments])
+        return attrs.evolve(self, segments=segments)
 
     @property
     def ids(self) -> tuple[SegmentId, ...]:

@@ -61,7 +61,7 @@ class PrintableSegmentId(int):
 
 
 def printable(identifier: SegmentId) -> SegmentId:
-    """Return the id as callers get it. Plain ints are 20 times faster to make, so the hot paths keep those."""
+    """Return the id as callers get it. Plain ints are 20 times faster to make, so the store keeps those."""
     return SegmentId(PrintableSegmentId(identifier))
 
 

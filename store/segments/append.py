@@ -17,7 +17,7 @@ import attrs
 
 from eventproc.store.database import PendingSlot, Tx
 from eventproc.store.model.errors import OffsetConflict
-from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.ids import SegmentId, format_segment, printable
 from eventproc.store.segments.columns import EncodedBlock, EventBlock, join_blocks
 from eventproc.store.segments.event import EventRun
 from eventproc.store.segments.extents import (
@@ -61,6 +61,10 @@ class AppendResult:
     offset: int
     number: int
     count: int
+
+    def printable(self) -> AppendResult:
+        """Return the result as callers get it: its segment prints as `2.1`."""
+        return attrs.evolve(self, segment=printable(self.segment))
 
 
 _PendingAppend: TypeAlias = tuple[AppendResult, int, EncodedBlock]

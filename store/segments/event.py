@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NamedTuple
 import attrs
 from typing_extensions import TypeVar
 
-from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ids import SegmentId, printable
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments.columns import Headers
 
@@ -74,7 +74,7 @@ class EventRun:
             self.keys if self.keys is not None else repeat(None),
             self.times if self.times is not None else repeat(self.time),
             self.event_times if self.event_times is not None else repeat(None),
-            repeat(self.segment),
+            repeat(printable(self.segment)),  # once per run: it costs nothing per event
             accumulate(lengths, initial=self.start),
             range(self.first_number, self.first_number + len(self.payloads)),
             repeat(NO_HEADERS) if self.headers is None else [found or NO_HEADERS for found in self.headers],

@@ -38,6 +38,10 @@ async def test_the_positions_of_readers_print_their_segments(ep: Eventproc, stre
     await stream.split(0)
     async with stream.writer() as writer:
         await writer.write(b"", key="k")
+    async with stream.reader() as reader:
+        async for event in reader.until(await stream.tail()):
+            assert f"{event.segment}" in ("1.1", "2.1")
+            assert reader.offsets[event.segment] >= event.offset
     async with stream.reader("tail") as reader:
         assert sorted(map(str, reader.offsets)) == ["1.1", "2.1"]
     group = await ep.create_reader_group("g", ["s/t"], start="tail")
@@ -45,3 +49,16 @@ async def test_the_positions_of_readers_print_their_segments(ep: Eventproc, stre
         assert sorted(str(each.segment) for each in reader_of_group.owned) == ["1.1", "2.1"]
         assert sorted(map(str, reader_of_group.position["s/t"])) == ["1.1", "2.1"]
         assert {str(each.segment) for each in (await group.describe()).segments} == {"1.1", "2.1"}
+
+
+async def test_the_segments_of_epochs_and_transactions_print_as_number_and_epoch(stream: Stream) -> None:
+    await stream.split("0.0")
+    epochs = await stream.epochs()
+    assert [[str(each.id) for each in epoch.segments] for epoch in epochs] == [["0.0"], ["1.1", "2.1"]]
+    async with stream.transaction() as txn:
+        await txn.write(b"x", key="k")
+    (appended,) = txn.appended
+    assert str(appended.segment) in ("1.1", "2.1")
+    (described,) = await stream.transactions(finished=True)
+    assert described.appended == txn.appended
+    assert str(described.appended[0].segment) == str(appended.segment)
