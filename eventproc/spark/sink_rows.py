@@ -41,8 +41,6 @@ EVENTS: Final = pa.schema(
 """Columns of the files of a sink's tasks: those of a chunk file without the append time, which is not known yet, and
 the position of each event in the key space."""
 
-_GIVEN: Final = ("payload", "key", "event_time", "headers")
-
 _INTERVAL: Final = re.compile(r"\binterval\b(?!:)")
 """Matches an interval type, also when nested. A word that is followed by a colon is the name of a field."""
 

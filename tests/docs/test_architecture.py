@@ -51,3 +51,13 @@ async def test_every_table_is_listed() -> None:
 def test_every_room_is_listed(layer: str) -> None:
     rooms = {path.name for path in (ROOT / layer).iterdir() if path.is_dir() and not path.is_symlink()}
     assert [room for room in rooms - {"__pycache__"} if f"`{layer}/{room}/`" not in ARCHITECTURE] == []
+
+
+def test_every_source_file_that_a_document_names_exists() -> None:
+    named = re.compile(r"`((?:cli|eventproc|store|tests|tools|workflows)/[\w/]+\.(?:py|md))`")
+    assert [
+        f"{name_of(document)}: {path}"
+        for document in files(suffix=".md")
+        for path in named.findall(document.read_text(encoding="utf-8"))
+        if not (ROOT / path).exists()
+    ] == []

@@ -21,6 +21,8 @@ async def test_what_a_processor_cannot_be_is_refused_when_it_is_declared() -> No
     app = App()
     with pytest.raises(InvalidArgument, match="batch"):
         app.add(handle, STREAM, linger_ms=5)
+    with pytest.raises(InvalidArgument, match="linger_ms"):
+        app.add(handle, STREAM, batch=2, linger_ms=False)
     with pytest.raises(InvalidArgument, match="timeout_ms"):
         app.add(handle, STREAM, exactly_once=True, timeout_ms=None)
     with pytest.raises(InvalidArgument, match="on_commit"):
