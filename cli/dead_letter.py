@@ -30,7 +30,12 @@ ERROR_CHARS_MAX: Final = 200
 
 @click.group("dead-letter", cls=CommandGroup)
 def dead_letter() -> None:
-    """List, show, redrive and drop the events that processors gave up on."""
+    """List, show, redrive and drop the events that processors gave up on.
+
+    Examples:
+        eventproc dead-letter list shop/mailer
+        eventproc dead-letter redrive shop/mailer --all
+    """
 
 
 def choice_options(command: F) -> F:
@@ -53,7 +58,12 @@ def choice_options(command: F) -> F:
 @output_option()
 @pass_settings
 def list_(settings: Settings, name: str, limit: int, after: str | None, output: str) -> None:
-    """List the pending dead letters of a group, in the order of their ids."""
+    """List the pending dead letters of a group, in the order of their ids.
+
+    Examples:
+        eventproc dead-letter list shop/mailer
+        eventproc dead-letter list shop/mailer --limit 20 --after 0.0:7
+    """
 
     async def look(ep: Eventproc) -> list[Row]:
         letters, rows, last = ep.dead_letters(name), list[Row](), after
@@ -77,7 +87,11 @@ def list_(settings: Settings, name: str, limit: int, after: str | None, output: 
 @output_option()
 @pass_settings
 def show(settings: Settings, name: str, letter: str, output: str) -> None:
-    """Show a dead letter: the event, its origin, and the error."""
+    """Show a dead letter: the event, its origin, and the error.
+
+    Examples:
+        eventproc dead-letter show shop/mailer 0.0:7
+    """
     found = session.run(settings, lambda ep: ep.dead_letters(name).get(letter))
     row = {**_summary(found), "headers": dict(found.headers)}
     try:
@@ -98,7 +112,12 @@ def show(settings: Settings, name: str, letter: str, output: str) -> None:
 def redrive(
     settings: Settings, name: str, ids: tuple[str, ...], everything: bool, dry_run: bool, output: str
 ) -> None:
-    """Let the processor handle events again, in no particular order relative to its waiting events."""
+    """Let the processor handle events again, in no particular order relative to its waiting events.
+
+    Examples:
+        eventproc dead-letter redrive shop/mailer 0.0:7
+        eventproc dead-letter redrive shop/mailer --all --dry-run
+    """
     wanted = _chosen(ids, everything)
     if dry_run:
         _would(settings, "redrive", name, wanted, output)
@@ -124,7 +143,12 @@ def drop(
     dry_run: bool,
     output: str,
 ) -> None:
-    """Delete dead letters permanently."""
+    """Delete dead letters permanently.
+
+    Examples:
+        eventproc dead-letter drop shop/mailer 0.0:7
+        eventproc dead-letter drop shop/mailer --all --dry-run
+    """
     wanted = _chosen(ids, everything)
     if dry_run:
         _would(settings, "drop", name, wanted, output)

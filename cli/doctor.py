@@ -19,6 +19,10 @@ def doctor(settings: Settings, output: str) -> int:
     """Check a directory's health, and list the processes that use it.
 
     Exit codes: 0 healthy, 1 not healthy, 6 the database does not have the tables of this version.
+
+    Examples:
+        eventproc doctor
+        eventproc doctor --output json
     """
     report = DoctorReport()
     check_files(session.directory_of(settings), report)

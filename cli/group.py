@@ -56,7 +56,13 @@ RESET_COLUMNS: Final = ("stream", "cut_before", "cut_after", "events_before", "e
 
 @click.group(cls=CommandGroup)
 def group() -> None:
-    """Create, show, reset, checkpoint and delete reader groups."""
+    """Create, show, reset, checkpoint and delete reader groups.
+
+    Examples:
+        eventproc group create shop/billing --stream shop/orders
+        eventproc read --group shop/billing --max 10
+        eventproc group lag shop/billing
+    """
 
 
 @group.command("list")
@@ -64,7 +70,12 @@ def group() -> None:
 @output_option()
 @pass_settings
 def list_(settings: Settings, scope: str | None, output: str) -> None:
-    """List the groups of a scope, or of all scopes, with their progress, including those of processors."""
+    """List the groups of a scope, or of all scopes, with their progress, including those of processors.
+
+    Examples:
+        eventproc group list
+        eventproc group list shop --output json
+    """
 
     def look(tx: Tx) -> list[GroupDescription]:
         if scope is not None:
@@ -80,7 +91,11 @@ def list_(settings: Settings, scope: str | None, output: str) -> None:
 @output_option()
 @pass_settings
 def describe(settings: Settings, name: str, output: str) -> None:
-    """Show a group: its options, lag, position, readers, and its segments with their owners."""
+    """Show a group: its options, lag, position, readers, and its segments with their owners.
+
+    Examples:
+        eventproc group describe shop/billing
+    """
 
     async def look(ep: Eventproc) -> tuple[Path | None, GroupInfo, GroupDescription, dict[str, StreamCut]]:
         group = await ep.reader_group(name)
@@ -119,7 +134,11 @@ def describe(settings: Settings, name: str, output: str) -> None:
 @output_option()
 @pass_settings
 def lag(settings: Settings, name: str, output: str) -> None:
-    """Show the lag of a group, by segment and in total: events, bytes, and the age of the oldest event."""
+    """Show the lag of a group, by segment and in total: events, bytes, and the age of the oldest event.
+
+    Examples:
+        eventproc group lag shop/billing
+    """
 
     async def look(ep: Eventproc) -> GroupDescription:
         return await (await ep.reader_group(name)).describe()
@@ -138,7 +157,11 @@ def lag(settings: Settings, name: str, output: str) -> None:
 @output_option()
 @pass_settings
 def checkpoints(settings: Settings, name: str, output: str) -> None:
-    """List the completed checkpoints that are still stored, the oldest first."""
+    """List the completed checkpoints that are still stored, the oldest first.
+
+    Examples:
+        eventproc group checkpoints shop/billing
+    """
 
     async def look(ep: Eventproc) -> list[GroupCheckpoint]:
         return await (await ep.reader_group(name)).checkpoints()
@@ -204,7 +227,12 @@ def create(
     on_truncated: TruncatedPolicy,
     output: str,
 ) -> None:
-    """Create a group of readers that share streams. An existing group with the same options is left as it is."""
+    """Create a group of readers that share streams. An existing group with the same options is left as it is.
+
+    Examples:
+        eventproc group create shop/billing --stream shop/orders
+        eventproc group create shop/audit --stream shop/orders --stream shop/refunds --from tail --lease 30
+    """
 
     async def make(ep: Eventproc) -> str:
         known = {each: (await ep.stream(each)).stream_id for each in streams}
@@ -268,7 +296,9 @@ def reset(
 
     Without --execute nothing changes; the command prints the new position and how much is left to read from there.
 
-    Example: eventproc group reset shop/billing --to head --execute
+    Examples:
+        eventproc group reset shop/billing --to head --dry-run
+        eventproc group reset shop/billing --checkpoint nightly --dry-run
     """
     if bool(positions) == (checkpoint is not None):
         raise click.UsageError("the new position is missing: use either --to POSITION or --checkpoint NAME")
@@ -324,6 +354,10 @@ def checkpoint(settings: Settings, name: str, checkpoint: str | None, timeout: f
     """Create a checkpoint, and print it when every reader has reported its position; without readers immediately.
 
     A group can be reset to a completed checkpoint, and its streams can be truncated at the checkpoint's cuts.
+
+    Examples:
+        eventproc group checkpoint shop/billing
+        eventproc group checkpoint shop/billing nightly --timeout 30
     """
 
     async def act(ep: Eventproc) -> GroupCheckpoint:
@@ -343,6 +377,9 @@ def offline(settings: Settings, name: str, reader: str, output: str) -> None:
 
     Use it for a reader that hangs; the death of a process is detected without it. A reader that is still alive is
     fenced, and may join again.
+
+    Examples:
+        eventproc group offline shop/billing worker-1
     """
 
     async def act(ep: Eventproc) -> None:
@@ -359,7 +396,12 @@ def offline(settings: Settings, name: str, reader: str, output: str) -> None:
 @output_option()
 @pass_settings
 def delete(settings: Settings, name: str, dry_run: bool, output: str) -> None:
-    """Delete a group and its progress. Its readers are fenced; its streams stay unchanged."""
+    """Delete a group and its progress. Its readers are fenced; its streams stay unchanged.
+
+    Examples:
+        eventproc group delete shop/billing --dry-run
+        eventproc group delete shop/billing
+    """
 
     async def act(ep: Eventproc) -> None:
         await (await ep.reader_group(name)).delete()

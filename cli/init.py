@@ -25,6 +25,10 @@ def init(settings: Settings, argument: str | None, durability: str | None, outpu
 
     The directory may also be named by -C or EVENTPROC_DIR. An existing directory of eventproc is left as it is; it is
     refused (exit code 4) if --durability names another durability than it has.
+
+    Examples:
+        eventproc init data
+        eventproc init data --durability os
     """
     if argument is not None:
         _use(settings, argument)

@@ -20,6 +20,7 @@ from click.shell_completion import CompletionItem, shell_complete
 
 from eventproc._version import __version__
 from eventproc.cli import exit_codes, standard_streams
+from eventproc.cli.help_texts import DocumentedGroup
 from eventproc.cli.options import Settings, global_options
 
 PROGRAM: Final = "eventproc"
@@ -42,6 +43,7 @@ COMMANDS: Final = MappingProxyType(
         "run": ("run", "Serve the directory, and run the processors of apps."),
         "doctor": ("doctor", "Check a directory's health, and list the processes that use it."),
         "demo": ("demo.command", "Send real data through a stream, and prove that nothing was lost."),
+        "help": ("help", "Show the help of a command."),
         "version": ("version_and_completion", "Show the version."),
         "completion": ("version_and_completion", "Print a shell's completion script."),
     }
@@ -50,7 +52,7 @@ COMMANDS: Final = MappingProxyType(
 with _ for a hyphen."""
 
 
-class RootCommand(click.Group):
+class RootCommand(DocumentedGroup):
     """The commands of the table. A command is imported when it is named."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -91,6 +93,14 @@ def root(ctx: click.Context) -> None:
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 refused in the present state, 5 timed out (the request
     goes on), 6 the directory is missing or cannot be used, 130 after Ctrl-C, 143 after SIGTERM.
+
+    Examples:
+        eventproc init data
+        eventproc -C data scope create shop
+        eventproc -C data stream create shop/orders --segments 4
+        eventproc -C data write shop/orders orders.jsonl --key customer
+        eventproc -C data read shop/orders --follow
+        eventproc help stream create
     """
     ctx.ensure_object(Settings)
 

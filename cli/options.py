@@ -8,6 +8,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from eventproc.cli.help_texts import DocumentedCommand, DocumentedGroup
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 TIMEOUT_S: Final = 120.0
@@ -100,7 +102,7 @@ def global_options(*, hidden: bool = False) -> list[click.Parameter]:
     ]
 
 
-class Command(click.Command):
+class Command(DocumentedCommand):
     """A command that takes the global options too. Without an --output of its own it refuses the option."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -117,7 +119,7 @@ def _refuse_output(ctx: click.Context, _parameter: click.Parameter, value: str |
         raise click.UsageError(f"`{ctx.command_path}` has only one form of output; leave --output out", ctx)
 
 
-class CommandGroup(click.Group):
+class CommandGroup(DocumentedGroup):
     """The commands about one noun, such as `stream`. It accepts the global options too."""
 
     command_class = Command

@@ -46,14 +46,23 @@ SEGMENT_COLUMNS: Final = (
 
 @click.group(cls=CommandGroup)
 def processor() -> None:
-    """List, describe, pause and resume event processors."""
+    """List, describe, pause and resume event processors.
+
+    Examples:
+        eventproc processor list
+        eventproc processor pause shop/mailer
+    """
 
 
 @processor.command("list")
 @output_option()
 @pass_settings
 def list_(settings: Settings, output: str) -> None:
-    """List the processors with their progress."""
+    """List the processors with their progress.
+
+    Examples:
+        eventproc processor list
+    """
     found = session.run(settings, lambda ep: ep.processors())
     show_rows([_summary(each, output) for each in found], COLUMNS, output)
 
@@ -63,7 +72,11 @@ def list_(settings: Settings, output: str) -> None:
 @output_option()
 @pass_settings
 def describe(settings: Settings, name: str, output: str) -> None:
-    """Show a processor: its lag, the event that blocks it, its processes, and its segments with their owners."""
+    """Show a processor: its lag, the event that blocks it, its processes, and its segments with their owners.
+
+    Examples:
+        eventproc processor describe shop/mailer
+    """
 
     async def look(ep: Eventproc) -> tuple[ProcessorDescription, int]:
         return await ep.processor(name), (await ep.dead_letters(name).count()).letters
@@ -87,7 +100,11 @@ def describe(settings: Settings, name: str, output: str) -> None:
 @output_option()
 @pass_settings
 def pause(settings: Settings, name: str, output: str) -> None:
-    """Pause a processor in all processes until `resume`. Running handlers finish."""
+    """Pause a processor in all processes until `resume`. Running handlers finish.
+
+    Examples:
+        eventproc processor pause shop/mailer
+    """
     session.run(settings, lambda ep: ep.pause_processor(name))
     show_done(settings, {"done": "pause", "target": name}, output, f"{name} is paused")
 
@@ -97,7 +114,11 @@ def pause(settings: Settings, name: str, output: str) -> None:
 @output_option()
 @pass_settings
 def resume(settings: Settings, name: str, output: str) -> None:
-    """Resume a paused processor."""
+    """Resume a paused processor.
+
+    Examples:
+        eventproc processor resume shop/mailer
+    """
     session.run(settings, lambda ep: ep.resume_processor(name))
     show_done(settings, {"done": "resume", "target": name}, output, f"{name} is resumed")
 

@@ -30,14 +30,23 @@ COLUMNS: Final = (
 
 @click.group(cls=CommandGroup)
 def query() -> None:
-    """List the Spark queries that drivers with this directory attached have published."""
+    """List the Spark queries that drivers with this directory attached have published.
+
+    Examples:
+        eventproc query list
+    """
 
 
 @query.command("list")
 @output_option()
 @pass_settings
 def list_(settings: Settings, output: str) -> None:
-    """List the queries that published a status within the last week, with their progress, the newest first."""
+    """List the queries that published a status within the last week, with their progress, the newest first.
+
+    Examples:
+        eventproc query list
+        eventproc query list --output json
+    """
 
     async def look(ep: Eventproc) -> list[QueryDescription]:
         path = ep.path

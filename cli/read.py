@@ -84,6 +84,11 @@ def read(
     With --group the group's other readers do not get what is printed here: an event is finished once it is printed,
     and is not read again. Use --max to take some. Events already written to a pipe count as finished, even if its
     reader never read them.
+
+    Examples:
+        eventproc read shop/orders
+        eventproc read shop/orders --from 2026-11-20T12:30:00Z --max 100
+        eventproc read --group shop/billing --follow
     """
     if follow and output == "json":
         raise click.UsageError("--follow has no end, which a JSON array needs: use --output jsonl")

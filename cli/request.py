@@ -14,7 +14,11 @@ from eventproc.store.requests import Request
 
 @click.group(cls=CommandGroup)
 def request() -> None:
-    """Show, list and wait for requests to change streams and scopes."""
+    """Show, list and wait for requests to change streams and scopes.
+
+    Examples:
+        eventproc request list
+    """
 
 
 @request.command()
@@ -22,7 +26,11 @@ def request() -> None:
 @output_option()
 @pass_settings
 def show(settings: Settings, request_id: str, output: str) -> None:
-    """Show a request and its outcome."""
+    """Show a request and its outcome.
+
+    Examples:
+        eventproc request show 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55
+    """
     show_one(_row(session.run(settings, lambda ep: ep.requests.get(request_id))), output)
 
 
@@ -32,7 +40,11 @@ def show(settings: Settings, request_id: str, output: str) -> None:
 @output_option()
 @pass_settings
 def wait(settings: Settings, request_id: str, timeout: float, output: str) -> None:
-    """Wait until a request is done. If it was refused, this command fails with the same error."""
+    """Wait until a request is done. If it was refused, this command fails with the same error.
+
+    Examples:
+        eventproc request wait 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55 --timeout 30
+    """
 
     async def act(ep: Eventproc) -> Request:
         return await wait_for_outcome(settings, ep, await ep.requests.get(request_id), round(timeout * 1000))
@@ -47,7 +59,12 @@ def wait(settings: Settings, request_id: str, timeout: float, output: str) -> No
 @output_option()
 @pass_settings
 def list_(settings: Settings, limit: int, output: str) -> None:
-    """List the newest requests, the newest first."""
+    """List the newest requests, the newest first.
+
+    Examples:
+        eventproc request list
+        eventproc request list --limit 10
+    """
     rows = [_row(each) for each in session.run(settings, lambda ep: ep.requests.list(limit=limit))]
     show_rows(rows, ["request_id", "kind", "target", "status", "created_ms", "error"], output)
 

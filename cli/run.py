@@ -56,6 +56,10 @@ def run(settings: Settings, apps: tuple[str, ...], grace: float, host: bool) -> 
 
     Apps are imported from the current directory, such as `eventproc run shop:app`. Other commands work without a
     server too: each of them is the host while it waits.
+
+    Examples:
+        eventproc run
+        eventproc run shop.mail:app --grace 30
     """
     if not (apps or host):
         raise click.UsageError("nothing to do: name an app MODULE:APP, or leave --no-host out")

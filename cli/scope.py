@@ -26,7 +26,12 @@ from eventproc.workflows.scopes import verify_empty
 
 @click.group(cls=CommandGroup)
 def scope() -> None:
-    """Create, list and delete scopes, the namespaces of streams."""
+    """Create, list and delete scopes, the namespaces of streams.
+
+    Examples:
+        eventproc scope create shop
+        eventproc scope list
+    """
 
 
 @scope.command()
@@ -34,7 +39,11 @@ def scope() -> None:
 @output_option()
 @pass_settings
 def create(settings: Settings, name: str, output: str) -> None:
-    """Create a scope. An existing scope of that name is left as it is."""
+    """Create a scope. An existing scope of that name is left as it is.
+
+    Examples:
+        eventproc scope create shop
+    """
     session.run(settings, lambda ep: ep.create_scope(name))
     show_done(settings, {"done": "create", "target": name}, output, f"scope {name} exists")
 
@@ -43,7 +52,12 @@ def create(settings: Settings, name: str, output: str) -> None:
 @output_option()
 @pass_settings
 def list_(settings: Settings, output: str) -> None:
-    """List the scopes."""
+    """List the scopes.
+
+    Examples:
+        eventproc scope list
+        eventproc scope list --output json
+    """
 
     async def look(ep: Eventproc) -> list[Row]:
         counts: dict[str, int] = {}
@@ -80,7 +94,12 @@ def delete(
     timeout: float,
     output: str,
 ) -> None:
-    """Delete a scope. It must be empty unless --recursive is given."""
+    """Delete a scope. It must be empty unless --recursive is given.
+
+    Examples:
+        eventproc scope delete shop
+        eventproc scope delete shop --recursive --dry-run
+    """
 
     def request(tx: Tx) -> AnyRequest:
         check_scope_name(name)

@@ -55,7 +55,13 @@ ScalePlan = Callable[[Epoch], tuple[tuple[SegmentId, ...], tuple[KeyRange, ...]]
 
 @click.group(cls=CommandGroup)
 def stream() -> None:
-    """Create, show, scale, truncate, offload, seal and delete streams."""
+    """Create, show, scale, truncate, offload, seal and delete streams.
+
+    Examples:
+        eventproc stream create shop/orders --segments 4
+        eventproc stream list shop
+        eventproc stream describe shop/orders
+    """
 
 
 @stream.command("list")
@@ -63,7 +69,12 @@ def stream() -> None:
 @output_option()
 @pass_settings
 def list_(settings: Settings, scope: str | None, output: str) -> None:
-    """List the streams of a scope, or of all scopes."""
+    """List the streams of a scope, or of all scopes.
+
+    Examples:
+        eventproc stream list
+        eventproc stream list shop --output json
+    """
 
     async def look(ep: Eventproc) -> list[Row]:
         if scope is not None:
@@ -88,7 +99,12 @@ def list_(settings: Settings, scope: str | None, output: str) -> None:
 @output_option()
 @pass_settings
 def describe(settings: Settings, name: str, output: str) -> None:
-    """Show a stream's state, sizes, ends and segments."""
+    """Show a stream's state, sizes, ends and segments.
+
+    Examples:
+        eventproc stream describe shop/orders
+        eventproc stream describe shop/orders --output json
+    """
     found = _describe(settings, name)
     segments = [_described(segment) for segment in found.segments]
     row = {
@@ -116,7 +132,11 @@ def describe(settings: Settings, name: str, output: str) -> None:
 @output_option()
 @pass_settings
 def segments(settings: Settings, name: str, output: str) -> None:
-    """List the active segments, in the order of their key ranges."""
+    """List the active segments, in the order of their key ranges.
+
+    Examples:
+        eventproc stream segments shop/orders
+    """
     show_rows([_described(each) for each in _describe(settings, name).segments], SEGMENT_COLUMNS, output)
 
 
@@ -125,7 +145,11 @@ def segments(settings: Settings, name: str, output: str) -> None:
 @output_option()
 @pass_settings
 def epochs(settings: Settings, name: str, output: str) -> None:
-    """List the epochs that are still stored, the oldest first."""
+    """List the epochs that are still stored, the oldest first.
+
+    Examples:
+        eventproc stream epochs shop/orders
+    """
 
     async def look(ep: Eventproc) -> list[Epoch]:
         return await (await ep.stream(name)).epochs()
@@ -150,7 +174,12 @@ def epochs(settings: Settings, name: str, output: str) -> None:
 @output_option()
 @pass_settings
 def cut(settings: Settings, name: str, at: str, output: str) -> None:
-    """Print a cut, for `truncate --cut` and `read --from`."""
+    """Print a cut, for `truncate --cut` and `read --from`.
+
+    Examples:
+        eventproc stream cut shop/orders
+        eventproc stream cut shop/orders --at 2026-11-20T12:30:00Z
+    """
 
     async def look(ep: Eventproc) -> str:
         found = await ep.stream(name)
@@ -177,7 +206,12 @@ def cut(settings: Settings, name: str, at: str, output: str) -> None:
 @output_option()
 @pass_settings
 def create(settings: Settings, name: str, segments: int, no_wait: bool, timeout: float, output: str) -> None:
-    """Create a stream. An existing stream with the same configuration is left as it is."""
+    """Create a stream. An existing stream with the same configuration is left as it is.
+
+    Examples:
+        eventproc stream create shop/orders
+        eventproc stream create shop/orders --segments 4
+    """
 
     async def make(_: Eventproc) -> AnyRequest:
         return CreateStream(name, StreamConfig(scaling=ScalingPolicy.fixed(segments)))
@@ -192,7 +226,11 @@ def create(settings: Settings, name: str, segments: int, no_wait: bool, timeout:
 @output_option()
 @pass_settings
 def update(settings: Settings, name: str, segments: int, no_wait: bool, timeout: float, output: str) -> None:
-    """Change the configuration. A new number of segments takes effect immediately, with equal key ranges."""
+    """Change the configuration. A new number of segments takes effect immediately, with equal key ranges.
+
+    Examples:
+        eventproc stream update shop/orders --segments 8
+    """
 
     async def make(ep: Eventproc) -> AnyRequest:
         found = await ep.stream(name)
@@ -217,7 +255,12 @@ def update(settings: Settings, name: str, segments: int, no_wait: bool, timeout:
 def truncate(
     settings: Settings, name: str, position: str, dry_run: bool, no_wait: bool, timeout: float, output: str
 ) -> None:
-    """Move the head of a stream to a cut. The events before it are deleted."""
+    """Move the head of a stream to a cut. The events before it are deleted.
+
+    Examples:
+        eventproc stream truncate shop/orders --cut 2026-11-20T12:30:00Z --dry-run
+        eventproc stream truncate shop/orders --cut tail
+    """
 
     async def make(ep: Eventproc) -> TruncateStream:
         found = await ep.stream(name)
@@ -245,7 +288,11 @@ def truncate(
 @output_option()
 @pass_settings
 def offload(settings: Settings, name: str, days: float, output: str) -> None:
-    """Move old events of a stream from the database into files. They are read as before."""
+    """Move old events of a stream from the database into files. They are read as before.
+
+    Examples:
+        eventproc stream offload shop/orders --older-than 7
+    """
 
     async def work(ep: Eventproc) -> OffloadResult:
         return await (await ep.stream(name)).offload(older_than_ms=round(days * DAY_MS))
@@ -262,7 +309,12 @@ def offload(settings: Settings, name: str, days: float, output: str) -> None:
 @output_option()
 @pass_settings
 def seal(settings: Settings, name: str, dry_run: bool, no_wait: bool, timeout: float, output: str) -> None:
-    """Seal a stream: no events can be written any more. It can still be read."""
+    """Seal a stream: no events can be written any more. It can still be read.
+
+    Examples:
+        eventproc stream seal shop/orders --dry-run
+        eventproc stream seal shop/orders
+    """
 
     async def make(ep: Eventproc) -> AnyRequest:
         return SealStream(name, (await ep.stream(name)).stream_id)
@@ -280,7 +332,12 @@ def seal(settings: Settings, name: str, dry_run: bool, no_wait: bool, timeout: f
 @output_option()
 @pass_settings
 def delete(settings: Settings, name: str, dry_run: bool, no_wait: bool, timeout: float, output: str) -> None:
-    """Delete a sealed stream with its events and transactions."""
+    """Delete a sealed stream with its events and transactions.
+
+    Examples:
+        eventproc stream delete shop/orders --dry-run
+        eventproc stream delete shop/orders
+    """
 
     async def make(ep: Eventproc) -> AnyRequest:
         return DeleteStream(name, (await ep.stream(name)).stream_id)
@@ -301,7 +358,12 @@ def delete(settings: Settings, name: str, dry_run: bool, no_wait: bool, timeout:
 def split(
     settings: Settings, name: str, segment: str, into: int, no_wait: bool, timeout: float, output: str
 ) -> None:
-    """Split an active segment into equal parts, and print the new segments."""
+    """Split an active segment into equal parts, and print the new segments.
+
+    Examples:
+        eventproc stream split shop/orders 0.0
+        eventproc stream split shop/orders 0.0 --into 4
+    """
     (identifier,) = parse_segments([segment])
     _scale(
         settings,
@@ -321,7 +383,11 @@ def split(
 def merge(
     settings: Settings, name: str, segments: tuple[str, ...], no_wait: bool, timeout: float, output: str
 ) -> None:
-    """Merge active segments with adjacent key ranges, and print the new segment."""
+    """Merge active segments with adjacent key ranges, and print the new segment.
+
+    Examples:
+        eventproc stream merge shop/orders 0.0 1.0
+    """
     identifiers = parse_segments(segments)
     _scale(
         settings,
@@ -346,7 +412,8 @@ def scale(
 ) -> None:
     """Seal segments, and open new ones over exactly the same key space; print the new ones.
 
-    Example: eventproc stream scale shop/orders --seal 0.0,1.0 --ranges 0-0.3,0.3-1
+    Examples:
+        eventproc stream scale shop/orders --seal 0.0,1.0 --ranges 0-0.3,0.3-1
     """
     plan = parse_segments([sealed]), parse_ranges(ranges)
     _scale(settings, name, lambda _: plan, WaitOptions(no_wait, timeout), output)

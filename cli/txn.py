@@ -47,7 +47,11 @@ ID: Final = click.argument("txn_id", metavar="ID")
 
 @click.group(cls=CommandGroup)
 def txn() -> None:
-    """List, describe, commit and abort transactions."""
+    """List, describe, commit and abort transactions.
+
+    Examples:
+        eventproc txn list shop/orders
+    """
 
 
 @txn.command("list")
@@ -56,7 +60,12 @@ def txn() -> None:
 @output_option()
 @pass_settings
 def list_(settings: Settings, name: str, finished: bool, output: str) -> None:
-    """List a stream's unfinished transactions: open, committing or aborting."""
+    """List a stream's unfinished transactions: open, committing or aborting.
+
+    Examples:
+        eventproc txn list shop/orders
+        eventproc txn list shop/orders --finished
+    """
 
     async def look(ep: Eventproc) -> list[TransactionDescription]:
         return await (await ep.stream(name)).transactions(finished=finished)
@@ -71,7 +80,11 @@ def list_(settings: Settings, name: str, finished: bool, output: str) -> None:
 @output_option()
 @pass_settings
 def describe(settings: Settings, name: str, txn_id: str, output: str) -> None:
-    """Show a transaction: owner, size, lease, and the position of its events after the commit."""
+    """Show a transaction: owner, size, lease, and the position of its events after the commit.
+
+    Examples:
+        eventproc txn describe shop/orders 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55
+    """
 
     async def look(ep: Eventproc) -> TransactionDescription:
         return await (await ep.stream(name)).transaction_of(txn_id).status()
@@ -96,7 +109,11 @@ def describe(settings: Settings, name: str, txn_id: str, output: str) -> None:
 @output_option()
 @pass_settings
 def commit(settings: Settings, name: str, txn_id: str, no_wait: bool, timeout: float, output: str) -> None:
-    """Commit a transaction: make its staged events visible. Events that its owner has not staged yet are left out."""
+    """Commit a transaction: make its staged events visible. Events that its owner has not staged yet are left out.
+
+    Examples:
+        eventproc txn commit shop/orders 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55
+    """
 
     async def act(ep: Eventproc) -> None:
         found = (await ep.stream(name)).transaction_of(txn_id)
@@ -130,6 +147,9 @@ def abort(settings: Settings, name: str, txn_id: str, force: bool, dry_run: bool
     """Abort a transaction: discard its staged events permanently. Its owner gets an error at its next call.
 
     The process that serves the directory frees its bytes.
+
+    Examples:
+        eventproc txn abort shop/orders 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55 --dry-run
     """
 
     async def act(ep: Eventproc) -> None:

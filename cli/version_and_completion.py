@@ -15,7 +15,12 @@ from eventproc.cli.output.tables import show_one
 @click.command(cls=Command)
 @output_option()
 def version(output: str) -> None:
-    """Show the versions of eventproc and Python."""
+    """Show the versions of eventproc and Python.
+
+    Examples:
+        eventproc version
+        eventproc version --output json
+    """
     if output == "table":
         click.echo(f"eventproc {__version__} (Python {platform.python_version()})")
     else:
@@ -28,7 +33,9 @@ def version(output: str) -> None:
 def completion(ctx: click.Context, shell: str) -> None:
     """Print a shell's completion script.
 
-    Example for bash: eval "$(eventproc completion bash)"
+    Examples:
+        eval "$(eventproc completion bash)"
+        eventproc completion fish
     """
     kind = get_completion_class(shell)
     assert kind is not None, f"click does not complete in {shell}"

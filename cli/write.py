@@ -75,6 +75,11 @@ def write(
 
     With --transaction, either all rows become visible, after the last one, or none; Ctrl-C aborts. The id of the
     transaction, for `eventproc txn`, is printed on standard error.
+
+    Examples:
+        eventproc write shop/orders orders.jsonl --key customer
+        eventproc write shop/orders orders.csv --key customer --transaction
+        tail -f app.log | eventproc write shop/log
     """
     kind = kind or guess_format(file)
     if key is not None and kind == "lines":

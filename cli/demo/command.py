@@ -71,6 +71,9 @@ def demo(
 
     Several writers, and a handler that is called in the order of each key, run while the stream scales. Then the
     stream is truncated, sealed and deleted. The exit code is 1 if a row was lost, duplicated or out of order.
+
+    Examples:
+        eventproc demo flights.csv
     """
     from eventproc.cli.demo.csv_file import scan
     from eventproc.cli.demo.ledger import DemoLedger

@@ -23,8 +23,8 @@ from tests.cli.support import GROUP
 from tests.cli.test_transactions import begin
 
 MAILER = "shop/mailer"
-REFUSING: Final = frozenset({"run", "completion"})
-"""Commands with one form of output: a server's log, and a shell's script."""
+REFUSING: Final = frozenset({"run", "completion", "help"})
+"""Commands with one form of output: a server's log, a shell's script, and help texts."""
 
 
 def commands(command: click.Command = root, path: str = "") -> Iterator[tuple[str, click.Command]]:
