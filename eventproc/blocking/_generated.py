@@ -710,7 +710,8 @@ class RunningCalls:
             InvalidArgument: `timeout_ms` is no number of ms.
 
         Cost:
-            While waiting, one read when progress was made durable, and one a second.
+            While waiting, one read when progress was made durable, and one a second. This process commits its progress
+            whenever it has handled all events that it read, instead of after a second; other processes do not.
         """
         self._loop.call(partial(self._twin.wait_idle, timeout_ms=timeout_ms))
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Final
 
@@ -62,8 +62,8 @@ PUBLISH_MS: Final = 2_000
 """Pause between two checks whether other processes should learn of a change: of a blocker, or of failures."""
 
 IDLE_LOOK_MS: Final = 20
-"""Shortest pause between two looks at a group's lag by `wait_idle`, while much is made durable. Each look costs about a
-millisecond. Higher: `wait_idle` returns later."""
+"""Longest pause that `wait_idle` adds between two looks at a group's lag while other processes make much durable. Each
+look costs about a millisecond. Higher: `wait_idle` returns later."""
 
 IDLE_NET_MS: Final = 1_000
 """Longest pause between two looks: truncating a stream reduces the lag too, and does not notify the groups."""
@@ -89,6 +89,7 @@ class ProcessorRun:
         self._limits = limits
         self._engine: Engine | None = None
         self._stopping = False
+        self._idle_waiters = 0
         self._scope = anyio.CancelScope(shield=True)
 
     async def run(self) -> None:
@@ -122,6 +123,7 @@ class ProcessorRun:
 
     async def _process(self, membership: Membership) -> None:
         self._engine = engine = Engine(self._db, self.options, self._processor.make, membership, self._limits)
+        engine.commit_when_idle(self._idle_waiters > 0)
         if self._stopping:
             return
         async with BackgroundTasks() as tasks:
@@ -135,6 +137,25 @@ class ProcessorRun:
         if self._engine is not None:
             await self._engine.stop()
         await self.ended.wait()
+
+    @contextmanager
+    def committing_when_idle(self) -> Iterator[None]:
+        """Let progress become durable as soon as everything handed out is finished, while the block runs."""
+        self._count_idle_waiter(1)
+        try:
+            yield
+        finally:
+            self._count_idle_waiter(-1)
+
+    def _count_idle_waiter(self, change: int) -> None:
+        self._idle_waiters += change
+        if self._engine is not None:
+            self._engine.commit_when_idle(self._idle_waiters > 0)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether this process has events that are handed out and not durably finished."""
+        return self._engine is not None and self._engine.is_busy
 
     async def _watch_names(self) -> None:
         """Raise ProcessorFailed once a stream was deleted and created again: the group does not read the new one."""
@@ -312,26 +333,32 @@ class Running:
             InvalidArgument: `timeout_ms` is no number of ms.
 
         Cost:
-            While waiting, one read when progress was made durable, and one a second.
+            While waiting, one read when progress was made durable, and one a second. This process commits its progress
+            whenever it has handled all events that it read, instead of after a second; other processes do not.
         """
         if timeout_ms is not None:
             timeout_ms = check_int("timeout_ms", timeout_ms, least=0, unit="ms")
         with anyio.fail_after(None if timeout_ms is None else timeout_ms / 1000):
             async with self._until_failure():
                 for each in self._processors.values():
-                    await self._wait_idle(each.options)
+                    await self._wait_idle(each)
 
-    async def _wait_idle(self, processor: Options) -> None:
-        group = processor.group
+    async def _wait_idle(self, processor: ProcessorRun) -> None:
+        group, pause_ms = processor.options.group, 0
 
         def is_idle(tx: Tx) -> bool:
-            _verify_names(tx, processor)
+            _verify_names(tx, processor.options)
             return not describe_group(tx, group).events
 
-        with self._db.subscribe([watch_group(group), watch_progress(group)]) as changes:
+        watches = [watch_group(group), watch_progress(group)]
+        with processor.committing_when_idle(), self._db.subscribe(watches) as changes:
             while not await self._db.read(is_idle):
-                await anyio.sleep(IDLE_LOOK_MS / 1000)
-                await changes.wait(IDLE_NET_MS)
+                await anyio.sleep(pause_ms / 1000)
+                pause_ms = min(2 * pause_ms + 1, IDLE_LOOK_MS)
+                with anyio.move_on_after(IDLE_NET_MS / 1000):
+                    await changes.wait()
+                    while processor.is_busy:  # then there is lag, and another change will follow
+                        await changes.wait()
 
     @property
     def in_flight(self) -> int:

@@ -9,9 +9,11 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.groups import GroupDescription, describe_group
+from eventproc.groups import GroupDescription, Membership, describe_group
 from eventproc.processors import App, Running
 from eventproc.processors import run as running_app
+from eventproc.processors.engine.commit import ProgressCommit
+from eventproc.processors.options import Options
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.segments import Event
@@ -81,6 +83,69 @@ def test_the_last_commit_is_seen_at_once(looks: list[str]) -> None:
             tasks.start_soon(wait)
             await anyio.sleep(10.5)
             gate.set()
+
+    run_seeded(main, seed=1)
+
+
+@pytest.fixture
+def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many events were finished at each commit of progress, in order."""
+    found: list[int] = []
+    publish = ProgressCommit.publish
+
+    def count(self: ProgressCommit, tx: Tx, membership: Membership, options: Options) -> None:
+        publish(self, tx, membership, options)
+        found.append(self.finished)
+
+    monkeypatch.setattr(ProgressCommit, "publish", count)
+    return found
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+@pytest.mark.parametrize("batch", [None, 10])
+@pytest.mark.parametrize("keys", ["a", "abc" * 400], ids=["one event", "1200 events"])
+def test_it_returns_a_few_ms_after_the_last_event_was_handled(
+    keys: str, batch: int | None, exactly_once: bool
+) -> None:
+    async def handle(_: object) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        app = App()
+        app.add(handle, STREAM, group=GROUP, batch=batch, exactly_once=exactly_once)
+        async with eventproc.open_memory(clock=VirtualClock()) as ep:
+            await ep.create_scope("s")
+            await ep.create_stream(STREAM)
+            async with ep.run(app) as running:
+                for _ in range(3):
+                    await anyio.sleep(10)
+                    await write(ep, keys)
+                    began = anyio.current_time()
+                    await running.wait_idle()
+                    assert anyio.current_time() - began <= 0.005
+
+    run_seeded(main, seed=1)
+
+
+def test_progress_is_not_committed_more_often_while_nobody_waits(commits: list[int]) -> None:
+    async def handle(_: Event) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        app = App()
+        app.add(handle, STREAM, group=GROUP)
+        async with eventproc.open_memory(clock=VirtualClock()) as ep:
+            await ep.create_scope("s")
+            await ep.create_stream(STREAM)
+            async with ep.run(app) as running:
+                await running.wait_idle()
+                for _ in range(50):  # 5 s, an event each 100 ms
+                    await write(ep, "a")
+                    await anyio.sleep(0.1)
+                assert len(commits) <= 5
+                await running.wait_idle()
+        assert commits[-1] == 50
+        assert len(commits) <= 6
 
     run_seeded(main, seed=1)
 

@@ -96,6 +96,7 @@ class Engine:
         self._releasing: set[OwnedSegment] = set()
         self._membership_lock = anyio.Lock()  # a membership is used by one task at a time
         self._ask_at = COMMIT_EVENTS
+        self._commits_when_idle = False
         self._in_round = anyio.Lock()
         self._restart = anyio.Event()
         self._stopping = False
@@ -109,6 +110,20 @@ class Engine:
     def truncated(self) -> int:
         """Events that were truncated before they were handled."""
         return self._fetcher.truncated + self._committer.truncated
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether events are handed out and not durably finished."""
+        return bool(self.pool.queues.unfinished) or self.counters.finished != self.counters.committed
+
+    def commit_when_idle(self, wanted: bool) -> None:
+        """Commit whenever everything that was handed out is finished, instead of after COMMIT_MS."""
+        self._commits_when_idle = wanted
+        self._commit_if_idle()
+
+    def _commit_if_idle(self) -> None:
+        if self._commits_when_idle and not self.pool.queues.unfinished and self.is_busy:
+            self._committer.ask()
 
     async def run(self) -> None:
         """Process until stopped or cancelled. Raises ProcessorFailed, possibly in an exception group."""
@@ -286,6 +301,7 @@ class Engine:
         self._wake_short()
         if in_flight.owned.complete:
             self._committer.ask()
+        self._commit_if_idle()
 
     def _hold_if_behind(self) -> None:
         """Begin no further call while a commit does not end and what waits for it grows."""
