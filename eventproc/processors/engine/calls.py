@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Final, Protocol
 
 import anyio
@@ -237,10 +237,8 @@ class Calls:
     async def _run_batch(self, worker: Worker, taken: list[KeyQueue]) -> FailedCall | None:
         """Call a batch handler once. Takes more queues until they hold a batch. All events are finished, or none."""
         pool = self._pool
-        sizes = await self._collect(taken)
+        counts = await self._collect(taken)
         pool.wake()  # queues were taken without waking the next worker
-        # While the batch lingered a segment may have closed, and been given to another reader.
-        counts = [self._available(queue, n) for queue, n in zip(taken, sizes, strict=True)]
         items = [item for queue, n in zip(taken, counts, strict=True) for item in islice(queue.items, n)]
         if not items or self._pause_reasons.active:
             return None
@@ -277,18 +275,23 @@ class Calls:
         deadline = anyio.current_time() + batching.linger_ms / 1000
         if taken[0].attempt or taken[0].alone:
             return counts
-        while sum(counts) < batching.size and not self._pause_reasons.active:
+        left, has_waited = batching.size - counts[0], False
+        while left and not self._pause_reasons.active:
             if not queues:
                 if pool.draining or anyio.current_time() >= deadline:
                     break
                 await pool.wait_ready(deadline)
+                has_waited = True
                 continue
             queue = queues.take()
             if queue.attempt or queue.alone:  # its first event is called alone, in a turn of its own
                 queues.give_back(queue)
                 break
             taken.append(queue)
-            counts.append(self._available(queue, batching.size - sum(counts)))
+            counts.append(self._available(queue, left))
+            left -= counts[-1]
+        if has_waited:  # meanwhile a segment may have closed, and been given to another reader
+            counts = [self._available(queue, n) for queue, n in zip(taken, counts, strict=True)]
         return counts
 
     def _available(self, queue: KeyQueue, events_max: int) -> int:
@@ -296,8 +299,12 @@ class Calls:
         self._drop_closing(queue)
         if queue.attempt or queue.alone:
             events_max = min(events_max, 1)
-        first = islice(queue.items, events_max)
-        return sum(1 for _ in takewhile(lambda item: not item[1].owned.closing, first))
+        count = 0
+        for _, in_flight in islice(queue.items, events_max):
+            if in_flight.owned.closing:
+                break
+            count += 1
+        return count
 
     def _context(self, item: Item, attempt: int) -> Context | None:
         """Return the context of a call, if the handler takes one."""
