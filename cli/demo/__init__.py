@@ -1,1 +1,1 @@
-"""`eventproc demo`: the command, its input file, its run, and the ledger that proves that no row was lost."""
+"""`eventproc demo`: the command, the producer process, the run, and the ledger that proves that no row was lost."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,7 +19,6 @@ from eventproc.cli.signals import SignalScope, run_with_signals
 from eventproc.store.clock import SystemClock
 
 if TYPE_CHECKING:
-    from eventproc.cli.demo.ledger import DemoLedger
     from eventproc.cli.demo.run import DemoReport
 
 DEFAULT_MEAN: Final = "dep_delay"
@@ -75,37 +74,28 @@ def demo(
     Examples:
         eventproc demo flights.csv
     """
-    from eventproc.cli.demo.csv_file import scan
-    from eventproc.cli.demo.ledger import DemoLedger
-    from eventproc.cli.demo.run import run
+    from eventproc.cli.demo.run import DemoTask, run
 
     file = _flights() if file is None else file
+    mean = _check_columns(file, key, mean)
     clock = SystemClock()
     began_ms = clock.monotonic_ms()
-    rows = scan(file, key)
-    mean = mean or (DEFAULT_MEAN if DEFAULT_MEAN in rows.table.columns else None)
-    if mean is not None:
-        rows.table.index(mean)
-    ledger = DemoLedger(rows.count, key=key, mean_of=mean)
 
     async def work(signal_scope: SignalScope) -> DemoReport:
         with _working_directory(directory) as place:
-            note(
-                settings,
-                f"{rows.count:,} rows of {file.name}, {rows.keys:,} keys ({key}); working in {place}",
-            )
-            with progress(settings, file.name, rows.count) as show:
-                return await run(
-                    rows, ledger, place, durability=durability, show=show, signal_scope=signal_scope
-                )
+            note(settings, f"sending the rows of {file.name} through a stream in {place}")
+            with progress(settings, file.name, None) as show:
+                task = DemoTask(file, key, mean, place, durability)
+                return await run(task, show=show, signal_scope=signal_scope)
 
     report = run_with_signals(work)
-    seconds = (clock.monotonic_ms() - began_ms) / 1000
-    facts = _facts(report, seconds)
+    if not report.produced.rows:
+        raise click.ClickException(f"{file}: it has a header, but no rows")
+    facts = _facts(report, (clock.monotonic_ms() - began_ms) / 1000)
     if output == TABLE:
-        _print_tables(facts, ledger, key, mean)
+        _print_tables(facts, report, key, mean)
     else:
-        show_one(facts, output)
+        show_one({**facts, "cpu_seconds": _rounded(report.cpu_seconds)}, output)
     if not report.flawless:
         click.echo(
             "eventproc: rows were lost, duplicated or out of order; this is a bug, please report it", err=True
@@ -113,18 +103,37 @@ def demo(
         raise click.exceptions.Exit(1)
 
 
+def _check_columns(file: Path, key: str, mean: str | None) -> str | None:
+    """Return the column to average, None if there is none. Raises InvalidArgument for a column that the file lacks."""
+    from eventproc.cli.input.csv_reader import CsvReader
+    from eventproc.cli.input.lines import InputLines, open_input
+
+    with open_input(str(file)) as source:
+        table = CsvReader(InputLines(source))
+    table.index(key)
+    if mean is None:
+        return DEFAULT_MEAN if DEFAULT_MEAN in table.columns else None
+    table.index(mean)
+    return mean
+
+
 def _facts(report: DemoReport, seconds: float) -> dict[str, int | float]:
     """Return the figures that the demo prints."""
+    ledger = report.ledger
     return {
-        "written": report.written,
-        "processed": report.processed,
-        "duplicates": report.duplicates,
-        "order_violations": report.order_violations,
+        "written": report.produced.written,
+        "processed": ledger.processed,
+        "duplicates": ledger.duplicates,
+        "order_violations": ledger.order_violations,
         "epochs": report.epochs,
-        "events_per_second": round(report.processed / max(seconds, 0.001)),
+        "events_per_second": round(ledger.processed / max(seconds, 0.001)),
         "seconds": round(seconds, 2),
         "peak_rss_mb": round(_peak_rss_mb(), 1),
     }
+
+
+def _rounded(cpu_seconds: Mapping[str, float]) -> dict[str, float]:
+    return {step.lower().replace(" ", "_"): round(seconds, 2) for step, seconds in cpu_seconds.items()}
 
 
 def _flights() -> Path:
@@ -145,9 +154,15 @@ def _working_directory(directory: str | None) -> Iterator[Path]:
         yield Path(temporary)
 
 
-def _print_tables(facts: dict[str, int | float], ledger: DemoLedger, key: str, mean: str | None) -> None:
+def _print_tables(facts: Mapping[str, int | float], report: DemoReport, key: str, mean: str | None) -> None:
     print_table(["what", "result"], [(name.replace("_", " "), f"{value:,}") for name, value in facts.items()])
-    worst = [] if mean is None else ledger.worst(WORST)
+    total = sum(report.cpu_seconds.values())
+    click.echo()
+    print_table(
+        ["CPU time", "seconds", "share"],
+        [(step, f"{each:.2f}", f"{each / total:.0%}") for step, each in report.cpu_seconds.items()],
+    )
+    worst = [] if mean is None else report.ledger.worst(WORST)
     if worst:
         click.echo()
         rows = [(each.key, f"{each.mean:,.1f}", f"{each.rows:,}") for each in worst]

@@ -18,14 +18,20 @@ from pathlib import Path
 import anyio
 import pytest
 
+from eventproc.cli.demo.cpu_times import CpuTimes
 from eventproc.cli.demo.ledger import DemoLedger
+from eventproc.cli.demo.producer import Produced
+from eventproc.cli.demo.run import DemoReport
 from eventproc.cli.main import run
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
 
+pytestmark = pytest.mark.subprocess  # the producer is a process of its own
+
 KEYS = ["written", "processed", "duplicates", "order_violations", "epochs"]
 MEASURED = ["events_per_second", "seconds", "peak_rss_mb"]
+STEPS = ["read_csv", "encode_json", "write", "decode_json", "verify", "process"]
 
 
 def csv_text(rows: int, *, columns: tuple[str, ...] = ("tailnum", "dep_delay", "note")) -> str:
@@ -56,8 +62,13 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 7, 40, 3000])
-@pytest.mark.parametrize("pack", [pack_plain, pack_with_mark, gzip.compress, lzma.compress])
+@pytest.mark.parametrize(
+    "rows, pack",
+    [
+        *((rows, pack_plain) for rows in (1, 2, 7, 40)),
+        *((3000, pack) for pack in (pack_plain, pack_with_mark, gzip.compress, lzma.compress)),
+    ],
+)
 def test_demo_processes_each_csv_row_once_and_in_order_during_scales(
     rows: int,
     pack: Callable[[bytes], bytes],
@@ -69,9 +80,10 @@ def test_demo_processes_each_csv_row_once_and_in_order_during_scales(
     file.write_bytes(pack(csv_text(rows).encode()))
     assert run(["demo", str(file), "--output", "json", "--durability", "os"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert list(found) == [*KEYS, *MEASURED]
+    assert list(found) == [*KEYS, *MEASURED, "cpu_seconds"]
     assert [found[key] for key in KEYS] == [rows, rows, 0, 0, 4]
     assert all(found[key] > 0 for key in MEASURED)
+    assert list(found["cpu_seconds"]) == STEPS
     assert list(temporary.iterdir()) == []
 
 
@@ -85,6 +97,19 @@ def test_the_table_ends_with_the_keys_of_the_largest_means(
     assert [line.split() for line in lines[-10:]] == [
         [f"N{n}", f"{n + 6:.1f}", "2"] for n in range(11, 1, -1)
     ]
+
+
+def test_the_table_says_what_took_the_time(
+    tmp_path: Path, temporary: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(csv_text(3000))
+    assert run(["demo", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("CPU time"))
+    steps = [line.rsplit(maxsplit=2) for line in lines[begin + 1 : begin + 1 + len(STEPS)]]
+    assert [step.lower().replace(" ", "_") for step, _, _ in steps] == STEPS
+    assert abs(sum(float(share.rstrip("%")) for _, _, share in steps) - 100) <= len(STEPS) / 2
 
 
 def test_demo_keeps_the_given_directory_and_removes_its_scope(
@@ -169,7 +194,6 @@ def test_a_folder_is_no_file(tmp_path: Path, temporary: Path, capsys: pytest.Cap
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.subprocess
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_a_demo_that_is_interrupted_leaves_nothing_behind(ending: signal.Signals, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
@@ -181,7 +205,7 @@ def test_a_demo_that_is_interrupted_leaves_nothing_behind(ending: signal.Signals
     environment = {**os.environ, "TMPDIR": str(folder)}
     with subprocess.Popen(command, env=environment, stdout=-1, stderr=-1, text=True) as process:
         assert process.stderr is not None
-        assert "200,000 rows" in process.stderr.readline()  # it is about to begin
+        assert "sending the rows" in process.stderr.readline()  # it is about to begin
         process.send_signal(ending)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err.strip()) == (128 + ending, "", "")
@@ -189,18 +213,13 @@ def test_a_demo_that_is_interrupted_leaves_nothing_behind(ending: signal.Signals
 
 
 def event(row: int, key: str, **columns: str) -> Event[bytes]:
-    payload = json.dumps({"k": key, **columns}).encode()
-    return Event(payload, key, 0, None, SegmentId(0), 0, 0, {"row": str(row)})
+    payload = json.dumps([row, {"k": key, **columns}]).encode()
+    return Event(payload, key, 0, None, SegmentId(0), 0, 0, {})
 
 
 def account(*events: Event[bytes]) -> DemoLedger:
-    ledger = DemoLedger(10, key="k", mean_of=None)
-
-    async def handle() -> None:
-        for each in events:
-            await ledger.handle(each)
-
-    anyio.run(handle)
+    ledger = DemoLedger(CpuTimes(rest="process"), key="k", mean_of=None)
+    anyio.run(ledger.handle, list(events))
     return ledger
 
 
@@ -217,13 +236,26 @@ def test_the_ledger_counts_a_row_that_comes_after_a_later_one_of_its_key() -> No
 @pytest.mark.parametrize(
     "bad",
     [
-        event(10, "a"),
-        event(0, "a")._replace(headers={}),
         event(0, "a")._replace(payload=b"{"),
         event(0, "a")._replace(payload=b"{}"),
+        event(0, "a")._replace(payload=b"[0,{}]"),
+        event(0, "a")._replace(payload=b"0"),
+        event(0, "a")._replace(payload=b'["0",{"k":"a"}]'),
         event(0, "a")._replace(key="b"),
+        event(0, "a")._replace(key=None),
     ],
 )
 def test_ledger_refuses_events_that_were_never_written(bad: Event[bytes]) -> None:
     with pytest.raises(CorruptRecord):
-        account(bad)
+        account(event(1, "a"), bad)
+
+
+@pytest.mark.parametrize(
+    "rows, written, flawless", [(2, 2, True), (3, 2, False), (2, 3, False), (3, 3, False)]
+)
+def test_a_run_is_flawless_only_if_all_rows_were_written_and_processed(
+    rows: int, written: int, flawless: bool
+) -> None:
+    ledger = account(event(0, "a"), event(1, "b"))
+    report = DemoReport(Produced(rows, written, {}), ledger, epochs=4, cpu_seconds={})
+    assert report.flawless is flawless

@@ -1,0 +1,138 @@
+"""The demo's producer, a process of its own: it writes the rows of a CSV file into a stream, and scales the stream.
+
+It shares nothing with the processor but the directory. Several writers take the rows, all rows of a key the same
+writer. When a quarter, a half and three quarters of the file are read, the stream scales while it is written and
+processed. The event of a row is JSON: the row's number in the file, from 0, and its columns, such as
+`[17,{"tailnum":"N14228","dep_delay":"2"}]`.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import anyio
+import attrs
+from anyio.abc import TaskGroup
+
+from eventproc.cli.demo.cpu_times import CpuTimes
+from eventproc.cli.input.csv_reader import CsvReader
+from eventproc.cli.input.lines import InputFile, InputLines, open_input
+from eventproc.runtime import open as open_directory
+from eventproc.streams import Stream
+
+WRITERS: Final = 4
+"""Concurrent writers. With more of them each send has fewer rows."""
+
+CHUNK_ROWS: Final = 500
+"""Rows that are read before they are written: about 2 ms."""
+
+_Rows: TypeAlias = list[tuple[bytes, str]]
+"""Payload and key of rows."""
+
+
+@attrs.frozen
+class ProducerTask:
+    """What to write, and where to. It is pickled for the producer's process.
+
+    key: column with the routing key. durability: of the directory.
+    """
+
+    file: Path
+    key: str
+    directory: Path
+    stream: str
+    durability: str
+
+
+@attrs.frozen
+class Produced:
+    """What the producer did.
+
+    rows: rows of the file. written: acknowledged events. cpu_seconds: CPU time of reading, encoding and writing.
+    """
+
+    rows: int
+    written: int
+    cpu_seconds: Mapping[str, float]
+
+
+def produce(task: ProducerTask) -> Produced:
+    """Write the file into the stream, and return when every row is durable. Runs in a process of its own.
+
+    Raises click.ClickException for a file that is not CSV, and what opening and writing raise.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
+    return anyio.run(_produce, task)
+
+
+async def _produce(task: ProducerTask) -> Produced:
+    async with open_directory(task.directory, durability=task.durability) as system:
+        stream = await system.stream(task.stream)
+        with open_input(str(task.file)) as source:
+            return await _Producer(source, task.key, stream).run()
+
+
+class _Producer:
+    """Writes one file. `_scaled` is set while no scale is in progress."""
+
+    def __init__(self, source: InputFile, key: str, stream: Stream) -> None:
+        self._cpu = CpuTimes(rest="write")
+        self._source = source
+        self._table = CsvReader(InputLines(source))
+        self._key_at = self._table.index(key)
+        self._stream = stream
+        self._count = 0
+        self._scales = deque([(1, self._split_first), (2, self._split_last), (3, self._merge_first)])
+        self._scaled = anyio.Event()
+        self._scaled.set()
+
+    async def run(self) -> Produced:
+        """Write all rows; return when they are durable and no scale is in progress."""
+        async with AsyncExitStack() as stack:
+            writers = [await stack.enter_async_context(self._stream.writer()) for _ in range(WRITERS)]
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            rows = iter(self._table)
+            while chunk := self._next(rows):
+                for payload, key in chunk:
+                    await writers[hash(key) % WRITERS].post(payload, key=key)
+                await self._scale(tasks)
+        written = sum(writer.events_written for writer in writers)
+        return Produced(self._count, written, self._cpu.seconds())
+
+    def _next(self, rows: Iterator[list[str]]) -> _Rows:
+        """Return the next rows as events; none at the end of the file."""
+        with self._cpu.measure("read CSV"):
+            chunk = list(islice(rows, CHUNK_ROWS))
+        with self._cpu.measure("encode JSON"):
+            first, key_at, payload = self._count, self._key_at, self._table.payload
+            self._count += len(chunk)
+            return [
+                (b"[%d,%b]" % (number, payload(row)), row[key_at]) for number, row in enumerate(chunk, first)
+            ]
+
+    async def _scale(self, tasks: TaskGroup) -> None:
+        """Begin the scales that are due."""
+        size_bytes = self._source.size_bytes or 0
+        while self._scales and self._source.position * 4 >= size_bytes * self._scales[0][0]:
+            await self._scaled.wait()
+            self._scaled = anyio.Event()
+            tasks.start_soon(self._run_scale, self._scales.popleft()[1])
+
+    async def _run_scale(self, scale: Callable[[Sequence[int]], Awaitable[object]]) -> None:
+        await scale([segment.id for segment in await self._stream.segments()])
+        self._scaled.set()
+
+    async def _split_first(self, segments: Sequence[int]) -> None:
+        await self._stream.split(segments[0])
+
+    async def _split_last(self, segments: Sequence[int]) -> None:
+        await self._stream.split(segments[-1])
+
+    async def _merge_first(self, segments: Sequence[int]) -> None:
+        await self._stream.merge(*segments[:2])
