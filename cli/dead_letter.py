@@ -21,6 +21,7 @@ from eventproc.cli.options import (
 from eventproc.cli.output.tables import Row, iso_time, printable, show_done, show_one, show_rows
 from eventproc.processors.dead_letters.operations import DeadLetter, Ids
 from eventproc.runtime import Eventproc
+from eventproc.store.model.counts import counted
 
 COLUMNS: Final = ("id", "key", "origin", "attempts", "redriven", "failed", "error")
 
@@ -124,7 +125,12 @@ def redrive(
     else:
         count = session.run(settings, lambda ep: ep.dead_letters(name).redrive(wanted))
         row = {"done": "redrive", "target": name, "letters": count}
-        show_done(settings, row, output, f"redriven: {count} dead letters of {name}{_gone(wanted, count)}")
+        show_done(
+            settings,
+            row,
+            output,
+            f"redriven: {counted(count, 'dead letter')} of {name}{_gone(wanted, count)}",
+        )
 
 
 @dead_letter.command()
@@ -159,10 +165,14 @@ def drop(
                 "confirmation needs a terminal; use --yes to drop, or --dry-run to see what would be dropped"
             )
         found = session.run(settings, lambda ep: ep.dead_letters(name).count(wanted))
-        click.confirm(f"Drop {found.letters} dead letters of {name} permanently?", abort=True, err=True)
+        click.confirm(
+            f"Drop {counted(found.letters, 'dead letter')} of {name} permanently?", abort=True, err=True
+        )
     count = session.run(settings, lambda ep: ep.dead_letters(name).drop(wanted))
     row = {"done": "drop", "target": name, "letters": count}
-    show_done(settings, row, output, f"dropped: {count} dead letters of {name}{_gone(wanted, count)}")
+    show_done(
+        settings, row, output, f"dropped: {counted(count, 'dead letter')} of {name}{_gone(wanted, count)}"
+    )
 
 
 def _can_ask() -> bool:

@@ -105,9 +105,8 @@ def _at_a_shell(why: EventprocError) -> str:
         )
         return f"stream {why.stream!r} was deleted meanwhile{created}"
     if isinstance(why, ScopeNotEmpty):
-        held = f"{why.streams} streams and {why.groups} groups"
         remedy = f"delete them first, or all of them with `eventproc scope delete {why.scope} --recursive`"
-        return f"scope {why.scope!r} has {held}; {remedy}"
+        return f"scope {why.scope!r} has {why.contents}; {remedy}"
     return str(why)
 
 

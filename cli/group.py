@@ -25,9 +25,11 @@ from eventproc.cli.options import (
 from eventproc.cli.output.tables import Row, show_done, show_one, show_rows
 from eventproc.cli.position_arguments import parse_cuts, parse_group_start
 from eventproc.groups import (
+    READERS,
     GroupCheckpoint,
     GroupDescription,
     GroupInfo,
+    GroupOptions,
     GroupResetEnd,
     GroupStart,
     MemberDescription,
@@ -35,13 +37,17 @@ from eventproc.groups import (
     SegmentLag,
     TruncatedPolicy,
     describe_group,
+    ensure_group,
+    group_name,
     list_groups,
     preview_reset,
 )
+from eventproc.groups.names import check_reader
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.database.instances import is_alive, pid_of
 from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.names import check_scope_name
 
@@ -234,21 +240,26 @@ def create(
         eventproc group create shop/audit --stream shop/orders --stream shop/refunds --from tail --lease 30
     """
 
-    async def make(ep: Eventproc) -> str:
+    async def make(ep: Eventproc) -> bool:
         known = {each: (await ep.stream(each)).stream_id for each in streams}
-        made = await ep.create_reader_group(
-            name,
-            streams,
+        options = GroupOptions(
+            lease_ms=_ms(lease_s), checkpoint_ms=_ms(checkpoint_s), on_truncated=on_truncated
+        )
+        create_group = partial(
+            ensure_group,
+            name=full,
+            streams=streams,
             start=parse_group_start(positions, known),
             until=parse_cuts(ends, known) if ends else None,
-            lease_ms=_ms(lease_s),
-            checkpoint_ms=_ms(checkpoint_s),
-            on_truncated=on_truncated,
+            kind=READERS,
+            options=options,
         )
-        return made.name
+        return await ep.db.write(create_group)
 
-    full = session.run(settings, make)
-    show_done(settings, {"done": "create", "target": full}, output, f"{full} exists")
+    full = group_name(name, streams)
+    created = session.run(settings, make)
+    text = f"created group {full}" if created else f"group {full} exists already"
+    show_done(settings, {"done": "create", "target": full, "created": created}, output, text)
 
 
 def _ms(seconds: float | None) -> int | None:
@@ -383,7 +394,11 @@ def offline(settings: Settings, name: str, reader: str, output: str) -> None:
     """
 
     async def act(ep: Eventproc) -> None:
-        await (await ep.reader_group(name)).reader_offline(reader)
+        check_reader(reader)
+        group = await ep.reader_group(name)
+        if reader not in [each.reader for each in (await group.describe()).members]:
+            raise NotFound(kind=f"reader of {name}", name=reader)
+        await group.reader_offline(reader)
 
     session.run(settings, act)
     row = {"done": "offline", "target": name, "reader": reader}

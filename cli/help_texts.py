@@ -54,13 +54,20 @@ class DocumentedGroup(DocumentedCommand, click.Group):
         """Return the command that the arguments name. Raises UsageError with suggestions."""
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
-            raise click.UsageError(f"no command {name!r}{did_you_mean(name, self.list_commands(ctx))}", ctx)
+            meant = did_you_mean(name, self.list_commands(ctx))
+            raise click.UsageError("; ".join(filter(None, [f"no command {name!r}", meant])), ctx)
         return super().resolve_command(ctx, args)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean 'a' or 'b'?" with the most similar names, the best first; empty if there are none."""
+def did_you_mean(name: str, known: Iterable[str], similarity: float = 0.6) -> str:
+    """Return "did you mean 'a' or 'b'?" with the most similar names, the best first; empty if there are none.
+
+    similarity: the least one, as `difflib` measures it (0 to 1). Names of one scope are compared without the scope.
+    """
     from difflib import get_close_matches
 
-    found = [repr(each) for each in get_close_matches(name, list(known), n=SUGGESTIONS_MAX)]
-    return f"; did you mean {' or '.join(found)}?" if found else ""
+    scope, slash, local = name.rpartition("/")
+    prefix = scope + slash
+    candidates = [each.removeprefix(prefix) for each in known]
+    found = get_close_matches(local, candidates, n=SUGGESTIONS_MAX, cutoff=similarity)
+    return f"did you mean {' or '.join(repr(prefix + each) for each in found)}?" if found else ""

@@ -20,6 +20,7 @@ from eventproc.cli.options import Command, DurationParam, Settings, note, pass_s
 from eventproc.processors import GRACE_MS, App, ProcessorFailed, Running
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
+from eventproc.store.model.counts import counted
 from eventproc.store.model.errors import Retryable
 from eventproc.store.tasks import BackgroundTasks
 
@@ -133,7 +134,8 @@ class _Server:
             seconds = self._grace_ms / 1000
             note(
                 self._settings,
-                f"draining: {calls} handler calls may run for at most {seconds:g} s; a second signal ends the process",
+                f"draining: {counted(calls, 'handler call')} may run for at most {seconds:g} s; "
+                "a second signal ends the process",
             )
         async with anyio.create_task_group() as tasks:
 
@@ -144,7 +146,10 @@ class _Server:
             for each in running:
                 tasks.start_soon(drain, each)
         if (cancelled := sum(each.in_flight for each in running)) and self._signalled is not None:
-            note(self._settings, f"cancelled: {cancelled} handler calls, whose events will be handled again")
+            note(
+                self._settings,
+                f"cancelled: {counted(cancelled, 'handler call')}, whose events will be handled again",
+            )
             raise Signalled(self._signalled)
 
 

@@ -17,11 +17,12 @@ from eventproc.cli.options import (
 from eventproc.cli.output.tables import Row, show_done, show_rows
 from eventproc.cli.submit import WaitOptions, submit_and_wait
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import get_scope
+from eventproc.store.catalog import SCOPE, get_scope
 from eventproc.store.database import Tx
 from eventproc.store.model.names import check_scope_name
+from eventproc.store.records import find
 from eventproc.workflows.requests import AnyRequest, DeleteScope
-from eventproc.workflows.scopes import verify_empty
+from eventproc.workflows.scopes import create_scope, verify_empty
 
 
 @click.group(cls=CommandGroup)
@@ -44,8 +45,15 @@ def create(settings: Settings, name: str, output: str) -> None:
     Examples:
         eventproc scope create shop
     """
-    session.run(settings, lambda ep: ep.create_scope(name))
-    show_done(settings, {"done": "create", "target": name}, output, f"scope {name} exists")
+
+    def make(tx: Tx) -> bool:
+        existing = find(tx, SCOPE, name)
+        create_scope(tx, name)
+        return existing is None
+
+    created = session.run(settings, lambda ep: ep.db.write(make))
+    text = f"created scope {name}" if created else f"scope {name} exists already"
+    show_done(settings, {"done": "create", "target": name, "created": created}, output, text)
 
 
 @scope.command("list")

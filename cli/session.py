@@ -15,7 +15,8 @@ from eventproc.cli.options import Settings
 from eventproc.cli.signals import SignalScope, run_with_signals
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
-from eventproc.store.model.errors import StoreUnusable
+from eventproc.store.model.errors import NotFound, StoreUnusable
+from eventproc.store.tasks import first_leaf
 
 T = TypeVar("T")
 
@@ -47,7 +48,14 @@ async def _run(
     directory: Path, action: Callable[[Eventproc], Awaitable[T]], host: bool, signal_scope: SignalScope
 ) -> T:
     async with open_directory(directory, create=False, host=host) as ep:
-        return await signal_scope.run(action(ep))
+        try:
+            return await signal_scope.run(action(ep))
+        except (NotFound, BaseExceptionGroup) as why:
+            if isinstance(missing := first_leaf(why), NotFound):
+                from eventproc.cli.suggestions import add_suggestions
+
+                await add_suggestions(ep.db, missing)
+            raise
 
 
 def create_directory(settings: Settings, durability: str | None) -> bool:

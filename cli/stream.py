@@ -25,8 +25,9 @@ from eventproc.cli.output.tables import Row, show_one, show_rows
 from eventproc.cli.position_arguments import cut_at_position, parse_position, parse_ranges, parse_segments
 from eventproc.cli.submit import WaitOptions, submit_and_wait
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import get_stream
+from eventproc.store.catalog import find_stream, get_stream
 from eventproc.store.database import Tx
+from eventproc.store.model.counts import counted
 from eventproc.store.model.epochs import Epoch, Segment, merge_ranges, split_ranges
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.model.names import StreamName, check_scope_name
@@ -197,26 +198,36 @@ def cut(settings: Settings, name: str, at: str, output: str) -> None:
 @click.option(
     "--segments",
     type=int,
-    default=1,
-    show_default=True,
     metavar="N",
-    help="Number of segments at the beginning.",
+    help="Number of segments at the beginning; 1 unless given, or whatever an existing stream has.",
 )
 @waiting_options
 @output_option()
 @pass_settings
-def create(settings: Settings, name: str, segments: int, no_wait: bool, timeout: float, output: str) -> None:
+def create(
+    settings: Settings, name: str, segments: int | None, no_wait: bool, timeout: float, output: str
+) -> None:
     """Create a stream. An existing stream with the same configuration is left as it is.
+
+    --output json says in the field "created" whether the stream is new.
 
     Examples:
         eventproc stream create shop/orders
         eventproc stream create shop/orders --segments 4
     """
 
-    async def make(_: Eventproc) -> AnyRequest:
-        return CreateStream(name, StreamConfig(scaling=ScalingPolicy.fixed(segments)))
+    def choose_config(tx: Tx) -> StreamConfig:
+        if segments is not None:
+            return StreamConfig(scaling=ScalingPolicy.fixed(segments))
+        found = find_stream(tx, name)
+        return StreamConfig() if found is None else found.value.config
 
-    submit_and_wait(settings, make, WaitOptions(no_wait, timeout), f"{name} exists", output)
+    async def make(ep: Eventproc) -> AnyRequest:
+        StreamName.parse(name)
+        return CreateStream(name, await ep.db.read(choose_config))
+
+    created, existing = f"created stream {name}", f"stream {name} exists already"
+    submit_and_wait(settings, make, WaitOptions(no_wait, timeout), created, output, existing=existing)
 
 
 @stream.command()
@@ -236,7 +247,9 @@ def update(settings: Settings, name: str, segments: int, no_wait: bool, timeout:
         found = await ep.stream(name)
         return UpdateStream(name, found.stream_id, StreamConfig(scaling=ScalingPolicy.fixed(segments)))
 
-    submit_and_wait(settings, make, WaitOptions(no_wait, timeout), f"{name} has {segments} segments", output)
+    submit_and_wait(
+        settings, make, WaitOptions(no_wait, timeout), f"{name} has {counted(segments, 'segment')}", output
+    )
 
 
 @stream.command()
@@ -298,7 +311,7 @@ def offload(settings: Settings, name: str, days: float, output: str) -> None:
         return await (await ep.stream(name)).offload(older_than_ms=round(days * DAY_MS))
 
     done = session.run(settings, work)
-    note(settings, f"moved {done.events} events of {name}")
+    note(settings, f"moved {counted(done.events, 'event')} of {name}")
     show_one(attrs.asdict(done), output)
 
 

@@ -9,8 +9,9 @@ import attrs
 
 from eventproc.cli import session
 from eventproc.cli.options import Settings, note
-from eventproc.cli.output.tables import show_done, show_pending
+from eventproc.cli.output.tables import Row, show_done, show_pending
 from eventproc.runtime import Eventproc
+from eventproc.store.clock import new_id
 from eventproc.store.requests import Request, RequestStatus
 from eventproc.workflows.requests import AnyRequest
 
@@ -33,24 +34,38 @@ OnDone = Callable[[Eventproc, Request], Awaitable[None]]
 
 
 def submit_and_wait(
-    settings: Settings, make: MakeRequest, waiting: WaitOptions, done: str | OnDone, output: str
+    settings: Settings,
+    make: MakeRequest,
+    waiting: WaitOptions,
+    done: str | OnDone,
+    output: str,
+    *,
+    existing: str | None = None,
 ) -> None:
     """Submit the request that `make` returns, and wait for its outcome. Raises the error that refused it.
 
     done: the note to print when it is done, or a function to call then.
+    existing: for a request that creates something: the note to print if it exists already.
     With --no-wait only the request's id is printed. This process does not run the request then; the process that
     serves the directory does.
     """
 
     async def act(ep: Eventproc) -> None:
-        request = await ep.requests.submit(await make(ep), timeout_ms=waiting.timeout_ms)
+        request_id = new_id(ep.db.clock)
+        request = await ep.requests.submit(
+            await make(ep), request_id=request_id, timeout_ms=waiting.timeout_ms
+        )
+        # A request with nothing to do is done when it is submitted; a joined one is that of another caller.
+        changes = request.status is RequestStatus.PENDING and request.id == request_id
         if waiting.no_wait:
             show_pending(request.id, output)
             return
         request = await wait_for_outcome(settings, ep, request, waiting.timeout_ms)
         if isinstance(done, str):
-            row = {"done": request.kind, "target": request.target, "request_id": request.id}
-            show_done(settings, row, output, done)
+            row: Row = {"done": request.kind, "target": request.target, "request_id": request.id}
+            if existing is not None:
+                row = {**row, "created": changes}
+            show_done(settings, row, output, done if changes or existing is None else existing)
         else:
             await done(ep, request)
 

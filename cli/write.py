@@ -26,6 +26,7 @@ from eventproc.cli.options import (
 from eventproc.cli.output.tables import show_one
 from eventproc.cli.output.terminal import progress
 from eventproc.runtime import Eventproc
+from eventproc.store.model.counts import counted
 from eventproc.store.model.errors import Retryable, TransactionDecided
 from eventproc.store.tasks import BackgroundTasks
 
@@ -128,7 +129,7 @@ async def _write(
         except Retryable as why:
             if writer.events_written:  # the error is about the last send; the earlier ones are durable
                 why.add_note(
-                    f"{writer.events_written} rows before it are written; continue with the rows after them"
+                    f"wrote {counted(writer.events_written, 'row')} before it; continue with the rows after them"
                 )
             raise
         finally:

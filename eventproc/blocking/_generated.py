@@ -590,6 +590,7 @@ class DeadLettersCalls:
 
         Raises:
             NotFound: The group does not exist.
+            NotAProcessorGroup: The group belongs to readers.
             InvalidArgument: `limit` is less than 1, or `after` is not an id.
         """
         return self._loop.call(partial(self._twin.list, limit=limit, after=after))
@@ -602,6 +603,7 @@ class DeadLettersCalls:
 
         Raises:
             NotFound: There is no such dead letter, or it is no longer pending.
+            NotAProcessorGroup: The group belongs to readers.
             InvalidArgument: `letter` is not an id.
         """
         return self._loop.call(self._twin.get, letter)
@@ -614,6 +616,7 @@ class DeadLettersCalls:
 
         Raises:
             NotFound: The group, or a dead letter, does not exist.
+            NotAProcessorGroup: The group belongs to readers.
             InvalidArgument: An id is malformed.
         """
         return self._loop.call(self._twin.count, ids)
@@ -631,6 +634,7 @@ class DeadLettersCalls:
 
         Raises:
             NotFound: The group, or a dead letter, does not exist.
+            NotAProcessorGroup: The group belongs to readers.
             GroupStreamReplaced: The redrive stream was deleted and created again.
             StreamSealed: The redrive stream is sealed.
             InvalidArgument: An id is malformed.
@@ -648,6 +652,7 @@ class DeadLettersCalls:
 
         Raises:
             NotFound: The group, or a dead letter, does not exist.
+            NotAProcessorGroup: The group belongs to readers.
             InvalidArgument: An id is malformed.
         """
         return self._loop.call(self._twin.drop, ids)

@@ -44,8 +44,8 @@ def ensure_group(
     until: GroupEnd = None,
     kind: str = PROCESSOR,
     options: GroupOptions = DEFAULTS,
-) -> None:
-    """Create the group `name` ("scope/group"), reading `streams` from `start` on; does nothing if an equal one exists.
+) -> bool:
+    """Create the group `name` ("scope/group"), reading `streams` from `start` on; return False if an equal one exists.
 
     until: where it ends, in the streams that have a cut there. `start` and `until` count only when the group is
         created.
@@ -58,7 +58,7 @@ def ensure_group(
     if (found := find(tx, GROUP, name)) is not None:
         _verify_equal(found.value, names, kind, options)
         verify_streams(tx, found.value)
-        return
+        return False
     verify_active(get_scope(tx, name.partition("/")[0]).value, "create a group")
     starts = start_positions_of(tx, names, start, until)
     empty = GroupState(generation=last_generation(tx))
@@ -76,6 +76,7 @@ def ensure_group(
     initialize(tx, group.log, GROUP_LOG, state)
     write_segments(tx, name, empty, state)
     tx.wake(topic_of(name))
+    return True
 
 
 def _verify_equal(group: GroupRecord, names: Sequence[str], kind: str, options: GroupOptions) -> None:

@@ -8,4 +8,4 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
     plural: of a noun that takes more than an "s".
     """
-    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"

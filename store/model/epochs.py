@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 import attrs
 
+from eventproc.store.model.counts import counted
 from eventproc.store.model.errors import InvalidArgument, NotFound, ScaleRefused
 from eventproc.store.model.ids import SegmentId, epoch_of, format_segment, number_of, printable, segment_id
 from eventproc.store.model.limits import SEGMENTS_MAX
@@ -176,7 +177,7 @@ def verify_scale(
     if not segments_min <= remaining <= SEGMENTS_MAX:
         raise ScaleRefused(
             stream=stream,
-            reason=f"{remaining} segments would remain, {segments_min} to {SEGMENTS_MAX} are possible",
+            reason=f"{counted(remaining, 'segment')} would remain, {segments_min} to {SEGMENTS_MAX} are possible",
         )
 
 

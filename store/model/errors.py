@@ -14,6 +14,8 @@ from typing import TypeVar, dataclass_transform
 
 import attrs
 
+from eventproc.store.model.counts import counted
+
 _E = TypeVar("_E", bound="EventprocError")
 
 
@@ -326,11 +328,17 @@ class ScopeNotEmpty(Rejected):
     groups: int
     synchronizers: int = 0
 
-    def __str__(self) -> str:
-        held = f"{self.streams} streams and {self.groups} groups"
+    @property
+    def contents(self) -> str:
+        """What the scope has, such as "2 streams and 1 group"."""
+        streams, groups = counted(self.streams, "stream"), counted(self.groups, "group")
         if self.synchronizers:
-            held = f"{self.streams} streams, {self.groups} groups and {self.synchronizers} synchronizers"
-        return f"scope {self.scope!r} has {held}; delete them first, or the scope with all that is in it (recursive)"
+            return f"{streams}, {groups} and {counted(self.synchronizers, 'synchronizer')}"
+        return f"{streams} and {groups}"
+
+    def __str__(self) -> str:
+        remedy = "delete them first, or the scope with all that is in it (recursive)"
+        return f"scope {self.scope!r} has {self.contents}; {remedy}"
 
 
 # Requests.

@@ -115,7 +115,7 @@ def test_letters_are_redriven_by_id_and_all_together(shop: Cli) -> None:
 
 def test_letters_are_dropped_with_yes(shop: Cli) -> None:
     done = shop("dead-letter", "drop", GROUP, "0.0:1", "--yes")
-    assert (done.code, done.out, done.err) == (0, "", f"dropped: 1 dead letters of {GROUP}\n")
+    assert (done.code, done.out, done.err) == (0, "", f"dropped: 1 dead letter of {GROUP}\n")
     assert ids(shop) == ["0.0:0", "0.0:2"]
     assert "--yes" in shop("dead-letter", "drop", GROUP, "--all").refused(2)
     assert ids(shop) == ["0.0:0", "0.0:2"]

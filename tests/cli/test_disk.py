@@ -169,7 +169,10 @@ def test_a_disk_that_is_full_in_the_middle_of_a_file_says_which_rows_are_written
     assert done.code == 6
     written = int(done.out.split()[-1])
     assert 0 < written < 300
-    assert f"the disk is full; nothing was written. Free some space and try again; {written} rows" in done.err
+    assert (
+        f"the disk is full; nothing was written. Free some space and try again; wrote {written} row"
+        in done.err
+    )
     assert "continue with the rows after them" in done.err
     assert done.err.count("\n") == 1
     assert shop("stream", "describe", "shop/x", "-o", "json").json()["events"] == written

@@ -30,7 +30,7 @@ def cut(cli: Cli, at: str = "tail", stream: str = "shop/orders") -> str:
 
 def test_a_group_is_made_once_and_refused_when_it_differs(billing: Cli) -> None:
     done = billing("group", "create", GROUP, "--stream", "shop/orders")
-    assert (done.code, done.out, done.err) == (0, "", f"{GROUP} exists\n")
+    assert (done.code, done.out, done.err) == (0, "", f"group {GROUP} exists already\n")
     again = ("group", "create", GROUP, "--stream", "shop/orders", "--lease", 5)
     assert "options" in billing(*again).refused(4)
     assert "no stream" in billing("group", "create", "shop/x", "--stream", "shop/none").refused(3)

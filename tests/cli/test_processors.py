@@ -158,7 +158,7 @@ def test_calls_beyond_the_grace_period_are_cancelled_with_an_exit_code(
         server.hear()
         described(shop, lambda found: found["lag_events"] == 1)
         code, said = server.end(number)
-        assert (code, "cancelled: 1 handler calls" in said) == (128 + number, True)
+        assert (code, "cancelled: 1 handler call" in said) == (128 + number, True)
     found = described(shop, lambda found: found["state"] == "stopped")
     assert (found["lag_events"], found["members"]) == (1, [])
 

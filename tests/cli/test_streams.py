@@ -24,7 +24,7 @@ def test_scopes_are_made_listed_and_deleted(cli: Cli) -> None:
         ("b", "active", 1),
     ]
     cli("scope", "delete", "a").ok()
-    assert "has 1 streams and 0 groups" in cli("scope", "delete", "b").refused(4)
+    assert "has 1 stream and 0 groups" in cli("scope", "delete", "b").refused(4)
     cli("scope", "delete", "b", "--recursive").ok()
     assert cli("scope", "list", "-o", "json").json() == []
 

@@ -23,7 +23,7 @@ async def test_a_scope_with_groups_is_not_empty(ep: Eventproc) -> None:
     await ep.create_scope("other")
     await written(ep, 1, name="other/t")
     group = await ep.create_reader_group("s/g", ["other/t"])
-    with pytest.raises(ScopeNotEmpty, match="has 0 streams and 1 groups"):
+    with pytest.raises(ScopeNotEmpty, match="has 0 streams and 1 group"):
         await ep.delete_scope("s")
     assert (await group.describe()).events == 1
     await group.delete()

@@ -14,7 +14,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import attrs
 
-from eventproc.groups import GROUP, add_stream, group_name
+from eventproc.groups import GROUP, PROCESSOR, add_stream, group_name
 from eventproc.processors.dead_letters.dead_letter import DeadLetter as DeadLetter
 from eventproc.processors.dead_letters.dead_letter import FailedEvent as FailedEvent
 from eventproc.processors.dead_letters.dead_letter import letter_headers, read_letter, redriven_headers
@@ -37,6 +37,7 @@ from eventproc.processors.dead_letters.store import (
 )
 from eventproc.processors.dead_letters.store import verify_letter_stream as verify_letter_stream
 from eventproc.processors.emit import Emission, append_emissions
+from eventproc.processors.errors import NotAProcessorGroup
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int, check_iterable, check_str
 from eventproc.store.model.errors import NotFound
@@ -151,10 +152,11 @@ def count_letters(tx: Tx, group: str, ids: Ids) -> LetterCount:
 def choose(tx: Tx, group: str, ids: Ids) -> list[LetterSpan]:
     """Return the pending ones among these dead letters; finished ones are left out.
 
-    Raises NotFound (one never existed or was deleted; neither the group nor dead letters of it exist), InvalidArgument.
+    Raises NotFound (one never existed or was deleted; neither the group nor dead letters of it exist), InvalidArgument,
+    and NotAProcessorGroup.
     """
-    if not letter_streams(tx, group):
-        get(tx, GROUP, group)
+    if not letter_streams(tx, group) and (kind := get(tx, GROUP, group).value.kind) != PROCESSOR:
+        raise NotAProcessorGroup(group=group, kind=kind)
     if isinstance(ids, str):
         return pending(tx, group) if ids == "all" else chosen(tx, group, [LetterId.parse(ids)])
     reason = "it must be the id of a letter, such as '0.0:17', several of them, or 'all'"
@@ -251,6 +253,7 @@ class DeadLetters:
 
         Raises:
             NotFound: The group does not exist.
+            NotAProcessorGroup: The group belongs to readers.
             InvalidArgument: `limit` is less than 1, or `after` is not an id.
         """
         return await self._db.read(partial(list_letters, group=self._group, limit=limit, after_id=after))
@@ -263,6 +266,7 @@ class DeadLetters:
 
         Raises:
             NotFound: There is no such dead letter, or it is no longer pending.
+            NotAProcessorGroup: The group belongs to readers.
             InvalidArgument: `letter` is not an id.
         """
         check_str("dead letter", letter)
@@ -276,6 +280,7 @@ class DeadLetters:
 
         Raises:
             NotFound: The group, or a dead letter, does not exist.
+            NotAProcessorGroup: The group belongs to readers.
             InvalidArgument: An id is malformed.
         """
         return await self._db.read(partial(count_letters, group=self._group, ids=ids))
@@ -293,6 +298,7 @@ class DeadLetters:
 
         Raises:
             NotFound: The group, or a dead letter, does not exist.
+            NotAProcessorGroup: The group belongs to readers.
             GroupStreamReplaced: The redrive stream was deleted and created again.
             StreamSealed: The redrive stream is sealed.
             InvalidArgument: An id is malformed.
@@ -310,6 +316,7 @@ class DeadLetters:
 
         Raises:
             NotFound: The group, or a dead letter, does not exist.
+            NotAProcessorGroup: The group belongs to readers.
             InvalidArgument: An id is malformed.
         """
         return await self._in_steps(drop_step, ids, STEP_SPANS_MAX)
