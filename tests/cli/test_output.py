@@ -145,7 +145,7 @@ def test_every_command_has_an_invocation_or_refuses_output() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.subprocess] if name == "group offline" else [])
+        pytest.param(name, marks=[pytest.mark.subprocess] if name in ("group offline", "demo") else [])
         for name in INVOCATIONS
     ],
 )
