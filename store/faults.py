@@ -15,6 +15,12 @@ WRITE_COMMITTED = "write.committed"
 unacknowledged."""
 CHECKPOINT = "checkpoint"
 """In the writer, before a checkpoint."""
+LAST_CLOSE = "close.last"
+"""In the last process that closes the directory, before it copies the log into the file."""
+LAST_CLOSE_COPIED = "close.copied"
+"""There, after the copy and before the file is marked as complete."""
+LAST_CLOSE_MARKED = "close.marked"
+"""There, after the mark and before the log is cut to nothing."""
 
 
 class Died(BaseException):

@@ -24,6 +24,7 @@ import attrs
 from eventproc.store.database.connection import PAGE_BYTES
 from eventproc.store.database.fork_safety import ForkBlocker
 from eventproc.store.database.locks import WriteLock
+from eventproc.store.database.log_record import LogRecorder
 from eventproc.store.faults import CHECKPOINT, Faults
 
 LOG = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class Checkpointer:
     shm_fd: int | None
     faults: Faults
     path: str
+    log: LogRecorder
     checkpoint_bytes: int = CHECKPOINT_BYTES
     truncate_bytes: int = TRUNCATE_BYTES
     under_lock: bool = UNDER_LOCK
@@ -93,6 +95,8 @@ class Checkpointer:
             self.lock.acquire()
         try:
             with self.forks_wait:
+                if truncate:
+                    self.log.before_truncation()
                 busy, frames = self._checkpoint("TRUNCATE" if truncate else "PASSIVE")
         finally:
             if self.under_lock:
@@ -137,11 +141,14 @@ class Checkpointer:
         return int(_HEADER.unpack(header)[6])
 
     def _oldest_reader(self) -> str:
-        """Return the process with the oldest read mark. The lock on a mark names its process."""
+        """Return the process with the oldest read mark. The lock on a mark names its process.
+
+        The first mark is that of readers whose snapshot is the file alone.
+        """
         if self.shm_fd is None:
             return "a process"
         marks = _READ_MARKS.unpack(os.pread(self.shm_fd, _READ_MARKS.size, _READ_MARKS_AT))
-        slots = sorted((mark, slot) for slot, mark in enumerate(marks) if slot > 0 and mark != _UNUSED_MARK)
+        slots = sorted((mark, slot) for slot, mark in enumerate(marks) if mark != _UNUSED_MARK)
         for _, slot in slots:
             asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _READ_LOCKS_AT + slot, 1, 0)
             kind, _whence, _start, _length, pid = _FLOCK.unpack(

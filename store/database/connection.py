@@ -100,9 +100,13 @@ def connect(db_path: Path) -> sqlite3.Connection:
 
 
 def prepare_file(connection: sqlite3.Connection) -> None:
-    """Set the permanent settings of a new file, and WAL mode."""
+    """Set the permanent settings of a new file, before its tables are created."""
     connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+
+
+def use_wal(connection: sqlite3.Connection) -> None:
+    """Set WAL mode, after the tables were created: so the file alone has them from the beginning."""
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     assert mode == "wal", f"journal mode is {mode}"
 

@@ -34,6 +34,7 @@ from eventproc.store.database.fork_safety import ProcessBound
 from eventproc.store.database.instances import Instance
 from eventproc.store.database.listener import CommitListener
 from eventproc.store.database.locks import FormatLock, WriteLock
+from eventproc.store.database.log_record import LogRecorder, LogRecordFile, check_files, check_log
 from eventproc.store.database.loop_callbacks import LoopCallbacks
 from eventproc.store.database.migrate import (
     Migration,
@@ -49,8 +50,8 @@ from eventproc.store.database.reader_pool import READERS_COUNT, ReaderPool
 from eventproc.store.database.sqlite_errors import LOCKED, translate_opening_errors
 from eventproc.store.database.tx import Tx
 from eventproc.store.database.writer import FileWriter
-from eventproc.store.faults import NO_FAULTS, Faults
-from eventproc.store.model.errors import Closed, NotSupported, StoreUnusable
+from eventproc.store.faults import LAST_CLOSE, NO_FAULTS, Died, Faults
+from eventproc.store.model.errors import Closed, EventprocError, NotSupported, StoreUnusable
 from eventproc.store.tasks import run_uninterrupted
 
 LOG = logging.getLogger(__name__)
@@ -118,12 +119,31 @@ class _OpenFiles:
     guard: FileGuard
     alarm: ReplacedFileDetector
     instance: Instance
+    log: LogRecorder
+
+    def empty_log(self, faults: Faults) -> None:
+        """Copy the log into the file if no other handle has the directory open. Runs on the writer's thread.
+
+        Until `close`, no other process can open the directory. A failure is not reported: the log keeps everything,
+        and the next process that leaves the directory tries it again.
+        """
+        try:
+            if self.format_lock.try_exclusive() and self.write_lock.acquire_nowait():
+                try:
+                    self.alarm.check()
+                    faults.reach(LAST_CLOSE)
+                    self.log.empty_log(faults)
+                finally:
+                    self.write_lock.release()
+        except (sqlite3.Error, OSError, EventprocError, Died) as why:
+            LOG.debug("%s: the log was not emptied (%s)", self.log.file.path.parent, why)
 
     def close(self) -> None:
         """Release everything. Call it after the last connection was closed."""
         self.guard.release()
         self.instance.close()
         self.write_lock.close()
+        self.log.file.close()
         self.format_lock.close()
 
 
@@ -141,12 +161,17 @@ def _open_files(
         fresh = check_directory(path, create=create)
         format_lock = FormatLock(path / "format.lock")
         undo.callback(format_lock.close)
+        first = format_lock.try_exclusive()
         connection = _open_current(
-            db_path, format_lock, fresh, migrations, durability, clock, timeouts.format_wait_ms, undo
+            db_path, format_lock, fresh, first, migrations, durability, clock, timeouts.format_wait_ms, undo
         )
         stored = stored_durability(connection, path=str(path), asked=durability)
+        record = LogRecordFile(path)
+        undo.callback(record.close)
         guard = _guard(db_path, connection, timeouts.guard_wait_ms)
         undo.callback(guard.release)
+        if first:
+            check_log(db_path, record, guard.shm_fd, clock, stored)
         # A new connection: until the guard was held, another closer could leave the first one with an outdated log.
         connection = driver.connect(db_path)
         undo.callback(connection.close)
@@ -166,6 +191,7 @@ def _open_files(
         guard=guard,
         alarm=alarm,
         instance=instance,
+        log=LogRecorder(connection, record, guard.shm_fd, clock),
     )
 
 
@@ -173,19 +199,25 @@ def _open_current(
     db_path: Path,
     format_lock: FormatLock,
     fresh: bool,
+    first: bool,
     migrations: Sequence[Migration],
     durability: Durability | None,
     clock: Clock,
     wait_ms: int,
     undo: ExitStack,
 ) -> sqlite3.Connection:
-    """Return a connection to a database of the current schema, with `format.lock` held shared."""
+    """Return a connection to a database of the current schema, with `format.lock` held shared.
+
+    first: no other process has the directory open, and `format.lock` is held exclusively.
+    """
     path = str(db_path.parent)
     if fresh:
         format_lock.acquire_exclusive(wait_ms)
-    else:
+    elif not first:
         format_lock.acquire_shared(wait_ms)
     created = undo.enter_context(_CreatedFiles(db_path, format_lock))
+    if first and not fresh:
+        check_files(db_path)
     connection = driver.connect(db_path)
     undo.callback(connection.close)
     found = read_format(connection)
@@ -203,7 +235,9 @@ def _open_current(
             durability=durability if durability is not None else Durability.FSYNC,
             clock=clock,
         )
-    created.active = created.foreign = False
+    created.foreign = False
+    driver.use_wal(connection)
+    created.active = False
     # This never waits, but a waiting migration of a newer version may run first. Hence the last check.
     format_lock.downgrade()
     verify_format(read_format(connection), path=path, migrations=migrations)
@@ -325,7 +359,9 @@ class FileDatabase(Database):
                 shm_fd=opened.guard.shm_fd,
                 faults=faults,
                 path=str(path / DATABASE),
+                log=opened.log,
             ),
+            log=opened.log,
             clock=clock,
             callbacks=callbacks,
             publish=self._publish,
@@ -388,6 +424,8 @@ class FileDatabase(Database):
         self._closed = True
         self._listener.stop()
         await self._readers.close()
+        if self._writer.usable:
+            self._connection.post(partial(self._opened.empty_log, self.faults))
         with anyio.move_on_after(self._timeouts.close_wait_ms / 1000):
             await self._connection.close()
             self._callbacks.close()

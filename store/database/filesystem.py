@@ -20,8 +20,22 @@ from eventproc.store.model.errors import StoreMissing, StoreUnusable
 
 DATABASE: Final = "eventproc.db"
 
+RECORD_FILE: Final = "log.record"
+"""The record of what the log holds: see `log_record`. It exists once a database was initialised."""
+
+BACKUP_MANIFEST: Final = "backup.json"
+"""The file that makes a directory a complete backup."""
+
 OUR_FILES: Final = frozenset(
-    {f"{DATABASE}-wal", f"{DATABASE}-shm", "write.lock", "format.lock", "controller.lock", "instances"}
+    {
+        f"{DATABASE}-wal",
+        f"{DATABASE}-shm",
+        f"{DATABASE}-journal",
+        "write.lock",
+        "format.lock",
+        "controller.lock",
+        "instances",
+    }
 )
 """Files that an interrupted initialisation may leave. A new store may be created only beside these."""
 
@@ -124,15 +138,22 @@ def _check_directory(path: Path, create: bool, mounts: str | None) -> bool:
     names = set(os.listdir(path))
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise StoreUnusable(path=str(path), reason=_not_writable(path))
-    if DATABASE in names:
-        fresh = _check_database(path)
-    elif strangers := names - OUR_FILES - {"lost+found"}:
+    fresh = DATABASE not in names or _check_database(path)
+    if fresh and RECORD_FILE in names:
+        how = "is empty" if DATABASE in names else "is missing"
+        reason = (
+            f"{DATABASE} in it {how}, although {RECORD_FILE} shows that it was in use: its content is lost. Put the"
+            " file back, restore a backup into another directory with `eventproc restore`, or remove this directory"
+        )
+        raise StoreUnusable(path=str(path), reason=reason)
+    if BACKUP_MANIFEST in names:
+        reason = "is a backup; make a directory of it with `eventproc restore`"
+        raise StoreUnusable(path=str(path), reason=reason)
+    if DATABASE not in names and (strangers := names - OUR_FILES - {"lost+found"}):
         reason = (
             f"holds {min(strangers)!r} and no {DATABASE}, so it is not ours; {_EMPTY if create else _OURS}"
         )
         raise StoreUnusable(path=str(path), reason=reason)
-    else:
-        fresh = True
     if fresh and not create:
         raise StoreMissing(path=str(path))
     return fresh

@@ -12,9 +12,10 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.clock import Clock
+from eventproc.store.clock import Clock, new_id
 from eventproc.store.database.database import Durability
 from eventproc.store.database.filesystem import ANOTHER
+from eventproc.store.database.log_record import LogMark, read_mark, store_mark
 from eventproc.store.database.tx import Tx
 from eventproc.store.model.errors import StoreUnusable
 
@@ -105,8 +106,11 @@ def migrate(
             tx.execute(CREATE_META)
             tx.executemany(
                 "INSERT INTO meta (key, value) VALUES (?, ?)",
-                [("durability", durability.value), ("created_ms", tx.now_ms)],
+                [("durability", durability.value), ("created_ms", tx.now_ms), ("directory", new_id(clock))],
             )
+            store_mark(connection, LogMark(new_id(clock), used=False))  # the journal mode is not WAL yet
+        elif (mark := read_mark(connection)) is not None:
+            store_mark(connection, attrs.evolve(mark, used=True))
         for migration in migrations[found.schema :]:
             migration.apply(tx)
             tx.flush_pending()

@@ -28,6 +28,7 @@ from eventproc.store.database.commit_batch import BatchCommitter, CommitBatch, J
 from eventproc.store.database.connection import ThreadConnection
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX, cancellation_returns
 from eventproc.store.database.locks import WriteLock
+from eventproc.store.database.log_record import LogRecorder
 from eventproc.store.database.loop_callbacks import LoopCallbacks
 from eventproc.store.database.notifier import CommitNotifier
 from eventproc.store.database.sqlite_errors import primary_code
@@ -74,6 +75,7 @@ class FileWriter:
         lock_path: Path,
         notifier: CommitNotifier,
         checkpointer: Checkpointer,
+        log: LogRecorder,
         clock: Clock,
         callbacks: LoopCallbacks,
         publish: Callable[[CommitBatch], None],
@@ -86,6 +88,7 @@ class FileWriter:
         """
         self.checkpointer = checkpointer
         self._connection = connection
+        self._log = log
         self._committer = committer
         self._lock = lock
         self._lock_path = lock_path
@@ -123,6 +126,11 @@ class FileWriter:
             if not cancellation_returns():
                 raise
         return job.result()
+
+    @property
+    def usable(self) -> bool:
+        """Whether the content of the database is known."""
+        return self._committer.stopped is None
 
     @property
     def idle(self) -> bool:
@@ -225,7 +233,10 @@ class FileWriter:
         self._lock.acquire()
         self._lock_wanted_ms = None
         try:
+            self._log.before_batch()
             batch = self._committer.run_batch(self._queue)
+            if batch.changed:
+                self._log.after_batch()
         except sqlite3.OperationalError as why:
             # BEGIN failed. If a program that ignores write.lock holds SQLite's own lock, the jobs keep waiting.
             if primary_code(why) != sqlite3.SQLITE_BUSY:

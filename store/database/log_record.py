@@ -1,0 +1,334 @@
+"""Recognises a log (WAL) that was lost, cut off or damaged, and a database that was copied without its log.
+
+Two records say what the log holds:
+- The *mark*, a row of `meta`. It says `used` before the first commit of a session is acknowledged, and `empty` once the
+  last process has copied the log into the file. While the file says `empty`, the file alone is complete.
+- `log.record`, a file beside the database. It holds the id of the mark, and where the log ended after the last commit.
+  It is written inside write.lock and never synced. A record that lags behind the log only detects less.
+
+The first process that opens a directory compares both with the files. Reasons: docs/design/the-guard.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import struct
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from eventproc.store.clock import Clock, new_id
+from eventproc.store.database import fork_safety
+from eventproc.store.database.database import Durability
+from eventproc.store.database.filesystem import DATABASE, RECORD_FILE
+from eventproc.store.database.sqlite_errors import primary_code
+from eventproc.store.faults import LAST_CLOSE_COPIED, LAST_CLOSE_MARKED, Faults
+from eventproc.store.model.errors import StoreUnusable
+
+LOG = logging.getLogger(__name__)
+
+_RECORD_BYTES: Final = 256
+"""Length of the file: six words, padded, so that one write replaces all of them."""
+
+MARK_ATTEMPTS_MAX: Final = 16
+"""Batches that try to copy the mark into the file. A read of this library lasts for milliseconds; behind one that lasts
+for longer, the next regular checkpoint copies it. Until then a copy without the log is not recognised."""
+
+_NO_ID: Final = "-"
+
+# The wal-index header in -shm: iVersion, unused, iChange, isInit, bigEndCksum, szPage, mxFrame, nPage, aFrameCksum.
+_WAL_INDEX: Final = struct.Struct("=IIIBBHIIII")
+# aSalt follows, as the bytes of the log's own header.
+_SALTS: Final = struct.Struct(">II")
+
+_REMEDY: Final = "or restore a backup with `eventproc restore`"
+
+
+@attrs.frozen
+class LogMark:
+    """The row of `meta` that says whether commits lie in the log. id: a new one for each change to `used`."""
+
+    id: str
+    used: bool
+
+
+@attrs.frozen
+class LogEnd:
+    """The valid frames of the log, and its salts, of which the first grows by one when the log begins again."""
+
+    frames: int
+    salts: tuple[int, int]
+
+    def covers(self, needed: LogEnd) -> bool:
+        """Return whether a log that ends here has the frames that it had at `needed`."""
+        if self.salts == needed.salts:
+            return self.frames >= needed.frames
+        # A process that was killed between COMMIT and its record may have begun the log again.
+        return self.frames > 0 and self.salts[0] == (needed.salts[0] + 1) % 2**32
+
+
+_NOTHING: Final = LogEnd(0, (0, 0))
+
+
+@attrs.frozen
+class LogRecord:
+    """The content of `log.record`.
+
+    id: of the mark. before: id of the mark before it, which the file has until the new one is copied into it.
+    end: where the log ended; no frames if everything lies in the file. boot: boot of the machine.
+    """
+
+    id: str
+    before: str
+    boot: str
+    end: LogEnd = _NOTHING
+
+
+class LogRecordFile:
+    """The open file `log.record`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / RECORD_FILE
+        self._descriptor = fork_safety.open_private(self.path, os.O_RDWR | os.O_CREAT)
+
+    def read(self) -> LogRecord | None:
+        """Return the record; None if nothing was recorded yet, or it cannot be read."""
+        return _parse(os.pread(self._descriptor, _RECORD_BYTES, 0))
+
+    def write(self, record: LogRecord) -> None:
+        """Replace the record. 2 us. Raises OSError."""
+        end = record.end
+        text = f"{record.id} {record.before} {record.boot} {end.frames} {end.salts[0]} {end.salts[1]}"
+        os.pwrite(self._descriptor, text.encode().ljust(_RECORD_BYTES - 1) + b"\n", 0)
+
+    def close(self) -> None:
+        """Close the file."""
+        fork_safety.close_private(self._descriptor)
+
+
+def _parse(text: bytes) -> LogRecord | None:
+    words = text.decode("ascii", "replace").split()
+    try:
+        mark, before, boot, frames, first, second = words
+        return LogRecord(mark, before, boot, LogEnd(int(frames), (int(first), int(second))))
+    except ValueError:  # empty, or damaged
+        return None
+
+
+def read_record(directory: Path) -> LogRecord | None:
+    """Return the record of a directory without keeping its file open."""
+    try:
+        return _parse((directory / RECORD_FILE).read_bytes())
+    except OSError:
+        return None
+
+
+def read_mark(connection: sqlite3.Connection) -> LogMark | None:
+    """Return the mark as the connection sees it, log included; None in a database without one."""
+    row = connection.execute("SELECT value FROM meta WHERE key = 'log'").fetchone()
+    if row is None:
+        return None
+    state, _, mark = str(row[0]).partition(" ")
+    return LogMark(mark, used=state != "empty")
+
+
+def store_mark(connection: sqlite3.Connection, mark: LogMark) -> None:
+    """Store the mark; part of the caller's transaction."""
+    value = f"{'used' if mark.used else 'empty'} {mark.id}"
+    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('log', ?)", (value,))
+
+
+def mark_of_file(db_path: Path) -> LogMark | None:
+    """Return the mark that the file alone has, without its log. Call it only while no process has the database open."""
+    try:
+        with closing(sqlite3.connect(f"{db_path.absolute().as_uri()}?immutable=1", uri=True)) as connection:
+            return read_mark(connection)
+    except sqlite3.Error:  # damaged, or of another program: opening it reports that
+        return None
+
+
+def find_log_end(shm_fd: int | None) -> LogEnd | None:
+    """Return where the log ends now, as `-shm` says; None if that cannot be read. 1 us."""
+    if shm_fd is None:
+        return None
+    header = os.pread(shm_fd, _WAL_INDEX.size + _SALTS.size, 0)
+    if len(header) < _WAL_INDEX.size + _SALTS.size:
+        return None
+    frames = _WAL_INDEX.unpack_from(header)[6]
+    first, second = _SALTS.unpack_from(header, _WAL_INDEX.size)
+    return LogEnd(frames, (first, second))
+
+
+def check_files(db_path: Path) -> None:
+    """Refuse a database that lost its log, or was replaced. Called before the first connection, which changes files.
+
+    The caller knows that no other process has the database open. Raises StoreUnusable. About 200 us.
+    """
+    if os.path.exists(f"{db_path}-journal"):  # a first opening died: nothing was ever committed
+        return
+    name, path = db_path.name, str(db_path.parent)
+    record, mark = read_record(db_path.parent), mark_of_file(db_path)
+    log_bytes = _size(Path(f"{db_path}-wal"))
+    if record is None:
+        if mark is not None and mark.used and not log_bytes:
+            reason = (
+                f"{name} in it is a copy without its log ({name}-wal), made while a process used the original or after"
+                f" it was killed: its last commits are missing. Make a copy with `eventproc backup`, {_REMEDY}"
+            )
+            raise StoreUnusable(path=path, reason=reason)
+        return
+    if mark is not None and mark.id not in (record.id, record.before):
+        reason = (
+            f"{name} in it is not the file that was used here last, so its log does not belong to it. Put that file"
+            f" back, {_REMEDY}. To use this file without its log, remove {RECORD_FILE}, {name}-wal and {name}-shm"
+        )
+        raise StoreUnusable(path=path, reason=reason)
+    if record.end.frames and not log_bytes and not _was_emptied(db_path):
+        how = "missing" if log_bytes is None else "empty"
+        raise StoreUnusable(
+            path=path,
+            reason=f"{name}-wal in it, the log with the last commits, is {how}; put it back, {_REMEDY}",
+        )
+
+
+def check_log(db_path: Path, file: LogRecordFile, shm_fd: int | None, clock: Clock, mode: Durability) -> None:
+    """Refuse a log that SQLite could read only in part. Called after recovery, while the database is guarded.
+
+    After a power loss a log of durability `os` may be shorter. Raises StoreUnusable.
+    """
+    record = file.read()
+    if record is None or not record.end.frames or (mode is Durability.OS and record.boot != clock.boot_id):
+        return
+    found = find_log_end(shm_fd)
+    if found is None or found.covers(record.end) or (not found.frames and _was_emptied(db_path)):
+        return
+    name, readable = db_path.name, found.frames if found.salts == record.end.salts else 0
+    raise StoreUnusable(
+        path=str(db_path.parent),
+        reason=f"{name}-wal in it, the log with the last commits, is damaged or was cut off: {readable} of its"
+        f" {record.end.frames} pages can be read. Put it back, {_REMEDY}",
+    )
+
+
+def _was_emptied(db_path: Path) -> bool:
+    """Return whether another program, as the last user, copied the log into the file after the last commit.
+
+    That program removes `-shm` with the log, and changes the file after the record.
+    """
+    if not os.path.exists(f"{db_path}-wal") and os.path.exists(f"{db_path}-shm"):
+        return False
+    return os.stat(db_path).st_mtime_ns > os.stat(db_path.parent / RECORD_FILE).st_mtime_ns
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+@attrs.define
+class LogRecorder:
+    """Keeps mark and record of one opening. Runs on the writer's thread, inside write.lock."""
+
+    connection: sqlite3.Connection
+    file: LogRecordFile
+    shm_fd: int | None
+    clock: Clock
+    _record: LogRecord | None = None
+    _is_marked: bool = False
+    _attempts_left: int = 0
+
+    def before_batch(self) -> None:
+        """Mark the file as incomplete without its log, once per opening: a small commit and a checkpoint, about 1 ms.
+
+        While a reader prevents the checkpoint, the next batches try it again, MARK_ATTEMPTS_MAX times.
+        Raises sqlite3.OperationalError if another program holds SQLite's write lock. Any other error is left to the
+        batch, which meets it, too.
+        """
+        if self._is_marked:
+            return
+        try:
+            self._mark_used()
+        except (sqlite3.Error, OSError) as why:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            if primary_code(why) == sqlite3.SQLITE_BUSY:
+                raise
+            LOG.debug("%s: the log could not be marked (%s)", self.file.path.parent, why)
+
+    def after_batch(self) -> None:
+        """Record where the log ends now. 3 us."""
+        end = find_log_end(self.shm_fd)
+        if end is not None and self._record is not None:
+            self._write(attrs.evolve(self._record, end=end))
+
+    def before_truncation(self) -> None:
+        """Record that the log may be empty: a checkpoint is about to cut it."""
+        if self._record is not None:
+            self._write(attrs.evolve(self._record, end=_NOTHING))
+
+    def empty_log(self, faults: Faults) -> None:
+        """Copy the log into the file, mark the file as complete, and cut the log to nothing.
+
+        The caller knows that no other process of this library has the database open. While another program reads, the
+        log stays, and so does the mark. In two steps: a file is marked only after everything before was copied.
+        """
+        mark = read_mark(self.connection)
+        if mark is None or (not mark.used and not _size(self.file.path.with_name(f"{DATABASE}-wal"))):
+            return
+        if not self._checkpoint("PASSIVE"):
+            return
+        faults.reach(LAST_CLOSE_COPIED)
+        if mark.used:
+            # The checkpoint below syncs it.
+            self.connection.execute("PRAGMA synchronous = NORMAL")
+            self._store(attrs.evolve(mark, used=False))
+        faults.reach(LAST_CLOSE_MARKED)
+        if self._checkpoint("TRUNCATE"):
+            self.file.write(LogRecord(mark.id, mark.id, self.clock.boot_id))
+
+    def _mark_used(self) -> None:
+        if not self._attempts_left:
+            mark = read_mark(self.connection)
+            if mark is None or not mark.used:
+                before = _NO_ID if mark is None else mark.id
+                mark = LogMark(new_id(self.clock), used=True)
+                # Before the commit, so that the record knows both ids, whichever the file has after a death.
+                self._record = LogRecord(mark.id, before, self.clock.boot_id)
+                self.file.write(self._record)
+                self._store(mark)
+                self._attempts_left = MARK_ATTEMPTS_MAX
+            else:
+                found = self.file.read()
+                same = found if found is not None and found.id == mark.id else LogRecord(mark.id, mark.id, "")
+                self._record = attrs.evolve(same, boot=self.clock.boot_id)
+        if self._attempts_left:
+            self._attempts_left = 0 if self._checkpoint("PASSIVE") else self._attempts_left - 1
+        self._is_marked = not self._attempts_left
+
+    def _store(self, mark: LogMark) -> None:
+        self.connection.execute("BEGIN IMMEDIATE")
+        store_mark(self.connection, mark)
+        self.connection.execute("COMMIT")
+
+    def _checkpoint(self, mode: str) -> bool:
+        """Return whether the file has everything now, and, for TRUNCATE, the log nothing."""
+        execute = self.connection.execute
+        (wait_ms,) = execute("PRAGMA busy_timeout").fetchone()
+        execute("PRAGMA busy_timeout = 0")
+        try:
+            busy, frames, copied = execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        finally:
+            execute(f"PRAGMA busy_timeout = {wait_ms}")
+        return not busy and frames == copied
+
+    def _write(self, record: LogRecord) -> None:
+        try:
+            self.file.write(record)
+        except OSError:  # such as a full disk: an older record detects less
+            LOG.debug("%s could not be written", self.file.path, exc_info=True)

@@ -1,0 +1,290 @@
+"""The last process that leaves makes the file complete; a lost log or database is refused, never read as less."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from eventproc.store import faults
+from eventproc.store.database import open_database
+from eventproc.store.database.log_record import mark_of_file, read_record
+from eventproc.store.model.errors import CorruptRecord, StoreUnusable
+from eventproc.testing import Deaths, run_until_death
+from tests.database.support import MIGRATIONS, insert, names, open_world
+from tests.support.child_process import ChildProcess, run
+
+WRITER = """
+    import sys, anyio
+    from pathlib import Path
+    from eventproc.store import faults
+    from eventproc.store.database import open_database
+    from eventproc.testing import KillAt
+    from tests.database.support import MIGRATIONS, insert
+
+    async def main():
+        point = KillAt(sys.argv[2]) if sys.argv[2] else faults.NO_FAULTS
+        async with open_database(Path(sys.argv[1]), migrations=MIGRATIONS, faults=point) as db:
+            for name in "abcdefgh":
+                await db.write(insert(name))
+            print("written", flush=True)
+            sys.stdin.readline()
+
+    anyio.run(main)
+"""
+
+READER = """
+    import sqlite3, sys
+    connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM item").fetchone()
+    print("reading", flush=True)
+    sys.stdin.readline()
+"""
+
+CLOSING = [faults.LAST_CLOSE, faults.LAST_CLOSE_COPIED, faults.LAST_CLOSE_MARKED]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def rows(directory: Path) -> list[str]:
+    async with open_database(directory, migrations=MIGRATIONS, create=False) as db:
+        return await db.read(names)
+
+
+async def rows_of_copy(directory: Path, to: Path) -> list[str]:
+    """Return the rows of a copy of the file alone."""
+    copy_file(directory, to)
+    return await rows(to)
+
+
+def copy_file(directory: Path, to: Path) -> None:
+    to.mkdir()
+    shutil.copy(directory / "eventproc.db", to)
+
+
+def listed(directory: Path) -> list[str]:
+    return sorted(each.name for each in directory.iterdir())
+
+
+def kill_writer(directory: Path, point: str = "") -> None:
+    """Write eight rows in another process and kill it: at the point, or after the last acknowledgement."""
+    with ChildProcess.running(WRITER, directory, point) as writer:
+        assert writer.hear() == "written"
+        if point:
+            writer.say("close")
+            assert writer.hear() == ""
+        writer.kill()
+
+
+async def test_the_file_alone_is_complete_after_the_last_process_left(
+    directory: Path, tmp_path: Path
+) -> None:
+    async with open_world("file", directory) as world:
+        await world.db.write(insert("a"))
+        async with open_world("file", directory) as other:
+            await other.db.write(insert("b"))
+        await world.db.write(insert("c"))
+    assert (directory / "eventproc.db-wal").stat().st_size == 0
+    assert await rows_of_copy(directory, tmp_path / "copy") == ["a", "b", "c"]
+
+
+async def test_a_new_directory_is_complete_before_anything_is_written(
+    directory: Path, tmp_path: Path
+) -> None:
+    async with open_world("file", directory):
+        assert await rows_of_copy(directory, tmp_path / "copy") == []
+
+
+async def test_a_copy_without_the_log_is_refused_while_a_process_writes(
+    directory: Path, tmp_path: Path
+) -> None:
+    async with open_world("file", directory) as world:
+        await world.db.write(insert("a"))
+        with pytest.raises(StoreUnusable, match=r"eventproc\.db in it is a copy without its log"):
+            await rows_of_copy(directory, tmp_path / "copy")
+        assert listed(tmp_path / "copy") == ["eventproc.db"]
+
+
+@pytest.mark.subprocess
+async def test_the_next_process_to_leave_completes_the_file_of_one_that_was_killed(
+    directory: Path, tmp_path: Path
+) -> None:
+    kill_writer(directory)
+    with pytest.raises(StoreUnusable, match="copy without its log"):
+        await rows_of_copy(directory, tmp_path / "early")
+    assert await rows(directory) == list("abcdefgh")
+    assert await rows_of_copy(directory, tmp_path / "late") == list("abcdefgh")
+
+
+@pytest.mark.subprocess
+@pytest.mark.parametrize("point", CLOSING)
+async def test_a_death_in_the_last_close_loses_nothing(directory: Path, tmp_path: Path, point: str) -> None:
+    kill_writer(directory, point)
+    mark = mark_of_file(directory / "eventproc.db")
+    assert mark is not None
+    if not mark.used:
+        assert await rows_of_copy(directory, tmp_path / "early") == list("abcdefgh")
+    assert await rows(directory) == list("abcdefgh")
+    assert await rows_of_copy(directory, tmp_path / "late") == list("abcdefgh")
+
+
+async def test_a_simulated_death_leaves_the_log_as_a_real_one_does(directory: Path) -> None:
+    deaths = Deaths()
+
+    async def main() -> None:
+        async with open_database(directory, migrations=MIGRATIONS, faults=deaths) as db:
+            await db.write(insert("a"))
+            deaths.die_before_commit()
+            await db.write(insert("b"))
+
+    assert await run_until_death(main)
+    assert (directory / "eventproc.db-wal").stat().st_size > 0
+    assert await rows(directory) == ["a"]
+
+
+@pytest.mark.subprocess
+async def test_the_last_close_leaves_the_log_to_a_program_that_still_reads_it(
+    directory: Path, tmp_path: Path
+) -> None:
+    async with open_world("file", directory) as world:
+        await world.db.write(insert("a"))
+        with ChildProcess.running(READER, directory / "eventproc.db") as reader:
+            assert reader.hear() == "reading"
+            await world.db.write(insert("b"))
+            async with open_world("file", directory) as other:
+                await other.db.write(insert("c"))
+            reader.say("stop")
+            assert reader.hear() == ""
+    assert await rows_of_copy(directory, tmp_path / "copy") == ["a", "b", "c"]
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def empty(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(0)
+
+
+def cut(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+
+def flip(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ 0xFF]))
+
+
+@pytest.mark.subprocess
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (remove, r"the log with the last commits, is missing; put it back, or restore a backup"),
+        (empty, r"the log with the last commits, is empty; put it back, or restore a backup"),
+        (cut, r"is damaged or was cut off: \d+ of its \d+ pages can be read"),
+        (flip, r"is damaged or was cut off: \d+ of its \d+ pages can be read"),
+    ],
+    ids=["removed", "emptied", "cut", "flipped"],
+)
+async def test_a_lost_or_damaged_log_is_refused_until_it_is_back(
+    directory: Path, damage: Callable[[Path], None], said: str
+) -> None:
+    kill_writer(directory)
+    log = directory / "eventproc.db-wal"
+    content = log.read_bytes()
+    damage(log)
+    for _ in range(2):
+        with pytest.raises(StoreUnusable, match=said):
+            await rows(directory)
+    log.write_bytes(content)
+    assert await rows(directory) == list("abcdefgh")
+
+
+@pytest.mark.subprocess
+async def test_a_log_that_another_program_copied_into_the_file_is_not_missed(directory: Path) -> None:
+    kill_writer(directory)
+    run(
+        "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT 1 FROM item').close()",
+        directory / "eventproc.db",
+    )
+    assert not (directory / "eventproc.db-wal").exists()
+    assert await rows(directory) == list("abcdefgh")
+
+
+@pytest.mark.parametrize("damage", [remove, empty])
+@pytest.mark.parametrize("create", [False, True])
+async def test_a_lost_database_is_refused_and_not_created_again(
+    directory: Path, damage: Callable[[Path], None], create: bool
+) -> None:
+    async with open_world("file", directory) as world:
+        await world.db.write(insert("a"))
+    damage(directory / "eventproc.db")
+    before = listed(directory)
+    with pytest.raises(StoreUnusable, match=r"although log\.record shows that it was in use"):
+        async with open_database(directory, migrations=MIGRATIONS, create=create):
+            pass
+    assert listed(directory) == before
+
+
+@pytest.mark.subprocess
+async def test_an_older_copy_is_not_combined_with_the_log_of_a_newer_file(
+    directory: Path, tmp_path: Path
+) -> None:
+    async with open_world("file", directory) as world:
+        await world.db.write(insert("old"))
+    shutil.copy(directory / "eventproc.db", tmp_path / "old.db")
+    async with open_world("file", directory) as world:
+        await world.db.write(insert("new"))
+    kill_writer(directory)
+    shutil.copy(tmp_path / "old.db", directory / "eventproc.db")
+    with pytest.raises(StoreUnusable, match="is not the file that was used here last"):
+        await rows(directory)
+    for name in ("log.record", "eventproc.db-wal", "eventproc.db-shm"):
+        (directory / name).unlink()
+    assert await rows(directory) == ["old"]
+
+
+@pytest.mark.subprocess
+async def test_a_copy_of_all_files_of_a_killed_process_is_complete(directory: Path, tmp_path: Path) -> None:
+    kill_writer(directory)
+    shutil.copytree(directory, tmp_path / "copy", ignore=shutil.ignore_patterns("*.fifo"))
+    assert await rows(tmp_path / "copy") == list("abcdefgh")
+
+
+async def test_a_file_that_was_cut_is_refused(directory: Path) -> None:
+    async with open_world("file", directory) as world:
+        for name in "abc":
+            await world.db.write(insert(name * 20_000))
+    cut(directory / "eventproc.db")
+    with pytest.raises((CorruptRecord, StoreUnusable)):
+        await rows(directory)
+
+
+async def test_the_record_follows_the_log_through_checkpoints(directory: Path) -> None:
+    async with open_world("file", directory) as world:
+        frames = []
+        for name in "abcd":
+            await world.db.write(insert(name))
+            record = read_record(directory)
+            assert record is not None
+            frames.append(record.end.frames)
+        assert frames == sorted(set(frames))
+    record = read_record(directory)
+    assert record is not None
+    assert record.end.frames == 0
+    with closing(sqlite3.connect(directory / "eventproc.db")) as connection:
+        (value,) = connection.execute("SELECT value FROM meta WHERE key = 'log'").fetchone()
+    assert value == f"empty {record.id}"
