@@ -6,7 +6,7 @@ stream of the same name. The sweep frees them in steps.
 
 from __future__ import annotations
 
-from eventproc.store.catalog import STREAM, get_stream
+from eventproc.store.catalog import STREAM, forget_routes, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import StreamNotSealed
 from eventproc.store.model.states import StreamEvent, StreamState, advance
@@ -29,5 +29,6 @@ def apply(tx: Tx, request: DeleteStream, request_id: str) -> bool:
     found = get_stream(tx, request.stream, stream_id=request.stream_id)
     advance(found.value.state, StreamEvent.DELETE, name=request.stream)
     delete(tx, STREAM, found)
+    forget_routes(tx, request.stream_id)
     delete_segments(tx, request.stream, request.stream_id)
     return True

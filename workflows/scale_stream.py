@@ -11,7 +11,14 @@ from collections.abc import Collection, Sequence
 
 import attrs
 
-from eventproc.store.catalog import STREAM, StreamRecord, current_epoch, get_writable_stream, insert_epoch
+from eventproc.store.catalog import (
+    STREAM,
+    StreamRecord,
+    current_epoch,
+    forget_routes,
+    get_writable_stream,
+    insert_epoch,
+)
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch, next_epoch, verify_scale
 from eventproc.store.model.errors import CommitsPending
@@ -22,7 +29,7 @@ from eventproc.store.model.states import StreamEvent, advance
 from eventproc.store.records import replace
 from eventproc.store.requests import note_result
 from eventproc.store.segments import create_segments, seal_segments
-from eventproc.store.transactions import flush_staging, list_decided
+from eventproc.store.transactions import flush_txns, list_decided
 from eventproc.workflows.requests import ScaleStream
 
 
@@ -81,7 +88,7 @@ def open_epoch(tx: Tx, stream: StreamRecord, epoch: Epoch, *, seal: Collection[S
     Raises CommitsPending, before any change, if a commit has been prepared PREPARATIONS_MAX times for epochs that
     then ended: the scale has to wait for that commit.
     """
-    flush_staging(tx)  # so that staged events of a key are in the order of the epochs
+    flush_txns(tx)  # so that staged events of a key are in the order of the epochs
     following = list_decided(tx, stream.stream_id, limit=1)
     if following and following[0].prepared >= PREPARATIONS_MAX:
         raise CommitsPending(stream=stream.name, stream_id=stream.stream_id, event="a scale")
@@ -90,6 +97,7 @@ def open_epoch(tx: Tx, stream: StreamRecord, epoch: Epoch, *, seal: Collection[S
         epoch = attrs.evolve(epoch, created_ms=ended_ms + 1)
     epoch.check()
     insert_epoch(tx, stream.stream_id, epoch)
+    forget_routes(tx, stream.stream_id)
     opened = [segment.id for segment in epoch.opened]
     create_segments(tx, stream.stream_id, opened, since_ms=epoch.created_ms)
     return epoch

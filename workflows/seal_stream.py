@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.catalog import STREAM, current_epoch, get_stream
+from eventproc.store.catalog import STREAM, current_epoch, forget_routes, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import CommitsPending
 from eventproc.store.model.states import StreamEvent, StreamState, advance
@@ -35,6 +35,7 @@ def apply(tx: Tx, request: SealStream, request_id: str) -> bool:
     before = get_stream(tx, request.stream, stream_id=request.stream_id)
     if before.value.state is StreamState.SEALED:
         return True
+    forget_routes(tx, request.stream_id)
     sealing = advance(before.value.state, StreamEvent.SEAL, name=request.stream)
     if has_decided(tx, request.stream_id):
         if before.value.state is StreamState.SEALING:

@@ -57,6 +57,7 @@ from eventproc.streams import ScopeInfo, StreamInfo, request_calls
 from eventproc.streams.codec import Codec, codec_for
 from eventproc.streams.request_calls import WAIT_MS
 from eventproc.streams.stream import Stream
+from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT
 from eventproc.workflows.requests import CreateStream, DeleteScope
 from eventproc.workflows.scopes import create_scope, delete_empty_scope
 
@@ -492,6 +493,7 @@ async def open_memory(
 async def _running(db: Database, *, host: bool) -> AsyncIterator[Eventproc]:
     async with BackgroundTasks() as tasks:
         tasks.start_soon(join_tiny_extents, db)
+        tasks.start_soon(db.shared[TRANSACTION_ATTENDANT].run)
         if host:
             tasks.start_soon(run_host, db)
         yield Eventproc(db)

@@ -6,6 +6,7 @@ from typing import Final
 
 import attrs
 
+from eventproc.store.catalog import ROUTES
 from eventproc.store.clock import new_id
 from eventproc.store.database import WRITE_WAIT_MS_MAX, Database
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
@@ -13,7 +14,7 @@ from eventproc.store.model.errors import StillPending
 from eventproc.store.records import from_json, to_json
 from eventproc.store.requests import REQUEST_OUTCOMES, Request, RequestStatus, get_request, watch_request
 from eventproc.workflows.request_runner import submit
-from eventproc.workflows.requests import AnyRequest
+from eventproc.workflows.requests import AnyRequest, DeleteStream, ScaleStream, SealStream, UpdateStream
 from eventproc.workflows.workflow_table import WORKFLOWS
 
 WAIT_MS: Final = 120_000
@@ -96,6 +97,10 @@ async def run_request(db: Database, request: AnyRequest, *, timeout_ms: int = WA
                 ended = ended.ended(outcome)
     if ended.status is RequestStatus.PENDING:  # run by another process, joined, or not in time
         ended = await _wait(db, ended.id, patience)
+    if isinstance(request, UpdateStream | ScaleStream | SealStream | DeleteStream):
+        db.shared[ROUTES].forget(
+            request.stream_id
+        )  # the host, which forgets it as well, may be another process
     if ended.error is not None:
         raise ended.error
     return ended

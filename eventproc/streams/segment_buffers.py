@@ -8,22 +8,16 @@ their order holds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, cast
+from typing import cast
 
 import attrs
 
-from eventproc.store.model.epochs import Epoch
+from eventproc.store.catalog.routes import KEYS_KNOWN_MAX, NO_POSITION, KeyRoutes
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import EVENT_BYTES_MAX, FRAME_BYTES
 from eventproc.store.model.routing import check_key, position
 from eventproc.store.segments import EventBlock, Headers, SegmentEvents
 from eventproc.streams.new_events import check_event_time, check_headers, check_size
-
-KEYS_KNOWN_MAX: Final = 100_000
-"""Routing keys whose buffer is remembered. Higher: more memory, which pays only if keys recur; lower: more hashes, at
-three look-ups each."""
-
-_NO_POSITION: Final = float("nan")
 
 
 @attrs.define(eq=False)
@@ -65,25 +59,25 @@ class SegmentBuffer:
 class SegmentBuffers:
     """The buffers of one epoch's segments."""
 
-    def __init__(self, epoch: Epoch, spread: int) -> None:
+    def __init__(self, routes: KeyRoutes, spread: int) -> None:
         """spread: any number; selects the active segment that takes the events without a key."""
-        self._epoch = epoch
-        self._positions: dict[str | None, float] = {None: _NO_POSITION}
-        self._by_segment = {segment: SegmentBuffer(segment) for segment in epoch.ids}
+        self._routes = routes
+        self._by_segment: dict[SegmentId, SegmentBuffer] = {}
         self._by_key: dict[str | None, SegmentBuffer] = {}
-        self._keyless = epoch.ids[spread % len(epoch.ids)]
+        self._spread = spread
         self.find = self._by_key.get  # the buffer of a known key; a dictionary look-up without a Python call
 
     def open(self, key: str | None) -> SegmentBuffer:
-        """Return the buffer of a key, and remember it. Raises InvalidArgument for an invalid key."""
+        """Return the buffer of a key that `find` does not know. Raises InvalidArgument for an invalid key."""
         if len(self._by_key) >= KEYS_KNOWN_MAX:
             self._by_key.clear()
-            self._positions = {None: _NO_POSITION}
         if key is None:
-            buffer = self._by_segment[self._keyless]
+            ids = self._routes.epoch.ids
+            segment = ids[self._spread % len(ids)]
         else:
-            self._positions[key] = where = position(key)
-            buffer = self._by_segment[self._epoch.find(where).id]
+            segment = self._routes.segment(key)
+        if (buffer := self._by_segment.get(segment)) is None:
+            buffer = self._by_segment[segment] = SegmentBuffer(segment)
         self._by_key[key] = buffer
         return buffer
 
@@ -93,7 +87,7 @@ class SegmentBuffers:
 
     def parts(self, buffers: Iterable[SegmentBuffer]) -> list[SegmentEvents]:
         """Return the buffers' events encoded for their segments."""
-        positions = self._positions
+        positions = self._routes.positions
         parts = []
         for buffer in buffers:
             keyed = buffer.keys.count(None) < len(buffer.keys)
@@ -127,7 +121,7 @@ class SegmentBuffers:
 
 
 def _position(key: str | None) -> float:
-    return _NO_POSITION if key is None else position(key)
+    return NO_POSITION if key is None else position(key)
 
 
 def add_event(

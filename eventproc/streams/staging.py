@@ -1,4 +1,7 @@
-"""Events of a transaction on their way to the database: staged in batches, in order, each exactly once.
+"""Events of a transaction on their way to the database: in batches, in order, each exactly once.
+
+A transaction with at most one batch, of which nothing was staged, is committed directly with that batch. Otherwise its
+batches are staged, and the decision goes with the last one.
 
 A batch fills while the one before it is written. It is staged in a database transaction under its own sequence, and
 leaves the queue as an effect of that transaction. So a caller that was cancelled, or does not know the result, sends it
@@ -16,12 +19,20 @@ from typing import Final
 import anyio
 import attrs
 
-from eventproc.store.database import Database, SharedSlot, Tx
+from eventproc.store.catalog import ROUTES, KeyRoutes
+from eventproc.store.database import Database, Tx
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import NotFound, SegmentSealed
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments import SegmentEvents, WriterSequence
-from eventproc.store.transactions import create_txn, stage
+from eventproc.store.transactions import (
+    TxnRecord,
+    TxnStart,
+    abort_directly,
+    commit_directly,
+    create_txn,
+    stage,
+)
 from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event
 from eventproc.streams.writer import find_route
 
@@ -29,10 +40,16 @@ STAGE_BYTES: Final = 2**20
 """Bytes of one batch, unless a single event is larger. Higher: longer holds of the write lock, and more memory; lower:
 more batches for a large transaction, and more index rows for its commit."""
 
+BY_OWNER: Final = "by its owner"
+"""Reason of an abort that a caller requested."""
+
 _IDENTITY_BYTES: Final = 8
 
 Last = Callable[[Tx], object]
 """A function to run in the transaction of the last batch."""
+
+Note = Callable[[TxnRecord], None]
+"""Takes the record of a transaction that was decided directly, as an effect of that step."""
 
 
 @attrs.define(eq=False)
@@ -50,6 +67,9 @@ class Staging:
     ) -> None:
         """begun: the transaction is in the database. Otherwise the first batch, `begin` or `send` writes it."""
         self.begun = begun
+        self._own = not begun  # the id was made here
+        self._tried = False  # to write the transaction, perhaps with an unknown result
+        self._staged = False
         self.lease_ms = lease_ms
         self._db = db
         self._stream = stream
@@ -59,8 +79,8 @@ class Staging:
         self._sequence = 0
         self._batches: deque[_Batch] = deque()
         self._waiting_bytes = 0  # of events that are in no batch yet
-        self._one_at_a_time = anyio.Lock()
-        self._epoch: Epoch | None = None
+        self._one_at_a_time = anyio.Lock(fast_acquire=True)
+        self._routes: KeyRoutes | None = None
         self._buffers: SegmentBuffers
 
     @property
@@ -73,10 +93,23 @@ class Staging:
         """Whether an event may not be staged yet."""
         return bool(self._batches) or self._waiting_bytes > 0
 
+    @property
+    def fits_one_send(self) -> bool:
+        """Whether a commit may need one step: nothing was staged, and at most one batch waits."""
+        full = len(self._batches) + (self._waiting_bytes > 0)
+        return self._own and not self._staged and self._routes is not None and full <= 1
+
     async def open(self) -> None:
-        """Read the epoch that routes events. Raises NotFound, StreamReplaced, StreamSealed."""
-        if self._epoch is None:
-            self._use(await self._db.read(self._look))
+        """Find out what routes events. Raises NotFound, StreamReplaced, StreamSealed.
+
+        Reads the database unless this opening knows the stream's epoch. It may be out of date then, which the first
+        batch meets.
+        """
+        if self._routes is None:
+            known = self._db.shared[ROUTES]
+            if (routes := known.find(self.stream_id)) is None:
+                routes = known.add(self.stream_id, await self._db.read(self._look))
+            self._use(routes)
 
     async def begin(self) -> None:
         """Write the transaction to the database, and read the epoch that routes events; once. Raises as `open`."""
@@ -88,9 +121,10 @@ class Staging:
 
         async with self._one_at_a_time:
             if not self.begun:
+                self._tried = True
                 epoch = await self._db.write(make)
-                if self._epoch is None:
-                    self._use(epoch)
+                if self._routes is None:
+                    self._use(self._db.shared[ROUTES].add(self.stream_id, epoch))
 
     def put(
         self, data: bytes, key: str | None, event_time: int | None, headers: Mapping[str, str] | None
@@ -117,30 +151,49 @@ class Staging:
         Raises what `stage`, `create_txn` and `last` raise; events that were not staged then still wait.
         """
         async with self._one_at_a_time:
-            if self._waiting_bytes:
-                self._close_batch()
-            end = self._sequence
-            while self._batches and self._batches[0].sequence < end:
-                await self._write(self._batches[0], None)
-            batch = self._batches[0] if self._batches and self._batches[0].sequence == end else None
+            batch = await self._send_all_but_last()
             if batch is not None or last is not None or not self.begun:
                 await self._write(batch, last)
 
-    async def drop(self, last: Last) -> None:
-        """Drop events that are not staged, and run `last` in a transaction."""
+    async def commit(self, decide: Last, note: Note) -> None:
+        """Commit directly if possible, and call `note`; otherwise stage all events and run `decide`, as `send` does."""
+        async with self._one_at_a_time:
+            direct = self.fits_one_send
+            batch = await self._send_all_but_last()
+            await self._write(batch, decide, note if direct else None)
+
+    async def abort(self, decide: Last, note: Note) -> None:
+        """Drop events that are not staged; then run `decide`, or, for an unseen transaction, abort and call `note`."""
         async with self._one_at_a_time:
             self._batches.clear()
             self._waiting_bytes = 0
-            if self._epoch is not None:
+            if self._routes is not None:
                 self._buffers.take()
-            await self._write(None, last)
+            if self.begun:
+                await self._write(None, decide)
+            else:
+                await self._db.write(partial(self._abort, decide, note))
 
-    async def _write(self, batch: _Batch | None, last: Last | None) -> None:
+    async def _send_all_but_last(self) -> _Batch | None:
+        """Stage all batches but the last one, which is returned."""
+        if self._waiting_bytes:
+            self._close_batch()
+        end = self._sequence
+        while self._batches and self._batches[0].sequence < end:
+            await self._write(self._batches[0], None)
+        return self._batches[0] if self._batches and self._batches[0].sequence == end else None
+
+    async def _write(self, batch: _Batch | None, last: Last | None, note: Note | None = None) -> None:
         while True:
             parts = () if batch is None else self._buffers.parts(batch.buffers)
             size_bytes = 0 if batch is None else batch.size_bytes
+            if note is None:
+                fn = partial(self._stage, batch, parts, last)
+            else:
+                fn = partial(self._commit, batch, parts, last, note, self._start(), self._tried)
+            self._tried = True
             try:
-                await self._db.write(partial(self._stage, batch, parts, last), size_bytes=size_bytes)
+                await self._db.write(fn, size_bytes=size_bytes)
                 return
             except SegmentSealed:
                 await self._follow()
@@ -148,6 +201,27 @@ class Staging:
                 if error.kind != "segment":
                     raise
                 await self._follow()
+
+    def _commit(
+        self,
+        batch: _Batch | None,
+        parts: Sequence[SegmentEvents],
+        decide: Last | None,
+        note: Note,
+        start: TxnStart,
+        seen: bool,
+        tx: Tx,
+    ) -> None:
+        if (done := commit_directly(tx, start, parts, seen=seen)) is None:
+            self._stage(batch, parts, decide, tx)
+        else:
+            tx.after(partial(self._settled, batch, note, done))
+
+    def _abort(self, decide: Last, note: Note, tx: Tx) -> None:
+        if (done := abort_directly(tx, self._start(), reason=BY_OWNER)) is None:
+            decide(tx)
+        else:
+            tx.after(partial(self._settled, None, note, done))
 
     def _stage(self, batch: _Batch | None, parts: Sequence[SegmentEvents], last: Last | None, tx: Tx) -> None:
         if not self.begun:
@@ -159,16 +233,28 @@ class Staging:
             last(tx)
         tx.after(partial(self._settled, batch))
 
+    def _start(self) -> TxnStart:
+        epoch = 0 if self._routes is None else self._routes.epoch.number
+        return TxnStart(
+            self._stream, self.stream_id, self._txn_id, epoch, self._db.instance_id, self.lease_ms
+        )
+
     def _create(self, tx: Tx) -> None:
         # Repeating it changes nothing: the id is the caller's.
         instance = self._db.instance_id
         create_txn(tx, self._stream, self.stream_id, self._txn_id, instance=instance, lease_ms=self.lease_ms)
 
-    def _settled(self, batch: _Batch | None) -> None:
-        """Record that the transaction, and this batch of it, is durable."""
+    def _settled(
+        self, batch: _Batch | None, note: Note | None = None, decided: TxnRecord | None = None
+    ) -> None:
+        """Record that the transaction, and this batch of it, is durable, and perhaps decided."""
         self.begun = True
-        if batch is not None and self._batches and self._batches[0] is batch:
-            self._batches.popleft()
+        if batch is not None:
+            self._staged = True
+            if self._batches and self._batches[0] is batch:
+                self._batches.popleft()
+        if note is not None and decided is not None:
+            note(decided)
 
     def _close_batch(self) -> None:
         self._sequence += 1
@@ -178,33 +264,19 @@ class Staging:
     async def _follow(self) -> None:
         """Route all waiting events by the current epoch."""
         epoch = await self._db.read(self._look)
-        assert self._epoch is not None, "a batch was routed"
-        if epoch.number == self._epoch.number:
+        assert self._routes is not None, "a batch was routed"
+        if epoch.number == self._routes.epoch.number:
             raise NotFound(kind="segment", name=f"{self._stream}, of epoch {epoch.number}")
         waiting = self._buffers.take()
-        self._use(epoch)
+        self._use(self._db.shared[ROUTES].add(self.stream_id, epoch))
         for batch in self._batches:
             self._buffers.pour(batch.buffers)
             batch.buffers = self._buffers.take()
         self._buffers.pour(waiting)
 
-    def _use(self, epoch: Epoch) -> None:
-        self._epoch = epoch
-        self._buffers = SegmentBuffers(epoch, int.from_bytes(self._db.clock.random_bytes(4), "big"))
+    def _use(self, routes: KeyRoutes) -> None:
+        self._routes = routes
+        self._buffers = SegmentBuffers(routes, int.from_bytes(self._db.clock.random_bytes(4), "big"))
 
     def _look(self, tx: Tx) -> Epoch:
         return find_route(tx, self._stream, self.stream_id, None)[0]
-
-
-class UnbegunTxns:
-    """Transactions of this instance that may not be in the database yet: those of running blocks."""
-
-    def __init__(self) -> None:
-        self.running: set[Staging] = set()
-
-    def of(self, stream_id: int) -> list[Staging]:
-        """Return those of a stream."""
-        return [each for each in self.running if each.stream_id == stream_id]
-
-
-UNBEGUN_TXNS: Final = SharedSlot(UnbegunTxns)

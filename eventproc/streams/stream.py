@@ -32,7 +32,6 @@ from eventproc.streams.description import (
 from eventproc.streams.offload import OffloadResult, offload
 from eventproc.streams.reader import StreamReader
 from eventproc.streams.request_calls import WAIT_MS, run_request
-from eventproc.streams.staging import UNBEGUN_TXNS
 from eventproc.streams.stream_cuts import (
     frontier_at,
     frontier_of_segments,
@@ -41,6 +40,7 @@ from eventproc.streams.stream_cuts import (
     time_cut,
 )
 from eventproc.streams.transaction import LEASE_MS, Transaction
+from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT
 from eventproc.streams.writer import EventWriter
 from eventproc.workflows.requests import DeleteStream, ScaleStream, SealStream, TruncateStream, UpdateStream
 
@@ -264,7 +264,7 @@ class Stream(Generic[T]):
         Raises:
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
-        for each in self._db.shared[UNBEGUN_TXNS].of(self.stream_id):
+        for each in self._db.shared[TRANSACTION_ATTENDANT].of(self.stream_id):
             with suppress(EventprocError):  # its own calls tell it
                 await each.begin()
 

@@ -1,8 +1,8 @@
 """A transaction of one stream: events that become visible together, or never.
 
-In a block, events wait in memory and a background task stages them in batches. A short, small transaction costs one
-commit of the database: that of its decision. One that takes longer than BEGIN_AFTER_MS is written to the database, so
-that other processes see it, and pinged while its block runs.
+In a block, events wait in memory, and full batches are staged in the background. A short, small transaction costs one
+commit of the database, which begins it, appends its events and ends it. One that takes longer than BEGIN_AFTER_MS is
+written to the database, so that other processes see it, and pinged while its block runs (`txn_attendant`).
 
 What must be true: no event is visible before the commit, and every event after it; an event is staged exactly once,
 whatever was cancelled, in the order of its key; leaving a block leaves no open transaction.
@@ -33,13 +33,14 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.model.limits import LEASE_MS_MIN
 from eventproc.store.segments import AppendResult
-from eventproc.store.tasks import BackgroundTasks, run_uninterrupted
+from eventproc.store.tasks import run_uninterrupted
 from eventproc.store.transactions import PingResult, ping_interval_ms
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.description import TransactionDescription
 from eventproc.streams.new_events import NewEvent, as_new_event, check_events
 from eventproc.streams.request_calls import PATIENCE_MS_MAX, WAIT_MS
-from eventproc.streams.staging import UNBEGUN_TXNS, Staging
+from eventproc.streams.staging import Staging
+from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT, AttendedBlock
 from eventproc.streams.txn_client import TxnClient
 
 LOG = logging.getLogger(__name__)
@@ -58,10 +59,6 @@ AHEAD_BATCHES: Final = 2
 
 YIELD_BYTES: Final = 64 * 1024
 """Bytes written between two scheduling points, as in a writer."""
-
-BEGIN_AFTER_MS: Final = 100
-"""How long a block may run before its transaction is written to the database. Higher: other processes list it later;
-lower: more short transactions cost an additional commit."""
 
 ABORT_WAIT_MS: Final = 5_000
 """How long the end of a block tries to abort. After that its lease, or its process's death, does it."""
@@ -99,11 +96,14 @@ class Transaction(Generic[P]):
         self._client = TxnClient(db, stream, stream_id, self.id, known=txn_id is None)
         self._staging = Staging(db, stream, stream_id, self.id, lease_ms=lease_ms, begun=txn_id is not None)
         self._given = txn_id is not None
-        self._unbegun = db.shared[UNBEGUN_TXNS].running
-        self._tasks: BackgroundTasks | None = None
+        self._attendant = db.shared[TRANSACTION_ATTENDANT]
+        self._block = AttendedBlock(stream_id, self.begin, self._attend)
+        self._entered = False
+        self._seen = False  # written to the database by the attendant, so that the next thing to do is a ping
         self._ready = False  # to accept events without any check first
         self._draining = False
         self._closing = False
+        self._expires = False  # at the end of its lease, as it has reached its longest execution time
         self._settled = False  # decided by a call of this handle
         self._given_up = False  # an abort was requested
         self._left = False
@@ -115,35 +115,29 @@ class Transaction(Generic[P]):
 
     async def __aenter__(self) -> Transaction[P]:
         self._client.verify_open("entering")
-        if self._tasks is not None or self._left:
+        if self._entered or self._left:
             state = "entered already; begin another one"
             raise IllegalTransition(name=self._client.name, event="entering", state=state)
         if self._given:
             self._verify_answer(await self.ping())
         await self._staging.open()
-        self._tasks = BackgroundTasks()
-        await self._tasks.__aenter__()
-        self._tasks.start_soon(self._attend)
-        self._unbegun.add(self._staging)
+        self._entered = True
+        self._ready = not self._is_stopped()
+        self._attendant.enter(self._block)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._tasks is not None, "the block was entered"
+        assert self._entered, "the block was entered"
         try:
             if why is None and not self._settled and not self._given_up:
                 await self.commit()
         finally:
-            tasks, self._tasks = self._tasks, None
-            self._ready, self._left = False, True
-            self._unbegun.discard(self._staging)
-            try:
-                # They must not swallow what ends the block: the caller would continue as if this were committed.
-                await tasks.__aexit__(None, None, None)
-            finally:
-                if self._client.decided is None:
-                    await run_uninterrupted(self._abort_at_the_end)
+            self._entered, self._ready, self._left = False, False, True
+            self._attendant.leave(self._block)
+            if self._client.decided is None:
+                await run_uninterrupted(self._abort_at_the_end)
 
     @property
     def appended(self) -> tuple[AppendResult, ...]:
@@ -265,9 +259,10 @@ class Transaction(Generic[P]):
         """
         timeout_ms = check_int("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
         self._verify_begun()
-        if not wait:
+        if not wait or self._staging.fits_one_send:
             await self._decide()
-            return
+            if not wait or self._client.is_final:
+                return
         with self._client.watched() as wait_ended:
             await self._decide()
             await wait_ended(timeout_ms)
@@ -293,7 +288,7 @@ class Transaction(Generic[P]):
         self._ready, self._given_up = False, True
         try:
             with self._client.explained("abort"):
-                await self._staging.drop(partial(self._client.abort, force=force))
+                await self._staging.abort(partial(self._client.abort, force=force), self._client.note)
         except TransactionDecided:
             self._given_up = False  # another process committed it
             raise
@@ -344,7 +339,7 @@ class Transaction(Generic[P]):
             self._failure, self._closing, self._ready = None, True, False  # what failed is tried again
             try:
                 with self._client.explained("commit"):
-                    await self._staging.send(self._client.commit)
+                    await self._staging.commit(self._client.commit, self._client.note)
             finally:
                 self._closing = False
         else:
@@ -402,16 +397,16 @@ class Transaction(Generic[P]):
         self._since_yield = 0
         self._drain_soon()
         await anyio.lowlevel.checkpoint()
-        while self._staging.batches > (0 if self._tasks is None else AHEAD_BATCHES):
+        while self._staging.batches > (AHEAD_BATCHES if self._entered else 0):
             await self._staging.send_one()
 
     def _drain_soon(self) -> None:
-        if self._tasks is not None and not self._draining and self._staging.batches:
+        if self._entered and not self._draining and self._staging.batches:
             self._draining = True
-            self._tasks.start_soon(self._drain)
+            self._attendant.start_soon(self._block, self._drain)
 
     async def _drain(self) -> None:
-        """Stage full batches in the background."""
+        """Stage full batches. Called by the attendant."""
         try:
             with self._client.explained("write"):
                 while self._staging.batches:
@@ -424,17 +419,24 @@ class Transaction(Generic[P]):
     def _fail(self, error: EventprocError) -> None:
         self._failure, self._ready = error, False
 
-    async def _attend(self) -> None:
-        """Put the transaction down when it turns out to be no short one; then ping while it is open."""
-        await anyio.sleep(BEGIN_AFTER_MS / 1000)
+    async def _attend(self) -> float | None:
+        """Write the transaction, when it turns out to be no short one, to the database; then ping while it is open.
+
+        Called by the attendant. Returns in how many ms to call it again, None: not again.
+        """
         try:
-            await self._flush_again()
-            while (lease_ms := self._staging.lease_ms) is not None and self._client.decided is None:
-                pause_ms = min(ping_interval_ms(lease_ms), lease_ms // PINGS_PER_LEASE_MIN)
-                await anyio.sleep(pause_ms / 1000)
+            if self._seen:
                 await self._ping_again()
+            else:
+                self._seen = True
+                await self._flush_again()
         except EventprocError as error:
             self._fail(error)
+            return None
+        lease_ms = self._staging.lease_ms
+        if lease_ms is None or self._left or self._expires or self._client.decided is not None:
+            return None
+        return min(ping_interval_ms(lease_ms), lease_ms // PINGS_PER_LEASE_MIN)
 
     async def _flush_again(self) -> None:
         try:
@@ -451,7 +453,8 @@ class Transaction(Generic[P]):
             return
         if answer is PingResult.MAX_EXECUTION_TIME_EXCEEDED:
             LOG.warning("%s has reached its longest execution time and will be aborted", self._client.name)
-            await anyio.sleep_forever()
+            self._expires = True
+            return
         self._verify_answer(answer)
 
     def _verify_answer(self, answer: PingResult) -> None:
@@ -460,7 +463,7 @@ class Transaction(Generic[P]):
         self._client.verify_open("write")
 
     def _verify_begun(self) -> None:
-        if self._tasks is None and not self._staging.begun and not self._left:
+        if not self._entered and not self._staging.begun and not self._left:
             state = "not begun; enter it with `async with`, or take `await stream.begin()`"
             raise IllegalTransition(name=self._client.name, event="this", state=state)
 

@@ -31,12 +31,10 @@ from eventproc.store.transactions import (
 )
 from eventproc.streams.description import TransactionDescription, describe_txn
 from eventproc.streams.request_calls import PATIENCE_MS_MAX
+from eventproc.streams.staging import BY_OWNER
 
 LOOK_MS: Final = 20
 """How long to wait for a notice of the commit before reading the database. A commit by this process needs no read."""
-
-BY_OWNER: Final = "by its owner"
-"""Reason of an abort that a caller requested."""
 
 _ABORT: Final = frozenset({TxnState.ABORTING, TxnState.ABORTED})
 
@@ -63,12 +61,12 @@ class TxnClient:
 
     def commit(self, tx: Tx) -> None:
         """Decide to commit. Raises as `decide_commit`."""
-        self._note_later(tx, decide_commit(tx, self._stream_id, self._txn_id))
+        self._note_after(tx, decide_commit(tx, self._stream_id, self._txn_id))
 
     def abort(self, tx: Tx, *, force: bool) -> None:
         """Decide to abort. Raises as `decide_abort`."""
         txn = decide_abort(tx, self._stream_id, self._txn_id, reason=BY_OWNER, force=force)
-        self._note_later(tx, txn)
+        self._note_after(tx, txn)
 
     async def ping(self, lease_ms: int | None = None) -> tuple[PingResult, TxnRecord | None]:
         """Ping; return the answer, and the transaction as it is then."""
@@ -79,7 +77,7 @@ class TxnClient:
 
         answer, txn = await self._db.write(renew)
         if txn is not None:
-            self._note(txn)
+            self.note(txn)
         return answer, txn
 
     async def look(self) -> TransactionDescription:
@@ -91,7 +89,7 @@ class TxnClient:
 
         with self.explained("status"):
             txn, described = await self._db.read(look)
-        self._note(txn)
+        self.note(txn)
         return described
 
     async def verify_known(self) -> None:
@@ -102,15 +100,21 @@ class TxnClient:
 
     @contextmanager
     def watched(self) -> Iterator[Callable[[int], Awaitable[None]]]:
-        """Yield a function that waits until the transaction, decided in the block, is visible."""
+        """Yield a function that waits until the transaction, decided before or in the block, is visible."""
         endings, watch = self._db.shared[TXN_OUTCOMES], watch_txn(self._stream_id, self._txn_id)
         with endings.expecting((self._stream_id, self._txn_id)), self._db.subscribe([watch]) as changes:
-            yield partial(self._wait_ended, endings, changes)
+            # What happened between an earlier decision and the subscription is only in the database.
+            look_ms = LOOK_MS if self.decided is None else 0
+            yield partial(self._wait_ended, endings, changes, look_ms)
 
     async def _wait_ended(
-        self, endings: LocalResults[tuple[int, str], TxnRecord], changes: Subscription, timeout_ms: int
+        self,
+        endings: LocalResults[tuple[int, str], TxnRecord],
+        changes: Subscription,
+        pause_ms: int,
+        timeout_ms: int,
     ) -> None:
-        deadline_ms, pause_ms = self._db.clock.monotonic_ms() + timeout_ms, LOOK_MS
+        deadline_ms = self._db.clock.monotonic_ms() + timeout_ms
         # The first change is our own decision. It may hide one by another process, so read the database soon after.
         await changes.wait(0)
         ended = endings.find((self._stream_id, self._txn_id)) or self.decided
@@ -127,6 +131,16 @@ class TxnClient:
                 )
         self.decided = ended
         self.verify_commit()
+
+    def note(self, txn: TxnRecord) -> None:
+        """Remember the transaction if it is decided."""
+        if txn.state is not TxnState.OPEN:
+            self.decided = txn
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the transaction is known to be committed or aborted, not only decided."""
+        return self.decided is not None and self.decided.state.is_final
 
     def refuse(self, event: str) -> NoReturn:
         """Raise the error that says why `event` is no longer possible."""
@@ -165,10 +179,6 @@ class TxnClient:
         """Return the error of an unknown transaction."""
         return TransactionNotFound(kind="transaction", name=self._txn_id, stream=self._stream)
 
-    def _note_later(self, tx: Tx, txn: TxnRecord) -> None:
+    def _note_after(self, tx: Tx, txn: TxnRecord) -> None:
         # As an effect of the transaction, so that a cancelled caller does not lose it.
-        tx.after(partial(self._note, txn))
-
-    def _note(self, txn: TxnRecord) -> None:
-        if txn.state is not TxnState.OPEN:
-            self.decided = txn
+        tx.after(partial(self.note, txn))

@@ -20,7 +20,7 @@ from typing import Final, Generic, TypeVar
 import anyio
 import attrs
 
-from eventproc.store.catalog import current_epoch, get_writable_stream
+from eventproc.store.catalog import KeyRoutes, current_epoch, get_writable_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import (
@@ -464,7 +464,7 @@ class EventWriter(Generic[P]):
         return find_route(tx, self._stream, self._stream_id, self._name)
 
     def _new_buffers(self) -> SegmentBuffers:
-        return SegmentBuffers(self._epoch, int.from_bytes(self._db.clock.random_bytes(4), "big"))
+        return SegmentBuffers(KeyRoutes(self._epoch), int.from_bytes(self._db.clock.random_bytes(4), "big"))
 
 
 def find_route(tx: Tx, stream: str, stream_id: int, writer: str | None) -> tuple[Epoch, int]:

@@ -24,6 +24,7 @@ from eventproc.store.catalog.queries import (
     tail_offsets,
     verify_active,
 )
+from eventproc.store.catalog.routes import ROUTES, KeyRoutes, RouteCache, forget_routes
 from eventproc.store.catalog.stream_records import EPOCH, SCOPE, STREAM, Scope, StreamRecord
 from eventproc.store.catalog.system_streams import (
     ABORT_STREAM,
@@ -43,11 +44,14 @@ __all__ = [
     "COMMIT_STREAM",
     "EPOCH",
     "REQUEST_STREAM",
+    "ROUTES",
     "SCOPE",
     "STREAM",
     "SYSTEM_EPOCH",
     "SYSTEM_MIGRATION",
     "SYSTEM_SCOPE",
+    "KeyRoutes",
+    "RouteCache",
     "Scope",
     "StoredHistory",
     "StreamRecord",
@@ -55,6 +59,7 @@ __all__ = [
     "UnfinishedPart",
     "current_epoch",
     "find_stream",
+    "forget_routes",
     "get_scope",
     "get_stream",
     "get_writable_stream",

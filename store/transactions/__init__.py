@@ -12,20 +12,20 @@ from eventproc.store.transactions.decisions import (
     create_txn,
     decide_abort,
     decide_commit,
-    has_decided,
     notify_commit,
     notify_failed_commits,
     ping,
     record_commit_failure,
     state_after_abort,
 )
+from eventproc.store.transactions.direct_commit import TxnStart, abort_directly, commit_directly
 from eventproc.store.transactions.preparation import (
     PreparationStep,
     apply_preparation,
     count_preparation,
     plan_preparation,
 )
-from eventproc.store.transactions.staging import StagedTotals, flush_staging, stage
+from eventproc.store.transactions.staging import StagedTotals, stage
 from eventproc.store.transactions.txn_record import (
     TXN_OUTCOMES,
     TXN_STEP_LIMITS,
@@ -33,7 +33,9 @@ from eventproc.store.transactions.txn_record import (
     TxnRecord,
     TxnStepLimits,
     find_txn,
+    flush_txns,
     get_txn,
+    has_decided,
     has_unfinished,
     list_failing,
     list_finished,
@@ -54,10 +56,13 @@ __all__ = [
     "StagedTotals",
     "TxnNotice",
     "TxnRecord",
+    "TxnStart",
     "TxnState",
     "TxnStepLimits",
+    "abort_directly",
     "abort_open",
     "apply_preparation",
+    "commit_directly",
     "commit_round",
     "count_preparation",
     "create_txn",
@@ -66,7 +71,7 @@ __all__ = [
     "drop_staged_step",
     "find_aborting",
     "find_txn",
-    "flush_staging",
+    "flush_txns",
     "forget_txns",
     "get_txn",
     "has_decided",

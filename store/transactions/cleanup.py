@@ -13,13 +13,12 @@ from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.limits import TXN_MEMORY_MS
 from eventproc.store.model.transactions import TxnEvent, TxnState, advance_txn
 from eventproc.store.segments.reaper import STEP_EXTENTS_MAX, ScanCursor, free_unreferenced_blobs
-from eventproc.store.transactions.staging import flush_staging
 from eventproc.store.transactions.txn_record import (
     TXN_COLUMNS,
-    TXN_OUTCOMES,
     TXN_STEP_LIMITS,
     TxnRecord,
-    change_txn,
+    end_txn,
+    flush_txns,
     txn_from_row,
 )
 
@@ -35,7 +34,7 @@ def drop_staged_step(tx: Tx, txn: TxnRecord) -> bool:
 
     At most STEP_EXTENTS_MAX rows and `TxnStepLimits.abort_blobs` blobs.
     """
-    flush_staging(tx)
+    flush_txns(tx)
     rows = tx.execute(
         "SELECT seq, part, place FROM staged WHERE stream_id = ? AND txn = ? ORDER BY seq, part LIMIT ?",
         (txn.stream_id, txn.id, STEP_EXTENTS_MAX + 1),
@@ -53,9 +52,7 @@ def drop_staged_step(tx: Tx, txn: TxnRecord) -> bool:
     free_unreferenced_blobs(tx, sorted(places))
     if len(dropped) < len(rows):
         return False
-    state = advance_txn(txn.state, TxnEvent.ABORTED, name=txn.id)
-    after = change_txn(tx, txn, state=state, finished_ms=tx.now_ms)
-    tx.after(partial(tx.shared[TXN_OUTCOMES].deliver, (txn.stream_id, txn.id), after))
+    end_txn(tx, txn, state=advance_txn(txn.state, TxnEvent.ABORTED, name=txn.id))
     return True
 
 

@@ -16,7 +16,6 @@ from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import PREPARED_INLINE_BYTES, ROUND_TRANSACTIONS
-from eventproc.store.model.transactions import TxnEvent, advance_txn
 from eventproc.store.segments import (
     INLINE_EXTENT_COUNTER,
     AppendResult,
@@ -26,14 +25,13 @@ from eventproc.store.segments import (
 )
 from eventproc.store.segments.extents import INSERT_EXTENT, BlobLoader, Extent, decode_extent
 from eventproc.store.segments.state import SegmentTail, find_tail
-from eventproc.store.transactions.staging import flush_staging
 from eventproc.store.transactions.txn_record import (
     TXN_COLUMNS,
-    TXN_OUTCOMES,
     TXN_STEP_LIMITS,
     TxnRecord,
     TxnStepLimits,
-    change_txn,
+    finish_commit,
+    flush_txns,
     txn_from_row,
 )
 
@@ -74,7 +72,7 @@ STAGED_COLUMNS: Final = "seq, part, segment, length, count, keyed, packed, place
 
 def list_decided(tx: Tx, stream_id: int, *, limit: int) -> list[TxnRecord]:
     """Return the stream's decided, uncommitted transactions in the order of commits, at most `limit`."""
-    flush_staging(tx)
+    flush_txns(tx)
     rows = tx.execute(
         f"SELECT {TXN_COLUMNS} FROM txn WHERE stream_id = ? AND finished = 0 AND position IS NOT NULL"
         " ORDER BY position LIMIT ?",
@@ -102,14 +100,14 @@ def commit_round(
     transactions_max = min(transactions_max, limits.round_transactions)
     waiting = list_decided(tx, stream_id, limit=transactions_max + 1)
     writer = _CommitWriter(tx, stream, stream_id, limits)
-    committed: list[TxnRecord] = []
+    committed: list[_Moved] = []
     for txn in waiting[:transactions_max]:
         rows = _ready(tx, txn, epoch, limits)
         if isinstance(rows, bool):
             return CommitRound(writer.finish(committed), txn, pack=rows, more=True)
         if committed and not writer.has_room(rows):
             break
-        committed.append(attrs.evolve(txn, appended=writer.add(rows)))
+        committed.append((txn, writer.add(rows)))
     return CommitRound(writer.finish(committed), more=len(committed) < len(waiting))
 
 
@@ -140,6 +138,9 @@ def _ready(tx: Tx, txn: TxnRecord, epoch: Epoch, limits: TxnStepLimits) -> list[
         cursor.close()
     return rows
 
+
+_Moved: TypeAlias = tuple[TxnRecord, tuple[AppendResult, ...]]
+"""A transaction, and where its events are."""
 
 _ExtentRow: TypeAlias = tuple[int, SegmentId, int, int, int, int, int, int, int | None, int, bytes | None]
 
@@ -178,23 +179,20 @@ class _CommitWriter:
             for segment, tail, offset, number in begins
         )
 
-    def finish(self, txns: Collection[TxnRecord]) -> tuple[TxnRecord, ...]:
+    def finish(self, moved: Collection[_Moved]) -> tuple[TxnRecord, ...]:
         """Replace the staged rows by extents, and write the final states; return the committed transactions."""
         tx = self._tx
         tx.executemany(INSERT_EXTENT, self._extents)
         tx.executemany(
-            "DELETE FROM staged WHERE stream_id = ? AND txn = ?", [(txn.stream_id, txn.id) for txn in txns]
+            "DELETE FROM staged WHERE stream_id = ? AND txn = ?",
+            [(txn.stream_id, txn.id) for txn, _ in moved],
         )
-        committed: list[TxnRecord] = []
-        for txn in txns:
-            state = advance_txn(txn.state, TxnEvent.COMMITTED, name=txn.id)
-            committed.append(change_txn(tx, txn, state=state, finished_ms=tx.now_ms, reason=None))
-            tx.after(partial(tx.shared[TXN_OUTCOMES].deliver, (txn.stream_id, txn.id), committed[-1]))
-        if txns:
+        committed = tuple([finish_commit(tx, txn, appended) for txn, appended in moved])
+        if committed:
             tx.wake(("commits", self._stream_id))
         if self._extents:
             self._notify()
-        return tuple(committed)
+        return committed
 
     def _tail(self, segment: SegmentId) -> SegmentTail:
         if (tail := self._tails.get(segment)) is None:

@@ -30,14 +30,17 @@ from eventproc.store.model.transactions import (
     judge_ping,
 )
 from eventproc.store.transactions.commit_round import list_decided
-from eventproc.store.transactions.staging import flush_staging
 from eventproc.store.transactions.txn_record import (
     TxnRecord,
     change_txn,
+    commit_order,
     find_txn,
+    flush_txns,
     get_txn,
+    has_decided,
     insert_txn,
     list_failing,
+    new_txn,
 )
 
 TXN_OPENED: Final = "transactions"
@@ -75,21 +78,8 @@ def create_txn(
     check_lease(lease_ms)
     if (found := find_txn(tx, stream_id, txn_id)) is not None:
         return found
-    record = get_writable_stream(tx, stream, stream_id=stream_id).value
-    txn = TxnRecord(
-        id=txn_id,
-        stream=stream,
-        stream_id=stream_id,
-        state=TxnState.OPEN,
-        version=0,
-        epoch=record.epoch,
-        created_ms=tx.now_ms,
-        instance=instance,
-        lease_ms=lease_ms,
-        boot_id=tx.clock.boot_id,
-        lease_until_ms=None if lease_ms is None else tx.monotonic_ms + lease_ms,
-        execution_until_ms=None if lease_ms is None else tx.monotonic_ms + execution_ms(lease_ms),
-    )
+    epoch = get_writable_stream(tx, stream, stream_id=stream_id).value.epoch
+    txn = new_txn(tx, stream, stream_id, txn_id, epoch=epoch, instance=instance, lease_ms=lease_ms)
     insert_txn(tx, txn)
     tx.wake(TXN_OPENED)
     return txn
@@ -139,11 +129,10 @@ def decide_commit(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord:
     state = advance_txn(found.state, TxnEvent.COMMIT, name=_name(found))
     if found.state is not TxnState.OPEN:
         return found
-    waiting = _last_position(tx, stream_id, finished=0)
-    if waiting is None:
+    order = commit_order(tx, stream_id)
+    if not order.undone:
         notify_commit(tx, found.stream, stream_id)
-    last = waiting if waiting is not None else _last_position(tx, stream_id, finished=1)
-    return change_txn(tx, found, state=state, position=(last or 0) + 1)
+    return change_txn(tx, found, state=state, position=order.last + 1)
 
 
 def decide_abort(
@@ -180,7 +169,7 @@ def state_after_abort(state: TxnState, failure: str | None, *, force: bool, name
 
 def abort_open(tx: Tx, stream: str, stream_id: int, *, reason: str) -> bool:
     """Decide to abort all open transactions of the stream, with one notice; return whether there were any."""
-    flush_staging(tx)
+    flush_txns(tx)
     after = advance_txn(TxnState.OPEN, TxnEvent.ABORT)
     aborting = tx.execute(
         _ABORT_OPEN, (after.value, reason, stream_id, stream_id, TxnState.OPEN.value)
@@ -222,19 +211,6 @@ def notify_failed_commits(tx: Tx) -> None:
     """Post notices for all streams whose next commit failed. It reads every unfinished transaction."""
     for txn in list_failing(tx):
         notify_commit(tx, txn.stream, txn.stream_id)
-
-
-def has_decided(tx: Tx, stream_id: int) -> bool:
-    """Return whether the stream has a transaction that is decided and not committed yet. One look-up."""
-    return _last_position(tx, stream_id, finished=0) is not None
-
-
-def _last_position(tx: Tx, stream_id: int, *, finished: int) -> int | None:
-    row = tx.execute(
-        "SELECT max(position) FROM txn WHERE stream_id = ? AND finished = ? AND position IS NOT NULL",
-        (stream_id, finished),
-    ).fetchone()
-    return None if row[0] is None else int(row[0])
 
 
 def _name(txn: TxnRecord) -> str:

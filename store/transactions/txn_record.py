@@ -1,23 +1,25 @@
-"""The records of transactions, in the table `txn`: found, listed, changed, waited for.
+"""The records of transactions, in the table `txn`: found, listed, changed, finished, waited for.
 
-Every change increments the version, so that a decision by an older version (of a timer) is refused.
+Every change increments the version, so that a decision by an older version (of a timer) is refused. The rows of
+transactions that end in one group commit are written together before the COMMIT, or before SQL reads the table.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
 
-from eventproc.store.database import SharedSlot, Tx, Watch
+from eventproc.store.database import PendingSlot, SharedSlot, Tx, Watch
 from eventproc.store.local_results import LocalResults
 from eventproc.store.model.errors import NotFound, VersionConflict
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import PREPARE_ROWS, PREPARED_ROWS, ROUND_TRANSACTIONS, TXNS_LISTED_MAX
-from eventproc.store.model.transactions import TxnState
+from eventproc.store.model.transactions import TxnEvent, TxnState, advance_txn, execution_ms
 from eventproc.store.segments import AppendResult
 from eventproc.store.segments.reaper import STEP_BLOBS_MAX
 from eventproc.store.transactions.staging import StagedTotals, flush_staging, staged_totals
@@ -90,12 +92,76 @@ TXN_COLUMNS: Final = (
     " execution_until_ms, position, events, bytes, rows, prepared, appended, reason, finished_ms"
 )
 
+_INSERT: Final = (
+    f"INSERT INTO txn (finished, {TXN_COLUMNS}) VALUES ({', '.join('?' * (TXN_COLUMNS.count(',') + 2))})"
+)
+
+
+@attrs.define
+class CommitOrder:
+    """Where a stream's order of commits stands in this transaction.
+
+    last: position of the last decided commit, 0 if none is known. undone: it is not finished yet.
+    """
+
+    last: int
+    undone: bool
+
+
+class _PendingCommits:
+    """Commits of this group commit whose transactions have no row yet, and the orders of commits that it has read."""
+
+    def __init__(self) -> None:
+        self.orders: dict[int, CommitOrder] = {}
+        self.ended: list[TxnRecord] = []
+
+    def flush(self, tx: Tx) -> None:
+        """Write the rows. The orders stay valid."""
+        if self.ended:
+            tx.executemany(_INSERT, [(True, *_row_of(txn)) for txn in self.ended])
+            self.ended.clear()
+
+
+_PENDING: Final = PendingSlot(_PendingCommits)
+
+
+def flush_txns(tx: Tx) -> None:
+    """Write what this group commit has staged and finished, before SQL reads it."""
+    flush_staging(tx)
+    tx.pending[_PENDING].flush(tx)
+
+
+def commit_order(tx: Tx, stream_id: int) -> CommitOrder:
+    """Return the order of the stream's commits. Two look-ups, once per group commit while no other way changes it."""
+    orders = tx.pending[_PENDING].orders
+    if (order := orders.get(stream_id)) is None:
+        flush_txns(tx)
+        undone = _last_position(tx, stream_id, finished=0)
+        last = undone if undone is not None else _last_position(tx, stream_id, finished=1)
+        order = orders[stream_id] = CommitOrder(last or 0, undone is not None)
+    return order
+
+
+def has_decided(tx: Tx, stream_id: int) -> bool:
+    """Return whether the stream has a transaction that is decided and not committed yet. One look-up."""
+    return _last_position(tx, stream_id, finished=0) is not None
+
+
+def _last_position(tx: Tx, stream_id: int, *, finished: int) -> int | None:
+    flush_txns(tx)
+    row = tx.execute(
+        "SELECT max(position) FROM txn WHERE stream_id = ? AND finished = ? AND position IS NOT NULL",
+        (stream_id, finished),
+    ).fetchone()
+    return None if row[0] is None else int(row[0])
+
+
 _WHERE: Final = "WHERE finished IN (0, 1) AND stream_id = ? AND id = ?"
 
 
 def find_txn(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord | None:
     """Return the transaction, None if it never existed or is forgotten. Two look-ups, one more while it is open."""
-    flush_staging(tx)
+    flush_txns(tx)
     row = tx.execute(f"SELECT {TXN_COLUMNS} FROM txn {_WHERE}", (stream_id, txn_id)).fetchone()
     return None if row is None else _with_totals(tx, txn_from_row(row))
 
@@ -109,7 +175,7 @@ def get_txn(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord:
 
 def list_open(tx: Tx, stream_id: int) -> list[TxnRecord]:
     """Return the stream's open, committing and aborting transactions, the oldest TXNS_LISTED_MAX of them."""
-    flush_staging(tx)
+    flush_txns(tx)
     rows = tx.execute(
         f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? ORDER BY id LIMIT ?",
         (stream_id, TXNS_LISTED_MAX),
@@ -119,6 +185,7 @@ def list_open(tx: Tx, stream_id: int) -> list[TxnRecord]:
 
 def list_finished(tx: Tx, stream_id: int) -> list[TxnRecord]:
     """Return the stream's transactions that ended within a day, the newest first, at most TXNS_LISTED_MAX."""
+    flush_txns(tx)
     rows = tx.execute(
         f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 1 AND stream_id = ? ORDER BY id DESC LIMIT ?",
         (stream_id, TXNS_LISTED_MAX),
@@ -168,12 +235,67 @@ def has_unfinished(tx: Tx) -> bool:
     return row.fetchone() is not None
 
 
+def new_txn(
+    tx: Tx,
+    stream: str,
+    stream_id: int,
+    txn_id: str,
+    *,
+    epoch: int,
+    instance: str,
+    lease_ms: int | None,
+    state: TxnState = TxnState.OPEN,
+    **decided: Any,
+) -> TxnRecord:
+    """Return the record of a transaction that begins now. decided: fields of one that is decided already."""
+    return TxnRecord(
+        id=txn_id,
+        stream=stream,
+        stream_id=stream_id,
+        state=state,
+        version=0,
+        epoch=epoch,
+        created_ms=tx.now_ms,
+        instance=instance,
+        lease_ms=lease_ms,
+        boot_id=tx.clock.boot_id,
+        lease_until_ms=None if lease_ms is None else tx.monotonic_ms + lease_ms,
+        execution_until_ms=None if lease_ms is None else tx.monotonic_ms + execution_ms(lease_ms),
+        **decided,
+    )
+
+
 def insert_txn(tx: Tx, txn: TxnRecord) -> None:
     """Insert a new transaction."""
-    marks = ", ".join("?" * (TXN_COLUMNS.count(",") + 2))
-    tx.execute(
-        f"INSERT INTO txn (finished, {TXN_COLUMNS}) VALUES ({marks})", (txn.state.is_final, *_row_of(txn))
-    )
+    tx.execute(_INSERT, (False, *_row_of(txn)))
+
+
+def finish_commit(
+    tx: Tx, txn: TxnRecord, appended: tuple[AppendResult, ...], *, stored: bool = True
+) -> TxnRecord:
+    """Record that the events of a committing transaction are visible at `appended`, and tell waiters; return it.
+
+    stored: False for one that began in this database transaction. It has no row yet, and nobody else knows it.
+    """
+    state = advance_txn(txn.state, TxnEvent.COMMITTED, name=txn.id)
+    if stored:
+        return end_txn(tx, txn, state=state, appended=appended, reason=None)
+    return end_unseen(tx, attrs.evolve(txn, state=state, appended=appended))
+
+
+def end_unseen(tx: Tx, txn: TxnRecord) -> TxnRecord:
+    """Write the record, in a final state, of a transaction that has no row, at the end of the group commit."""
+    after = attrs.evolve(txn, finished_ms=tx.now_ms)
+    tx.pending[_PENDING].ended.append(after)
+    tx.mark_changed()
+    return after
+
+
+def end_txn(tx: Tx, txn: TxnRecord, **changes: Any) -> TxnRecord:
+    """Write the final state of a transaction that has a row, and tell those that wait for it; return it."""
+    after = change_txn(tx, txn, finished_ms=tx.now_ms, **changes)
+    tx.after(partial(tx.shared[TXN_OUTCOMES].deliver, (txn.stream_id, txn.id), after))
+    return after
 
 
 def change_txn(tx: Tx, before: TxnRecord, *, expected: int | None = None, **changes: Any) -> TxnRecord:
@@ -186,7 +308,7 @@ def change_txn(tx: Tx, before: TxnRecord, *, expected: int | None = None, **chan
     after = attrs.evolve(before, version=before.version + 1, **changes)
     columns = {
         "version": after.version,
-        **{_COLUMN.get(name, name): value for name, value in changes.items()},
+        **{_COLUMN.get(name, name): value for name, value in changes.items() if name != "appended"},
     }
     if after.state is not before.state:
         columns["state"] = after.state.value
@@ -194,6 +316,7 @@ def change_txn(tx: Tx, before: TxnRecord, *, expected: int | None = None, **chan
         columns.update(events=after.events, bytes=after.size_bytes, rows=after.rows)
     if after.state.is_final:
         columns["finished"], columns["appended"] = True, _appended_text(after)
+    tx.pending[_PENDING].orders.pop(before.stream_id, None)
     tx.execute(
         f"UPDATE txn SET {', '.join(f'{name} = ?' for name in columns)}"
         " WHERE finished = 0 AND stream_id = ? AND id = ?",
@@ -258,8 +381,10 @@ def _row_of(txn: TxnRecord) -> tuple[Any, ...]:
 
 
 def _appended_text(txn: TxnRecord) -> str | None:
-    appended = [[each.segment, each.offset, each.number, each.count] for each in txn.appended]
-    return json.dumps(appended, separators=(",", ":")) if appended else None
+    if not txn.appended:
+        return None
+    rows = [f"[{each.segment:d},{each.offset},{each.number},{each.count}]" for each in txn.appended]
+    return f"[{','.join(rows)}]"
 
 
 def _with_totals(tx: Tx, txn: TxnRecord) -> TxnRecord:

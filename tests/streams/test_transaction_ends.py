@@ -32,6 +32,8 @@ from tests.streams.support import payloads, run_in
 
 Call = Callable[[Transaction[bytes]], Awaitable[object]]
 
+pytestmark = pytest.mark.usefixtures("commit_path")
+
 UNKNOWN_ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
@@ -106,6 +108,7 @@ async def test_without_a_host_a_commit_is_decided_and_the_wait_ends_in_time() ->
         stream = await streams_without_host(ep)
         async with stream.transaction() as txn:
             await txn.write(b"1")
+            await txn.flush()  # staged, so that only a host can commit it
             with pytest.raises(TransactionPending, match=f"{txn.id} is decided"):
                 await txn.commit(timeout_ms=0)
             with pytest.raises(TransactionPending):

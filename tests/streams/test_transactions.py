@@ -20,10 +20,13 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.tasks import BackgroundTasks
 from eventproc.streams import NewEvent, Stream
-from eventproc.streams.staging import STAGE_BYTES, UNBEGUN_TXNS
-from eventproc.streams.transaction import BEGIN_AFTER_MS, LEASE_MS
+from eventproc.streams.staging import STAGE_BYTES
+from eventproc.streams.transaction import LEASE_MS
+from eventproc.streams.txn_attendant import BEGIN_AFTER_MS, TRANSACTION_ATTENDANT
 from eventproc.testing import disk_full
 from tests.streams.support import fail_in, payloads, run_in
+
+pytestmark = pytest.mark.usefixtures("commit_path")
 
 BIG = b"x" * 200_000
 
@@ -161,7 +164,7 @@ async def test_handles_and_left_blocks_keep_no_memory_for_their_stream(ep: Event
         assert [each.id for each in await stream.transactions()] == [txn.id]
         assert [each.id for each in await other.transactions()] == [elsewhere.id]
     assert await stream.transactions() == []
-    assert not any(vars(ep.db.shared[UNBEGUN_TXNS]).values())
+    assert not ep.db.shared[TRANSACTION_ATTENDANT].running
 
 
 async def test_a_block_that_takes_long_is_seen_by_others(ep: Eventproc, stream: Stream) -> None:

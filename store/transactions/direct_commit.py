@@ -1,0 +1,109 @@
+"""Direct commits: a transaction that fits in one send is begun, appended, decided and finished in one step.
+
+What must be true: the commit takes the next position of its stream's order, so it is refused while an earlier decided
+transaction is unfinished. Nothing of it may have been staged, because staged events precede those of this call. The
+segments guard the rest: an append to a sealed or deleted segment raises and changes nothing.
+
+A record with version 0 that is committed was committed here, by the handle that made its id, because nobody else knows
+an id before it is durable. That is how a repeated call recognises its first run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+import attrs
+
+from eventproc.store.catalog import get_writable_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.transactions import TxnEvent, TxnState, advance_txn, check_lease
+from eventproc.store.segments import SegmentEvents, append
+from eventproc.store.transactions.txn_record import (
+    TxnRecord,
+    change_txn,
+    commit_order,
+    end_unseen,
+    find_txn,
+    finish_commit,
+    new_txn,
+)
+
+
+@attrs.frozen
+class TxnStart:
+    """What a transaction begins with.
+
+    stream, stream_id, id: as for `create_txn`. epoch: number of the epoch that routed its events. instance, lease_ms:
+    its owner and lease.
+    """
+
+    stream: str
+    stream_id: int
+    id: str
+    epoch: int
+    instance: str
+    lease_ms: int | None
+
+
+def commit_directly(
+    tx: Tx, start: TxnStart, parts: Sequence[SegmentEvents], *, seen: bool
+) -> TxnRecord | None:
+    """Commit a transaction with all its events; return it, or None, without a change, if the host has to commit it.
+
+    parts: its events, as for `append`; all of them.
+    seen: whether an earlier call may have stored the transaction. False saves a look-up.
+    Raises InvalidArgument, SegmentSealed or NotFound (route the events again), and without events StreamSealed and
+    StreamReplaced; then nothing changed.
+    Cost: the append, one row and one index entry; two look-ups per stream and group commit.
+    """
+    check_lease(start.lease_ms)
+    found = find_txn(tx, start.stream_id, start.id) if seen else None
+    if found is not None and found.state is TxnState.COMMITTED and found.version == 0:
+        return found  # by an earlier call, whose result did not arrive
+    order = commit_order(tx, start.stream_id)
+    if order.undone or (found is not None and (found.state is not TxnState.OPEN or found.rows)):
+        return None
+    if parts:
+        appended = append(tx, start.stream, start.stream_id, parts)
+    else:
+        get_writable_stream(tx, start.stream, stream_id=start.stream_id)
+        appended = ()
+    decided: dict[str, Any] = {
+        "state": advance_txn(TxnState.OPEN, TxnEvent.COMMIT),
+        "position": order.last + 1,
+        "events": sum([part.events.count for part in parts]),
+        "size_bytes": sum([part.events.size_bytes for part in parts]),
+        "rows": len(parts),
+    }
+    if len(appended) > 1:
+        appended = tuple(sorted(appended, key=_segment))
+    if found is not None:
+        return finish_commit(tx, change_txn(tx, found, **decided), appended)
+    order.last += 1
+    return finish_commit(tx, _begun(tx, start, decided), appended, stored=False)
+
+
+def abort_directly(tx: Tx, start: TxnStart, *, reason: str) -> TxnRecord | None:
+    """Abort a transaction that is not stored; return it, or None, without a change, if it is stored."""
+    if find_txn(tx, start.stream_id, start.id) is not None:
+        return None
+    state = advance_txn(advance_txn(TxnState.OPEN, TxnEvent.ABORT), TxnEvent.ABORTED)
+    return end_unseen(tx, _begun(tx, start, {"state": state, "reason": reason}))
+
+
+_segment: Final = attrgetter("segment")
+
+
+def _begun(tx: Tx, start: TxnStart, decided: Mapping[str, Any]) -> TxnRecord:
+    return new_txn(
+        tx,
+        start.stream,
+        start.stream_id,
+        start.id,
+        epoch=start.epoch,
+        instance=start.instance,
+        lease_ms=start.lease_ms,
+        **decided,
+    )
