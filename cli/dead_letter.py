@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-import sys
+from functools import partial
 from typing import Final
 
 import click
 
 from eventproc.cli import session
+from eventproc.cli.destruction import Consent, destructive, is_confirmed
 from eventproc.cli.options import (
     CommandGroup,
     F,
@@ -105,9 +106,7 @@ def show(settings: Settings, name: str, letter: str, output: str) -> None:
 @dead_letter.command()
 @group_argument
 @choice_options
-@click.option(
-    "--dry-run", is_flag=True, help="Print how many dead letters would be redriven; change nothing."
-)
+@dry_run_option
 @output_option()
 @pass_settings
 def redrive(
@@ -121,7 +120,7 @@ def redrive(
     """
     wanted = _chosen(ids, everything)
     if dry_run:
-        _would(settings, "redrive", name, wanted, output)
+        show_one(session.run(settings, partial(_would, "redrive", name, wanted)), output)
     else:
         count = session.run(settings, lambda ep: ep.dead_letters(name).redrive(wanted))
         row = {"done": "redrive", "target": name, "letters": count}
@@ -136,8 +135,7 @@ def redrive(
 @dead_letter.command()
 @group_argument
 @choice_options
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@dry_run_option
+@destructive
 @output_option()
 @pass_settings
 def drop(
@@ -156,27 +154,14 @@ def drop(
         eventproc dead-letter drop shop/mailer --all --dry-run
     """
     wanted = _chosen(ids, everything)
-    if dry_run:
-        _would(settings, "drop", name, wanted, output)
-        return
-    if not yes:
-        if not _can_ask():
-            raise click.UsageError(
-                "confirmation needs a terminal; use --yes to drop, or --dry-run to see what would be dropped"
-            )
-        found = session.run(settings, lambda ep: ep.dead_letters(name).count(wanted))
-        click.confirm(
-            f"Drop {counted(found.letters, 'dead letter')} of {name} permanently?", abort=True, err=True
+    question = f"Drop dead letters of {name}"
+    look = partial(_would, "drop", name, wanted)
+    if is_confirmed(settings, Consent(yes, dry_run), question, look, output):
+        count = session.run(settings, lambda ep: ep.dead_letters(name).drop(wanted))
+        row = {"done": "drop", "target": name, "letters": count}
+        show_done(
+            settings, row, output, f"dropped: {counted(count, 'dead letter')} of {name}{_gone(wanted, count)}"
         )
-    count = session.run(settings, lambda ep: ep.dead_letters(name).drop(wanted))
-    row = {"done": "drop", "target": name, "letters": count}
-    show_done(
-        settings, row, output, f"dropped: {counted(count, 'dead letter')} of {name}{_gone(wanted, count)}"
-    )
-
-
-def _can_ask() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _chosen(ids: tuple[str, ...], everything: bool) -> Ids:
@@ -190,9 +175,9 @@ def _gone(ids: Ids, count: int) -> str:
     return f"; {missing} had been redriven or dropped before" if missing else ""
 
 
-def _would(settings: Settings, verb: str, name: str, ids: Ids, output: str) -> None:
-    found = session.run(settings, lambda ep: ep.dead_letters(name).count(ids))
-    row = {
+async def _would(verb: str, name: str, ids: Ids, ep: Eventproc) -> Row:
+    found = await ep.dead_letters(name).count(ids)
+    return {
         "dry_run": True,
         "would": verb,
         "target": name,
@@ -200,7 +185,6 @@ def _would(settings: Settings, verb: str, name: str, ids: Ids, output: str) -> N
         "letters": found.letters,
         "bytes": found.size_bytes,
     }
-    show_one(row, output)
 
 
 def _summary(found: DeadLetter) -> dict[str, object]:

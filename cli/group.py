@@ -11,6 +11,7 @@ import attrs
 import click
 
 from eventproc.cli import session
+from eventproc.cli.destruction import Consent, destructive, is_confirmed
 from eventproc.cli.options import (
     CommandGroup,
     DurationParam,
@@ -33,6 +34,7 @@ from eventproc.groups import (
     GroupResetEnd,
     GroupStart,
     MemberDescription,
+    ReaderGroup,
     ResetPreview,
     SegmentLag,
     TruncatedPolicy,
@@ -290,7 +292,7 @@ def _ms(seconds: float | None) -> int | None:
     metavar="CUT",
     help="The new end: a cut for each stream, or never; unchanged unless given.",
 )
-@click.option("--execute/--dry-run", help="Execute the reset; by default only print what would change.")
+@dry_run_option
 @output_option()
 @pass_settings
 def reset(
@@ -300,21 +302,23 @@ def reset(
     checkpoint: str | None,
     streams: tuple[str, ...],
     ends: tuple[str, ...],
-    execute: bool,
+    dry_run: bool,
     output: str,
 ) -> None:
     """Move a group to another position. Its online readers continue there.
 
-    Without --execute nothing changes; the command prints the new position and how much is left to read from there.
+    No event is lost, so the command does not ask. A reset forward skips events that the group has not read: they stay
+    in the stream, and the command prints the former position, to which another reset returns. With --until another
+    end, the group's checkpoints are dropped.
 
     Examples:
         eventproc group reset shop/billing --to head --dry-run
-        eventproc group reset shop/billing --checkpoint nightly --dry-run
+        eventproc group reset shop/billing --checkpoint nightly
     """
     if bool(positions) == (checkpoint is not None):
         raise click.UsageError("the new position is missing: use either --to POSITION or --checkpoint NAME")
 
-    async def act(ep: Eventproc) -> tuple[str, list[ResetPreview]]:
+    async def act(ep: Eventproc) -> tuple[str, list[Row]]:
         found = await ep.reader_group(name)
         info = await found.info()
         names = streams or tuple(each.name for each in info.streams)
@@ -332,19 +336,41 @@ def reset(
             streams=streams or None,
             until=until,
         )
-        previews = await ep.db.read(preview)
-        if execute:
+        rows: list[Row] = [_preview(each) for each in await ep.db.read(preview)]
+        rows += await _positions_left(found, {str(row["stream"]) for row in rows})
+        if not dry_run:
             await found.reset(start, checkpoint=checkpoint, streams=streams or None, until=until)
-        return found.name, previews
+        return found.name, rows
 
-    full, previews = session.run(settings, act)
-    rows = [_preview(each) for each in previews]
+    full, rows = session.run(settings, act)
     if output == "table":
         show_rows(rows, RESET_COLUMNS, output)
     else:
-        verb = "done" if execute else "would"
-        show_one({"dry_run": not execute, verb: "reset", "target": full, "streams": rows}, output)
-    note(settings, f"reset {full}" if execute else "nothing was changed; use --execute to reset")
+        verb = "would" if dry_run else "done"
+        show_one({"dry_run": dry_run, verb: "reset", "target": full, "streams": rows}, output)
+    note(settings, f"nothing was changed; without --dry-run, {full} is reset" if dry_run else f"reset {full}")
+    if skipped := sum(_skipped(row) for row in rows):
+        note(settings, f"this skips {skipped} unread events; a reset to the cut before returns to them")
+
+
+async def _positions_left(found: ReaderGroup, kept: set[str]) -> list[Row]:
+    """Return rows for the streams that the group does not read after a reset, so that its position in them is shown."""
+    described = await found.describe()
+    cuts = {} if described.replaced else await found.cuts()
+    return [
+        {
+            "stream": stream,
+            "cut_before": str(cut),
+            "events_before": sum(each.events for each in described.segments if each.stream == stream),
+        }
+        for stream, cut in cuts.items()
+        if stream not in kept
+    ]
+
+
+def _skipped(row: Row) -> int:
+    before, after = row.get("events_before"), row.get("events_after")
+    return max(before - after, 0) if isinstance(before, int) and isinstance(after, int) else 0
 
 
 def _preview(found: ResetPreview) -> Row:
@@ -407,11 +433,11 @@ def offline(settings: Settings, name: str, reader: str, output: str) -> None:
 
 @group.command()
 @group_argument
-@dry_run_option
+@destructive
 @output_option()
 @pass_settings
-def delete(settings: Settings, name: str, dry_run: bool, output: str) -> None:
-    """Delete a group and its progress. Its readers are fenced; its streams stay unchanged.
+def delete(settings: Settings, name: str, yes: bool, dry_run: bool, output: str) -> None:
+    """Delete a group with its positions and checkpoints. Its readers are fenced; its streams stay unchanged.
 
     Examples:
         eventproc group delete shop/billing --dry-run
@@ -422,20 +448,22 @@ def delete(settings: Settings, name: str, dry_run: bool, output: str) -> None:
         await (await ep.reader_group(name)).delete()
 
     async def look(ep: Eventproc) -> Row:
-        found = await (await ep.reader_group(name)).describe()
+        group = await ep.reader_group(name)
+        found = await group.describe()
+        checkpoints = [] if found.replaced else await group.checkpoints()
         return {
             "dry_run": True,
             "would": "delete",
             "target": found.name,
             "already_done": False,
             "readers": len(found.members),
+            "positions": len(found.segments),
+            "checkpoints": len(checkpoints),
             "lag_events": found.events,
             "lag_bytes": found.bytes,
         }
 
-    if dry_run:
-        show_one(session.run(settings, look), output)
-    else:
+    if is_confirmed(settings, Consent(yes, dry_run), f"Delete group {name}", look, output):
         session.run(settings, act)
         show_done(settings, {"done": "delete", "target": name}, output, f"deleted {name}")
 

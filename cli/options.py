@@ -178,10 +178,8 @@ def timeout_option(command: F) -> F:
 
 
 def dry_run_option(command: F) -> F:
-    """Decorator of commands that destroy something."""
-    return click.option("--dry-run", is_flag=True, help="Print what would be destroyed; change nothing.")(
-        command
-    )
+    """Decorator of commands that can say beforehand what they would change."""
+    return click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")(command)
 
 
 def note(settings: Settings, text: str) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import click
 
 from eventproc.cli import session
-from eventproc.cli.dry_run import show_dry_run
+from eventproc.cli.destruction import Consent, destructive, is_confirmed, submit_destruction
+from eventproc.cli.losses import request_losses
 from eventproc.cli.options import (
     CommandGroup,
     Settings,
-    dry_run_option,
     output_option,
     pass_settings,
     waiting_options,
 )
 from eventproc.cli.output.tables import Row, show_done, show_rows
-from eventproc.cli.submit import WaitOptions, submit_and_wait
+from eventproc.cli.submit import WaitOptions
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import SCOPE, get_scope
 from eventproc.store.database import Tx
@@ -89,7 +89,7 @@ def list_(settings: Settings, output: str) -> None:
 @scope.command()
 @click.argument("name", metavar="SCOPE")
 @click.option("--recursive", is_flag=True, help="Delete its groups and streams too.")
-@dry_run_option
+@destructive
 @waiting_options
 @output_option()
 @pass_settings
@@ -97,6 +97,7 @@ def delete(
     settings: Settings,
     name: str,
     recursive: bool,
+    yes: bool,
     dry_run: bool,
     no_wait: bool,
     timeout: float,
@@ -109,23 +110,27 @@ def delete(
         eventproc scope delete shop --recursive --dry-run
     """
 
-    def request(tx: Tx) -> AnyRequest:
-        check_scope_name(name)
-        get_scope(tx, name)
-        if not recursive:
-            verify_empty(tx, name)
-        return DeleteScope(name)
-
     async def make(_: Eventproc) -> AnyRequest:
         return DeleteScope(name)
 
-    if dry_run:
-        show_dry_run(settings, request, output)
-    elif recursive:
+    def verify(tx: Tx) -> None:
+        check_scope_name(name)
+        get_scope(tx, name)
+        verify_empty(tx, name)
+
+    async def look(ep: Eventproc) -> Row:
+        await ep.db.read(verify)
+        return await request_losses(ep, DeleteScope(name))
+
+    consent, question = Consent(yes, dry_run), f"Delete scope {name}"
+    if recursive:
         done = f"deleted scope {name} with its groups and streams"
-        submit_and_wait(settings, make, WaitOptions(no_wait, timeout), done, output)
+        waiting = WaitOptions(no_wait, timeout)
+        submit_destruction(
+            settings, make, consent, f"{question} with its groups and streams", waiting, done, output
+        )
     elif no_wait:
         raise click.UsageError("--no-wait needs --recursive: an empty scope is deleted immediately")
-    else:
+    elif is_confirmed(settings, consent, question, look, output):
         session.run(settings, lambda ep: ep.delete_scope(name))
         show_done(settings, {"done": "delete", "target": name}, output, f"deleted scope {name}")

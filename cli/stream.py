@@ -9,12 +9,11 @@ import attrs
 import click
 
 from eventproc.cli import session
-from eventproc.cli.dry_run import show_dry_run
+from eventproc.cli.destruction import Consent, destructive, submit_destruction
 from eventproc.cli.options import (
     CommandGroup,
     DurationParam,
     Settings,
-    dry_run_option,
     note,
     output_option,
     pass_settings,
@@ -25,7 +24,7 @@ from eventproc.cli.output.tables import Row, show_one, show_rows
 from eventproc.cli.position_arguments import cut_at_position, parse_position, parse_ranges, parse_segments
 from eventproc.cli.submit import WaitOptions, submit_and_wait
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import find_stream, get_stream
+from eventproc.store.catalog import find_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.counts import counted
 from eventproc.store.model.epochs import Epoch, Segment, merge_ranges, split_ranges
@@ -261,12 +260,19 @@ def update(settings: Settings, name: str, segments: int, no_wait: bool, timeout:
     metavar="CUT",
     help="The new head: a cut from `stream cut`, head, tail or a time.",
 )
-@dry_run_option
+@destructive
 @waiting_options
 @output_option()
 @pass_settings
 def truncate(
-    settings: Settings, name: str, position: str, dry_run: bool, no_wait: bool, timeout: float, output: str
+    settings: Settings,
+    name: str,
+    position: str,
+    yes: bool,
+    dry_run: bool,
+    no_wait: bool,
+    timeout: float,
+    output: str,
 ) -> None:
     """Move the head of a stream to a cut. The events before it are deleted.
 
@@ -275,16 +281,20 @@ def truncate(
         eventproc stream truncate shop/orders --cut tail
     """
 
-    async def make(ep: Eventproc) -> TruncateStream:
+    async def make(ep: Eventproc) -> AnyRequest:
         found = await ep.stream(name)
         cut = await cut_at_position(found, parse_position(position, name, found.stream_id))
         return TruncateStream(name, cut.stream_id, dict(cut.offsets))
 
-    if dry_run:
-        request = session.run(settings, make)
-        show_dry_run(settings, lambda _: request, output)
-    else:
-        submit_and_wait(settings, make, WaitOptions(no_wait, timeout), f"truncated {name}", output)
+    submit_destruction(
+        settings,
+        make,
+        Consent(yes, dry_run),
+        f"Truncate stream {name}",
+        WaitOptions(no_wait, timeout),
+        f"truncated {name}",
+        output,
+    )
 
 
 @stream.command()
@@ -317,12 +327,14 @@ def offload(settings: Settings, name: str, days: float, output: str) -> None:
 
 @stream.command()
 @stream_argument
-@dry_run_option
+@destructive
 @waiting_options
 @output_option()
 @pass_settings
-def seal(settings: Settings, name: str, dry_run: bool, no_wait: bool, timeout: float, output: str) -> None:
-    """Seal a stream: no events can be written any more. It can still be read.
+def seal(
+    settings: Settings, name: str, yes: bool, dry_run: bool, no_wait: bool, timeout: float, output: str
+) -> None:
+    """Seal a stream for ever: its open transactions are aborted, and nothing can be written. It can still be read.
 
     Examples:
         eventproc stream seal shop/orders --dry-run
@@ -332,19 +344,26 @@ def seal(settings: Settings, name: str, dry_run: bool, no_wait: bool, timeout: f
     async def make(ep: Eventproc) -> AnyRequest:
         return SealStream(name, (await ep.stream(name)).stream_id)
 
-    if dry_run:
-        show_dry_run(settings, lambda tx: SealStream(name, _stream_id(tx, name)), output)
-    else:
-        submit_and_wait(settings, make, WaitOptions(no_wait, timeout), f"sealed {name}", output)
+    submit_destruction(
+        settings,
+        make,
+        Consent(yes, dry_run),
+        f"Seal stream {name} for ever",
+        WaitOptions(no_wait, timeout),
+        f"sealed {name}",
+        output,
+    )
 
 
 @stream.command()
 @stream_argument
-@dry_run_option
+@destructive
 @waiting_options
 @output_option()
 @pass_settings
-def delete(settings: Settings, name: str, dry_run: bool, no_wait: bool, timeout: float, output: str) -> None:
+def delete(
+    settings: Settings, name: str, yes: bool, dry_run: bool, no_wait: bool, timeout: float, output: str
+) -> None:
     """Delete a sealed stream with its events and transactions.
 
     Examples:
@@ -355,10 +374,15 @@ def delete(settings: Settings, name: str, dry_run: bool, no_wait: bool, timeout:
     async def make(ep: Eventproc) -> AnyRequest:
         return DeleteStream(name, (await ep.stream(name)).stream_id)
 
-    if dry_run:
-        show_dry_run(settings, lambda tx: DeleteStream(name, _stream_id(tx, name)), output)
-    else:
-        submit_and_wait(settings, make, WaitOptions(no_wait, timeout), f"deleted {name}", output)
+    submit_destruction(
+        settings,
+        make,
+        Consent(yes, dry_run),
+        f"Delete stream {name}",
+        WaitOptions(no_wait, timeout),
+        f"deleted {name}",
+        output,
+    )
 
 
 @stream.command()
@@ -446,11 +470,6 @@ def _scale(settings: Settings, name: str, plan: ScalePlan, waiting: WaitOptions,
         show_rows(rows, ["segment", "low", "high"], output)
 
     submit_and_wait(settings, make, waiting, show_opened, output)
-
-
-def _stream_id(tx: Tx, name: str) -> int:
-    StreamName.parse(name)
-    return get_stream(tx, name).value.stream_id
 
 
 def segment_row(segment: Segment) -> dict[str, object]:

@@ -8,10 +8,10 @@ import anyio
 import click
 
 from eventproc.cli import session
+from eventproc.cli.destruction import Consent, destructive, is_confirmed
 from eventproc.cli.options import (
     CommandGroup,
     Settings,
-    dry_run_option,
     note,
     output_option,
     pass_settings,
@@ -140,10 +140,12 @@ def commit(settings: Settings, name: str, txn_id: str, no_wait: bool, timeout: f
     is_flag=True,
     help="Abort it also if it is decided to commit, but its commit fails; `txn describe` shows the reason.",
 )
-@dry_run_option
+@destructive
 @output_option()
 @pass_settings
-def abort(settings: Settings, name: str, txn_id: str, force: bool, dry_run: bool, output: str) -> None:
+def abort(
+    settings: Settings, name: str, txn_id: str, force: bool, yes: bool, dry_run: bool, output: str
+) -> None:
     """Abort a transaction: discard its staged events permanently. Its owner gets an error at its next call.
 
     The process that serves the directory frees its bytes.
@@ -155,12 +157,11 @@ def abort(settings: Settings, name: str, txn_id: str, force: bool, dry_run: bool
     async def act(ep: Eventproc) -> None:
         await (await ep.stream(name)).transaction_of(txn_id).abort(force=force)
 
-    async def look(ep: Eventproc) -> TransactionDescription:
-        return await (await ep.stream(name)).transaction_of(txn_id).status()
+    async def look(ep: Eventproc) -> Row:
+        return _would_abort(await (await ep.stream(name)).transaction_of(txn_id).status(), force)
 
-    if dry_run:
-        show_one(_would_abort(session.run(settings, look), force), output)
-    else:
+    question = f"Abort transaction {txn_id} of {name}"
+    if is_confirmed(settings, Consent(yes, dry_run), question, look, output):
         session.run(settings, act)
         row = {"done": "abort", "target": name, "id": txn_id}
         show_done(settings, row, output, f"{txn_id} is aborted")

@@ -1,4 +1,4 @@
-"""Dead letters at the shell: list, show, redrive, drop. Dropping asks first, or needs a flag."""
+"""Dead letters at the shell: list, show, redrive, drop."""
 
 from __future__ import annotations
 
@@ -123,17 +123,6 @@ def test_letters_are_dropped_with_yes(shop: Cli) -> None:
     assert ids(shop) == []
 
 
-@pytest.mark.parametrize(("answer", "code", "left"), [(b"y\n", 0, 0), (b"n\n", 130, 3), (b"\n", 130, 3)])
-def test_drop_asks_for_confirmation_on_a_terminal(
-    shop: Cli, monkeypatch: pytest.MonkeyPatch, answer: bytes, code: int, left: int
-) -> None:
-    monkeypatch.setattr("eventproc.cli.dead_letter._can_ask", lambda: True)
-    done = shop("dead-letter", "drop", GROUP, "--all", stdin=answer)
-    assert (done.code, done.out) == (code, "")
-    assert "Drop 3 dead letters of shop/billing permanently? [y/N]" in done.err
-    assert len(ids(shop)) == left
-
-
 @pytest.mark.parametrize("verb", ["redrive", "drop"])
 def test_dry_run_prints_the_losses_and_changes_nothing(shop: Cli, verb: str) -> None:
     before = everything(shop)
@@ -181,6 +170,6 @@ def test_missing_and_invalid_objects_are_refused_in_one_line(
 
 def test_a_redrive_stream_that_was_sealed_is_the_wrong_state(shop: Cli) -> None:
     shop("dead-letter", "redrive", GROUP, "0.0:0").ok()
-    shop("stream", "seal", "shop/billing-redrive").ok()
+    shop("stream", "seal", "shop/billing-redrive", "--yes").ok()
     assert "shop/billing-redrive is sealed" in shop("dead-letter", "redrive", GROUP, "--all").refused(4)
     assert len(ids(shop)) == 2

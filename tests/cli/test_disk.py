@@ -260,7 +260,7 @@ def test_doctor_names_a_failing_commit_and_its_remedy(shop: Cli) -> None:
     (problem,) = found["problems"]
     assert "its commit fails (LookupError(7))" in problem
     assert f"`eventproc txn abort --force shop/orders {failing}`" in problem
-    shop("txn", "abort", "--force", "shop/orders", failing).ok()
+    shop("txn", "abort", "--force", "shop/orders", failing, "--yes").ok()
     assert shop("doctor", "-o", "json").json()["healthy"]
 
 

@@ -34,7 +34,7 @@ def test_events_are_printed_as_reading_a_stream_prints_them(billing: Cli) -> Non
     assert billing("read", "--group", GROUP).rows() == rows
     assert billing("read", "--group", GROUP).rows() == []
     for form in ("json", "table"):
-        billing("group", "reset", GROUP, "--to", "head", "--execute").ok()
+        billing("group", "reset", GROUP, "--to", "head").ok()
         printed = billing("read", "--group", GROUP, "-o", form).ok()
         assert printed == billing("read", "shop/orders", "-o", form).ok()
     assert billing("read", "--group", GROUP, "-o", "json").json() == []
@@ -50,7 +50,7 @@ def test_a_reader_that_follows_ends_with_its_streams(
     billing: Cli, as_reader: subprocess.Popen[bytes]
 ) -> None:
     append(billing, 3)
-    billing("stream", "seal", "shop/orders").ok()
+    billing("stream", "seal", "shop/orders", "--yes").ok()
     out, err = as_reader.communicate(timeout=PATIENCE_S)
     assert (as_reader.returncode, err) == (0, b"")
     assert numbers([json.loads(line) for line in out.splitlines()]) == [3]
@@ -108,7 +108,7 @@ def test_two_shells_share_a_group_and_print_each_event_once(billing: Cli, tmp_pa
             pass
         rows = b"".join(b'{"k":"%d","n":%d}\n' % (number % 9, number) for number in range(EVENTS, 900))
         billing("write", "shop/orders", "--format", "jsonl", "--key", "k", stdin=rows).ok()
-        billing("stream", "seal", "shop/orders").ok()
+        billing("stream", "seal", "shop/orders", "--yes").ok()
         assert [shell.wait(PATIENCE_S) for shell in shells] == [0, 0]
     printed = [_printed(tmp_path / name) for name in ("a", "b")]
     assert all(printed)

@@ -60,7 +60,7 @@ def test_a_group_of_several_streams_begins_at_a_cut_of_each(billing: Cli) -> Non
     billing("group", "create", "both", *both, "--from", head, "--from", tail).ok()
     rows = billing("read", "--group", "shop/both").rows()
     assert [(row["stream"], row["payload"]) for row in rows] == [("more", "x"), ("more", "y")]
-    billing("group", "reset", "shop/both", "--to", "head", "--execute").ok()
+    billing("group", "reset", "shop/both", "--to", "head").ok()
     lines = billing("read", "--group", "shop/both", "-o", "table").ok().splitlines()
     assert sorted(line.split("  ")[1].split("@")[0] for line in lines) == [
         *["shop/more 0.0"] * 2,
@@ -141,14 +141,14 @@ def test_describe_shows_readers_segments_and_positions_of_a_group(
 def test_the_cut_that_is_shown_is_one_to_truncate_at(billing: Cli) -> None:
     billing("read", "--group", GROUP, "--max", 2).ok()
     (stream,) = billing("group", "describe", GROUP, "-o", "json").json()["streams"]
-    billing("stream", "truncate", "shop/orders", "--cut", stream["cut"]).ok()
+    billing("stream", "truncate", "shop/orders", "--cut", stream["cut"], "--yes").ok()
     assert numbers(billing("read", "--group", GROUP).rows()) == [2]
 
 
 def test_reset_changes_the_group_with_execute_only(billing: Cli) -> None:
     billing("read", "--group", GROUP, "--max", 2).ok()
     before = everything(billing), left(billing)
-    found = billing("group", "reset", GROUP, "--to", "head", "-o", "json").json()
+    found = billing("group", "reset", GROUP, "--to", "head", "--dry-run", "-o", "json").json()
     (stream,) = found.pop("streams")
     assert found == {"dry_run": True, "would": "reset", "target": GROUP}
     size = 8 + len('{"k":"customer-42","n":0}')
@@ -162,17 +162,20 @@ def test_reset_changes_the_group_with_execute_only(billing: Cli) -> None:
         "bytes_after": 3 * size,
     }
     assert stream["cut_before"].endswith(f"0.0={2 * size},1.0=0")
-    assert "--execute" in billing("group", "reset", GROUP, "--to", "tail").err
-    assert billing("group", "reset", GROUP, "--to", "tail", "--dry-run").ok()
+    dry = billing("group", "reset", GROUP, "--to", "tail", "--dry-run")
+    assert dry.err.startswith(f"nothing was changed; without --dry-run, {GROUP} is reset\n")
     assert (everything(billing), left(billing)) == before
-    done = billing("group", "reset", GROUP, "--to", "head", "--execute")
+    done = billing("group", "reset", GROUP, "--to", "head")
     assert (done.code, done.err) == (0, f"reset {GROUP}\n")
     assert left(billing) == 3
-    billing("group", "reset", GROUP, "--to", "tail", "--execute").ok()
+    skipping = billing("group", "reset", GROUP, "--to", "tail")
+    assert "this skips 3 unread events; a reset to the cut before returns to them" in skipping.err
     assert left(billing) == 0
-    billing("group", "reset", GROUP, "--to", stream["cut_before"], "--execute").ok()
+    billing("group", "reset", GROUP, "--to", stream["cut_before"]).ok()
     assert left(billing) == 1
-    (row,) = billing("group", "reset", GROUP, "--to", "2200-01-01", "-o", "json").json()["streams"]
+    (row,) = billing("group", "reset", GROUP, "--to", "2200-01-01", "--dry-run", "-o", "json").json()[
+        "streams"
+    ]
     assert (row["events_before"], row["events_after"]) == (1, 0)
 
 
@@ -182,7 +185,7 @@ def test_reset_does_what_its_preview_shows_across_scales(billing: Cli) -> None:
     append(billing, *range(3, 10))
     billing("read", "--group", GROUP).ok()
     for place in ("head", middle, "tail"):
-        (row,) = billing("group", "reset", GROUP, "--to", place, "--execute", "-o", "json").json()["streams"]
+        (row,) = billing("group", "reset", GROUP, "--to", place, "-o", "json").json()["streams"]
         assert left(billing) == row["events_after"]
         (stream,) = billing("group", "describe", GROUP, "-o", "json").json()["streams"]
         assert stream["cut"] == row["cut_after"]
@@ -190,17 +193,17 @@ def test_reset_does_what_its_preview_shows_across_scales(billing: Cli) -> None:
 
 
 def test_group_of_a_deleted_stream_is_reported_and_reset_by_name(billing: Cli) -> None:
-    billing("stream", "seal", "shop/orders").ok()
-    billing("stream", "delete", "shop/orders").ok()
+    billing("stream", "seal", "shop/orders", "--yes").ok()
+    billing("stream", "delete", "shop/orders", "--yes").ok()
     assert "group reset" in billing("read", "--group", GROUP).refused(4)
     assert billing("group", "list", "-o", "json").json()[0]["replaced"] == ["shop/orders"]
     assert billing("group", "describe", GROUP, "-o", "json").json()["streams"][0]["cut"] is None
     billing("stream", "create", "shop/orders").ok()
     append(billing, 7)
     assert "group reset" in billing("read", "--group", GROUP).refused(4)
-    (row,) = billing("group", "reset", GROUP, "--to", "head", "-o", "json").json()["streams"]
+    (row,) = billing("group", "reset", GROUP, "--to", "head", "--dry-run", "-o", "json").json()["streams"]
     assert (row["cut_before"], row["events_before"], row["events_after"]) == (None, None, 1)
-    billing("group", "reset", GROUP, "--to", "head", "--execute").ok()
+    billing("group", "reset", GROUP, "--to", "head").ok()
     assert numbers(billing("read", "--group", GROUP).rows()) == [7]
 
 
@@ -211,7 +214,7 @@ def test_reset_keeps_the_end_of_a_group_unless_until_is_given(billing: Cli) -> N
     billing("group", "create", name, "--stream", "shop/orders", "--to", end).ok()
     assert len(billing("read", "--group", name, "--follow").rows()) == EVENTS
     assert "choose another end" in billing("group", "reset", name, "--to", "tail").refused(4)
-    again = ("group", "reset", name, "--to", "head", "--execute")
+    again = ("group", "reset", name, "--to", "head")
     billing(*again).ok()
     assert len(billing("read", "--group", name, "--follow").rows()) == EVENTS
     billing(*again, "--until", "never").ok()
@@ -224,10 +227,14 @@ def test_reset_keeps_the_end_of_a_group_unless_until_is_given(billing: Cli) -> N
 def test_a_group_may_read_another_stream_from_a_reset_on(billing: Cli) -> None:
     billing("stream", "create", "shop/more").ok()
     billing("write", "shop/more", stdin=b"x\n").ok()
-    billing("group", "reset", GROUP, "--to", "head", "--stream", "shop/more", "--execute").ok()
+    before = cut(billing, "head")
+    other = ("group", "reset", GROUP, "--to", "head", "--stream", "shop/more", "-o", "json")
+    new, left_behind = billing(*other).json()["streams"]
+    assert (new["stream"], new["cut_before"]) == ("shop/more", None)
+    assert left_behind == {"stream": "shop/orders", "cut_before": before, "events_before": EVENTS}
     assert [row["payload"] for row in billing("read", "--group", GROUP).rows()] == ["x"]
     twice = ("--stream", "shop/more", "--stream", "shop/more")
-    assert "twice" in billing("group", "reset", GROUP, "--to", "head", *twice, "--execute").refused(2)
+    assert "twice" in billing("group", "reset", GROUP, "--to", "head", *twice).refused(2)
 
 
 def test_a_checkpoint_is_made_listed_and_gone_back_to(billing: Cli) -> None:
@@ -243,7 +250,7 @@ def test_a_checkpoint_is_made_listed_and_gone_back_to(billing: Cli) -> None:
     assert len(rows) == 2
     assert billing("group", "checkpoints", GROUP).ok().splitlines()[1].startswith("first  ")
     billing("read", "--group", GROUP).ok()
-    billing("group", "reset", GROUP, "--checkpoint", "first", "--execute").ok()
+    billing("group", "reset", GROUP, "--checkpoint", "first").ok()
     assert numbers(billing("read", "--group", GROUP).rows()) == [1, 2]
     assert "no checkpoint" in billing("group", "reset", GROUP, "--checkpoint", "none").refused(3)
 
@@ -289,14 +296,16 @@ def test_group_deletion_has_a_dry_run(billing: Cli, as_reader: subprocess.Popen[
         "target": GROUP,
         "already_done": False,
         "readers": 1,
+        "positions": 2,
+        "checkpoints": 0,
         "lag_events": 0,
         "lag_bytes": 0,
     }
-    billing("group", "delete", GROUP).ok()
+    billing("group", "delete", GROUP, "--yes").ok()
     _, err = as_reader.communicate(timeout=PATIENCE_S)
     assert as_reader.returncode == 3
     assert b"no group 'shop/billing'" in err
-    assert "no group" in billing("group", "delete", GROUP).refused(3)
+    assert "no group" in billing("group", "delete", GROUP, "--yes").refused(3)
     assert len(billing("read", "shop/orders").rows()) == 4
 
 

@@ -52,7 +52,7 @@ def _split(cli: Cli) -> str:
 
 
 def _sealed(cli: Cli) -> str:
-    cli("stream", "seal", "shop/orders").ok()
+    cli("stream", "seal", "shop/orders", "--yes").ok()
     return "shop/orders"
 
 
@@ -71,7 +71,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "init": (),
         "scope create": ("more",),
         "scope list": (),
-        "scope delete": ("shop", "--recursive"),
+        "scope delete": ("shop", "--recursive", "--yes"),
         "stream list": (),
         "stream describe": ("shop/orders",),
         "stream segments": ("shop/orders",),
@@ -79,10 +79,10 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "stream cut": ("shop/orders",),
         "stream create": ("shop/more",),
         "stream update": ("shop/orders", "--segments", "3"),
-        "stream truncate": ("shop/orders", "--cut", "tail"),
+        "stream truncate": ("shop/orders", "--cut", "tail", "--yes"),
         "stream offload": ("shop/orders",),
-        "stream seal": ("shop/orders",),
-        "stream delete": (_sealed,),
+        "stream seal": ("shop/orders", "--yes"),
+        "stream delete": (_sealed, "--yes"),
         "stream split": ("shop/orders", "0.0"),
         "stream merge": ("shop/orders", _split, "3.1"),
         "stream scale": ("shop/orders", "--seal", "0.0,1.0", "--ranges", "0-0.3,0.3-1"),
@@ -93,14 +93,14 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "group lag": (GROUP,),
         "group checkpoints": (GROUP,),
         "group create": ("shop/more", "--stream", "shop/orders"),
-        "group reset": (GROUP, "--to", "tail", "--execute"),
+        "group reset": (GROUP, "--to", "tail"),
         "group checkpoint": (GROUP, "first"),
         "group offline": (GROUP, "r1"),
-        "group delete": (GROUP,),
+        "group delete": (GROUP, "--yes"),
         "txn list": ("shop/orders",),
         "txn describe": ("shop/orders", _txn),
         "txn commit": ("shop/orders", _txn),
-        "txn abort": ("shop/orders", _txn),
+        "txn abort": ("shop/orders", _txn, "--yes"),
         "processor list": (),
         "processor describe": (MAILER,),
         "processor pause": (MAILER,),
@@ -121,7 +121,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
 """A successful invocation of every command that honours --output; a function prepares an argument."""
 
 
-def _add_dead_letter(cli: Cli) -> None:
+def add_dead_letter(cli: Cli) -> None:
     """Make the processor group shop/mailer, with one dead letter."""
 
     def give_up(tx: Tx) -> None:
@@ -154,7 +154,7 @@ def test_output_json_of_a_command_is_one_json_document(
 ) -> None:
     if name == "group offline":
         request.getfixturevalue("as_reader")
-    _add_dead_letter(billing)
+    add_dead_letter(billing)
     arguments = [each if isinstance(each, str) else each(billing) for each in INVOCATIONS[name]]
     printed = billing(*name.split(), *arguments, "--output", "json", stdin=b"1\n2\n").ok()
     assert isinstance(json.loads(printed), (dict, list))
@@ -175,7 +175,10 @@ def test_output_offers_table_json_and_jsonl_everywhere(name: str) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("stream", "seal", "shop/orders", "--no-wait"), ("stream", "split", "shop/orders", "0.0", "--no-wait")],
+    [
+        ("stream", "seal", "shop/orders", "--yes", "--no-wait"),
+        ("stream", "split", "shop/orders", "0.0", "--no-wait"),
+    ],
 )
 def test_a_request_that_is_not_waited_for_is_an_object_in_json(shop: Cli, arguments: tuple[str, ...]) -> None:
     row = shop(*arguments, "-o", "json").json()

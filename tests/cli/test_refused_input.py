@@ -42,21 +42,21 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
         ("stream describe none/orders", 3, "no scope 'none'"),
         ("stream describe shop/none", 3, "no stream 'shop/none'"),
         ("stream create none/orders", 3, "no scope 'none'"),
-        ("stream seal shop/none", 3, "no stream 'shop/none'"),
+        ("stream seal shop/none --yes", 3, "no stream 'shop/none'"),
         ("stream update shop/none --segments 2", 3, "no stream"),
         ("read shop/none", 3, "no stream"),
         ("write shop/none", 3, "no stream"),
-        ("scope delete none", 3, "no scope"),
-        ("scope delete none --recursive", 3, "no scope"),
+        ("scope delete none --yes", 3, "no scope"),
+        ("scope delete none --recursive --yes", 3, "no scope"),
         ("stream split shop/orders 7.0", 3, "7.0"),
         ("scope create b@d", 2, "only letters"),
         ("scope create _mine", 2, "the system's own"),
-        ("scope delete _system --recursive", 2, "the system's own"),
+        ("scope delete _system --recursive --yes", 2, "the system's own"),
         ("stream create shop/b@d", 2, "only letters"),
         ("stream create orders", 2, "scope/stream"),
         ("stream create shop/orders/x", 2, "scope/stream"),
         ("stream list b@d", 2, "only letters"),
-        ("stream seal _system/request", 2, "the system's own"),
+        ("stream seal _system/request --yes", 2, "the system's own"),
         ("stream create shop/x --segments 0", 2, "1 to 1024"),
         ("stream create shop/x --segments 1025", 2, "1 to 1024"),
         ("stream create shop/x --segments two", 2, "not a valid integer"),
@@ -69,13 +69,13 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
         ("stream scale shop/orders --seal 0.0 --ranges 0-0.4", 2, "must cover exactly"),
         ("stream scale shop/orders --seal 0.0 --ranges half", 2, "0.25-0.5"),
         ("stream scale shop/orders --seal 9.0 --ranges 0-0.5", 4, "not active"),
-        ("stream truncate shop/orders --cut nonsense=", 2, "must look like"),
-        ("stream truncate shop/orders --cut yesterday", 2, "head, tail, a cut"),
-        ("stream truncate shop/orders --cut 4:0.0=5,1.0=0", 4, "inside an event"),
-        ("stream truncate shop/orders --cut 4:0.0=9999,1.0=0", 4, "beyond its end"),
-        ("stream truncate shop/orders --cut 4:0.0=0", 4, "covers 0.5-1.0"),
-        ("stream truncate shop/orders --cut 4:0.0=0,7.0=0", 4, "not a segment of this stream"),
-        ("stream truncate shop/orders --cut 99:0.0=0,1.0=0", 4, "`eventproc stream cut shop/orders`"),
+        ("stream truncate shop/orders --cut nonsense= --yes", 2, "must look like"),
+        ("stream truncate shop/orders --cut yesterday --yes", 2, "head, tail, a cut"),
+        ("stream truncate shop/orders --cut 4:0.0=5,1.0=0 --yes", 4, "inside an event"),
+        ("stream truncate shop/orders --cut 4:0.0=9999,1.0=0 --yes", 4, "beyond its end"),
+        ("stream truncate shop/orders --cut 4:0.0=0 --yes", 4, "covers 0.5-1.0"),
+        ("stream truncate shop/orders --cut 4:0.0=0,7.0=0 --yes", 4, "not a segment of this stream"),
+        ("stream truncate shop/orders --cut 99:0.0=0,1.0=0 --yes", 4, "`eventproc stream cut shop/orders`"),
         ("read shop/orders --from 4:0.0=5,1.0=0", 4, "inside an event"),
         ("read shop/orders --from 4:0.0=9999,1.0=0", 4, "beyond its end"),
         (
@@ -118,9 +118,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
         ),
         ("group create g --stream shop/orders --to 99:0.0=0,1.0=0", 4, "`eventproc stream cut shop/orders`"),
         ("group list b@d", 2, "only letters"),
-        ("stream delete shop/orders", 4, "is not sealed"),
-        ("scope delete shop", 4, "has 1 stream and 0 groups; delete them first, or all"),
-        ("scope delete shop", 4, "`eventproc scope delete shop --recursive`"),
+        ("stream delete shop/orders --yes", 4, "is not sealed"),
+        ("scope delete shop --yes", 4, "has 1 stream and 0 groups; delete them first, or all"),
+        ("scope delete shop --yes", 4, "`eventproc scope delete shop --recursive`"),
         ("scope delete shop --dry-run", 4, "`eventproc scope delete shop --recursive`"),
         ("run ../shop:app", 2, "change to the module's directory and use shop:app"),
         ("run .shop:app", 2, "change to the module's directory and use shop:app"),
@@ -160,13 +160,13 @@ def test_a_wrong_request_is_refused_in_one_line_and_changes_nothing(
 
 def test_a_cut_of_a_deleted_stream_is_refused_by_its_successor(shop: Cli) -> None:
     cut = shop("stream", "cut", "shop/orders").ok().strip()
-    shop("stream", "seal", "shop/orders").ok()
-    shop("stream", "delete", "shop/orders").ok()
+    shop("stream", "seal", "shop/orders", "--yes").ok()
+    shop("stream", "delete", "shop/orders", "--yes").ok()
     assert "no stream" in shop("read", "shop/orders", "--from", cut).refused(3)
     shop("stream", "create", "shop/orders", "--segments", 2).ok()
     before = everything(shop)
     assert "belongs to stream" in shop("read", "shop/orders", "--from", cut).refused(4)
-    assert "belongs to stream" in shop("stream", "truncate", "shop/orders", "--cut", cut).refused(4)
+    assert "belongs to stream" in shop("stream", "truncate", "shop/orders", "--cut", cut, "--yes").refused(4)
     assert everything(shop) == before
 
 
@@ -174,14 +174,14 @@ def test_a_cut_of_another_stream_is_refused(shop: Cli) -> None:
     shop("stream", "create", "shop/other", "--segments", 2).ok()
     cut = shop("stream", "cut", "shop/other").ok().strip()
     assert "belongs to stream" in shop("read", "shop/orders", "--from", cut).refused(4)
-    assert "belongs to stream" in shop("stream", "truncate", "shop/orders", "--cut", cut).refused(4)
+    assert "belongs to stream" in shop("stream", "truncate", "shop/orders", "--cut", cut, "--yes").refused(4)
 
 
 def test_a_cut_before_the_head_is_refused(shop: Cli) -> None:
     head = shop("stream", "cut", "shop/orders", "--at", "head").ok().strip()
-    shop("stream", "truncate", "shop/orders", "--cut", "tail").ok()
+    shop("stream", "truncate", "shop/orders", "--cut", "tail", "--yes").ok()
     assert shop("read", "shop/orders", "--from", head).refused(4)
-    assert shop("stream", "truncate", "shop/orders", "--cut", head).refused(4)
+    assert shop("stream", "truncate", "shop/orders", "--cut", head, "--yes").refused(4)
 
 
 @pytest.mark.parametrize("command", [["stream", "list"], ["doctor"], ["run"], ["scope", "create", "a"]])
@@ -287,7 +287,7 @@ def test_a_directory_without_a_name_is_refused_wherever_it_stands(
 ) -> None:
     monkeypatch.setenv("EVENTPROC_DIR", str(shop.directory))
     monkeypatch.chdir(shop.directory)
-    nameless, command = ("-C", ""), ("scope", "delete", "shop", "--recursive")
+    nameless, command = ("-C", ""), ("scope", "delete", "shop", "--recursive", "--yes")
     done = shell(*nameless, *command) if before else shell(*command, *nameless)
     assert "'-C'" in done.refused(2)
     assert "the directory is empty" in done.err
@@ -305,7 +305,7 @@ def test_an_empty_variable_counts_as_none(shop: Cli, monkeypatch: pytest.MonkeyP
 def test_holder_of_the_write_lock_is_named_within_the_timeout(shop: Cli) -> None:
     lock = WriteLock(shop.directory / "write.lock", SystemClock())
     hasty = "from eventproc.store.database import file_database as f; f.TIMEOUTS = f.DatabaseTimeouts(close_wait_ms=1)"
-    arguments = ("-q", "-C", shop.directory, "stream", "seal", "shop/orders", "--timeout", 1)
+    arguments = ("-q", "-C", shop.directory, "stream", "seal", "shop/orders", "--yes", "--timeout", 1)
     lock.acquire()
     try:
         done = shell(*arguments, prepare=hasty)

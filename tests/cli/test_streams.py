@@ -23,9 +23,9 @@ def test_scopes_are_made_listed_and_deleted(cli: Cli) -> None:
         ("a", "active", 0),
         ("b", "active", 1),
     ]
-    cli("scope", "delete", "a").ok()
-    assert "has 1 stream and 0 groups" in cli("scope", "delete", "b").refused(4)
-    cli("scope", "delete", "b", "--recursive").ok()
+    cli("scope", "delete", "a", "--yes").ok()
+    assert "has 1 stream and 0 groups" in cli("scope", "delete", "b", "--yes").refused(4)
+    cli("scope", "delete", "b", "--recursive", "--yes").ok()
     assert cli("scope", "list", "-o", "json").json() == []
 
 
@@ -84,7 +84,7 @@ def test_a_cut_that_is_printed_is_one_that_is_accepted(shop: Cli) -> None:
     assert shop("stream", "cut", "shop/orders", "--at", "0").ok().strip() == head
     assert shop("stream", "cut", "shop/orders", "--at", "2200-01-01T00:00Z").ok().strip() == tail
     assert shop("stream", "cut", "shop/orders", "-o", "json").json()["cut"] == tail
-    shop("stream", "truncate", "shop/orders", "--cut", tail).ok()
+    shop("stream", "truncate", "shop/orders", "--cut", tail, "--yes").ok()
     assert shop("stream", "cut", "shop/orders", "--at", "head").ok().strip() == tail
     assert shop("read", "shop/orders", "--from", tail).rows() == []
 
@@ -101,18 +101,18 @@ def test_offload_says_how_much_it_moved(shop: Cli) -> None:
 
 
 def test_truncate_at_an_end_of_the_stream(shop: Cli) -> None:
-    shop("stream", "truncate", "shop/orders", "--cut", "head").ok()
+    shop("stream", "truncate", "shop/orders", "--cut", "head", "--yes").ok()
     assert len(shop("read", "shop/orders").rows()) == 3
-    shop("stream", "truncate", "shop/orders", "--cut", "tail").ok()
+    shop("stream", "truncate", "shop/orders", "--cut", "tail", "--yes").ok()
     assert shop("read", "shop/orders").rows() == []
 
 
 def test_a_sealed_stream_can_be_read_and_deleted(shop: Cli) -> None:
-    shop("stream", "seal", "shop/orders").ok()
+    shop("stream", "seal", "shop/orders", "--yes").ok()
     assert len(shop("read", "shop/orders", "--follow").rows()) == 3  # ends with the stream
     assert "is sealed" in shop("write", "shop/orders", stdin=b"x").refused(4)
     assert "is sealed" in shop("stream", "split", "shop/orders", "0.0").refused(4)
-    shop("stream", "delete", "shop/orders").ok()
+    shop("stream", "delete", "shop/orders", "--yes").ok()
     assert "no stream 'shop/orders'" in shop("stream", "describe", "shop/orders").refused(3)
 
 
@@ -120,7 +120,6 @@ def test_a_sealed_stream_can_be_read_and_deleted(shop: Cli) -> None:
     "arguments",
     [
         ("stream", "truncate", "shop/orders", "--cut", "tail"),
-        ("stream", "seal", "shop/orders"),
         ("scope", "delete", "shop", "--recursive"),
     ],
 )
@@ -141,7 +140,7 @@ def test_a_dry_run_is_refused_for_the_reasons_of_the_real_one(shop: Cli) -> None
         (("stream", "truncate", "shop/orders", "--cut", "99:0.0=0,1.0=0"), 4),
         (("scope", "delete", "_system"), 2),
     ]:
-        assert shop(*arguments, "--dry-run").refused(code) == shop(*arguments).refused(code)
+        assert shop(*arguments, "--dry-run").refused(code) == shop(*arguments, "--yes").refused(code)
 
 
 def test_a_request_is_submitted_now_and_waited_for_later(shop: Cli) -> None:
@@ -156,12 +155,12 @@ def test_a_request_is_submitted_now_and_waited_for_later(shop: Cli) -> None:
 
 
 def test_a_wait_that_is_over_before_the_request_prints_its_id(shop: Cli) -> None:
-    request_id = shop("stream", "seal", "shop/orders", "--no-wait").ok().strip()
+    request_id = shop("stream", "seal", "shop/orders", "--no-wait", "--yes").ok().strip()
     # A live host that does nothing: no other instance may run the request.
     host = TryLock(shop.directory / "controller.lock")
     assert host.try_acquire()
     HeartbeatFile(shop.directory / "controller.beat", SystemClock()).write(owner_epoch=1)
-    done = shop("stream", "seal", "shop/orders", "--timeout", 0)
+    done = shop("stream", "seal", "shop/orders", "--timeout", 0, "--yes")
     host.close()
     assert (done.code, done.out.strip()) == (5, request_id)
     assert done.err.count("\n") == 1
@@ -171,9 +170,9 @@ def test_a_wait_that_is_over_before_the_request_prints_its_id(shop: Cli) -> None
 
 def test_waiting_for_a_request_that_was_refused_is_refused_the_same_way(shop: Cli) -> None:
     split = shop("stream", "split", "shop/orders", "0.0", "--no-wait").ok().strip()
-    sealed = shop("stream", "seal", "shop/orders", "--no-wait").ok().strip()
+    sealed = shop("stream", "seal", "shop/orders", "--no-wait", "--yes").ok().strip()
     # Requests of a stream run in the order in which they came: by the second one the seal has not run yet.
-    late = shop("stream", "truncate", "shop/orders", "--cut", "tail", "--no-wait").ok().strip()
+    late = shop("stream", "truncate", "shop/orders", "--cut", "tail", "--no-wait", "--yes").ok().strip()
     shop("request", "wait", split).ok()
     shop("request", "wait", sealed).ok()
     assert "is sealed" in shop("request", "wait", late).refused(4)

@@ -16,7 +16,7 @@ from tests.cli.test_transactions import begin
     [
         ("read shop/ordesr", "'shop/orders'", "eventproc stream list shop"),
         ("stream describe shpo/orders", "'shop'", "eventproc scope list"),
-        ("scope delete shoop", "'shop'", "eventproc scope list"),
+        ("scope delete shoop --yes", "'shop'", "eventproc scope list"),
         ("group lag shop/biling", "'shop/billing'", "eventproc group list shop"),
         ("processor describe shop/biling", "'shop/billing'", "eventproc group list shop"),
         ("stream split shop/orders 0.1", "'0.0'", "eventproc stream segments shop/orders"),
@@ -103,5 +103,5 @@ def test_numbers_are_followed_by_singular_or_plural(shop: Cli) -> None:
     assert counted(1, "query", "queries") == "1 query"
     assert counted(0, "query", "queries") == "0 queries"
     assert counted(1200, "event") == "1,200 events"
-    assert "has 1 stream and 0 groups;" in shop("scope", "delete", "shop").refused(4)
+    assert "has 1 stream and 0 groups;" in shop("scope", "delete", "shop", "--yes").refused(4)
     assert shop("stream", "update", "shop/orders", "--segments", 1).err == "shop/orders has 1 segment\n"

@@ -50,7 +50,7 @@ def test_two_writers_and_a_follower_while_a_fourth_shell_scales(shop: Cli, tmp_p
             out, err = writer.communicate(timeout=60)
             assert (writer.returncode, err) == (0, b"")
             assert out.split()[-1] == b"%d" % ROWS
-        shop("stream", "seal", "s/x").ok()
+        shop("stream", "seal", "s/x", "--yes").ok()
         out, err = reader.communicate(timeout=60)  # it ends with the stream
     assert (reader.returncode, err) == (0, b"")
     for line in out.splitlines():

@@ -88,9 +88,9 @@ def test_a_wait_that_ends_before_the_commit_timed_out_and_says_how_to_wait_again
 
 def test_abort_drops_it_and_a_later_commit_is_refused(shop: Cli) -> None:
     txn_id = begin(shop, b"1")
-    assert "aborted" in shop("txn", "abort", "shop/orders", txn_id).err
+    assert "aborted" in shop("txn", "abort", "shop/orders", txn_id, "--yes").err
     assert "begin a new one" in shop("txn", "commit", "shop/orders", txn_id).refused(4)
-    shop("txn", "abort", "shop/orders", txn_id).ok()
+    shop("txn", "abort", "shop/orders", txn_id, "--yes").ok()
     assert count(shop) == 3
 
 
@@ -100,28 +100,28 @@ def test_dry_run_of_abort_refuses_the_same_and_changes_nothing(shop: Cli) -> Non
     would = {"dry_run": True, "would": "abort", "target": "shop/orders", "id": txn_id, "already_done": False}
     assert shop(*dry, "-o", "json").json() == {**would, "events": 2, "bytes": 19}
     assert [row["state"] for row in listed(shop)] == ["open"]
-    shop("txn", "abort", "shop/orders", txn_id).ok()
+    shop("txn", "abort", "shop/orders", txn_id, "--yes").ok()
     assert shop(*dry, "-o", "json").json()["already_done"]
     committed = begin(shop, b"1")
     shop("txn", "commit", "shop/orders", committed).ok()
     refused = [
-        shop("txn", "abort", *option, "shop/orders", committed).refused(4) for option in ([], ["--dry-run"])
+        shop("txn", "abort", option, "shop/orders", committed).refused(4) for option in ("--yes", "--dry-run")
     ]
     assert refused[0] == refused[1]
     assert "has no transaction" in shop("txn", "abort", "--dry-run", "shop/orders", "none").refused(3)
 
 
-@pytest.mark.parametrize("verb", ["describe", "commit", "abort"])
-def test_an_unknown_transaction_is_not_found(shop: Cli, verb: str) -> None:
+@pytest.mark.parametrize("verb", [("describe",), ("commit",), ("abort", "--yes")])
+def test_an_unknown_transaction_is_not_found(shop: Cli, verb: tuple[str, ...]) -> None:
     unknown = "01890a5d-ac96-774b-bcce-b302099a8057"
-    assert unknown in shop("txn", verb, "shop/orders", unknown).refused(3)
-    assert "shop/none" in shop("txn", verb, "shop/none", unknown).refused(3)
+    assert unknown in shop("txn", *verb, "shop/orders", unknown).refused(3)
+    assert "shop/none" in shop("txn", *verb, "shop/none", unknown).refused(3)
 
 
 def test_committed_transaction_cannot_be_aborted(shop: Cli) -> None:
     txn_id = begin(shop, b"1")
     shop("txn", "commit", "shop/orders", txn_id).ok()
-    assert "cannot be undone" in shop("txn", "abort", "shop/orders", txn_id).refused(4)
+    assert "cannot be undone" in shop("txn", "abort", "shop/orders", txn_id, "--yes").refused(4)
 
 
 def test_a_file_is_written_in_one_transaction_that_is_named(shop: Cli) -> None:
@@ -196,9 +196,9 @@ def test_failing_decided_transaction_is_aborted_by_force_only(
         shop("txn", "describe", "shop/orders", txn_id, "-o", "json").json()["reason"]
         == "LookupError('a bug')"
     )
-    assert "cannot be undone" in shop("txn", "abort", "shop/orders", txn_id).refused(4)
+    assert "cannot be undone" in shop("txn", "abort", "shop/orders", txn_id, "--yes").refused(4)
     dry = ("txn", "abort", "--dry-run", "shop/orders", txn_id)
     assert "cannot be undone" in shop(*dry).refused(4)
     assert shop(*dry, "--force", "-o", "json").json()["already_done"] is False
-    shop("txn", "abort", "shop/orders", txn_id, "--force").ok()
+    shop("txn", "abort", "shop/orders", txn_id, "--force", "--yes").ok()
     assert count(shop) == 3

@@ -257,7 +257,7 @@ def test_a_row_is_acknowledged_while_the_next_one_is_still_awaited(stream: Cli) 
 def test_writer_of_a_sealed_stream_ends_while_its_input_is_open(stream: Cli) -> None:
     with started("-C", stream.directory, "write", "s/x") as writer:
         write_row(writer, 1)
-        stream("stream", "seal", "s/x").ok()
+        stream("stream", "seal", "s/x", "--yes").ok()
         say_row(writer)
         assert writer.wait(60) == 4  # with the pipe still open
         assert writer.stderr is not None
@@ -268,8 +268,8 @@ def test_writer_of_a_sealed_stream_ends_while_its_input_is_open(stream: Cli) -> 
 def test_a_stream_that_is_deleted_under_its_writer_is_called_that(stream: Cli) -> None:
     with started("-C", stream.directory, "write", "s/x") as writer:
         write_row(writer, 1)
-        for verb in ("seal", "delete", "create"):
-            stream("stream", verb, "s/x").ok()
+        for verb in (("seal", "--yes"), ("delete", "--yes"), ("create",)):
+            stream("stream", *verb, "s/x").ok()
         _, err = writer.communicate(b"row\n", timeout=60)
     assert writer.returncode == 4
     again = "and created again; run the command again to use the new stream"

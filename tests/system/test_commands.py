@@ -97,7 +97,7 @@ def test_two_write_and_one_follows_while_others_split_and_merge(
                 acked[name] = (turn + 1) * ROWS
         assert ada.finish() == 0
         assert bob.finish() == 0
-        shells.run("stream", "seal", STREAM)
+        shells.run("stream", "seal", STREAM, "--yes")
         followed = rows_of(lines_of(follower))
         assert follower.finish() == 0
     assert check_rows(followed, acked, by_batch=False) == acked

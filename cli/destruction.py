@@ -1,0 +1,151 @@
+"""Commands that destroy data: `--dry-run`, `--yes`, and the question on a terminal.
+
+The rule, for every command that may remove events, transactions, positions or dead letters permanently:
+
+- `--dry-run` prints what would be destroyed and changes nothing, with or without `--yes`.
+- `--yes` acts.
+- Without either, the command names what will be lost and asks, if a person is at the terminal. Otherwise it refuses
+  before it opens the directory.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import attrs
+import click
+
+from eventproc.cli import session
+from eventproc.cli.exit_codes import FAILED
+from eventproc.cli.losses import request_losses
+from eventproc.cli.options import F, Settings, dry_run_option
+from eventproc.cli.output.tables import Row, show_one
+from eventproc.cli.submit import MakeRequest, OnDone, WaitOptions, submit_and_wait
+from eventproc.runtime import Eventproc
+from eventproc.store.model.counts import counted
+from eventproc.workflows.requests import AnyRequest
+
+Look = Callable[[Eventproc], Awaitable[Row]]
+"""Returns what a command would destroy. Raises what refuses the command."""
+
+COUNTED: Final[Mapping[str, str]] = {
+    "stream_count": "stream",
+    "group_count": "group",
+    "synchronizer_count": "synchronizer",
+    "transactions": "open transaction",
+    "positions": "position",
+    "checkpoints": "checkpoint",
+    "letters": "dead letter",
+    "events": "event",
+    "bytes": "byte",
+}
+"""The fields of a dry run that the question names, in this order, each with its noun."""
+
+
+class NotConfirmed(click.ClickException):
+    """The person at the terminal did not confirm."""
+
+    exit_code = FAILED
+
+
+@attrs.frozen
+class Consent:
+    """The options `--yes` and `--dry-run` of a destructive command."""
+
+    yes: bool
+    dry_run: bool
+
+
+def destructive(command: F) -> F:
+    """Decorator of commands that destroy data: `--yes` and `--dry-run`."""
+    command = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(command)
+    return dry_run_option(command)
+
+
+def submit_destruction(
+    settings: Settings,
+    make: MakeRequest,
+    consent: Consent,
+    question: str,
+    waiting: WaitOptions,
+    done: str | OnDone,
+    output: str,
+) -> None:
+    """Submit a request that destroys data, as `submit_and_wait` does, if the options or the person consent.
+
+    The request that a person confirmed is the one that is submitted: "tail" and a name mean what they meant when the
+    question was asked.
+    """
+    chosen: AnyRequest | None = None
+
+    async def look(ep: Eventproc) -> Row:
+        nonlocal chosen
+        chosen = await make(ep)
+        return await request_losses(ep, chosen)
+
+    async def submitted(ep: Eventproc) -> AnyRequest:
+        return await make(ep) if chosen is None else chosen
+
+    if is_confirmed(settings, consent, question, look, output):
+        submit_and_wait(settings, submitted, waiting, done, output)
+
+
+def is_confirmed(settings: Settings, consent: Consent, question: str, look: Look, output: str) -> bool:
+    """Return whether the command may act; with --dry-run print what `look` returns.
+
+    question: what the command does to what, such as "Delete stream shop/orders".
+    Raises NotConfirmed if the person says no, click.Abort after Ctrl-C, click.UsageError without a terminal.
+    """
+    if consent.dry_run:
+        show_one(session.run(settings, look), output)
+        return False
+    if consent.yes:
+        return True
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError(
+            "confirmation needs a terminal; use --yes to act without it, or --dry-run to see what would be destroyed"
+        )
+    losses = losses_text(session.run(settings, look))
+    if not _says_yes(f"{question}? This destroys {losses} permanently. [y/N] "):
+        raise NotConfirmed("not confirmed; nothing was changed")
+    return True
+
+
+def losses_text(row: Row) -> str:
+    """Return the counts of a dry run in words: "1 stream, 3 events, 170 bytes"."""
+    return ", ".join(counted(int(str(row[name])), noun) for name, noun in COUNTED.items() if name in row)
+
+
+def _says_yes(question: str) -> bool:
+    with _ctrl_c_raises():
+        while True:
+            try:
+                click.echo(question, nl=False, err=True)
+                answer = sys.stdin.readline()
+            except KeyboardInterrupt:
+                click.echo(err=True)  # the shell's prompt begins on a line of its own
+                raise click.Abort from None
+            if not answer:  # Ctrl-D, or the terminal is gone
+                click.echo(err=True)
+                return False
+            match answer.strip().lower():
+                case "y" | "yes":
+                    return True
+                case "" | "n" | "no":
+                    return False
+                case _:
+                    click.echo("Please answer y or n.", err=True)
+
+
+@contextmanager
+def _ctrl_c_raises() -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt meanwhile; otherwise it ends the process immediately (`entry`)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
