@@ -15,7 +15,12 @@ import anyio
 import attrs
 
 from eventproc.cluster.request_handler import REQUESTS_IN_FLIGHT_MAX, run_request
-from eventproc.cluster.transaction_handlers import ABORTS_IN_FLIGHT_MAX, run_abort, run_commit
+from eventproc.cluster.transaction_handlers import (
+    ABORTS_IN_FLIGHT_MAX,
+    COMMITS_IN_FLIGHT_MAX,
+    run_abort,
+    run_commit,
+)
 from eventproc.groups import Membership, SegmentKey, SegmentOwnership
 from eventproc.processors.engine.engine import Engine
 from eventproc.processors.handler import make_handler
@@ -45,7 +50,7 @@ class InternalProcessor:
 
 INTERNAL_PROCESSORS: Final = (
     InternalProcessor(REQUEST_STREAM, ProcessingOrder.KEY, REQUESTS_IN_FLIGHT_MAX, run_request),
-    InternalProcessor(COMMIT_STREAM, ProcessingOrder.SEGMENT, 1, run_commit),
+    InternalProcessor(COMMIT_STREAM, ProcessingOrder.KEY, COMMITS_IN_FLIGHT_MAX, run_commit),
     InternalProcessor(ABORT_STREAM, ProcessingOrder.NONE, ABORTS_IN_FLIGHT_MAX, run_abort),
 )
 

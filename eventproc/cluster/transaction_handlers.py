@@ -24,6 +24,10 @@ LOG = logging.getLogger("eventproc.host")
 ABORTS_IN_FLIGHT_MAX: Final = 20
 """Aborts in flight. Their steps share commits. Each costs a task."""
 
+COMMITS_IN_FLIGHT_MAX: Final = 20
+"""Streams whose commits run simultaneously; those of one stream run in order. Higher: more large commits until others
+wait; lower: less memory, as each one that is being prepared holds about 3 MiB."""
+
 FAILED_PAUSE_MS: Final = 1_000
 """Pause after an abort that failed unexpectedly: prevents a busy loop when the failure persists."""
 

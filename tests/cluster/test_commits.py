@@ -10,10 +10,11 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc.cluster import transaction_handlers
 from eventproc.cluster.internal_processors import run_internal_processors
 from eventproc.cluster.transaction_timeouts import PROCESS_DIED
-from eventproc.store.catalog import COMMIT_STREAM, get_stream
-from eventproc.store.database import Tx
+from eventproc.store.catalog import COMMIT_STREAM, get_stream, insert_stream
+from eventproc.store.database import Database, Tx
 from eventproc.store.inspection.unfinished_events import unfinished_events
 from eventproc.store.model.errors import (
     TransactionAborted,
@@ -36,7 +37,6 @@ from eventproc.store.transactions import (
     watch_txn,
 )
 from eventproc.workflows import commit_transactions
-from eventproc.workflows.requests import CreateStream
 from tests.transactions.support import (
     HIGH,
     TxnStream,
@@ -66,7 +66,7 @@ async def test_failed_commit_is_retried_after_those_of_other_streams(
         txn_id = await bad.begin()
         await write(bad, txn_id, [(b"x", HIGH)])
         await bad.commit(txn_id)
-        good = await _another(life)
+        good = await _another(life, "s/other", txn_id)
         await life.db.write(lambda tx: decide_commit(tx, good.stream.stream_id, txn_id))
         done = await serve(life, good, [txn_id])
         assert done[0].state is TxnState.COMMITTED
@@ -124,6 +124,41 @@ async def _give_up(life: Life) -> None:
     await life.check()
 
 
+async def test_large_commit_does_not_hold_up_those_of_other_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    others_done, prepare = anyio.Event(), transaction_handlers._prepare  # pyright: ignore[reportPrivateUsage]
+
+    async def prepare_late(db: Database, owner: Owner, txn: TxnRecord, *, pack: bool) -> None:
+        await others_done.wait()
+        await prepare(db, owner, txn, pack=pack)
+
+    monkeypatch.setattr(transaction_handlers, "_prepare", prepare_late)
+    async with open_life() as life:
+        large = await make_txn_stream(life)
+        ids = [await large.begin() for _ in range(2)]
+        for number, txn_id in enumerate(ids):
+            await write(large, txn_id, [(b"%d" % number, HIGH)])
+        await split(life, SegmentId(1), 0.75)  # so that they are prepared
+        for txn_id in ids:
+            await large.commit(txn_id)
+
+        async def commit_others() -> None:
+            for number in range(4):  # some are in the same segment of the commit stream
+                other = await _another(life, f"s/other{number}", ids[0])
+                await life.db.write(partial(decide_commit, stream_id=other.stream.stream_id, txn_id=ids[0]))
+                with life.db.subscribe([watch_txn(other.stream.stream_id, ids[0])]) as changes:
+                    while (await other.get(ids[0])).state is not TxnState.COMMITTED:
+                        await changes.wait()
+            others_done.set()
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(commit_others)
+                done = await serve(life, large, ids)
+        assert [txn.position for txn in done] == [1, 2]
+        assert by_key(await events_of(large)) == {HIGH: [b"0", b"1"]}
+        await life.check()
+
+
 async def test_transaction_given_up_before_its_preparation_does_not_block_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -168,17 +203,15 @@ async def serve_until_quiet(life: Life) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def _another(life: Life) -> TxnStream:
-    """Make another stream, with an open transaction of the same id: ids are looked up within their stream."""
-    await life.done(CreateStream("s/other", StreamConfig(scaling=ScalingPolicy.fixed(1))))
-    stream = (await life.record("s/other")).value
-
-    def begin(tx: Any) -> None:
-        (txn_id,) = tx.execute("SELECT id FROM txn").fetchone()
-        create_txn(tx, stream.name, stream.stream_id, txn_id, instance="x", lease_ms=None)
-
-    await life.db.write(begin)
-    return TxnStream(life.db, stream)
+async def _another(life: Life, name: str, txn_id: str) -> TxnStream:
+    """Make another stream, with an open transaction of this id: ids are looked up within their stream."""
+    stream = await life.db.write(
+        partial(insert_stream, name=name, config=StreamConfig(scaling=ScalingPolicy.fixed(1)))
+    )
+    other = TxnStream(life.db, stream)
+    begin = partial(create_txn, stream=name, stream_id=stream.stream_id, instance="x", lease_ms=None)
+    await life.db.write(partial(begin, txn_id=txn_id))
+    return other
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # a directory is opened on asyncio

@@ -109,6 +109,7 @@ async def test_suspended_host_is_replaced_when_only_a_commit_is_pending(tmp_path
             with anyio.fail_after(20):
                 async with stream.transaction() as txn:
                     await txn.write(b"x")
+                    await txn.flush()  # staged, so that only a host can commit it
             assert (await _owner(ep)).instance == ep.db.instance_id
     finally:
         stopped.close()
