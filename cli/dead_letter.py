@@ -100,7 +100,14 @@ def show(settings: Settings, name: str, letter: str, output: str) -> None:
         row["payload"] = found.payload.decode()
     except UnicodeDecodeError:
         row["payload_base64"] = base64.b64encode(found.payload).decode()
-    show_one(_for_people(row) if output == "table" else row, output)
+    if output != "table":
+        show_one(row, output)
+        return
+    shown = dict(_for_people(row))
+    frames = str(shown.pop("traceback") or "").splitlines()
+    show_one(shown, output)
+    for line in frames:
+        click.echo(printable(line))
 
 
 @dead_letter.command()
@@ -207,12 +214,16 @@ def _summary(found: DeadLetter) -> dict[str, object]:
         "failed_at_ms": found.failed_ms,
         "error_type": found.error_type,
         "error": found.error,
+        "traceback": found.traceback,
     }
 
 
 def _for_people(row: Row, *, error_chars: int | None = None) -> Row:
     """Return a letter's row for a terminal: one line per field, with control characters escaped."""
-    shown = {name: printable(value) if isinstance(value, str) else value for name, value in row.items()}
+    shown = {
+        name: printable(value) if isinstance(value, str) and name != "traceback" else value
+        for name, value in row.items()
+    }
     if row["origin_stream"] is not None:
         shown["origin"] = f"{shown['origin_stream']} {shown['origin_segment']}@{row['origin_offset']}"
     for name, of in (("failed", "failed_at_ms"), ("appended", "origin_timestamp")):
@@ -220,6 +231,8 @@ def _for_people(row: Row, *, error_chars: int | None = None) -> Row:
         shown[name] = iso_time(when) if isinstance(when, int) else None
     if isinstance(headers := row.get("headers"), dict):
         shown["headers"] = [printable(f"{name}={value}") for name, value in headers.items()]
-    if isinstance(error := shown["error"], str) and error_chars is not None and len(error) > error_chars:
-        shown["error"] = f"{error[:error_chars]}…"
+    if isinstance(error := shown["error"], str) and error_chars is not None:
+        kind = str(shown["error_type"] or "").rpartition(".")[2]
+        error = f"{kind}: {error}" if kind else error
+        shown["error"] = error if len(error) <= error_chars else f"{error[:error_chars]}…"
     return shown

@@ -89,7 +89,8 @@ def error_line(why: BaseException) -> str:
         if isinstance(why, errors.EventprocError):
             text = "; ".join([_at_a_shell(why), *getattr(why, "__notes__", ())])
         else:
-            text = f"{type(why).__name__}: {why}; this is a bug; --debug shows the traceback"
+            notes = getattr(why, "__notes__", ("this is a bug; --debug shows the traceback",))
+            text = "; ".join([f"{type(why).__name__}: {why}", *notes])
     return f"eventproc: {_for_people(text)}"
 
 

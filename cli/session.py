@@ -13,6 +13,7 @@ import click
 from eventproc.cli.exit_codes import WRONG_STATE
 from eventproc.cli.options import Settings
 from eventproc.cli.signals import SignalScope, run_with_signals
+from eventproc.processors.observe.telemetry import HANDLER_LOG
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
 from eventproc.store.model.errors import NotFound, StoreUnusable
@@ -98,22 +99,22 @@ def directory_of(settings: Settings) -> Path:
 
 
 class _OneLineFormatter(logging.Formatter):
-    """Formats log records in one line; with --debug also the traceback."""
+    """Formats log records in one line, except for tracebacks of the user's code; with --debug also all others."""
 
     def __init__(self, *, debug: bool) -> None:
         super().__init__("eventproc: %(message)s")
         self._debug = debug
 
     def format(self, record: logging.LogRecord) -> str:
-        if self._debug or record.exc_info is None:
+        if self._debug or record.exc_info is None or record.exc_text is not None:
             return super().format(record)
         why = record.exc_info[1]
         return f"eventproc: {record.getMessage()} ({type(why).__name__}: {why})"
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the standard library's name
-        """Prefix a record about one event with its processor and event, which are fields of the record."""
+        """Prefix what a handler logs with its processor and event, which are fields of the record."""
         fields = vars(record)
-        if not {"processor", "stream", "segment", "number", "key"} <= fields.keys():
+        if record.name != HANDLER_LOG.name:
             return super().formatMessage(record)
         key = "" if fields["key"] is None else f" (key {fields['key']!r})"
         event = f"{fields['stream']} {fields['segment']} event {fields['number']}{key}"
@@ -142,3 +143,5 @@ def _prepare_logging(settings: Settings, *, serving: bool = False) -> None:
     if not (settings.debug or serving):
         handler.addFilter(_OncePerPlace())
     logging.basicConfig(level=logging.INFO if settings.debug else quiet, handlers=[handler], force=True)
+    if settings.debug:  # of eventproc only: the database's driver logs each statement
+        logging.getLogger("eventproc").setLevel(logging.DEBUG)

@@ -99,7 +99,7 @@ class App:
         dead_letters: str | None = None,
         supervise: Supervisor | None = None,
         exactly_once: bool = False,
-        on_commit: OnCommit | None = None,
+        on_commit: OnCommit[P] | None = None,
         round_events: int | None = None,
         start: GroupStart = "head",
         on_truncated: OnTruncated = "earliest",
@@ -131,8 +131,9 @@ class App:
                 None (default): resume.
             exactly_once: Process in rounds. What a round emits, its progress and `on_commit` become durable together
                 or not at all. Default: False, at least once.
-            on_commit: SQL that runs in the transaction of a round. It may run several times for one round, for
-                example if a write fails and is run again; exactly one run becomes durable. Needs `exactly_once`.
+            on_commit: SQL that runs in the transaction of a round, with the events as the handler got them. It may run
+                several times for one round, for example if a write fails and is run again; exactly one run becomes
+                durable. Needs `exactly_once`.
             round_events: The most events of a round. Default: 1000. Needs `exactly_once`.
             start: Where a new group begins: "head" (default), "tail", stream cuts, or a time in ms.
             on_truncated: Where to continue if the next event was truncated: "earliest" (default) at the head, "latest"
@@ -188,7 +189,7 @@ class App:
         dead_letters: str | None = None,
         supervise: Supervisor | None = None,
         exactly_once: bool = False,
-        on_commit: OnCommit | None = None,
+        on_commit: OnCommit[P] | None = None,
         round_events: int | None = None,
         start: GroupStart = "head",
         on_truncated: OnTruncated = "earliest",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from eventproc.store.model.errors import Rejected, error
@@ -9,6 +11,9 @@ from eventproc.store.model.errors import Rejected, error
 ERROR_CHARS_MAX: Final = 4096
 """Longest text of an error that a dead letter keeps, in characters; also of its type's and its processor's name.
 Higher: listing dead letters reads a page of text for each. Lower: long messages lose their end."""
+
+LEAVES_MAX: Final = 8
+"""Errors of an exception group that its text names. Higher: long lines for a group of many equal errors."""
 
 
 @error
@@ -105,11 +110,26 @@ def type_name(kind: type) -> str:
 
 
 def error_text(why: BaseException) -> str:
-    """Return the text of an error, even if its `str()` fails."""
+    """Return the text of an error, even if its `str()` fails; that of a group also names the errors in it."""
     try:
-        return str(why)
+        text = str(why)
     except Exception:
-        return "it has no text: its str() fails"
+        text = "it has no text: its str() fails"
+    if isinstance(why, BaseExceptionGroup):
+        leaves = [failure_text(each) for each in islice(_leaves(why), LEAVES_MAX + 1)]
+        if len(leaves) > LEAVES_MAX:
+            leaves[-1] = "..."
+        return f"{text}: {', '.join(leaves)}"
+    return text
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """Yield the errors of a group, and of the groups in it."""
+    for each in group.exceptions:
+        if isinstance(each, BaseExceptionGroup):
+            yield from _leaves(each)
+        else:
+            yield each
 
 
 def failure_text(why: BaseException) -> str:

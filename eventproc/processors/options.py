@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
@@ -20,6 +20,7 @@ from eventproc.store.model.argument_checks import check_instance, check_int, che
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.names import StreamName
 from eventproc.store.segments import Event
+from eventproc.streams.codec import P
 
 CONCURRENCY_MAX: Final = 10_000
 """Most calls of one processor in flight in one process. Each costs a task, about 2 kB."""
@@ -126,9 +127,9 @@ class Failure:
 
 Supervisor: TypeAlias = Callable[[Failure], Directive]
 
-OnCommit: TypeAlias = Callable[[AppTx, Sequence[Event]], None]
-"""Called in the transaction of an exactly-once round with the events that were handled. Keep it short: it holds up all
-writers.
+OnCommit: TypeAlias = Callable[[AppTx, Sequence[Event[P]]], None]
+"""Called in the transaction of an exactly-once round with the events that were handled, as the handler got them: their
+payloads are decoded. Keep it short: it holds up all writers.
 
 It may run several times for one round, also twice in one attempt: a write that fails after a change is run again, and
 so are the writes that share its commit. Exactly one run becomes durable, with its SQL. Other effects, such as a counter
@@ -191,7 +192,7 @@ class Options:
     dead_letters: str | None = None
     supervise: Supervisor | None = None
     exactly_once: bool = False
-    on_commit: OnCommit | None = None
+    on_commit: OnCommit[Any] | None = None
     round_events: int = ROUND_EVENTS
     start: GroupStart = "head"
     on_truncated: OnTruncated = "earliest"

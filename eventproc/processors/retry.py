@@ -48,7 +48,8 @@ class RetryPolicy:
         wait_ms: Pause after the first failed call, in ms. It doubles with each further one.
         wait_ms_max: Longest pause, in ms, before jitter is added.
         jitter_ms: Up to so many ms are added at random, so that calls that failed together are not retried together.
-        permanent: Errors that no retry can help; they spend all attempts immediately.
+        permanent: Errors that no retry can help; they spend all attempts immediately, also inside of an exception
+            group.
 
     Raises:
         InvalidArgument: A value is of the wrong type or out of range.
@@ -79,7 +80,9 @@ class RetryPolicy:
 
     def is_spent(self, attempt: int, error: Exception) -> bool:
         """Return whether attempt number `attempt`, which ended in `error`, was the last."""
-        return attempt >= self.attempts or isinstance(error, self.permanent)
+        if attempt >= self.attempts or isinstance(error, self.permanent):
+            return True
+        return isinstance(error, ExceptionGroup) and error.subgroup(self.permanent) is not None
 
 
 async def retry_transient(

@@ -34,7 +34,7 @@ from eventproc.processors.context import AppTx
 from eventproc.processors.dead_letters.store import verify_letter_stream
 from eventproc.processors.engine.engine import Engine
 from eventproc.processors.engine.workers import find_blocker
-from eventproc.processors.errors import ProcessorFailed
+from eventproc.processors.errors import ProcessorFailed, failure_text
 from eventproc.processors.observe.status import (
     Blocker,
     Counters,
@@ -111,13 +111,14 @@ class ProcessorRun:
                 await self._process(membership)
         except Exception as why:
             self.failure = first_leaf(why)
+            cause: BaseException | None = self.failure
             if isinstance(self.failure, ProcessorFailed):
-                LOG.error("%s", self.failure)
+                text, cause = str(self.failure), self.failure.__cause__
             else:
-                known = isinstance(self.failure, EventprocError)
-                LOG.error(
-                    "processor %s stopped: %s", name, self.failure, exc_info=None if known else self.failure
-                )
+                text = f"processor {name} stopped: {self.failure}"
+                if isinstance(self.failure, EventprocError) and self.failure.__cause__ is None:
+                    cause = None  # its text says everything
+            LOG.error("%s", text, exc_info=cause, extra={"processor": name})
         finally:
             self.ended.set()
 
@@ -413,7 +414,12 @@ async def run_app(
     db: Database, app: App, *, grace_ms: int = GRACE_MS, limits: ProcessorLimits | None = None
 ) -> AsyncIterator[Running]:
     """Run the app's processors while the block does; its end drains them. See `Eventproc.run`."""
-    await db.write(lambda tx: _set_up(tx, app))
+    try:
+        await db.write(lambda tx: _set_up(tx, app))
+    except Exception as why:
+        if not isinstance(why, EventprocError):  # the user's code in `setup` raised it
+            LOG.error("the app could not be set up: %s", failure_text(why), exc_info=why)
+        raise
     unique = new_id(db.clock)[-12:]
     processors = {
         each.options.name: ProcessorRun(
@@ -457,8 +463,14 @@ def _set_up(tx: Tx, app: App) -> None:
         if options.on_failure is OnFailure.DEAD_LETTER:
             verify_letter_stream(tx, options.group, options.dead_letters, options.streams)
     for setup in app.setups:
-        with tx.user_sql():
-            setup(AppTx(tx))
+        try:
+            with tx.user_sql():
+                setup(AppTx(tx))
+        except Exception as why:
+            why.add_note(
+                f"raised by the setup function {getattr(setup, '__qualname__', repr(setup))} of the app"
+            )
+            raise
 
 
 def _verify_names(tx: Tx, processor: Options) -> None:

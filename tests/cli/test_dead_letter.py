@@ -72,6 +72,7 @@ def test_letters_are_listed_with_their_origin_and_error(shop: Cli) -> None:
         "failed_at_ms": 2000,
         "error_type": "ValueError",
         "error": HOSTILE,
+        "traceback": f"ValueError: {HOSTILE}",
     }
     assert second["bytes"] == 2
     rows = shop("dead-letter", "list", GROUP, "--after", "0.0:0", "--limit", 1, "-o", "jsonl").rows()
@@ -84,18 +85,20 @@ def test_a_table_shows_one_line_a_letter_and_nothing_that_a_terminal_obeys(shop:
     assert len(lines) == 4
     assert "shop/orders 0.0@170" in lines[1]
     assert "1970-01-01T00:00:02.000Z" in lines[1]
-    assert "no \\x1b[31mmoney\\nxxx" in lines[1]
+    assert "ValueError: no \\x1b[31mmoney\\nxxx" in lines[1]
     assert lines[1].endswith("x…")
 
 
 def test_dead_letter_is_shown_completely(shop: Cli) -> None:
     found = shop("dead-letter", "show", GROUP, "0.0:0", "-o", "json").json()
     assert (found["payload"], found["headers"], found["error"]) == ('{"n":1}', {"trace": "1"}, HOSTILE)
+    assert found["traceback"] == f"ValueError: {HOSTILE}"
     found = shop("dead-letter", "show", GROUP, "0.0:1", "-o", "json").json()
     assert found["payload_base64"] == "/wA="
     text = shop("dead-letter", "show", GROUP, "0.0:0").ok()
     assert "x" * 300 in text
     assert "\x1b" not in text
+    assert text.splitlines()[-2] == "ValueError: no \\x1b[31mmoney", "the traceback keeps its lines"
     assert "headers         trace=1" in text
     assert "failed          1970-01-01T00:00:02.000Z" in text
 

@@ -178,13 +178,16 @@ def test_second_signal_stops_a_server_immediately(shop: Cli, serve: Serve) -> No
         assert described(shop, lambda found: found["processes"] == 1)["lag_events"] == 1
 
 
-def test_a_processor_that_fails_ends_its_server_with_one_line(shop: Cli, serve: Serve) -> None:
+def test_a_processor_that_fails_ends_its_server_with_one_line_and_the_frames(shop: Cli, serve: Serve) -> None:
     with serve("shop:strict", "shop:app") as server:
         server.hear()
         code, said = server.wait()
-    assert (code, said.count("\n")) == (1, 1)
-    assert said.startswith("eventproc: processor check stopped: shop/orders segment 0.")
-    assert said.endswith("ValueError: no such customer\n")
+    line, *frames, error = said.splitlines()
+    assert code == 1
+    assert line.startswith("eventproc: processor check stopped: shop/orders segment 0.")
+    assert line.endswith("ValueError: no such customer")
+    assert [each.rpartition(", ")[2] for each in frames if "File" in each] == ["in check"], said
+    assert error == "ValueError: no such customer"
 
 
 @pytest.mark.parametrize(
@@ -222,10 +225,12 @@ def test_a_failing_event_is_named_in_the_log_and_becomes_a_dead_letter(shop: Cli
         server.hear()
         found = described(shop, lambda found: found["lag_events"] == 0 and found["dead_letters"] == 1)
         code, said = server.end()
-    attempt, letter = said.splitlines()
-    assert attempt.startswith("eventproc: mail: shop/orders ")
-    assert attempt.endswith("attempt 1 failed: ValueError('no such address')")
-    assert letter.endswith("dead letter after 2 attempts: ValueError('no such address')")
+    attempt, letter, *frames, error = said.splitlines()
+    assert attempt.startswith("eventproc: processor mail: attempt 1 of 2 failed for shop/orders segment ")
+    assert attempt.endswith(": ValueError: no such address")
+    assert letter.endswith(" became a dead letter after 2 attempts: ValueError: no such address")
+    assert [each.rpartition(", ")[2] for each in frames if "File" in each] == ["in mail"], said
+    assert error == "ValueError: no such address"
     assert (code, found["blocker"]) == (0, None)
 
 

@@ -60,6 +60,7 @@ async def test_a_letter_keeps_the_event_its_origin_its_error_and_its_attempts(
         "origin_timestamp": 1017,
         "error": "bad",
         "error_type": "ValueError",
+        "traceback": "ValueError: bad",
         "attempts": 5,
         "processor": "billing",
         "failed_ms": 7,

@@ -204,7 +204,7 @@ async def test_stop_leaves_the_event_unfinished() -> None:
 
     async with system() as ep:
         await write(ep, "a" * 4)
-        with pytest.raises(ProcessorFailed, match="failed 1 times: ValueError"):
+        with pytest.raises(ProcessorFailed, match="failed 1 time: ValueError"):
             async with ep.run(_counting(supervise)) as running:
                 await running.wait()
         assert [each.number for each in await progress(ep)] == [2]
@@ -278,7 +278,7 @@ class Unshowable(Exception):
     ("where", "says"),
     [
         ("start", "its handler could not be started: Unshowable"),
-        ("process", r"event 0 \(key 'a'\) failed 1 times: Unshowable"),
+        ("process", r"event 0 \(key 'a'\) failed 1 time: Unshowable"),
         ("supervise", "its supervisor failed: Unshowable"),
     ],
 )

@@ -229,7 +229,7 @@ def test_records_of_a_call_carry_its_fields_and_its_own(caplog: pytest.LogCaptur
         log.info("plain")
     first, second = caplog.records
     assert first.getMessage() == "no money"
-    assert first.name == "eventproc.processors"
+    assert first.name == "eventproc.processors.handler"
     fields = {
         "processor": "billing",
         "stream": "shop/orders",

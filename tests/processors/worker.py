@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 
@@ -21,7 +22,7 @@ from eventproc.processors.retry import RetryPolicy
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.progress import Progress
-from eventproc.store.segments import EventRun
+from eventproc.store.segments import Event, EventRun
 from eventproc.streams.codec import codec_for, decode_of
 from eventproc.testing import VirtualClock
 
@@ -69,8 +70,9 @@ class WorkerHarness:
         self.calls = Calls(self.options, self.pool, self, clock)
         self.calls.handler = make_handler(handler, decode_of(codec_for(payload)))
 
-    def finished(self, item: Item, emitted: Sequence[Emission]) -> None:
+    def finished(self, item: Item, handled: Event[Any], emitted: Sequence[Emission]) -> None:
         event, in_flight = item
+        assert handled.number == event.number
         in_flight.finish(event.number)
         self.done.append(event.number)
         self.emitted += emitted

@@ -12,6 +12,7 @@ from typing import Final
 import attrs
 
 from eventproc.processors.errors import ERROR_CHARS_MAX, error_text, type_name
+from eventproc.processors.tracebacks import user_traceback
 from eventproc.store.model.ids import format_segment
 from eventproc.store.segments import Event
 
@@ -26,11 +27,12 @@ ATTEMPTS: Final = "ep-attempts"
 PROCESSOR: Final = "ep-processor"
 FAILED_AT: Final = "ep-failed-at"
 REDRIVEN: Final = "ep-redriven"
+TRACEBACK: Final = "ep-traceback"
 
 ORIGIN: Final = (STREAM, SEGMENT, OFFSET, NUMBER, TIMESTAMP)
 """Where the original is; these headers stay with it when it is redriven."""
 
-HEADERS: Final = frozenset((*ORIGIN, ERROR, ERROR_TYPE, ATTEMPTS, PROCESSOR, FAILED_AT, REDRIVEN))
+HEADERS: Final = frozenset((*ORIGIN, ERROR, ERROR_TYPE, TRACEBACK, ATTEMPTS, PROCESSOR, FAILED_AT, REDRIVEN))
 
 
 @attrs.frozen
@@ -38,6 +40,7 @@ class FailedEvent:
     """An event that a processor gives up.
 
     stream: the stream in which the event was read.
+    traceback: the frames of the user's code, see `user_traceback`.
     failed_ms: when its last attempt failed, wall clock.
     """
 
@@ -45,6 +48,7 @@ class FailedEvent:
     event: Event
     error: str
     error_type: str
+    traceback: str
     attempts: int
     processor: str
     failed_ms: int
@@ -54,8 +58,8 @@ class FailedEvent:
         cls, stream: str, event: Event, why: BaseException, *, attempts: int, processor: str, failed_ms: int
     ) -> FailedEvent:
         """Return the dead letter of an event whose last attempt raised `why`."""
-        name = type_name(type(why))
-        return cls(stream, event, error_text(why), name, attempts, processor, failed_ms)
+        name, frames = type_name(type(why)), user_traceback(why)
+        return cls(stream, event, error_text(why), name, frames, attempts, processor, failed_ms)
 
 
 @attrs.frozen(kw_only=True)
@@ -77,6 +81,8 @@ class DeadLetter:
         origin_timestamp: When the original was appended, in ms since 1970.
         error: Text of the last error.
         error_type: Class of the last error.
+        traceback: Traceback of the last error, with its causes and the errors of groups: the frames of the user's
+            code. At most 8 KiB; the middle of a longer one is left out.
         attempts: How many calls failed.
         processor: The processor that gave it up.
         failed_ms: When the last call failed, in ms since 1970.
@@ -97,6 +103,7 @@ class DeadLetter:
     origin_timestamp: int | None
     error: str | None
     error_type: str | None
+    traceback: str | None
     attempts: int | None
     processor: str | None
     failed_ms: int | None
@@ -125,6 +132,7 @@ def letter_headers(letter: FailedEvent, *, came_back: bool) -> dict[str, str]:
     return headers | {
         ERROR: _storable(letter.error),
         ERROR_TYPE: _storable(letter.error_type),
+        TRACEBACK: letter.traceback,
         ATTEMPTS: str(letter.attempts),
         PROCESSOR: _storable(letter.processor),
         FAILED_AT: str(letter.failed_ms),
@@ -156,6 +164,7 @@ def read_letter(identifier: str, stream: str, event: Event) -> DeadLetter:
         origin_timestamp=_int(known, TIMESTAMP),
         error=known.get(ERROR),
         error_type=known.get(ERROR_TYPE),
+        traceback=known.get(TRACEBACK),
         attempts=_int(known, ATTEMPTS),
         processor=known.get(PROCESSOR),
         failed_ms=_int(known, FAILED_AT),

@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 import anyio.to_thread
@@ -33,6 +33,7 @@ from eventproc.processors.handler import Handler, UndecodableError, events_of
 from eventproc.processors.observe.telemetry import NOTHING, Telemetry
 from eventproc.processors.options import Options
 from eventproc.store.clock import Clock
+from eventproc.store.segments import Event
 
 EVENTS_A_TURN: Final = 64
 """Events that a worker handles between two scheduling points, and of one queue before other queues get their turn."""
@@ -41,8 +42,8 @@ EVENTS_A_TURN: Final = 64
 class CallListener(Protocol):
     """Learns the results of calls. Called on the event loop; must not wait."""
 
-    def finished(self, item: Item, emitted: Sequence[Emission]) -> None:
-        """Note that a call returned."""
+    def finished(self, item: Item, handled: Event[Any], emitted: Sequence[Emission]) -> None:
+        """Note that a call returned. handled: the event as the handler got it, its payload decoded."""
         ...
 
     def failed(self, item: Item, error: Exception, attempt: int) -> None:
@@ -124,21 +125,27 @@ class Calls:
             taken = [queues.take()]
             pool.wake()
             failed: FailedCall | None = None
+            interrupted: BaseException | None = None  # where the handler was when it was cancelled
             measured = None if self._measure is NOTHING else (_stream_of(taken[0]), pool.now_ms())
             try:
                 with anyio.CancelScope() as worker.scope:
-                    failed = await self._turn(worker, taken)
+                    try:
+                        failed = await self._turn(worker, taken)
+                    except BaseException as why:
+                        interrupted = why
+                        raise
                 if worker.overdue is not None and worker.overdue is worker.items:  # this call, not the next
                     assert self._options.timeout_ms is not None, "only a timeout makes a call overdue"
                     late = HandlerTimeout(processor=self._options.name, timeout_ms=self._options.timeout_ms)
+                    late.__cause__ = interrupted
                     failed = failed or FailedCall(late, _counts(worker, taken))
-            except anyio.get_cancelled_exc_class():
+            except anyio.get_cancelled_exc_class() as why:
                 if anyio.current_effective_deadline() == -math.inf:
                     raise
                 # This task was not cancelled: if the error went on, it would end all workers silently.
-                failed = FailedCall(HandlerCancelled(processor=self._options.name), _counts(worker, taken))
+                failed = self._cancelled(why, _counts(worker, taken))
             finally:
-                worker.items, worker.overdue = (), None
+                worker.items, worker.overdue, interrupted = (), None, None
             if measured is not None:
                 stream, began_ms = measured
                 self._measure.handled(stream, (pool.now_ms() - began_ms) / 1000)
@@ -179,18 +186,20 @@ class Calls:
                 continue
             worker.items, worker.since_ms, worker.retry = (item,), now_ms(), queue.retry
             worker.attempt = attempt = queue.next_attempt if queue.attempt or queue.alone else 1
+            event: Event[Any] = item[0]
             try:
                 if is_plain:
-                    await call(item[0])  # type: ignore[misc]
+                    await call(event)  # type: ignore[misc]
                     emitted: Sequence[Emission] = ()
                 else:
                     context = self._context(item, attempt)
-                    await handler.on_loop(handler.decoded(item[0]), context)
+                    event = handler.decoded(event)
+                    await handler.on_loop(event, context)
                     emitted = () if context is None else context._end()
             except Exception as error:
                 return FailedCall(error)
             worker.items = ()
-            self._finish(queue, emitted)
+            self._finish(queue, event, emitted)
         return None
 
     async def _run_on_thread(self, worker: Worker, queue: KeyQueue) -> FailedCall | None:
@@ -202,7 +211,7 @@ class Calls:
         self._drop_closing(queue)
         items = list(islice(queue.items, EVENTS_A_TURN))
         attempt, retry, handler = queue.next_attempt, queue.retry, self.handler
-        done: list[Sequence[Emission]] = []
+        done: list[tuple[Event[Any], Sequence[Emission]]] = []
 
         def run() -> BaseException | None:
             for item in items:
@@ -213,10 +222,11 @@ class Calls:
                 worker.retry = None if done else retry
                 context = self._context(item, worker.attempt)
                 try:
-                    handler.on_thread(handler.decoded(item[0]), context)
+                    event = handler.decoded(item[0])
+                    handler.on_thread(event, context)
                 except BaseException as error:
                     return error
-                done.append(() if context is None else context._end())
+                done.append((event, () if context is None else context._end()))
             return None
 
         if not items or holds.active:
@@ -224,10 +234,10 @@ class Calls:
         worker.items, worker.since_ms = tuple(items[:1]), pool.now_ms()
         error = await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._thread_limiter())
         worker.items = ()
-        for emitted in done:
-            self._finish(queue, emitted)
+        for event, emitted in done:
+            self._finish(queue, event, emitted)
         if isinstance(error, anyio.get_cancelled_exc_class()):
-            return FailedCall(HandlerCancelled(processor=self._options.name))
+            return self._cancelled(error)
         if error is None:
             return None
         if not isinstance(error, Exception):
@@ -261,9 +271,10 @@ class Calls:
             return FailedCall(error, counts)
         worker.items = ()
         emitted = () if context is None else context._end()
+        handled = iter(events)
         for queue, n in zip(taken, counts, strict=True):
-            for _ in range(n):
-                self._finish(queue, emitted)
+            for event in islice(handled, n):
+                self._finish(queue, event, emitted)
                 emitted = ()  # once per batch; nothing is awaited here, so one commit takes all of it
         return None
 
@@ -312,17 +323,23 @@ class Calls:
             return None
         return Context(attempt, partial(self._listener.log_for, item, attempt))
 
+    def _cancelled(self, why: BaseException, counts: Sequence[int] = (1,)) -> FailedCall:
+        """Return the failure of a call that ended as cancelled without being cancelled by eventproc."""
+        error = HandlerCancelled(processor=self._options.name)
+        error.__cause__ = why
+        return FailedCall(error, counts)
+
     def _thread_limiter(self) -> anyio.CapacityLimiter:
         self._limiter = self._limiter or anyio.CapacityLimiter(len(self._pool.workers))
         return self._limiter
 
     # What becomes of the events of a turn.
 
-    def _finish(self, queue: KeyQueue, emitted: Sequence[Emission] = ()) -> None:
-        """Note that the first event of the queue is finished."""
+    def _finish(self, queue: KeyQueue, handled: Event[Any], emitted: Sequence[Emission]) -> None:
+        """Note that the first event of the queue is finished. handled: that event, as the handler got it."""
         item = queue.pop()
         self._queues.unfinished -= 1
-        self._listener.finished(item, emitted)
+        self._listener.finished(item, handled, emitted)
         if self._pool.waiting:
             self._pool.notify()
 

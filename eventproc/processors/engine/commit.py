@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import attrs
@@ -20,6 +20,7 @@ from eventproc.groups.truncation import skip
 from eventproc.processors.context import AppTx
 from eventproc.processors.dead_letters.operations import FailedEvent, append_letters
 from eventproc.processors.emit import Emission, append_emissions
+from eventproc.processors.engine.key_queues import describe_event
 from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.processors.errors import ProcessorFailed, failure_text
 from eventproc.processors.observe.status import Counters
@@ -27,6 +28,7 @@ from eventproc.processors.observe.telemetry import NOTHING, Telemetry
 from eventproc.processors.options import Options
 from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database, Tx
+from eventproc.store.model.counts import counted
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import format_segment
@@ -55,7 +57,13 @@ _size_of: Final = attrgetter("size_bytes")
 
 
 class CommitHookFailed(Exception):
-    """The user's `on_commit` raised; its error is the cause."""
+    """The user's `on_commit` raised `error` for these events, of which there is at least one."""
+
+    def __init__(self, handled: Sequence[tuple[OwnedSegment, Event[Any]]], error: Exception) -> None:
+        owned, event = handled[0]
+        events = f"{counted(len(handled), 'event')}, first {describe_event(owned.assigned.stream, event)}"
+        super().__init__(f"{failure_text(error)} (its events: {events})")
+        self.error = error
 
 
 class SuccessorsUnknown(Exception):
@@ -72,12 +80,12 @@ class Outbox:
 
     emitted: events, with the number of the event whose handler emitted them.
     letters: dead letters.
-    handled: the handled events of an exactly-once round, for the user's `on_commit`.
+    handled: the handled events of an exactly-once round, as the handler got them, for the user's `on_commit`.
     """
 
     emitted: list[tuple[OwnedSegment, int, Sequence[Emission]]] = attrs.field(factory=list)
     letters: list[tuple[OwnedSegment, FailedEvent]] = attrs.field(factory=list)
-    handled: list[tuple[OwnedSegment, Event]] = attrs.field(factory=list)
+    handled: list[tuple[OwnedSegment, Event[Any]]] = attrs.field(factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.emitted or self.letters or self.handled)
@@ -167,7 +175,7 @@ class ProgressCommit:
             with tx.user_sql():
                 options.on_commit(AppTx(tx), [event for _, event in self.outbox.handled])
         except Exception as why:
-            raise CommitHookFailed(failure_text(why)) from why
+            raise CommitHookFailed(self.outbox.handled, why) from why
 
 
 class Committer:
@@ -342,9 +350,14 @@ class Committer:
     async def _pause_hook(self, failures: int, why: CommitHookFailed) -> None:
         retry, name = self._options.retry, self._options.name
         if failures >= retry.attempts:
-            reason = f"on_commit failed {failures} times: {why}"
-            raise ProcessorFailed(processor=name, reason=reason) from why
-        LOG.warning("processor %s: on_commit failed and will be retried: %s", name, why)
+            reason = f"on_commit failed {counted(failures, 'time')}: {why}"
+            raise ProcessorFailed(processor=name, reason=reason) from why.error
+        LOG.warning(
+            "processor %s: attempt %d of %d of on_commit failed: %s",
+            *(name, failures, retry.attempts, why),
+            exc_info=why.error if LOG.isEnabledFor(logging.DEBUG) else None,
+            extra={"processor": name, "attempt": failures},
+        )
         await anyio.sleep(retry.pause_ms(failures, self._db.clock) / 1000)
 
     def _note(self, commit: ProgressCommit) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import anyio
 
@@ -34,10 +34,12 @@ from eventproc.processors.engine.workers import PUT_EVENTS, WorkerPool
 from eventproc.processors.errors import ProcessorFailed, failure_text
 from eventproc.processors.handler import Handler
 from eventproc.processors.observe.status import Counters
-from eventproc.processors.observe.telemetry import event_log, telemetry
+from eventproc.processors.observe.telemetry import event_fields, event_log, telemetry
 from eventproc.processors.options import Directive, Failure, OnFailure, Options, ProcessorLimits
 from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database
+from eventproc.store.model.counts import counted
+from eventproc.store.segments import Event
 
 LOG = logging.getLogger("eventproc.processors")
 
@@ -207,7 +209,7 @@ class Engine:
 
     # Results of calls (`CallListener`).
 
-    def finished(self, item: Item, emitted: Sequence[Emission]) -> None:
+    def finished(self, item: Item, handled: Event[Any], emitted: Sequence[Emission]) -> None:
         """See `CallListener.finished`."""
         event, in_flight = item
         in_flight.finish(event.number)
@@ -221,7 +223,7 @@ class Engine:
             self._committer.ask()
             self._hold_if_behind()
         if self.options.on_commit is not None:
-            self._committer.outbox.handled.append((in_flight.owned, event))
+            self._committer.outbox.handled.append((in_flight.owned, handled))
         if not in_flight.remaining:
             self._settled(in_flight)
 
@@ -229,7 +231,14 @@ class Engine:
         """See `CallListener.failed`."""
         self.counters.note_failure(error)
         self.measure.failed(item[1].owned.assigned.stream, error, again=True)
-        self.log_for(item, attempt).warning("attempt %d failed: %r", attempt, error)
+        of = self.options.retry.attempts
+        trace = error if LOG.isEnabledFor(logging.DEBUG) else None
+        LOG.warning(
+            "processor %s: attempt %d of %d failed for %s: %s",
+            *(self.options.name, attempt, of, describe_item(item), failure_text(error)),
+            exc_info=trace,
+            extra=self._fields(item, attempt),
+        )
 
     def spent(self, item: Item, error: Exception, attempt: int) -> None:
         """See `CallListener.spent`."""
@@ -243,8 +252,8 @@ class Engine:
         if directive is Directive.STOP or options.on_failure is OnFailure.STOP:
             raise ProcessorFailed(
                 processor=options.name,
-                reason=f"{describe_item(item)} failed {attempt} times: {failure_text(error)}",
-            )
+                reason=f"{describe_item(item)} failed {counted(attempt, 'time')}: {failure_text(error)}",
+            ) from error
         self._give_up(item, error, attempt)
         in_flight.finish(event.number)
         self.counters.finished += 1
@@ -259,23 +268,27 @@ class Engine:
     def _give_up(self, item: Item, error: Exception, attempt: int) -> None:
         """Make an event whose attempts are spent a dead letter, or skip it."""
         event, in_flight = item
-        stream, log = in_flight.owned.assigned.stream, self.log_for(item, attempt)
+        stream, name = in_flight.owned.assigned.stream, self.options.name
+        letter = FailedEvent.of(
+            stream, event, error, attempts=attempt, processor=name, failed_ms=self._db.clock.wall_ms()
+        )
         if self.options.on_failure is OnFailure.DEAD_LETTER:
-            log.error("dead letter after %d attempts: %r", attempt, error)
-            letter = FailedEvent.of(
-                stream,
-                event,
-                error,
-                attempts=attempt,
-                processor=self.options.name,
-                failed_ms=self._db.clock.wall_ms(),
-            )
+            became = "became a dead letter"
             self._committer.add_dead_letter(in_flight.owned, letter)
             self.counters.dead_letters += 1
         else:
-            log.error("skipped after %d attempts: %r", attempt, error)
+            became = "was skipped"
             self.counters.skipped += 1
             self.measure.skipped(stream, 1)
+        LOG.error(
+            "processor %s: %s %s after %s: %s",
+            *(name, describe_item(item), became, counted(attempt, "attempt"), failure_text(error)),
+            exc_info=error,
+            extra={**self._fields(item, attempt), "traceback": letter.traceback},
+        )
+
+    def _fields(self, item: Item, attempt: int) -> dict[str, object]:
+        return event_fields(self.options.name, item[1].owned.assigned.stream, item[0], attempt)
 
     def log_for(self, item: Item, attempt: int) -> Log:
         """See `CallListener.log_for`."""

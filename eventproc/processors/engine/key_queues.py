@@ -11,7 +11,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import count
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from eventproc.processors.engine.owned_segment import InFlightRun
 from eventproc.processors.options import ProcessingOrder
@@ -25,7 +25,12 @@ Item: TypeAlias = tuple[Event, InFlightRun]
 def describe_item(item: Item) -> str:
     """Return the position of an event for log lines and error messages, with its key if it has one."""
     event, in_flight = item
-    where = f"{in_flight.owned.assigned.stream} segment {format_segment(event.segment)} event {event.number}"
+    return describe_event(in_flight.owned.assigned.stream, event)
+
+
+def describe_event(stream: str, event: Event[Any]) -> str:
+    """Return the position of an event of `stream`, with its key if it has one."""
+    where = f"{stream} segment {format_segment(event.segment)} event {event.number}"
     return where if event.key is None else f"{where} (key {event.key!r})"
 
 
