@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -53,10 +52,10 @@ from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.names import check_scope_name
 
-COLUMNS: Final = ("name", "kind", "streams", "readers", "lag_events", "lag_bytes", "lag_s", "progress_at_ms")
+COLUMNS: Final = ("name", "kind", "streams", "readers", "lag_events", "lag_bytes", "lag_ms", "progress_at_ms")
 READER_COLUMNS: Final = ("reader", "pid", "alive", "joined_at_ms", "segments")
 STREAM_LAG_COLUMNS: Final = ("stream", "lag_events", "cut")
-SEGMENT_COLUMNS: Final = ("stream", "segment", "owner", "lag_events", "lag_bytes", "lag_s")
+SEGMENT_COLUMNS: Final = ("stream", "segment", "owner", "lag_events", "lag_bytes", "lag_ms")
 STATE_COLUMNS: Final = (*SEGMENT_COLUMNS, "offset", "number", "waiting", "progress_at_ms")
 CHECKPOINT_COLUMNS: Final = ("name", "completed_at_ms", "automatic", "cuts")
 RESET_COLUMNS: Final = ("stream", "cut_before", "cut_after", "events_before", "events_after")
@@ -91,7 +90,7 @@ def list_(settings: Settings, scope: str | None, output: str) -> None:
         return [describe_group(tx, each.name) for each in list_groups(tx, scope)]
 
     rows = [_summary(each) for each in session.run(settings, lambda ep: ep.db.read(look))]
-    show_rows(_in_seconds(rows) if output == "table" else rows, COLUMNS, output)
+    show_rows(rows, COLUMNS, output)
 
 
 @group.command()
@@ -134,7 +133,7 @@ def describe(settings: Settings, name: str, output: str) -> None:
         for rows, columns in tables:
             if rows:
                 click.echo()
-                show_rows(_in_seconds(rows), columns, output)
+                show_rows(rows, columns, output)
 
 
 @group.command()
@@ -155,7 +154,7 @@ def lag(settings: Settings, name: str, output: str) -> None:
     segments = _segments(found)
     total = {"name": found.name, **_lag(found.events, found.bytes, found.age_ms)}
     if output == "table":
-        show_rows(_in_seconds([*segments, {**total, "stream": "total"}]), SEGMENT_COLUMNS, output)
+        show_rows([*segments, {**total, "stream": "total"}], SEGMENT_COLUMNS, output)
     else:
         show_one({**total, "segments": segments}, output)
 
@@ -507,15 +506,6 @@ def _cuts(row: Row) -> list[Row]:
     cuts = row["cuts"]
     assert isinstance(cuts, list), cuts
     return cuts
-
-
-def _in_seconds(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows for people, with `lag_s` in seconds."""
-    shown: list[Row] = []
-    for row in rows:
-        age_ms = row.get("lag_ms")
-        shown.append({**row, "lag_s": f"{age_ms / 1000:.3f}" if isinstance(age_ms, int) else None})
-    return shown
 
 
 def _summary(found: GroupDescription) -> dict[str, object]:

@@ -11,6 +11,7 @@ import anyio
 from eventproc.cli.options import Settings
 from eventproc.cli.output.tables import iso_time
 from eventproc.cli.output.terminal import live_table
+from eventproc.cli.output.units import duration_text, size_text
 from eventproc.processors import Blocker, ProcessorStatus, Running
 from eventproc.store.clock import Clock
 from eventproc.store.model.errors import EventprocError
@@ -31,6 +32,8 @@ HEADINGS: Final = (
     "LETTERS",
     "HELD UP BY",
 )
+LEFT_OUT_FIRST: Final = ("BYTES", "RUNNING", "AGE", "DONE", "FAILED", "LETTERS")
+"""Columns that a narrow terminal leaves out, the first one first."""
 
 
 async def show_live_status(settings: Settings, clock: Clock, running: Sequence[Running]) -> None:
@@ -38,7 +41,7 @@ async def show_live_status(settings: Settings, clock: Clock, running: Sequence[R
     if settings.quiet or not running or not sys.stderr.isatty():
         return
     rates = EventRates(clock)
-    with live_table(HEADINGS) as show:
+    with live_table(HEADINGS, LEFT_OUT_FIRST) as show:
         while True:
             rows: list[list[str]] = []
             for each in running:
@@ -71,8 +74,8 @@ def status_cells(status: ProcessorStatus, rate: float) -> list[str]:
         status.name,
         status.state.value,
         f"{status.lag_events:,}",
-        f"{status.lag_bytes:,}",
-        "-" if status.lag_ms is None else f"{status.lag_ms / 1000:.1f} s",
+        size_text(status.lag_bytes),
+        "-" if status.lag_ms is None else duration_text(status.lag_ms),
         f"{status.in_flight:,}",
         f"{status.finished:,}",
         f"{rate:,.0f}",

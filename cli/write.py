@@ -121,7 +121,7 @@ async def _write(
         report.update(writer.events_written)
         advance(source.position, f"{writer.events_written:,} written")
 
-    with progress(settings, f"writing {name}", source.size_bytes) as advance:
+    with progress(settings, f"writing {name}", source.size_bytes, typed=source.raw.isatty()) as advance:
         try:
             async with writer:
                 await _each_chunk(source, kind, key, add)
@@ -156,7 +156,7 @@ async def _write_transaction(
         count += await txn.write_many(rows)
         advance(source.position, f"{count:,} staged")
 
-    with progress(settings, f"writing {name}", source.size_bytes) as advance:
+    with progress(settings, f"writing {name}", source.size_bytes, typed=source.raw.isatty()) as advance:
         try:
             async with txn:
                 await _each_chunk(source, kind, key, add)

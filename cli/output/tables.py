@@ -1,7 +1,8 @@
 """Print results: aligned columns for people, JSON with stable names for programs.
 
-The name of a field includes its unit; people see `created_ms` as a time in a column CREATED.
-A table on a terminal is folded to its width (`terminal.print_table`); elsewhere it is plain text in full width.
+The name of a field includes its unit; people see `created_ms` as a time in a column CREATED. On a terminal, sizes and
+durations have units that suit them, and a table is laid out for the width of the terminal. Elsewhere they are plain
+numbers, and a table is plain text in full width.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 import click
 
 from eventproc.cli.options import TABLE, Settings, note
-from eventproc.cli.output.terminal import print_table
+from eventproc.cli.output.terminal import print_columns, print_fields, print_table
+from eventproc.cli.output.units import count_text, duration_text, rate_text, size_text
 
 Row = Mapping[str, object]
 
@@ -27,7 +30,7 @@ def show_rows(rows: Sequence[Row], columns: Sequence[str], output: str) -> None:
         for row in rows:
             click.echo(_json(row))
     else:
-        _table([_heading(name) for name in columns], [[text(row, name) for name in columns] for row in rows])
+        _show_table(rows, columns)
 
 
 def show_done(settings: Settings, row: Row, output: str, text: str) -> None:
@@ -50,15 +53,13 @@ def show_one(row: Row, output: str) -> None:
     """Print one object: a line for each field, or one JSON object."""
     if output == TABLE:
         fields = [name for name in row if not _is_table(row[name])]
-        width = max(map(len, fields))
-        for name in fields:
-            click.echo(f"{_label(name):<{width}}  {text(row, name)}".rstrip())
+        print_fields([(_label(name), text(row, name)) for name in fields])
     else:
         click.echo(_json(row, indent=2 if output == "json" else None))
 
 
 def text(row: Row, name: str) -> str:
-    """Return a field in the form for people."""
+    """Return a field in the form for people: on a terminal with units, elsewhere as a plain number."""
     value = row.get(name)
     if value is None:
         return "-"
@@ -66,6 +67,8 @@ def text(row: Row, name: str) -> str:
         return "yes" if value else "no"
     if _is_time(name):
         return iso_time(int(str(value)))
+    if isinstance(value, (int, float)) and sys.stdout.isatty():
+        return _with_unit(name, value)
     if isinstance(value, (list, tuple)):
         return printable(" ".join(map(str, value))) or "-"
     return printable(str(value))
@@ -93,23 +96,74 @@ def _json(value: object, indent: int | None = None) -> str:
     return json.dumps(value, indent=indent, ensure_ascii=False)
 
 
-def _label(name: str) -> str:
-    return name.removesuffix("_ms") if _is_time(name) else name
+def _with_unit(name: str, value: float) -> str:
+    if _is_size(name):
+        return size_text(value)
+    if _is_duration(name):
+        return duration_text(value)
+    if name.endswith("_per_second"):
+        return rate_text(value)
+    if isinstance(value, int) and (name == "events" or name.endswith("_events")):
+        return count_text(value)
+    return str(value)
 
 
 def _is_time(name: str) -> bool:
     return name.endswith("_at_ms") or name in ("created_ms", "finished_ms", "timestamp")
 
 
+def _is_size(name: str) -> bool:
+    return name == "bytes" or name.endswith("_bytes")
+
+
+def _is_duration(name: str) -> bool:
+    return name.endswith("_ms") and not _is_time(name)
+
+
+def _label(name: str) -> str:
+    """Return the name of a field as people see it: without a unit that its text has."""
+    if _is_time(name) or (_is_duration(name) and sys.stdout.isatty()):
+        return name.removesuffix("_ms")
+    return name
+
+
 def _heading(name: str) -> str:
     return _label(name).replace("_", " ").upper()
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    if sys.stdout.isatty():
-        print_table(headings, rows)
+LEFT_OUT_FIRST: Final = (
+    *("created_ms", "joined_at_ms", "finished_ms", "epoch", "redriven", "request_id", "published_at_ms"),
+    *("lease_left_ms", "lease_ms", "position", "number", "offset", "owner_alive", "truncated", "skipped"),
+    *("restarts", "splits", "merges", "automatic", "attempts", "low", "high", "head", "tail"),
+    *("cut_before", "events_before", "progress_at_ms", "lag_bytes", "size_bytes", "bytes", "pid", "kind"),
+    *("waiting", "age_ms", "segments", "streams", "readers", "failed"),
+)
+"""Columns that a narrow terminal leaves out, the first one first. After these the last one of the table goes first."""
+
+_RANK: Final = {name: rank for rank, name in enumerate(LEFT_OUT_FIRST)}
+
+
+def _show_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    headings = [_heading(name) for name in columns]
+    if not sys.stdout.isatty():
+        print_table(headings, [[text(row, name) for name in columns] for row in rows])
         return
-    lines = [headings, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
-    for line in lines:
-        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+    from eventproc.cli.output.layout import Column
+
+    print_columns(
+        [
+            Column(
+                heading,
+                [text(row, name) for row in rows],
+                importance=_RANK.get(name, len(_RANK)),
+                right=not _is_time(name) and _are_numbers([row.get(name) for row in rows]),
+            )
+            for heading, name in zip(headings, columns, strict=True)
+        ]
+    )
+
+
+def _are_numbers(values: Sequence[object]) -> bool:
+    """Return whether a column has numbers, and beside them only empty cells."""
+    known = [value for value in values if value is not None]
+    return bool(known) and all(type(value) in (int, float) for value in known)

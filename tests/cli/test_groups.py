@@ -109,7 +109,7 @@ def test_lag_is_shown_by_segment_and_in_total(billing: Cli) -> None:
     by_segment = {row["segment"]: (row["lag_events"], row["lag_bytes"]) for row in found["segments"]}
     assert by_segment == {"0.0": (EVENTS, EVENTS * size), "1.0": (0, 0)}
     lines = billing("group", "lag", GROUP).ok().splitlines()
-    assert lines[0].split() == ["STREAM", "SEGMENT", "OWNER", "LAG", "EVENTS", "LAG", "BYTES", "LAG", "S"]
+    assert lines[0].split() == ["STREAM", "SEGMENT", "OWNER", "LAG", "EVENTS", "LAG", "BYTES", "LAG", "MS"]
     assert lines[-1].split()[:5] == ["total", "-", "-", str(EVENTS), str(EVENTS * size)]
     assert float(lines[-1].split()[5]) >= 0
     billing("read", "--group", GROUP).ok()
@@ -243,7 +243,7 @@ def test_a_checkpoint_is_made_listed_and_gone_back_to(billing: Cli) -> None:
     assert (made["name"], made["automatic"]) == ("first", False)
     assert made["cuts"][0]["stream"] == "shop/orders"
     unnamed = billing("group", "checkpoint", GROUP).ok()
-    assert unnamed.startswith("name             checkpoint-")
+    assert unnamed.startswith("name          checkpoint-")
     assert made["cuts"][0]["cut"] in unnamed
     rows = billing("group", "checkpoints", GROUP, "-o", "jsonl").rows()
     assert rows[0] == made

@@ -249,7 +249,7 @@ def test_a_processor_is_paused_and_goes_on_while_its_server_runs(shop: Cli, serv
         assert (found["blocker"]["stream"], found["blocker"]["key"]) == ("shop/orders", None)
         assert found["blocker"]["since_ms"] > found["created_ms"]
         table = shop("processor", "describe", "shop/mailer").ok()
-        assert "blocker         shop/orders " in table
+        assert "blocker       shop/orders " in table
         assert table.count(found["members"][0]["reader"]) == 3  # itself, and the owner of two segments
 
 

@@ -154,7 +154,7 @@ async def test_a_scope_is_deleted_with_its_objects_only_on_request(tmp_path: Pat
     async with eventproc.open(tmp_path) as ep:
         await ep.create_scope("shop")
         await ep.synchronizer("shop/stock", STOCK, initial=Stock())
-        with pytest.raises(ScopeNotEmpty, match="1 synchronizers"):
+        with pytest.raises(ScopeNotEmpty, match="1 synchronizer;"):
             await ep.delete_scope("shop")
         await ep.delete_scope("shop", recursive=True)
         assert await ep.synchronizers() == []
