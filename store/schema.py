@@ -164,8 +164,10 @@ CREATE TABLE txn (
     finished_ms INTEGER,
     PRIMARY KEY (finished, stream_id, id)
 ) WITHOUT ROWID;
--- The order of commits. Open transactions are not in it, so that beginning one touches one b-tree.
+-- The order of commits. Open transactions are not in it.
 CREATE INDEX txn_position ON txn (stream_id, finished, position) WHERE position IS NOT NULL;
+-- The ends of leases, for the host's timers. A transaction that is committed directly is never in it.
+CREATE INDEX txn_lease ON txn (boot, lease_until_ms, instance, version) WHERE state = 'open';
 
 -- Events of a transaction that are not visible yet. `seq` counts its stagings, `part` the segments of one staging.
 -- `keyed` is 0 if no event has a key. `packed` is 1 if a commit has packed small rows. (writer, sequence) is the last

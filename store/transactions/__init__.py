@@ -19,6 +19,7 @@ from eventproc.store.transactions.decisions import (
     state_after_abort,
 )
 from eventproc.store.transactions.direct_commit import TxnStart, abort_directly, commit_directly
+from eventproc.store.transactions.leases import ExpiredTxn, expired_txns, first_open, next_lease_end_ms
 from eventproc.store.transactions.preparation import (
     PreparationStep,
     apply_preparation,
@@ -29,7 +30,6 @@ from eventproc.store.transactions.staging import StagedTotals, stage
 from eventproc.store.transactions.txn_record import (
     TXN_OUTCOMES,
     TXN_STEP_LIMITS,
-    OpenLease,
     TxnRecord,
     TxnStepLimits,
     find_txn,
@@ -40,7 +40,6 @@ from eventproc.store.transactions.txn_record import (
     list_failing,
     list_finished,
     list_open,
-    open_leases,
     watch_commits,
     watch_txn,
 )
@@ -50,7 +49,7 @@ __all__ = [
     "TXN_OUTCOMES",
     "TXN_STEP_LIMITS",
     "CommitRound",
-    "OpenLease",
+    "ExpiredTxn",
     "PingResult",
     "PreparationStep",
     "StagedTotals",
@@ -69,8 +68,10 @@ __all__ = [
     "decide_abort",
     "decide_commit",
     "drop_staged_step",
+    "expired_txns",
     "find_aborting",
     "find_txn",
+    "first_open",
     "flush_txns",
     "forget_txns",
     "get_txn",
@@ -80,9 +81,9 @@ __all__ = [
     "list_failing",
     "list_finished",
     "list_open",
+    "next_lease_end_ms",
     "notify_commit",
     "notify_failed_commits",
-    "open_leases",
     "ping",
     "ping_interval_ms",
     "plan_preparation",

@@ -204,31 +204,6 @@ def list_failing(tx: Tx) -> list[TxnRecord]:
     return [txn_from_row(row) for row in rows.fetchall()]
 
 
-@attrs.frozen
-class OpenLease:
-    """What a timer needs to know of an open transaction.
-
-    until_ms: deadline in monotonic ms of the boot `boot_id`. None: the transaction lasts while `instance` lives.
-    """
-
-    stream_id: int
-    txn: str
-    version: int
-    instance: str
-    boot_id: str
-    until_ms: int | None
-
-
-def open_leases(tx: Tx, *, limit: int = -1) -> list[OpenLease]:
-    """Return the leases of the open transactions of all streams. It reads every unfinished transaction."""
-    rows = tx.execute(
-        "SELECT stream_id, id, version, instance, boot, lease_until_ms FROM txn"
-        " WHERE finished = 0 AND state = ? LIMIT ?",
-        (TxnState.OPEN.value, limit),
-    )
-    return [OpenLease(*row) for row in rows.fetchall()]
-
-
 def has_unfinished(tx: Tx) -> bool:
     """Return whether any stream has a decided, unfinished transaction. It may read every unfinished one."""
     row = tx.execute("SELECT 1 FROM txn WHERE finished = 0 AND state <> ? LIMIT 1", (TxnState.OPEN.value,))

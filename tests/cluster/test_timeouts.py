@@ -11,16 +11,25 @@ import pytest
 import trio.testing
 
 from eventproc.cluster.host import run_host
-from eventproc.cluster.timer_wheel import TimerWheel
-from eventproc.cluster.transaction_timeouts import LEASE_ENDED, PROCESS_DIED, arm, first_open, has_overdue
-from eventproc.store.database import Database
+from eventproc.cluster.transaction_timeouts import LEASE_ENDED, has_overdue
+from eventproc.store.clock import new_id
+from eventproc.store.database import Database, Tx
 from eventproc.store.model.limits import TXN_MEMORY_MS
 from eventproc.store.model.transactions import PingResult, TxnState
-from eventproc.store.transactions import OpenLease, find_txn, list_finished, open_leases, watch_txn
+from eventproc.store.transactions import (
+    ExpiredTxn,
+    create_txn,
+    expired_txns,
+    find_txn,
+    first_open,
+    list_finished,
+    next_lease_end_ms,
+    watch_txn,
+)
 from eventproc.testing import run_until_death
 from eventproc.workflows.abort_transactions import AbortTimer, time_out
 from eventproc.workflows.sweeps import forget
-from tests.transactions.support import LOW, ZERO, TxnStream, events_of, make_txn_stream, part, serve
+from tests.transactions.support import LOW, NAME, ZERO, TxnStream, events_of, make_txn_stream, part, serve
 from tests.workflows.support import Life, open_life
 
 
@@ -137,7 +146,7 @@ async def test_a_timer_set_before_a_ping_of_another_instance_does_nothing(
 ) -> None:
     txn_id = await txn_stream.begin()
     other = await txn_stream.begin()
-    (seen,) = [each for each in await life.db.read(open_leases) if each.txn == txn_id]
+    seen = await txn_stream.get(txn_id)
     assert await txn_stream.ping(txn_id, instance="another") is PingResult.OK
     await txn_stream.commit(other)
     timers = [
@@ -150,24 +159,60 @@ async def test_a_timer_set_before_a_ping_of_another_instance_does_nothing(
     assert (await txn_stream.get(other)).state is TxnState.COMMITTING
 
 
-def test_timers_depend_on_deadline_boot_and_process() -> None:
-    leases = [
-        OpenLease(4, "later", 0, "alive", "this", 9_000),
-        OpenLease(4, "soon", 3, "dead", "this", 1_000),
-        OpenLease(4, "of another boot", 0, "alive", "other", 9_000_000),
-        OpenLease(4, "while it lives", 0, "alive", "this", None),
-        OpenLease(5, "of the dead", 7, "dead", "this", None),
-    ]
-    wheel: TimerWheel[tuple[int, str], AbortTimer] = TimerWheel(0)
-    arm(wheel, leases, "this", 0, lambda instance: instance == "alive")
-    due = {timer.txn: (timer.version, timer.reason) for _, timer in wheel.take_due(1_000)}
-    assert due == {
-        "soon": (3, LEASE_ENDED),
-        "of another boot": (0, LEASE_ENDED),
-        "of the dead": (7, PROCESS_DIED),
-    }
-    arm(wheel, leases[:1], "this", 1_000, lambda instance: True)
-    assert [timer.txn for _, timer in wheel.take_due(10_000)] == ["later"]
+async def test_expiry_depends_on_deadline_boot_and_process(life: Life, txn_stream: TxnStream) -> None:
+    later, soon, of_another_boot = [await txn_stream.begin(lease_ms=ms) for ms in (9_000, 1_000, 60_000)]
+    living, dead = [await txn_stream.begin(lease_ms=None) for _ in range(2)]
+    change = "UPDATE txn SET {} WHERE id = ?"
+    await life.db.write(lambda tx: tx.execute(change.format("boot = 'another'"), (of_another_boot,)))
+    await life.db.write(lambda tx: tx.execute(change.format("instance = 'dead'"), (dead,)))
+    life.clock.advance(2_000)
+
+    def look(tx: Tx) -> list[ExpiredTxn]:
+        return expired_txns(tx, lambda instance: instance != "dead", limit=10)
+
+    found = {each.txn: each.has_lease for each in await life.db.read(look)}
+    assert found == {soon: True, of_another_boot: True, dead: False}
+    for txn_id in found:
+        await txn_stream.abort(txn_id)
+    assert await life.db.read(look) == []
+    assert await life.db.read(next_lease_end_ms) == (await txn_stream.get(later)).lease_until_ms
+    await txn_stream.ping(later)
+    assert await life.db.read(next_lease_end_ms) == (await txn_stream.get(later)).lease_until_ms
+    await txn_stream.commit(later)
+    assert await life.db.read(next_lease_end_ms) is None
+    assert await life.db.read(first_open) == (txn_stream.stream.stream_id, living)
+
+
+async def test_a_look_for_expired_transactions_costs_the_same_for_any_number(
+    life: Life, txn_stream: TxnStream
+) -> None:
+    def begin_many(tx: Tx) -> None:
+        for number in range(500):
+            begin = partial(create_txn, stream=NAME, stream_id=txn_stream.stream.stream_id)
+            lease_ms = None if number % 2 else 60_000
+            begin(tx, txn_id=new_id(tx.clock), instance="another", lease_ms=lease_ms)
+
+    def steps(tx: Tx) -> int:
+        """Return how many instructions of SQLite's machine a look takes."""
+        count = 0
+
+        def step() -> int:
+            nonlocal count
+            count += 1
+            return 0
+
+        tx.connection.set_progress_handler(step, 1)
+        assert expired_txns(tx, lambda instance: True, limit=100) == []
+        assert next_lease_end_ms(tx) is not None
+        assert first_open(tx) is not None
+        tx.connection.set_progress_handler(None, 1)
+        return count
+
+    await life.db.write(begin_many)
+    few = await life.db.read(steps)
+    for _ in range(3):
+        await life.db.write(begin_many)
+    assert await life.db.read(steps) <= few + 10
 
 
 @pytest.mark.acceptance("C12", differs="a row each, forgotten a day after its end; there are no batches")
