@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from eventproc.store.model.ranges import KeyRange
     from eventproc.store.model.states import ScopeState, StreamState
     from eventproc.store.model.transactions import PingResult, TxnState
+    from eventproc.store.openable import Opening
     from eventproc.store.replicated import ReplicatedType, StateSynchronizer
     from eventproc.store.requests import Request, RequestStatus
     from eventproc.store.segments import AppendResult, Event
@@ -181,6 +182,7 @@ _WHERE = {
         "PingResult",
         "TxnState",
     ),
+    "eventproc.store.openable": ("Opening",),
     "eventproc.store.replicated": (
         "ReplicatedType",
         "StateSynchronizer",
@@ -268,6 +270,7 @@ __all__ = [
     "NewEvent",
     "NotFound",
     "OffloadResult",
+    "Opening",
     "PingResult",
     "ProcessorDescription",
     "ProcessorFailed",

@@ -1,17 +1,33 @@
-"""BackgroundTasks tasks of a block, and work that a cancellation must not interrupt."""
+"""Tasks in the background of a block or of a handle, and work that a cancellation must not interrupt.
+
+A task group and a cancel scope belong to the task that entered them, which must also leave them. So `open`, writers
+and everything else that users may close from another task hold none across a `yield`: their background runs in
+`HandleTasks`. This module is the only one that starts tasks without a parent (docs/design/lifecycle.md).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import signal
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextvars import copy_context
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 import anyio
 
+from eventproc.store.model.errors import Closed
+
 Args = TypeVarTuple("Args")
 T = TypeVar("T")
+
+
+_ROOT_TASKS: Final[set[asyncio.Task[None]]] = set()
+"""The running tasks of all handles on asyncio, which itself keeps only weak references to tasks."""
+
+_LOOP_ENDS: Final[set[AsyncGenerator[None, None]]] = set()
+"""What the end of an event loop runs; see `LoopEnd`."""
 
 
 class BackgroundTasks:
@@ -46,6 +62,138 @@ class BackgroundTasks:
         except BaseExceptionGroup as group:
             if why is not None and group.exceptions == (why,):
                 return False
+            raise
+
+
+class HandleTasks:
+    """Tasks in the background of an open handle. Any task of the event loop may start and stop them.
+
+    Each runs without a parent: in a task of asyncio, or in a system task of trio. If one fails, the others are
+    cancelled, and `stop` raises the error.
+
+    failure: the error of the first task that failed; None without one.
+    """
+
+    def __init__(self, on_failure: Callable[[BaseException], object] | None = None) -> None:
+        """on_failure: wakes the callers that wait for a task; called with the error of the first one that fails.
+
+        If the end of the event loop cancels a task, it is called with Closed, and `stop` raises nothing.
+        """
+        self.failure: BaseException | None = None
+        self._on_failure = on_failure
+        self._running: set[anyio.CancelScope] = set()
+        self._ended: anyio.Event | None = None
+
+    def start_soon(self, function: Callable[[*Args], Coroutine[Any, Any, object]], *args: *Args) -> None:
+        """Start a task."""
+        scope = anyio.CancelScope()
+        self._running.add(scope)
+        run = partial(self._run, scope, partial(function, *args))
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            import trio
+
+            trio.lowlevel.spawn_system_task(partial(_run_on_trio, run), context=copy_context())
+            return
+        task = asyncio.create_task(run())  # noqa: TID251 - it cannot leak: `stop` waits for its end
+        _ROOT_TASKS.add(task)
+        task.add_done_callback(partial(self._ended_on_asyncio, scope))
+
+    def cancel(self) -> None:
+        """Cancel the tasks, without waiting for their ends."""
+        for scope in list(self._running):
+            scope.cancel()
+
+    async def stop(self) -> None:
+        """Cancel the tasks and return when all have ended, also if the caller is cancelled meanwhile.
+
+        Raises the failure of the first task that failed.
+        """
+        while self._running:
+            self.cancel()
+            self._ended = self._ended or anyio.Event()
+            await _wait_uninterrupted(self._ended)
+        await anyio.lowlevel.cancel_shielded_checkpoint()
+        if self.failure is not None:
+            raise self.failure
+
+    async def _run(
+        self, scope: anyio.CancelScope, function: Callable[[], Coroutine[Any, Any, object]]
+    ) -> None:
+        try:
+            with scope:
+                await function()
+        except BaseException as error:
+            if (failed := _without_cancellations(error)) is None:
+                raise  # the event loop ends
+            self._fail(failed)
+            leaf = first_leaf(failed)
+            if isinstance(leaf, KeyboardInterrupt | SystemExit):
+                raise leaf from None  # it is the program's
+        finally:
+            self._note_end(scope)
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+            self.cancel()
+            if self._on_failure is not None:
+                self._on_failure(error)
+
+    def _note_end(self, scope: anyio.CancelScope) -> None:
+        self._running.discard(scope)
+        if self._ended is not None and not self._running:
+            self._ended.set()
+            self._ended = None
+
+    def _ended_on_asyncio(self, scope: anyio.CancelScope, task: asyncio.Task[None]) -> None:
+        self._note_end(scope)  # of a task that was cancelled before it began
+        _ROOT_TASKS.discard(task)
+        if not task.cancelled():
+            task.exception()  # `failure` has it; without this call asyncio would log it too
+        elif self._on_failure is not None:
+            self._on_failure(Closed(what="the event loop"))
+
+
+async def _run_on_trio(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a system task. An error that left it would be one of trio itself."""
+    try:
+        await run()
+    except KeyboardInterrupt:
+        signal.raise_signal(signal.SIGINT)  # trio raises it in the main task: system tasks are protected
+    except SystemExit:
+        pass  # the handle raises it
+
+
+class LoopEnd:
+    """Runs a function when an event loop ends and nobody has called `discard`.
+
+    Both `asyncio.run` and `trio.run` finalize the asynchronous generators that are left, after they have cancelled
+    all other tasks and waited for them. A suspended generator is therefore a function at the end of the loop.
+    """
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        self._work = work
+        self._generator = self._wait()
+
+    async def register(self) -> None:
+        """Begin. Never waits."""
+        await anext(self._generator)
+        _LOOP_ENDS.add(self._generator)
+
+    async def discard(self) -> None:
+        """End without running the function. Never waits; a second call does nothing."""
+        if self._generator in _LOOP_ENDS:
+            _LOOP_ENDS.discard(self._generator)
+            await anext(self._generator, None)
+
+    async def _wait(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        except GeneratorExit:
+            _LOOP_ENDS.discard(self._generator)
+            await run_uninterrupted(self._work)
             raise
 
 
@@ -84,6 +232,29 @@ async def run_uninterrupted(
         raise cancelled from error
     finally:
         del cancelled  # it holds this frame
+
+
+async def _wait_uninterrupted(event: anyio.Event) -> None:
+    """Return when the event is set. A cancellation meanwhile is raised after that."""
+    cancelled: BaseException | None = None
+    with anyio.CancelScope(shield=True):
+        while not event.is_set():
+            try:
+                await event.wait()
+            except asyncio.CancelledError as why:  # `Task.cancel`; trio knows anyio's scopes only
+                cancelled = why
+    if cancelled is not None:
+        try:
+            raise cancelled
+        finally:
+            del cancelled  # it holds this frame
+
+
+def _without_cancellations(error: BaseException) -> BaseException | None:
+    """Return the error without the cancellations that a group of errors contains; None if nothing else is left."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(anyio.get_cancelled_exc_class())[1]
+    return None if isinstance(error, anyio.get_cancelled_exc_class()) else error
 
 
 def first_leaf(error: BaseException) -> BaseException:

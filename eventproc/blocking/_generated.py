@@ -712,6 +712,7 @@ class RunningCalls:
         Raises:
             TimeoutError: The time is over.
             ProcessorFailed: A processor failed, or a stream of it was deleted and created again.
+            Closed: The app was closed meanwhile.
             InvalidArgument: `timeout_ms` is no number of ms.
 
         Cost:

@@ -9,7 +9,7 @@ from typing import Any, Generic, overload
 from typing_extensions import TypeVar
 
 from eventproc.blocking._generated import ReaderGroupCalls
-from eventproc.blocking.loop import Block, Loop
+from eventproc.blocking.loop import Loop, Opened
 from eventproc.groups import GroupReader, ReaderGroup, SegmentOwnership
 from eventproc.groups.reader import ThreadIteration
 from eventproc.store.model.cuts import StreamCut
@@ -21,17 +21,21 @@ P = TypeVar("P", default=bytes)
 Q = TypeVar("Q")
 
 
-class BlockingGroupReader(Block, Generic[P]):
-    """Reads events of a group; made by `BlockingReaderGroup.reader`, used in one `with`, by one thread at a time.
+class BlockingGroupReader(Opened, Generic[P]):
+    """Reads events of a group, by one thread at a time; made open by `BlockingReaderGroup.reader`.
 
-    See `GroupReader`: asking for the next event finishes the previous one, and leaving by an exception does not finish
-    the one in hand. Entering raises ReaderOnline, NotFound, NotAReaderGroup and GroupStreamReplaced.
+    See `GroupReader`: asking for the next event finishes the previous one, and leaving its `with` by an exception does
+    not finish the one in hand. Opening raises ReaderOnline, NotFound, NotAReaderGroup and GroupStreamReplaced.
     """
 
     def __init__(self, loop: Loop, reader: GroupReader[P]) -> None:
-        super().__init__(loop, reader)
+        self._loop = loop
+        self._twin: GroupReader[P] = reader
         self._reader = reader
         self.reader = reader.reader
+
+    def __repr__(self) -> str:
+        return f"Blocking{self._reader!r}"
 
     @property
     def owned(self) -> tuple[SegmentOwnership, ...]:
@@ -106,5 +110,7 @@ class BlockingReaderGroup(ReaderGroupCalls):
     def reader(
         self, reader: str, *, payload: type[Any] | None = None, codec: Codec[Any] | None = None
     ) -> BlockingGroupReader[Any]:
-        """Return a reader of the group, to be used in `with`. See `ReaderGroup.reader`."""
-        return BlockingGroupReader(self._loop, self._twin.reader(reader, payload=payload, codec=codec))
+        """Join the group and return the open reader, to be closed or used in `with`. See `ReaderGroup.reader`."""
+        return BlockingGroupReader(
+            self._loop, self._twin.reader(reader, payload=payload, codec=codec)
+        )._opened()

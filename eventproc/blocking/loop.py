@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import partial
 from threading import Thread
 from types import TracebackType
-from typing import Final, Generic, Self, TypeVar, TypeVarTuple
+from typing import Any, Final, Generic, Self, TypeVar, TypeVarTuple
 
 import anyio
 from anyio.from_thread import BlockingPortal
 
 from eventproc.store.model.errors import Closed, ForkedError
+from eventproc.store.openable import Openable
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -26,12 +27,39 @@ the wait is noticed only after the wait, so the wait needs a limit."""
 
 
 class Loop:
-    """An asyncio event loop in a thread; usable from any thread, until its block ends."""
+    """An asyncio event loop in a thread; usable from any thread, until `end`."""
 
-    def __init__(self, portal: BlockingPortal) -> None:
+    def __init__(self, portal: BlockingPortal, thread: Thread) -> None:
+        self.opened: dict[Opened, None] = {}
+        """What is open on this loop, in the order in which it was opened."""
         self._portal = portal
+        self._thread = thread
         self._pid = os.getpid()
         self._running = True
+
+    @classmethod
+    def begin(cls) -> Loop:
+        """Run a loop in a new thread until `end`."""
+        begun: Future[BlockingPortal] = Future()
+        thread = Thread(target=_run, args=[begun], name="eventproc", daemon=True)
+        thread.start()
+        try:
+            return cls(begun.result(), thread)
+        except BaseException:
+            with suppress(Exception):  # an interrupt while the loop began; any other error has ended it
+                cls(begun.result(), thread).end(interrupted=True)
+            raise
+
+    def end(self, *, interrupted: bool) -> None:
+        """Refuse further calls, and return when the loop has ended. interrupted: cancel the running calls.
+
+        Does nothing in a forked child: the loop is its parent's.
+        """
+        self._running = False
+        if not self.forked:
+            with suppress(RuntimeError):  # it has ended already, perhaps by an error
+                self._portal.call(self._portal.stop, interrupted)
+            self._thread.join()
 
     def call(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
         """Run a coroutine on the loop, and return or raise what it does.
@@ -65,10 +93,25 @@ class Loop:
         """Whether this is a child of the process that runs the loop: its thread does not exist here."""
         return self._pid != os.getpid()
 
-    def entered(self, context: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
-        """Return a context manager that enters and leaves `context` on the loop, both in one task."""
-        self.check()
-        return self._portal.wrap_async_context_manager(context)
+    def open(self, start: Callable[[], Awaitable[T]], undo: Callable[[T], Coroutine[Any, Any, object]]) -> T:
+        """Do as `call` does for a function that opens something. undo: closes it if the caller was interrupted."""
+        opened: list[T] = []
+        interrupted: list[bool] = []
+
+        async def run() -> T:
+            found = await start()
+            opened.append(found)
+            if interrupted:
+                await undo(found)
+            return found
+
+        try:
+            return self.call(run)
+        except BaseException:
+            interrupted.append(True)  # in this order: one of the two sees what the other thread did
+            if opened:
+                self.start(undo, opened[0])
+            raise
 
     def check(self) -> None:
         """Raise Closed after the end of the block, and ForkedError in a forked child."""
@@ -76,10 +119,6 @@ class Loop:
             raise ForkedError(what="the directory")
         if not self._running:
             raise Closed(what="the directory")
-
-    def stop(self) -> None:
-        """Refuse further calls."""
-        self._running = False
 
 
 class _Call(Generic[T]):
@@ -109,66 +148,111 @@ class _Call(Generic[T]):
 
 
 class _GivenUp(Exception):
-    """Replaces what ended the block: an interrupt raised again on the loop's thread would end the loop."""
+    """Replaces the error that ended a block: its traceback stays as it is."""
+
+
+class _Interrupted(BaseException):
+    """Replaces an interrupt that ended a block: raised again on the loop's thread it would end the loop."""
+
+
+def reason_given_up(why: BaseException | None) -> BaseException | None:
+    """Return what a block on the loop learns of the error that ended the block on the caller's side."""
+    if why is None:
+        return None
+    return _GivenUp() if isinstance(why, Exception) else _Interrupted()
 
 
 class Block:
-    """A class whose `with` enters and leaves its twin's `async with` on the loop, both in one task."""
+    """A class whose `with` enters and leaves its twin's `async with`."""
 
     def __init__(self, loop: Loop, twin: AbstractAsyncContextManager[object]) -> None:
         self._loop = loop
         self._twin = twin
-        self._context: AbstractContextManager[object] | None = None
+        self._entered = False
 
     def __enter__(self) -> Self:
-        context = self._loop.entered(self._twin)
-        context.__enter__()
-        self._context = context
+        async def leave(_: object) -> None:
+            await self._twin.__aexit__(_Interrupted, _Interrupted(), None)
+
+        self._loop.open(self._twin.__aenter__, leave)
+        self._entered = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> None:
-        context, self._context = self._context, None
-        if context is not None and not self._loop.forked:  # a forked child must not end its parent's block
+        entered, self._entered = self._entered, False
+        if entered and not self._loop.forked:  # a forked child must not end its parent's block
             self._loop.check()
-            self._leave(context, why)
+            self._leave(why)
 
-    def _leave(self, context: AbstractContextManager[object], why: BaseException | None) -> None:
-        """Leave the twin's block, which learns that it failed but not why."""
-        if why is None:
-            context.__exit__(None, None, None)
-        else:
-            with suppress(_GivenUp):
-                context.__exit__(_GivenUp, _GivenUp(), None)
+    def _leave(self, why: BaseException | None) -> None:
+        reason = reason_given_up(why)
+        self._loop.call(self._twin.__aexit__, None if reason is None else type(reason), reason, None)
+
+
+class Opened:
+    """A class whose twin is opened when it is made, and closed by `close` or by leaving `with`.
+
+    A forked child cannot close it.
+    """
+
+    _loop: Loop
+    _twin: Any  # an Openable; each class knows its own
+    _in_block = False
+    _left = False
+
+    def _opened(self) -> Self:
+        """Open the twin, unless it is made open; note it with the loop."""
+        if self._twin._is_new:
+            self._loop.open(self._twin._open_once, Openable.close)
+        self._loop.opened[self] = None
+        return self
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or is being closed."""
+        return self._left or self._twin.closed
+
+    def close(self) -> None:
+        """Close it, as leaving its `with` without an error does. A second call does nothing."""
+        self.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        self._loop.check()
+        if self._in_block or self._twin.closed:
+            self._loop.call(self._twin.__aenter__)  # raises
+        self._in_block = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._left or self._loop.forked:
+            return
+        self._left = True
+        self._loop.check()
+        self._loop.opened.pop(self, None)
+        self._leave(why)
+
+    def _leave(self, why: BaseException | None) -> None:
+        reason = reason_given_up(why)
+        self._loop.call(self._twin.__aexit__, None if reason is None else type(reason), reason, None)
 
 
 @contextmanager
 def running_loop() -> Iterator[Loop]:
     """Run a loop while the block runs. If the block raises, running calls are cancelled.
 
-    Leaving the block in a forked child does nothing: the loop is its parent's.
+    Leaving the block in a forked child does nothing.
     """
-    begun: Future[BlockingPortal] = Future()
-    thread = Thread(target=_run, args=[begun], name="eventproc", daemon=True)
-    thread.start()
-    # anyio's own context manager for this would wait, in a forked child, for a thread that does not exist there.
-    pid, interrupted = os.getpid(), False
+    loop = Loop.begin()
     try:
-        loop = Loop(begun.result())
-        try:
-            yield loop
-        finally:
-            loop.stop()
+        yield loop
     except BaseException:
-        interrupted = True
+        loop.end(interrupted=True)
         raise
-    finally:
-        if os.getpid() == pid:
-            portal = begun.result()
-            with suppress(RuntimeError):  # an error on the loop has ended it
-                portal.call(portal.stop, interrupted)
-            thread.join()
+    loop.end(interrupted=False)
 
 
 def _run(begun: Future[BlockingPortal]) -> None:

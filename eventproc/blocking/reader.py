@@ -7,7 +7,7 @@ from typing import Generic
 
 from typing_extensions import TypeVar
 
-from eventproc.blocking.loop import Block, Loop
+from eventproc.blocking.loop import Loop, Opened
 from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
@@ -17,12 +17,19 @@ from eventproc.streams.reader import Iteration
 P = TypeVar("P", default=bytes)
 
 
-class BlockingReader(Block, Generic[P]):
-    """Reads events of one stream; made by `BlockingStream.reader`, used in one `with`, by one thread at a time."""
+class BlockingReader(Opened, Generic[P]):
+    """Reads events of one stream, by one thread at a time; made open by `BlockingStream.reader`.
+
+    `close` it, or use it in `with`.
+    """
 
     def __init__(self, loop: Loop, reader: StreamReader[P]) -> None:
-        super().__init__(loop, reader)
+        self._loop = loop
+        self._twin: StreamReader[P] = reader
         self._reader = reader
+
+    def __repr__(self) -> str:
+        return f"Blocking{self._reader!r}"
 
     def cut(self) -> StreamCut:
         """Return the reader's position: events that were handed out are before it. See `StreamReader.cut`."""

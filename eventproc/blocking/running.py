@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-
-import anyio
+from contextlib import suppress
 
 from eventproc.blocking._generated import RunningCalls
-from eventproc.blocking.loop import Loop
+from eventproc.blocking.loop import Loop, Opened, reason_given_up
 from eventproc.processors import ProcessorFailed, Running
+from eventproc.store.openable import Opening
 
 
-class BlockingRunning(RunningCalls):
-    """An app that runs; given by `BlockingEventproc.run`, whose block's end drains it. See `Running`."""
+class BlockingRunning(RunningCalls, Opened):
+    """An app that runs; made by `BlockingEventproc.run`. `close`, or leaving its `with`, drains it. See `Running`."""
+
+    def __repr__(self) -> str:
+        return f"Blocking{self._twin!r}"
 
     @property
     def in_flight(self) -> int:
@@ -33,69 +33,26 @@ class BlockingRunning(RunningCalls):
         """Raise ProcessorFailed if a processor failed."""
         self._twin.raise_failure()
 
-
-@contextmanager
-def running_app(loop: Loop, app: AbstractAsyncContextManager[Running]) -> Iterator[BlockingRunning]:
-    """Run the app on the loop while the block runs. An interrupt drains; a second one cancels the running calls."""
-    hosted = _Hosted(loop, app)
-    running = BlockingRunning(loop, hosted.enter())
-    try:
-        yield running
-    except BaseException:
-        with suppress(ProcessorFailed):  # the block's own error is raised; this failure was logged
-            hosted.leave(running)
-        raise
-    hosted.leave(running)
-
-
-class _Hosted:
-    """The task on the loop that is inside `async with app`, and ends when the block on the caller's thread does."""
-
-    def __init__(self, loop: Loop, app: AbstractAsyncContextManager[Running]) -> None:
-        self._loop = loop
-        self._app = app
-        self._entered: Future[Running] = Future()
-        self._left: Future[anyio.Event] = Future()
-        self._task = loop.start(self._host)
-
-    async def _host(self) -> None:
-        left = anyio.Event()
-        self._left.set_result(left)
+    def _leave(self, why: BaseException | None) -> None:
+        """Drain; an interrupt meanwhile cancels the running calls."""
+        reason = reason_given_up(why)
+        left = self._loop.start(self._twin.__aexit__, None if reason is None else type(reason), reason, None)
         try:
-            async with self._app as running:
-                self._entered.set_result(running)
-                await left.wait()
-        except BaseException as why:
-            if self._entered.done():
-                raise
-            self._entered.set_exception(why)
-
-    def enter(self) -> Running:
-        """Return the running app. Raises what entering the app raises."""
-        try:
-            return self._entered.result()
-        except BaseException:
-            if not self._entered.done() or self._entered.exception() is None:
-                with suppress(ProcessorFailed):  # this thread was interrupted: what runs by now drains
-                    self._let_go()
-                    self._task.result()
-            raise
-
-    def leave(self, running: BlockingRunning) -> None:
-        """Drain, and raise ProcessorFailed if a processor failed; an interrupt meanwhile ends the draining."""
-        if self._loop.forked:
-            return
-        try:
-            self._let_go()
-            self._task.result()
+            left.result()
         except KeyboardInterrupt:
-            running.cancel_now()
+            self.cancel_now()
             with suppress(ProcessorFailed):
-                self._task.result()
+                left.result()
             raise
+        except ProcessorFailed:
+            if why is None:
+                raise  # else the block's own error is raised; this failure was logged
 
-    def _let_go(self) -> None:
-        async def let_go() -> None:
-            self._left.result().set()
 
-        self._loop.call(let_go)
+def running_app(loop: Loop, opening: Opening[Running]) -> BlockingRunning:
+    """Run the app on the loop until the result is closed."""
+
+    async def start() -> Running:
+        return await opening
+
+    return BlockingRunning(loop, loop.open(start, Running.close))._opened()

@@ -45,9 +45,9 @@ class BlockingStream(StreamCalls, Generic[T]):
         codec: Codec[Any] | None = None,
         name: str | None = None,
     ) -> BlockingWriter[Any]:
-        """Return a writer, to be used in `with`. See `Stream.writer`."""
+        """Return an open writer, to be closed or used in `with`. See `Stream.writer`."""
         writer = self._twin.writer(payload=bytes, name=name)
-        return BlockingWriter(self._loop, writer, self._twin._codec_for(payload, codec), self.name)
+        return BlockingWriter(self._loop, writer, self._twin._codec_for(payload, codec), self.name)._opened()
 
     @overload
     def reader(
@@ -70,9 +70,9 @@ class BlockingStream(StreamCalls, Generic[T]):
         codec: Codec[Any] | None = None,
         segments: Sequence[SegmentName] | None = None,
     ) -> BlockingReader[Any]:
-        """Return a reader of the stream, or of chosen segments, to be used in `with`. See `Stream.reader`."""
+        """Return an open reader of the stream, or of chosen segments, for `with` or `close`. See `Stream.reader`."""
         reader = self._twin.reader(start, payload=payload, codec=codec, segments=segments)
-        return BlockingReader(self._loop, reader)
+        return BlockingReader(self._loop, reader)._opened()
 
     @overload
     def transaction(self, *, lease_ms: int | None = LEASE_MS) -> BlockingTransaction[T]: ...

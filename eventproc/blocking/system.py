@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 
 from eventproc.blocking._generated import DeadLettersCalls, EventprocCalls, RequestsCalls
 from eventproc.blocking.group import BlockingReaderGroup
-from eventproc.blocking.loop import Loop, running_loop
+from eventproc.blocking.loop import Loop, Opened
 from eventproc.blocking.running import BlockingRunning, running_app
 from eventproc.blocking.stream import BlockingStream
 from eventproc.blocking.synchronizer import BlockingStateSynchronizer
@@ -23,6 +23,7 @@ from eventproc.store.clock import Clock
 from eventproc.store.database import Durability
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.model.policies import ScalingPolicy
+from eventproc.store.openable import Opening
 from eventproc.store.replicated import ReplicatedType
 from eventproc.streams import Codec
 from eventproc.streams.request_calls import WAIT_MS
@@ -45,12 +46,29 @@ class BlockingDeadLetters(DeadLettersCalls):
         return self._twin.group
 
 
-class BlockingEventproc(EventprocCalls):
-    """An open directory; made by `open_blocking`, usable from any thread until its block ends. See `Eventproc`."""
+class BlockingEventproc(EventprocCalls, Opened):
+    """An open directory; made by `open_blocking`, usable from any thread until it is closed. See `Eventproc`.
+
+    Closing it closes the writers, readers and running apps that are still open, the newest first.
+    """
 
     def __init__(self, loop: Loop, system: Eventproc) -> None:
         super().__init__(loop, system)
         self.requests = BlockingRequests(loop, system.requests)
+
+    def __repr__(self) -> str:
+        return f"Blocking{self._twin!r}"
+
+    def _leave(self, why: BaseException | None) -> None:
+        interrupted = True
+        try:
+            with ExitStack() as closing:
+                closing.callback(super()._leave, why)
+                for each in self._loop.opened:
+                    closing.callback(each.__exit__, None if why is None else type(why), why, None)
+            interrupted = False
+        finally:
+            self._loop.end(interrupted=interrupted)
 
     @property
     def path(self) -> Path | None:
@@ -152,8 +170,8 @@ class BlockingEventproc(EventprocCalls):
         """Return the dead letters of a processor's group. See `Eventproc.dead_letters`."""
         return BlockingDeadLetters(self._loop, self._twin.dead_letters(group))
 
-    def run(self, app: App, *, grace_ms: int = GRACE_MS) -> AbstractContextManager[BlockingRunning]:
-        """Run the app's processors while the block does: `with ep.run(app) as running: running.wait()`.
+    def run(self, app: App, *, grace_ms: int = GRACE_MS) -> BlockingRunning:
+        """Run the app's processors until the result is closed: `with ep.run(app) as running: running.wait()`.
 
         Async handlers run on the loop's thread, plain functions on other threads; none runs on the caller's. Ctrl-C
         interrupts the block and drains, as its end does; a second one while it drains cancels the running calls. See
@@ -162,7 +180,6 @@ class BlockingEventproc(EventprocCalls):
         return running_app(self._loop, self._twin.run(app, grace_ms=grace_ms))
 
 
-@contextmanager
 def open_blocking(
     path: str | PathLike[str],
     *,
@@ -171,22 +188,27 @@ def open_blocking(
     host: bool = True,
     clock: Clock | None = None,
     faults: Faults = NO_FAULTS,
-) -> Iterator[BlockingEventproc]:
+) -> BlockingEventproc:
     """Open the directory `path` for code without `await`; everything as `open`.
 
-    Runs an event loop in a thread of its own until the block ends. A forked child can use nothing of it
-    (ForkedError); leaving the block there does nothing, and what was posted is its parent's to write.
+    Use it in `with`, or call `close`. Runs an event loop in a thread of its own until then. A forked child can use
+    nothing of it (ForkedError); closing it there does nothing, and what was posted is its parent's to write.
     """
-    with running_loop() as loop:
-        opening = open_directory(
-            path, durability=durability, create=create, host=host, clock=clock, faults=faults
-        )
-        # What the block raises stays on this side: an interrupt raised again on the loop's thread would
-        # end the loop before the directory is closed.
-        entered = loop.entered(opening)
-        system = entered.__enter__()
-        try:
-            yield BlockingEventproc(loop, system)
-        finally:
-            if not loop.forked:
-                entered.__exit__(None, None, None)
+    opening = open_directory(
+        path, durability=durability, create=create, host=host, clock=clock, faults=faults
+    )
+    loop = Loop.begin()
+    try:
+        return BlockingEventproc(loop, open_on(loop, opening))
+    except BaseException:
+        loop.end(interrupted=True)
+        raise
+
+
+def open_on(loop: Loop, opening: Opening[Eventproc]) -> Eventproc:
+    """Open a directory on a loop."""
+
+    async def start() -> Eventproc:
+        return await opening
+
+    return loop.open(start, Eventproc.close)

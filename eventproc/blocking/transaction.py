@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -99,14 +98,14 @@ class BlockingTransaction(Block, Generic[P]):
         self._hand_over()
         return self._loop.call(self._txn.status)
 
-    def _leave(self, context: AbstractContextManager[object], why: BaseException | None) -> None:
+    def _leave(self, why: BaseException | None) -> None:
         if why is None:
             try:
                 self._hand_over()
             except BaseException as failure:
-                super()._leave(context, failure)
+                super()._leave(failure)
                 raise
-        super()._leave(context, why)
+        super()._leave(why)
 
     def _hand_over(self) -> None:
         self._handed.extend(self._buffer.take())

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
 from eventproc.blocking.buffer import Buffer
-from eventproc.blocking.loop import Block, Loop
+from eventproc.blocking.loop import Loop, Opened
 from eventproc.store.model.errors import Closed, WriterFailed
 from eventproc.streams import EventWriter, NewEvent
 from eventproc.streams.codec import PayloadCodec
@@ -16,15 +15,16 @@ from eventproc.streams.new_events import check_events
 P = TypeVar("P")
 
 
-class BlockingWriter(Block, Generic[P]):
-    """Appends events to one stream; made by `BlockingStream.writer`, used in `with`, by one thread at a time.
+class BlockingWriter(Opened, Generic[P]):
+    """Appends events to one stream, by one thread at a time; made open by `BlockingStream.writer`.
 
-    Leaving the block waits until everything posted is durable and raises the first failure.
+    `close`, or leaving its `with`, waits until everything posted is durable and raises the first failure.
     """
 
     def __init__(self, loop: Loop, writer: EventWriter[bytes], codec: PayloadCodec[P], stream: str) -> None:
         """writer: takes bytes; `codec` encodes on the caller's side, so a wrong payload is refused immediately."""
-        super().__init__(loop, writer)
+        self._loop = loop
+        self._twin: EventWriter[bytes] = writer
         self._writer = writer
         self._stream = stream
         self._buffer = Buffer(codec, self._verify_open)
@@ -91,18 +91,20 @@ class BlockingWriter(Block, Generic[P]):
         """Return when everything posted so far is durable. Raises the first failure, and only once."""
         self._loop.call(self._flush, self._buffer.take())
 
-    def _leave(self, context: AbstractContextManager[object], why: BaseException | None) -> None:
+    def __repr__(self) -> str:
+        return f"Blocking{self._writer!r}"
+
+    def _leave(self, why: BaseException | None) -> None:
         try:
             if why is None or isinstance(why, Exception):
                 self._loop.call(self._post, self._buffer.take())
         except WriterFailed:
             pass  # leaving raises the failure itself
         finally:
-            # On an interrupt the writer drops waiting events, and does not raise.
-            context.__exit__(None if why is None else type(why), why, None)
+            super()._leave(why)  # on an interrupt it drops waiting events
 
     def _verify_open(self) -> None:
-        if self._context is None:
+        if self.closed:
             raise Closed(what=f"the writer of {self._stream}")
         self._loop.check()
 

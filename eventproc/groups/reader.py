@@ -15,7 +15,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from types import TracebackType
-from typing import Generic, Self
+from typing import Generic
 
 import anyio
 import attrs
@@ -30,8 +30,9 @@ from eventproc.store.groups import SegmentKey
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import Closed
 from eventproc.store.model.ids import SegmentId, printable
+from eventproc.store.openable import Openable
 from eventproc.store.segments import Event
-from eventproc.store.tasks import BackgroundTasks, run_uninterrupted
+from eventproc.store.tasks import HandleTasks, run_uninterrupted
 from eventproc.streams.reader import Batch
 
 LOG = logging.getLogger("eventproc.groups")
@@ -39,16 +40,19 @@ LOG = logging.getLogger("eventproc.groups")
 P = TypeVar("P", default=bytes)
 
 
-class GroupReader(Generic[P]):
-    """Reads events of a group. Made by `ReaderGroup.reader`; use it in `async with`, from one task at a time.
+class GroupReader(Openable, Generic[P]):
+    """Reads events of a group, by one task at a time. Made by `ReaderGroup.reader`.
 
-    Entering joins the group: see `ReaderGroup.reader` for the errors. Leaving gives all segments back.
+    Open it with `async with`, or with `await` and `close`. Opening joins the group: see `ReaderGroup.reader` for the
+    errors. Leaving the block, as `close`, gives all segments back. If another task closes it, an iteration that waits
+    raises Closed.
     """
 
     def __init__(
         self, db: Database, group: str, reader: str, *, decode: Callable[[bytes], P] | None = None
     ) -> None:
         """decode: makes payloads from bytes. None: payloads stay bytes."""
+        super().__init__(f"reader {reader} of {group}", db.handles)
         self._db = db
         self._group = group
         self.reader = reader
@@ -56,39 +60,50 @@ class GroupReader(Generic[P]):
         self._member: GroupMember | None = None
         self._session: ReaderSession | None = None
         self._stack = AsyncExitStack()
+        self._tasks = HandleTasks(lambda _: self._wake())
 
-    async def __aenter__(self) -> Self:
+    def __repr__(self) -> str:
+        return f"GroupReader({self._group!r}, {self.reader!r}, {self._state})"
+
+    async def _start(self) -> None:
         async with AsyncExitStack() as stack:
             joined = join_member(self._db, self._group, self.reader, as_reader=True)
             member = await stack.enter_async_context(joined)
             streams = stack.enter_context(ExitStack())
             changes = stack.enter_context(self._db.subscribe())
             session = ReaderSession(self._db, member, changes, streams)
-            tasks = await stack.enter_async_context(BackgroundTasks())
+            stack.push_async_callback(self._tasks.stop)
             await session.follow()
-            tasks.start_soon(session.watch_group)
-            tasks.start_soon(session.keep_time)
-            tasks.start_soon(session.save_often)
+            for task in (session.watch_group, session.keep_time, session.save_often):
+                self._tasks.start_soon(task)
             self._member, self._session = member, session
             stack.push_async_exit(self._save_last)
             self._stack = stack.pop_all()
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return await self._stack.__aexit__(kind, why, trace)
+    async def _finish(self, why: BaseException | None) -> None:
+        await self._stack.__aexit__(None if why is None else type(why), why, None)
+
+    def _wake(self) -> None:
+        """Let an iteration that waits see that this reader was closed, or that a task of it failed."""
+        if self._session is not None:
+            self._session.wake()
 
     async def _save_last(
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Save what is finished, on leaving. What was delivered last counts, unless an exception ends the block."""
-        session = self._open
-        self._session = None
-        if why is None:
-            session.finish()
+        session, self._session = self._session, None
+        assert session is not None, "an open reader has a session"
+
+        async def save() -> None:
+            async with session.turn:  # after what another task does for its next event
+                session.end()
+                if why is None:
+                    session.finish()
+                await session.save()
+
         try:
-            await run_uninterrupted(session.save)
+            await run_uninterrupted(save)
         except Exception as failed:
             if why is None:
                 raise
@@ -258,8 +273,10 @@ class GroupReader(Generic[P]):
 
     @property
     def _open(self) -> ReaderSession:
+        if self._tasks.failure is not None:
+            raise self._tasks.failure
         if self._session is None:
-            raise Closed(what=f"reader {self.reader} of {self._group}")
+            raise Closed(what=self._what)
         return self._session
 
 

@@ -24,7 +24,7 @@ from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.groups import GROUP, GroupStream, SegmentKey, topic_of
 from eventproc.store.model.argument_checks import check_iterable, invalid_argument
 from eventproc.store.model.cuts import StreamCut, as_cut
-from eventproc.store.model.errors import EventprocError, NotFound, StreamReplaced, Truncated
+from eventproc.store.model.errors import Closed, EventprocError, NotFound, StreamReplaced, Truncated
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import SegmentId, parse_segment
 from eventproc.store.model.progress import Progress
@@ -108,9 +108,17 @@ class ReaderSession:
         self.turn = anyio.Lock()
         self._saving = anyio.Lock()
         self._finished = anyio.Event()
+        self._ended = False
+
+    def end(self) -> None:
+        """Let no task follow the group any more: a reader that another task has closed must not join it again."""
+        self._ended = True
+        self.wake()
 
     async def follow(self) -> None:
         """Do what the group decided: release segments that are due to others, acquire those due to this reader."""
+        if self._ended:
+            raise Closed(what=f"reader {self._member.reader} of {self._member.group}")
         while self.must_follow():
             self.stale = False
             try:
@@ -282,7 +290,7 @@ class ReaderSession:
         """Note changes of the group, and follow them while the user has no event in hand; until cancelled."""
         while True:
             await self._member.wait_change(beat=False)
-            self._wake()
+            self.wake()
             if self.is_idle:
                 async with self.turn:
                     if self.is_idle:
@@ -301,7 +309,7 @@ class ReaderSession:
         pause_ms = min((each for each in pauses if each), default=None)
         while pause_ms is not None:
             await anyio.sleep(pause_ms / 1000)
-            self._wake()
+            self.wake()
 
     async def save_often(self) -> None:
         """Save one second after something was finished; until cancelled."""
@@ -315,6 +323,7 @@ class ReaderSession:
                 LOG.warning("%s: failed to save progress: %s", self._member.group, why)
                 self.mark()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let the reader follow the group before it goes on, also if it waits."""
         self.stale = True
         self._changes.notify(topic_of(self._member.group))

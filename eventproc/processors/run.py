@@ -48,9 +48,10 @@ from eventproc.processors.retry import retry_transient
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int
-from eventproc.store.model.errors import EventprocError, NotFound
+from eventproc.store.model.errors import Closed, EventprocError, NotFound
 from eventproc.store.model.group_errors import GroupStreamReplaced
-from eventproc.store.tasks import BackgroundTasks, first_leaf
+from eventproc.store.openable import Openable, Opening
+from eventproc.store.tasks import BackgroundTasks, HandleTasks, first_leaf
 
 LOG = logging.getLogger("eventproc.processors")
 
@@ -90,27 +91,19 @@ class ProcessorRun:
         self._engine: Engine | None = None
         self._stopping = False
         self._idle_waiters = 0
-        self._scope = anyio.CancelScope(shield=True)
 
     async def run(self) -> None:
-        """Join the group and process until stopped, cancelled or failed; `failure` then is the error.
-
-        Shielded against cancellation from outside: that ends the block, and the end of the block drains.
-        """
-        with self._scope:
-            await self._run()
-
-    def cancel(self) -> None:
-        """End it now; running calls are cancelled."""
-        self._scope.cancel()
-
-    async def _run(self) -> None:
+        """Join the group and process until stopped, cancelled or failed; `failure` then is the error."""
         name = self.options.name
         try:
             async with join(self._db, self.options.group, self._reader) as membership:
                 await self._process(membership)
-        except Exception as why:
-            self.failure = first_leaf(why)
+        except BaseException as why:
+            leaf = first_leaf(why)
+            if not isinstance(leaf, anyio.get_cancelled_exc_class()):
+                self.failure = leaf
+            if not isinstance(leaf, Exception):
+                raise
             cause: BaseException | None = self.failure
             if isinstance(self.failure, ProcessorFailed):
                 text, cause = str(self.failure), self.failure.__cause__
@@ -253,13 +246,33 @@ class ProcessorRun:
         )
 
 
-class Running:
-    """An app that runs, as `async with ep.run(app)` gives it. The end of the block drains it."""
+class Running(Openable):
+    """An app that runs. Made by `ep.run`, whose block drains it at the end; `close` does the same from any task."""
 
-    def __init__(self, db: Database, processors: Mapping[str, ProcessorRun]) -> None:
+    def __init__(self, db: Database, processors: Mapping[str, ProcessorRun], grace_ms: int) -> None:
+        """grace_ms: how long running calls may take to return when it is closed."""
+        super().__init__("the running app", db.handles, is_open=True)
         self._db = db
         self._processors = processors
+        self._grace_ms = grace_ms
         self._draining = anyio.CancelScope(shield=True)
+        self._tasks = HandleTasks()
+        for each in processors.values():
+            self._tasks.start_soon(each.run)
+
+    def __repr__(self) -> str:
+        return f"Running({', '.join(self._processors)}; {self._state})"
+
+    async def _start(self) -> None:
+        """Never called: it is made open."""
+
+    async def _finish(self, why: BaseException | None) -> None:
+        try:
+            await self._drain(self._grace_ms)
+        finally:  # a second interrupt may come at any point of it
+            await self._tasks.stop()
+        if why is None:
+            self.raise_failure()
 
     async def status(self) -> list[ProcessorStatus]:
         """Return the status of each processor, in the order of their declaration.
@@ -309,12 +322,12 @@ class Running:
 
     @asynccontextmanager
     async def _until_failure(self) -> AsyncIterator[None]:
-        """End the block as soon as a processor failed. Raises ProcessorFailed at its end if one did."""
+        """End the block as soon as a processor failed or the app is closed. Raises ProcessorFailed at its end."""
         async with BackgroundTasks() as tasks:
 
             async def watch(processor: ProcessorRun) -> None:
                 await processor.ended.wait()
-                if processor.failure is not None:
+                if processor.failure is not None or self.closed:
                     tasks.cancel()
 
             for each in self._processors.values():
@@ -331,6 +344,7 @@ class Running:
         Raises:
             TimeoutError: The time is over.
             ProcessorFailed: A processor failed, or a stream of it was deleted and created again.
+            Closed: The app was closed meanwhile.
             InvalidArgument: `timeout_ms` is no number of ms.
 
         Cost:
@@ -343,6 +357,8 @@ class Running:
             async with self._until_failure():
                 for each in self._processors.values():
                     await self._wait_idle(each)
+                return
+            raise Closed(what=self._what)
 
     async def _wait_idle(self, processor: ProcessorRun) -> None:
         group, pause_ms = processor.options.group, 0
@@ -403,44 +419,35 @@ class Running:
             ProcessorFailed: A processor failed; its cause is the error that stopped it.
         """
         for name, each in self._processors.items():
-            if isinstance(each.failure, ProcessorFailed):
+            if isinstance(each.failure, ProcessorFailed) or not isinstance(each.failure, Exception | None):
                 raise each.failure
             if each.failure is not None:
                 raise ProcessorFailed(processor=name, reason=str(each.failure)) from each.failure
 
 
-@asynccontextmanager
-async def run_app(
+def run_app(
     db: Database, app: App, *, grace_ms: int = GRACE_MS, limits: ProcessorLimits | None = None
-) -> AsyncIterator[Running]:
-    """Run the app's processors while the block does; its end drains them. See `Eventproc.run`."""
-    try:
-        await db.write(lambda tx: _set_up(tx, app))
-    except Exception as why:
-        if not isinstance(why, EventprocError):  # the user's code in `setup` raised it
-            LOG.error("the app could not be set up: %s", failure_text(why), exc_info=why)
-        raise
-    unique = new_id(db.clock)[-12:]
-    processors = {
-        each.options.name: ProcessorRun(
-            db, each, f"{each.options.name}-{os.getpid()}-{unique}", limits or ProcessorLimits()
-        )
-        for each in app.processors
-    }
-    running = Running(db, processors)
-    LOG.info("running %s", "; ".join(each.options.summary for each in app.processors))
-    async with BackgroundTasks() as tasks:
-        for each in processors.values():
-            tasks.start_soon(each.run)
+) -> Opening[Running]:
+    """Run the app's processors until the `Running` is closed. See `Eventproc.run`."""
+
+    async def start() -> Running:
         try:
-            yield running
-        finally:
-            try:
-                await running._drain(grace_ms)
-            finally:  # a second interrupt may come at any point of it
-                for each in processors.values():
-                    each.cancel()
-    running.raise_failure()
+            await db.write(lambda tx: _set_up(tx, app))
+        except Exception as why:
+            if not isinstance(why, EventprocError):  # the user's code in `setup` raised it
+                LOG.error("the app could not be set up: %s", failure_text(why), exc_info=why)
+            raise
+        unique = new_id(db.clock)[-12:]
+        processors = {
+            each.options.name: ProcessorRun(
+                db, each, f"{each.options.name}-{os.getpid()}-{unique}", limits or ProcessorLimits()
+            )
+            for each in app.processors
+        }
+        LOG.info("running %s", "; ".join(each.options.summary for each in app.processors))
+        return Running(db, processors, grace_ms)
+
+    return Opening(start)
 
 
 def _set_up(tx: Tx, app: App) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import warnings
+from collections.abc import Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar, cast, overload
+from typing import Any, Self, TypeVar, cast, overload
+
+import anyio
 
 from eventproc.cluster import run_host
 from eventproc.cluster.extent_joiner import join_tiny_extents
@@ -38,12 +40,13 @@ from eventproc.processors.dead_letters.operations import DeadLetters
 from eventproc.runtime.requests import Requests
 from eventproc.store.catalog import SYSTEM_MIGRATION, get_scope, get_stream, list_scopes, list_streams
 from eventproc.store.clock import Clock
-from eventproc.store.database import Database, Durability, Tx, open_database, open_memory_database
+from eventproc.store.database import Database, Durability, Tx, start_database, start_memory_database
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.model.argument_checks import check_instance, check_int, check_str, invalid_argument
-from eventproc.store.model.errors import InvalidArgument, NotFound
+from eventproc.store.model.errors import Closed, InvalidArgument, NotFound
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_scaling
+from eventproc.store.openable import Openable, Opening, OpenState
 from eventproc.store.replicated import (
     ReplicatedType,
     StateSynchronizer,
@@ -52,7 +55,7 @@ from eventproc.store.replicated import (
     find_named,
     named_objects,
 )
-from eventproc.store.tasks import BackgroundTasks
+from eventproc.store.tasks import HandleTasks, LoopEnd, run_uninterrupted
 from eventproc.streams import ScopeInfo, StreamInfo, request_calls
 from eventproc.streams.codec import Codec, codec_for
 from eventproc.streams.request_calls import WAIT_MS
@@ -66,15 +69,74 @@ S = TypeVar("S")
 U = TypeVar("U")
 
 
-class Eventproc:
-    """An open directory, or memory. Made by `open` and `open_memory`; usable until their block ends.
+class Eventproc(Openable):
+    """An open directory, or memory. Made by `open` and `open_memory`; usable until their block ends, or until `close`.
+
+    Closing it closes the writers, readers and running apps that are still open, the newest first.
 
     requests: submits requests, and finds them by id.
     """
 
     def __init__(self, db: Database) -> None:
+        super().__init__("the directory" if db.path else "the system in memory", is_open=True)
         self._db = db
+        self._tasks = HandleTasks(self._background_failed)
+        self._loop_end = LoopEnd(self._close_unclosed)
+        self._warned = False
         self.requests = Requests(db)
+
+    def __repr__(self) -> str:
+        return f"Eventproc({str(self.path or ':memory:')!r}, {self._state})"
+
+    def __del__(self) -> None:
+        if self._state is OpenState.OPEN:
+            self._warn_unclosed()
+
+    @classmethod
+    async def _begin(cls, db: Database, *, host: bool) -> Self:
+        """Start the background of a database, and return its handle."""
+        self = cls(db)
+        await self._loop_end.register()
+        self._tasks.start_soon(join_tiny_extents, db)
+        self._tasks.start_soon(db.shared[TRANSACTION_ATTENDANT].run)
+        if host:
+            self._tasks.start_soon(run_host, db)
+        return self
+
+    async def _start(self) -> None:
+        """Never called: it is made open."""
+
+    async def _finish(self, why: BaseException | None) -> None:
+        try:
+            await self._db.handles.close_all(why)
+        finally:
+            try:
+                await self._tasks.stop()
+            finally:
+                await run_uninterrupted(self._release)
+
+    async def _release(self) -> None:
+        try:
+            await self._db.close()
+        finally:
+            await self._loop_end.discard()
+
+    def _background_failed(self, error: BaseException) -> None:
+        if not isinstance(
+            error, Closed
+        ):  # the end of the event loop: what unwinds now still uses the database
+            self._db.fail(error)
+
+    async def _close_unclosed(self) -> None:
+        """Close it at the end of the event loop: nobody else can."""
+        self._warn_unclosed()
+        await self.close()
+
+    def _warn_unclosed(self) -> None:
+        if not self._warned:
+            self._warned = True
+            text = f"unclosed {self!r}: leave its `async with`, or call `await ep.close()`"
+            warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
 
     @property
     def path(self) -> Path | None:
@@ -352,8 +414,10 @@ class Eventproc:
         """
         return DeadLetters(self._db, group)
 
-    def run(self, app: App, *, grace_ms: int = GRACE_MS) -> AbstractAsyncContextManager[Running]:
+    def run(self, app: App, *, grace_ms: int = GRACE_MS) -> Opening[Running]:
         """Run the app's processors while the block does: `async with ep.run(app) as running:`.
+
+        `running = await ep.run(app)` runs them until `await running.close()`, which may be in another task.
 
         Leaving the block drains: no further call of a handler begins, running calls may return, finished work is made
         durable, and the segments go to other processes. The first Ctrl-C, or another cancellation of the block, drains
@@ -422,8 +486,7 @@ class Eventproc:
         await self._db.write(lambda tx: pause_processor(tx, group, paused=False))
 
 
-@asynccontextmanager
-async def open(
+def open(
     path: str | PathLike[str],
     *,
     durability: Durability | str | None = None,
@@ -431,8 +494,11 @@ async def open(
     host: bool = True,
     clock: Clock | None = None,
     faults: Faults = NO_FAULTS,
-) -> AsyncIterator[Eventproc]:
+) -> Opening[Eventproc]:
     """Open a directory, which any number of processes of this machine may share; asyncio only.
+
+    `async with open(path) as ep:` closes it at the end of the block. `ep = await open(path)` leaves it open until
+    `await ep.close()`. The block may begin and end in different tasks of one event loop.
 
     Args:
         path: the directory.
@@ -457,23 +523,27 @@ async def open(
             what="directory", value=str(path), reason="use eventproc.open_memory() for memory"
         )
     chosen = None if durability is None else _durability(durability)
-    opening = open_database(
-        Path(path),
-        migrations=[SYSTEM_MIGRATION],
-        durability=chosen,
-        create=create,
-        clock=clock,
-        faults=faults,
-    )
-    async with opening as db, _running(db, host=host) as system:
-        yield system
+
+    async def start() -> Eventproc:
+        db = await start_database(
+            Path(path),
+            migrations=[SYSTEM_MIGRATION],
+            durability=chosen,
+            create=create,
+            clock=clock,
+            faults=faults,
+        )
+        return await Eventproc._begin(db, host=host)
+
+    return Opening(start)
 
 
-@asynccontextmanager
-async def open_memory(
+def open_memory(
     *, host: bool = True, clock: Clock | None = None, faults: Faults = NO_FAULTS
-) -> AsyncIterator[Eventproc]:
-    """Open an empty system in memory, discarded at the end of the block: the same code, on asyncio and trio.
+) -> Opening[Eventproc]:
+    """Open an empty system in memory, discarded when it is closed: the same code, on asyncio and trio.
+
+    Use it as `open`: in `async with`, or with `await` and `close`.
 
     Args:
         host: whether this instance runs the internal processors. Default: True.
@@ -484,19 +554,13 @@ async def open_memory(
         InvalidArgument: an option is not valid.
     """
     _verify_given(clock, faults)
-    opening = open_memory_database(migrations=[SYSTEM_MIGRATION], clock=clock, faults=faults)
-    async with opening as db, _running(db, host=host) as system:
-        yield system
 
+    async def start() -> Eventproc:
+        db = start_memory_database(migrations=[SYSTEM_MIGRATION], clock=clock, faults=faults)
+        await anyio.lowlevel.cancel_shielded_checkpoint()
+        return await Eventproc._begin(db, host=host)
 
-@asynccontextmanager
-async def _running(db: Database, *, host: bool) -> AsyncIterator[Eventproc]:
-    async with BackgroundTasks() as tasks:
-        tasks.start_soon(join_tiny_extents, db)
-        tasks.start_soon(db.shared[TRANSACTION_ATTENDANT].run)
-        if host:
-            tasks.start_soon(run_host, db)
-        yield Eventproc(db)
+    return Opening(start)
 
 
 def _verify_given(clock: object, faults: object) -> None:

@@ -9,7 +9,7 @@ import atexit
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from os import PathLike
 from types import TracebackType
@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from eventproc.blocking import BlockingEventproc, BlockingRunning
 from eventproc.blocking.loop import Loop, running_loop
+from eventproc.blocking.system import open_on
 from eventproc.processors import GRACE_MS, App, ProcessorFailed
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
@@ -66,7 +67,8 @@ def attach(
     with ExitStack() as stack:
         loop = stack.enter_context(running_loop())
         opening = open_directory(path, durability=durability, create=create, host=host)
-        system = stack.enter_context(loop.entered(opening))
+        system = open_on(loop, opening)
+        stack.callback(loop.call, system.close)
         attached = AttachedEventproc(loop, system, spark)
         stack.enter_context(attached._publishing())
         attached._open = stack.pop_all()
@@ -82,7 +84,6 @@ class AttachedEventproc(BlockingEventproc):
         super().__init__(loop, system)
         self._spark = spark
         self._open = ExitStack()
-        self._running: dict[int, ExitStack] = {}  # running apps; the first to remove one stops it
         assert system.path is not None, "a directory has a path"
         self._path = system.path
         self._batches = BatchWriter(system.path)
@@ -148,15 +149,13 @@ class AttachedEventproc(BlockingEventproc):
         self._loop.check()
         self._batches.write(batch, batch_id, stream, key=key, event_time=event_time, part=part)
 
-    def run(self, app: App, *, grace_ms: int = GRACE_MS) -> AbstractContextManager[BlockingRunning]:
+    def run(self, app: App, *, grace_ms: int = GRACE_MS) -> BlockingRunning:
         """Run the app's processors while the block runs, or until Spark is stopped. See `BlockingEventproc.run`."""
-        return self._run(app, grace_ms)
+        return super().run(app, grace_ms=grace_ms)
 
     def start(self, app: App, *, grace_ms: int = GRACE_MS) -> BlockingRunning:
         """Run the app's processors until Spark is stopped or the directory is detached."""
-        stack, running = self._entered(app, grace_ms)
-        self._running[id(stack)] = stack
-        return running
+        return self.run(app, grace_ms=grace_ms)
 
     def queries(self) -> list[QueryDescription]:
         """Return the Spark queries that drivers published here within a week, with the lag of each."""
@@ -175,29 +174,12 @@ class AttachedEventproc(BlockingEventproc):
         self._drain()
         stack.close()
 
-    def _entered(self, app: App, grace_ms: int) -> tuple[ExitStack, BlockingRunning]:
-        stack = ExitStack()
-        return stack, stack.enter_context(super().run(app, grace_ms=grace_ms))
-
-    @contextmanager
-    def _run(self, app: App, grace_ms: int) -> Iterator[BlockingRunning]:
-        stack, running = self._entered(app, grace_ms)
-        self._running[id(stack)] = stack
-        try:
-            yield running
-        except BaseException as why:
-            if self._running.pop(id(stack), None) is not None:
-                stack.__exit__(type(why), why, why.__traceback__)
-            raise
-        if self._running.pop(id(stack), None) is not None:
-            stack.close()
-
     def _drain(self) -> None:
         """Stop the running apps. Failures were logged when they happened."""
-        while self._running:
-            _, stack = self._running.popitem()
-            with suppress(ProcessorFailed):
-                stack.close()
+        for opened in reversed(list(self._loop.opened)):
+            if isinstance(opened, BlockingRunning):
+                with suppress(ProcessorFailed):
+                    opened.close()
 
     @contextmanager
     def _publishing(self) -> Iterator[None]:

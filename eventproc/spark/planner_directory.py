@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import anyio
 
 from eventproc.blocking.loop import Loop, running_loop
+from eventproc.blocking.system import open_on
 from eventproc.runtime import open as open_directory
 from eventproc.store.database import Database, Durability, Tx
 from eventproc.store.faults import NO_FAULTS, Faults
@@ -51,7 +52,9 @@ class PlannerDirectory:
         with ExitStack() as stack:
             self._loop = stack.enter_context(running_loop())
             opening = open_directory(self._path, create=False, host=False, faults=self._faults)
-            self._db = stack.enter_context(self._loop.entered(opening)).db
+            system = open_on(self._loop, opening)
+            stack.callback(self._loop.call, system.close)
+            self._db = system.db
             self._open = stack.pop_all()
         return self
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import chain
-from types import TracebackType
 from typing import Generic
 
 import anyio
@@ -22,6 +21,7 @@ from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.errors import Closed, IllegalTransition, InvalidCut, StreamReplaced
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId, printable
+from eventproc.store.openable import Openable
 from eventproc.store.segments import Event, EventRun
 from eventproc.streams.fetch import Fetched, Limit, StreamFetcher, limits_of, watch_stream
 
@@ -62,8 +62,12 @@ class _RunInFlight:
     count: int = 0
 
 
-class StreamReader(Generic[P]):
-    """Reads events of one stream. Made by `Stream.reader`, used in one `async with`, by one task at a time."""
+class StreamReader(Openable, Generic[P]):
+    """Reads events of one stream, by one task at a time. Made by `Stream.reader`.
+
+    Open it with `async with`, or with `await` and `close`. If another task closes it, an iteration that waits raises
+    Closed.
+    """
 
     def __init__(
         self,
@@ -79,10 +83,11 @@ class StreamReader(Generic[P]):
         chosen: read those segments only, not their successors.
         decode: converts bytes to payloads; None: payloads are bytes.
         """
+        super().__init__(f"the reader of {stream}", db.handles)
         self._db = db
         self._stream = stream
         self._stream_id = stream_id
-        self._start = start
+        self._find_start = start
         self._frontier = Frontier({}, {})
         self._ended: set[SegmentId] = set()  # held, read to the end, and nothing follows
         self._chosen = chosen
@@ -90,28 +95,21 @@ class StreamReader(Generic[P]):
         self._fetcher = StreamFetcher(db, stream, stream_id)
         self._in_flight: _RunInFlight | None = None
         self._newest: Iteration[P] | None = None
-        self._open: ExitStack | None = None
-        self._entered = False
+        self._resources = ExitStack()
 
-    async def __aenter__(self) -> StreamReader[P]:
-        if self._open is not None:
-            raise self._impossible("entering", "open already; make another reader")
-        if self._entered:
-            raise Closed(what=f"the reader of {self._stream}")
-        self._frontier = await self._db.read(self._start)
+    def __repr__(self) -> str:
+        return f"StreamReader({self._stream!r}, {self._state})"
+
+    async def _start(self) -> None:
+        self._frontier = await self._db.read(self._find_start)
         with ExitStack() as stack:
             self._changes = stack.enter_context(self._db.subscribe([watch_stream(self._stream_id)]))
             stack.enter_context(self._fetcher)
-            self._open = stack.pop_all()
-        self._entered = True
-        return self
+            self._resources = stack.pop_all()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+    async def _finish(self, why: BaseException | None) -> None:
+        self._resources.close()
+        await anyio.lowlevel.cancel_shielded_checkpoint()
 
     def cut(self) -> StreamCut:
         """Return the reader's position: events that were handed out are before it, all others after it.
@@ -120,9 +118,9 @@ class StreamReader(Generic[P]):
         it is where reading ended.
 
         Raises:
-            IllegalTransition: the block has not been entered.
+            IllegalTransition: the reader has not been opened.
         """
-        self._verify_entered("cut")
+        self._verify_opened("cut")
         return StreamCut(
             stream=self._stream, stream_id=self._stream_id, offsets=self._frontier_now().offsets()
         )
@@ -132,9 +130,9 @@ class StreamReader(Generic[P]):
         """The segments being read, each with the offset of its next event.
 
         Raises:
-            IllegalTransition: the block has not been entered.
+            IllegalTransition: the reader has not been opened.
         """
-        self._verify_entered("offsets")
+        self._verify_opened("offsets")
         return {printable(segment): offset for segment, offset in self._frontier_now().held.items()}
 
     def __aiter__(self) -> AsyncGenerator[Event[P], None]:
@@ -191,13 +189,6 @@ class StreamReader(Generic[P]):
             for event in iteration.events(found):
                 yield event
 
-    def _verify_entered(self, what: str) -> None:
-        if not self._entered:
-            raise self._impossible(what, "not entered yet; use it inside its `with` block")
-
-    def _impossible(self, what: str, state: str) -> IllegalTransition:
-        return IllegalTransition(name=f"the reader of {self._stream}", event=what, state=state)
-
     def _settle(self) -> None:
         """Move the frontier behind the events of a run that were handed out, if that was not done yet."""
         if (in_flight := self._in_flight) is not None:
@@ -231,6 +222,7 @@ class Iteration(Generic[P]):
         reader = self._reader
         if self._begun:
             self._verify_newest()
+            self._verify_open()
         else:
             await self._begin()
         while not self._finished():
@@ -239,6 +231,7 @@ class Iteration(Generic[P]):
             if found.runs or found.ended:
                 return found
             await reader._changes.wait()
+            self._verify_open()
         return None
 
     def events(self, found: Fetched) -> Iterator[Event[P]]:
@@ -264,9 +257,7 @@ class Iteration(Generic[P]):
     async def _begin(self) -> None:
         """Continue behind an earlier iteration; find out where to stop in each segment."""
         reader, until = self._reader, self._until
-        reader._verify_entered("reading")
-        if reader._open is None:
-            raise Closed(what=f"the reader of {reader._stream}")
+        self._verify_open()
         if until is not None:
             self._verify_cut(as_cut(until, "end of reading"))
             stream, held = reader._stream, reader._frontier_now().held
@@ -285,7 +276,13 @@ class Iteration(Generic[P]):
     def _verify_newest(self) -> None:
         if self._reader._newest is not self:
             state = "ended by a later one; go on with that, or begin another"
-            raise self._reader._impossible("going on with this iteration", state)
+            name = self._reader._what
+            raise IllegalTransition(name=name, event="going on with this iteration", state=state)
+
+    def _verify_open(self) -> None:
+        self._reader._verify_opened("reading")
+        if self._reader.closed:
+            raise Closed(what=self._reader._what)
 
     def _wanted(self) -> dict[SegmentId, Limit]:
         """Return the segments to continue in, {segment: (offset, limit)}."""

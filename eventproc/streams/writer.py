@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Final, Generic, TypeVar
 
 import anyio
@@ -26,15 +25,15 @@ from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import (
     Closed,
     EventprocError,
-    IllegalTransition,
     InvalidArgument,
     NotFound,
     SegmentSealed,
     WriterFailed,
     WriterFenced,
 )
+from eventproc.store.openable import Openable
 from eventproc.store.segments import AppendResult, SegmentEvents, WriterSequence, append, last_sequence
-from eventproc.store.tasks import BackgroundTasks
+from eventproc.store.tasks import HandleTasks
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.new_events import NewEvent, as_new_event, check_events, check_sequence
 from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event
@@ -90,12 +89,12 @@ class Send:
             raise self.error
 
 
-class EventWriter(Generic[P]):
-    """Writes events to one stream. Made by `Stream.writer`, used in `async with`.
+class EventWriter(Openable, Generic[P]):
+    """Writes events to one stream. Made by `Stream.writer`; open it with `async with`, or with `await` and `close`.
 
-    Leaving the block waits until everything posted is durable, and raises the first failure. If the block is cancelled,
-    events that no send has taken are dropped. Several tasks may write simultaneously: events are appended in the order
-    of the calls.
+    Leaving the block, as `close`, waits until everything posted is durable, and raises the first failure. If the block
+    is cancelled, events that no send has taken are dropped. Several tasks may write simultaneously: events are
+    appended in the order of the calls.
 
     events_written: how many events this writer has made durable.
     """
@@ -103,6 +102,7 @@ class EventWriter(Generic[P]):
     def __init__(
         self, db: Database, stream: str, stream_id: int, codec: PayloadCodec[P], *, name: str | None
     ) -> None:
+        super().__init__(f"the writer of {stream}", db.handles)
         self._db = db
         self._stream = stream
         self._stream_id = stream_id
@@ -117,30 +117,21 @@ class EventWriter(Generic[P]):
         self._failure: EventprocError | None = None
         self._idle: anyio.Event | None = None  # what the sender waits on while it has nothing to do
         self._room: anyio.Event | None = None  # what callers wait on while too much waits
-        self._tasks: BackgroundTasks | None = None  # from entering on, also after the end of the block
-        self._open = False
+        self._tasks = HandleTasks(self._sender_failed)
+        self._accepts = False  # events
         self.events_written = 0
 
-    async def __aenter__(self) -> EventWriter[P]:
-        if self._open:
-            name = f"the writer of {self._stream}"
-            raise IllegalTransition(name=name, event="entering", state="open already; make another writer")
-        if self._tasks is not None:
-            raise Closed(what=f"the writer of {self._stream}")
+    def __repr__(self) -> str:
+        return f"EventWriter({self._stream!r}, {self._state})"
+
+    async def _start(self) -> None:
         self._epoch, self._sequence = await self._db.read(self._look)
         self._buffers = self._new_buffers()
-        self._tasks = tasks = BackgroundTasks()
-        await tasks.__aenter__()
-        tasks.start_soon(self._send_all)
-        self._open = True
-        return self
+        self._tasks.start_soon(self._send_all)
+        self._accepts = True
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        if self._tasks is None or not self._open:
-            return None
-        self._open = False
+    async def _finish(self, why: BaseException | None) -> None:
+        self._accepts = False
         failure: EventprocError | None = None
         try:
             if why is None or isinstance(why, Exception):
@@ -148,11 +139,12 @@ class EventWriter(Generic[P]):
         except EventprocError as error:
             failure = error
         finally:
-            swallowed = await self._tasks.__aexit__(kind, why, trace)
-            self._settle_waiting(Closed(what=f"the writer of {self._stream}"))
+            try:
+                await self._tasks.stop()
+            finally:
+                self._settle_waiting(Closed(what=self._what))
         if failure is not None and why is None:
             raise failure
-        return swallowed
 
     @property
     def name(self) -> str | None:
@@ -335,7 +327,7 @@ class EventWriter(Generic[P]):
         self, payload: P, key: str | None, event_time: int | None, headers: Mapping[str, str] | None
     ) -> None:
         """Add an event to the next send. Raises InvalidArgument; then nothing was added."""
-        if self._failure is not None or not self._open:
+        if self._failure is not None or not self._accepts:
             self._verify_open()
         size = add_event(self._buffers, self._encode(payload), key, event_time, headers)
         self._waiting_bytes += size
@@ -344,11 +336,13 @@ class EventWriter(Generic[P]):
     def _verify_open(self) -> None:
         if self._failure is not None:
             raise WriterFailed(stream=self._stream, reason=str(self._failure)) from self._failure
-        if not self._open:
-            raise Closed(what=f"the writer of {self._stream}")
+        if self._tasks.failure is not None:
+            raise self._task_failed() from self._tasks.failure
+        if not self._accepts:
+            raise Closed(what=self._what)
 
     async def _wait_room(self) -> None:
-        while self._waiting_bytes >= BUFFER_BYTES_MAX and self._failure is None and self._open:
+        while self._waiting_bytes >= BUFFER_BYTES_MAX and self._failure is None and self._accepts:
             self._room = self._room or anyio.Event()
             await self._room.wait()
 
@@ -450,6 +444,14 @@ class EventWriter(Generic[P]):
         """Keep the first failure, and drop later posted events: written alone they would be out of order."""
         self._failure = error
         self._settle_waiting(WriterFailed(stream=self._stream, reason=str(error)))
+
+    def _sender_failed(self, _: BaseException) -> None:
+        """Accept no event, and wake every caller: the task that sends has ended by an error. `close` raises it."""
+        self._accepts = False
+        self._fail(self._task_failed())
+
+    def _task_failed(self) -> WriterFailed:
+        return WriterFailed(stream=self._stream, reason=f"the writer ended ({self._tasks.failure!r})")
 
     def _settle_waiting(self, error: EventprocError) -> None:
         """Drop the events that no send has taken yet, and wake their callers with the error."""

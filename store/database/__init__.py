@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX, Database, DatabaseTimeouts, Durability
-from eventproc.store.database.file_database import open_database
-from eventproc.store.database.memory_database import open_memory_database
+from eventproc.store.database.file_database import open_database, start_database
+from eventproc.store.database.memory_database import open_memory_database, start_memory_database
 from eventproc.store.database.migrate import Migration
 from eventproc.store.database.shared_state import SharedSlot, SharedState
 from eventproc.store.database.subscriptions import Subscription, Watch
@@ -25,4 +25,6 @@ __all__ = [
     "Watch",
     "open_database",
     "open_memory_database",
+    "start_database",
+    "start_memory_database",
 ]

@@ -10,6 +10,7 @@ import enum
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -23,6 +24,8 @@ from eventproc.store.database.shared_state import SharedState
 from eventproc.store.database.subscriptions import Subscription, Subscriptions, Watch
 from eventproc.store.database.tx import Tx
 from eventproc.store.faults import Faults
+from eventproc.store.model.errors import DatabaseStopped, EventprocError
+from eventproc.store.openable import OpenObjects
 
 LOG = logging.getLogger(__name__)
 
@@ -62,7 +65,7 @@ class Durability(enum.StrEnum):
 class Database(ABC):
     """All state of one directory, or of one database in memory.
 
-    Open it with `open_database` or `open_memory_database`.
+    Open it with `open_database` or `open_memory_database`, or with `start_...` and `close`.
     """
 
     path: Path | None
@@ -74,6 +77,8 @@ class Database(ABC):
     """Identifies this opening among those of all processes."""
     shared: SharedState
     """Objects in memory for this opening, by slot."""
+    handles: OpenObjects
+    """The writers, readers and running apps that are open on this database."""
 
     def __init__(
         self, *, path: Path | None, clock: Clock, faults: Faults, durability: Durability, instance_id: str
@@ -84,7 +89,9 @@ class Database(ABC):
         self.durability = durability
         self.instance_id = instance_id
         self.shared = SharedState()
+        self.handles = OpenObjects()
         self._subscriptions = Subscriptions()
+        self._refusal: Callable[[], EventprocError] | None = None  # makes the error of every call
 
     @abstractmethod
     async def write(self, fn: Callable[[Tx], T], *, size_bytes: int = 0, timeout_ms: int | None = None) -> T:
@@ -109,6 +116,29 @@ class Database(ABC):
         fn: cannot write, and must fetch its result completely, because no cursor outlives it.
         Raises what fn raises, Closed, ForkedError. Cost: one switch to a reader's thread and back.
         """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Wait for started calls, then release everything; calls that wait for changes raise Closed.
+
+        It must not be interrupted. A second call, or a call in a forked child, does nothing.
+        """
+
+    def fail(self, why: BaseException) -> None:
+        """Refuse every later call, and end those that wait: a task that this opening depends on has failed."""
+        if self._refusal is None:
+            self._refuse(partial(self._failed, why))
+
+    def _failed(self, why: BaseException) -> EventprocError:
+        error = DatabaseStopped(
+            path=str(self.path or ":memory:"), reason=f"a background task failed ({why!r})"
+        )
+        error.__cause__ = why
+        return error
+
+    def _refuse(self, refusal: Callable[[], EventprocError]) -> None:
+        self._refusal = refusal
+        self._subscriptions.stop(refusal)
 
     def subscribe(self, watches: Iterable[Watch] = ()) -> Subscription:
         """Return a context manager that waits for changes; see `Subscription`."""

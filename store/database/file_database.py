@@ -62,7 +62,7 @@ GUARD_POLL_MS: Final = 10
 """Pause between two attempts to guard the database; closing a database takes about as long."""
 
 TIMEOUTS = DatabaseTimeouts()
-"""Defaults of `open_database`."""
+"""Defaults of `start_database`."""
 
 
 @asynccontextmanager
@@ -76,14 +76,40 @@ async def open_database(
     faults: Faults = NO_FAULTS,
     timeouts: DatabaseTimeouts | None = None,
 ) -> AsyncIterator[Database]:
-    """Open the database in the directory `path` until the end of the block; asyncio only.
+    """Do as `start_database` does, until the end of the block."""
+    database = await start_database(
+        path,
+        migrations=migrations,
+        durability=durability,
+        create=create,
+        clock=clock,
+        faults=faults,
+        timeouts=timeouts,
+    )
+    try:
+        yield database
+    finally:
+        await run_uninterrupted(database.close)
+
+
+async def start_database(
+    path: Path,
+    *,
+    migrations: Sequence[Migration],
+    durability: Durability | None = None,
+    create: bool = True,
+    clock: Clock | None = None,
+    faults: Faults = NO_FAULTS,
+    timeouts: DatabaseTimeouts | None = None,
+) -> Database:
+    """Open the database in the directory `path` until `close`; asyncio only.
 
     migrations: all migrations, numbered from 1.
     durability: of a new directory, FSYNC by default. For an existing directory it must equal the stored one.
     create: create the directory and the database if missing.
     timeouts: None (default): TIMEOUTS.
 
-    A cancellation while it opens or closes is raised after that has ended, and leaves nothing open.
+    A cancellation while it opens is raised after that has ended, and leaves nothing open.
     Raises StoreMissing, StoreUnusable (network file system, read-only, not ours, newer, other durability), DiskFull,
     DirectoryInUse (a migration is due while other processes have it open), NotSupported (on trio).
     """
@@ -101,11 +127,7 @@ async def open_database(
     timeouts = TIMEOUTS if timeouts is None else timeouts
     open_files = partial(_open_files, path, migrations, durability, create, clock, timeouts)
     start = partial(FileDatabase.start, path, open_files, clock=clock, faults=faults, timeouts=timeouts)
-    database = await run_uninterrupted(start, undo=FileDatabase.close)
-    try:
-        yield database
-    finally:
-        await run_uninterrupted(database.close)
+    return await run_uninterrupted(start, undo=FileDatabase.close)
 
 
 @attrs.frozen
@@ -415,13 +437,11 @@ class FileDatabase(Database):
         return await self._readers.read(fn)
 
     async def close(self) -> None:
-        """Wait for started calls, then release everything. It must not be interrupted.
-
-        A second call, or a call in a forked child, does nothing.
-        """
+        """See `Database.close`."""
         if self._closed or self._origin.forked:
             return
         self._closed = True
+        self._refuse(partial(Closed, what="the database"))
         self._listener.stop()
         await self._readers.close()
         if self._writer.usable:
@@ -450,6 +470,6 @@ class FileDatabase(Database):
             self._callbacks.abandon()
 
     def _check_usable(self) -> None:
-        if self._closed:
-            raise Closed(what="the database")
+        if self._refusal is not None:
+            raise self._refusal()
         self._origin.check_fork("the database")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -27,27 +28,35 @@ T = TypeVar("T")
 PATH = ":memory:"
 
 
-@asynccontextmanager
-async def open_memory_database(
+def start_memory_database(
     *, migrations: Sequence[Migration], clock: Clock | None = None, faults: Faults = NO_FAULTS
-) -> AsyncIterator[Database]:
-    """Open an empty database that exists until the end of the block."""
+) -> Database:
+    """Open an empty database that exists until `close`."""
     check_numbers(migrations)
     clock = SystemClock() if clock is None else clock
     connection = sqlite3.connect(PATH, isolation_level=None, cached_statements=512, check_same_thread=False)
     try:
         migrate(connection, path=PATH, migrations=migrations, durability=Durability.OS, clock=clock)
-        database = MemoryDatabase(connection, clock=clock, faults=faults)
-        try:
-            yield database
-        finally:
-            database.close()
-    finally:
+        return MemoryDatabase(connection, clock=clock, faults=faults)
+    except BaseException:
         connection.close()
+        raise
+
+
+@asynccontextmanager
+async def open_memory_database(
+    *, migrations: Sequence[Migration], clock: Clock | None = None, faults: Faults = NO_FAULTS
+) -> AsyncIterator[Database]:
+    """Open an empty database that exists until the end of the block."""
+    database = start_memory_database(migrations=migrations, clock=clock, faults=faults)
+    try:
+        yield database
+    finally:
+        await database.close()
 
 
 class MemoryDatabase(Database):
-    """See `open_memory_database`."""
+    """See `start_memory_database`."""
 
     def __init__(self, connection: sqlite3.Connection, *, clock: Clock, faults: Faults) -> None:
         super().__init__(
@@ -56,7 +65,6 @@ class MemoryDatabase(Database):
         self._connection = connection
         self._writer = BatchCommitter(connection, clock=clock, faults=faults, path=PATH, shared=self.shared)
         self._queue: JobQueue = JobQueue()
-        self._closed = False
 
     async def write(self, fn: Callable[[Tx], T], *, size_bytes: int = 0, timeout_ms: int | None = None) -> T:
         """See `Database.write`. There is no lock to wait for, so `timeout_ms` has no effect."""
@@ -92,14 +100,15 @@ class MemoryDatabase(Database):
         await anyio.lowlevel.cancel_shielded_checkpoint()
         return result
 
-    def close(self) -> None:
-        """Refuse every later call."""
-        self._closed = True
+    async def close(self) -> None:
+        """See `Database.close`."""
+        self._refuse(partial(Closed, what="the database"))
+        self._connection.close()
 
     def _run_batch(self) -> None:
         batch = self._writer.run_batch(self._queue)
         self._publish(batch)
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise Closed(what="the database")
+        if self._refusal is not None:
+            raise self._refusal()

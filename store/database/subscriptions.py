@@ -19,6 +19,7 @@ import anyio
 import attrs
 
 from eventproc.store.database.tx import Tx
+from eventproc.store.model.errors import EventprocError
 
 LOG = logging.getLogger(__name__)
 
@@ -41,6 +42,15 @@ class Subscriptions:
     def __init__(self) -> None:
         self._subscriptions: dict[Hashable, set[Subscription]] = {}
         self._last: dict[Watch, object] = {}
+        self.refusal: Callable[[], EventprocError] | None = None
+        """Makes the error that every wait raises; None while the database is usable."""
+
+    def stop(self, refusal: Callable[[], EventprocError]) -> None:
+        """Wake every waiting task; its wait, and every later one, raises what `refusal` returns."""
+        self.refusal = refusal
+        for topic, subscriptions in self._subscriptions.items():
+            for subscription in subscriptions:
+                subscription.notify(topic)
 
     @property
     def watches(self) -> tuple[Watch, ...]:
@@ -114,6 +124,8 @@ class Subscription:
         watches, self.watches = self.watches, set()
         for watch in watches:
             self._subscriptions.discard(self, watch)
+        if self._event is not None:  # another task waits: a handle is being closed under it
+            self._event.set()
 
     def add(self, watch: Watch) -> None:
         """Also wait for `watch`."""
@@ -138,11 +150,12 @@ class Subscription:
     async def wait(self, timeout_ms: int | None = None) -> frozenset[Hashable]:
         """Return the topics that changed since the previous wait; an empty set after `timeout_ms` without a change.
 
-        Only one task at a time may wait on a subscription. A call always reaches a scheduling point.
+        Only one task at a time may wait on a subscription. A call always reaches a scheduling point. It returns too
+        when the subscription ends. Raises Closed and DatabaseStopped.
         """
         assert self._active, "wait() belongs inside the subscription's `with` block"
         assert self._event is None, "another task waits on this subscription"
-        if self._changed:
+        if self._changed or self._subscriptions.refusal is not None:
             await anyio.lowlevel.checkpoint()
         else:
             self._event = anyio.Event()
@@ -151,5 +164,7 @@ class Subscription:
                     await self._event.wait()
             finally:
                 self._event = None
+        if (refusal := self._subscriptions.refusal) is not None:
+            raise refusal()
         changed, self._changed = frozenset(self._changed), set()
         return changed

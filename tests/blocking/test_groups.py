@@ -224,8 +224,10 @@ def test_invalid_arguments_are_refused(
     ep: BlockingEventproc, stream: BlockingStream, group: BlockingReaderGroup
 ) -> None:
     write(stream, 1)
+    closed = group.reader("r1")
+    closed.close()
     with pytest.raises(Closed):
-        group.reader("r1").commit()
+        closed.commit()
     with group.reader("r1") as reader:
         with pytest.raises(ReaderOnline), group.reader("r1"):
             pass

@@ -154,8 +154,7 @@ def test_after_a_stop_it_waits_for_its_time_and_no_longer(looks: list[str]) -> N
     async def main() -> None:
         async with stuck_app(anyio.Event()) as (_, started):
             await started.stop(grace_ms=0)
-            for each in started._processors.values():
-                each.cancel()
+            started._tasks.cancel()
             await started.wait()
             with pytest.raises(TimeoutError):
                 await started.wait_idle(timeout_ms=MINUTE_S * 1000)

@@ -246,9 +246,11 @@ async def test_a_closed_reader_says_so(ep: Eventproc) -> None:
 async def test_a_reader_that_was_not_entered_has_no_cut_and_says_so(ep: Eventproc) -> None:
     reader = (await ep.create_stream("s/t")).reader("tail")
     for ask in (reader.cut, lambda: reader.offsets):
-        with pytest.raises(IllegalTransition, match=r"the reader of s/t: .* use it inside its `with` block"):
+        with pytest.raises(
+            IllegalTransition, match=r"the reader of s/t: .* open it with `async with` or `await`"
+        ):
             ask()
-    with pytest.raises(IllegalTransition, match="not entered"):
+    with pytest.raises(IllegalTransition, match="not open"):
         await anext(reader.batches())
 
 
