@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from inspect import isclass
-from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Final,
-    Generic,
-    Protocol,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-    overload,
-)
+from typing import Any, Final, Generic, Protocol, cast, get_origin, overload
 
 import attrs
 from typing_extensions import TypeVar
 
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import EventprocError, InvalidArgument
-
-if TYPE_CHECKING:
-    from cattrs import Converter
+from eventproc.streams.payloads.mismatch import describe, type_name
+from eventproc.streams.payloads.models import family_of
 
 P = TypeVar("P", default=bytes)
 
@@ -115,21 +98,17 @@ def codec_for(payload: type[Any] | None = None, codec: Codec[Any] | None = None)
     if codec is not None:
         if not _is_codec(codec):
             raise invalid_argument("codec", codec, "it must have the methods encode and decode")
-        return _guarded(codec, _name_of(payload) if payload is not None else type(codec).__name__)
+        return _guarded(codec, type_name(payload) if payload is not None else type(codec).__name__)
     if payload is None or payload is bytes:
         return _BYTES
     for applies, make in _registered:
         if applies(payload):
-            return _guarded(make(payload), _name_of(payload))
+            return _guarded(make(payload), type_name(payload))
     if payload is str:
         return _TEXT
     if not _is_type(payload):
         raise invalid_argument("payload", payload, "it must be a type, such as bytes, str or a dataclass")
-    if isclass(payload) and hasattr(payload, "model_validate_json") and hasattr(payload, "model_dump_json"):
-        return _pydantic_codec(payload)
-    if isclass(payload) and hasattr(payload, "__struct_fields__") and "msgspec" in sys.modules:
-        return _msgspec_codec(payload)
-    return _cattrs_codec(payload)
+    return _built_in_codec(payload)
 
 
 def decode_of(codec: PayloadCodec[P]) -> Callable[[bytes], P] | None:
@@ -151,10 +130,6 @@ def _is_type(value: object) -> bool:
     return isclass(value) or get_origin(value) is not None or hasattr(value, "__supertype__")
 
 
-def _name_of(payload: object) -> str:
-    return str(payload) if get_origin(payload) is not None else getattr(payload, "__name__", str(payload))
-
-
 def _guarded(codec: Codec[P], name: str) -> PayloadCodec[P]:
     """Return the codec with its failures as InvalidArgument. name: of its type, for the errors."""
 
@@ -164,7 +139,7 @@ def _guarded(codec: Codec[P], name: str) -> PayloadCodec[P]:
         except (EventprocError, MemoryError):
             raise
         except Exception as error:
-            raise _not_encoded(value, f"its codec cannot encode it: {error}") from error
+            raise _not_encoded(value, f"its codec cannot encode it: {describe(error)}") from error
         if not isinstance(data, bytes):
             raise _not_encoded(value, f"its codec returned {type(data).__name__}, not bytes")
         return data
@@ -172,23 +147,33 @@ def _guarded(codec: Codec[P], name: str) -> PayloadCodec[P]:
     return PayloadCodec(encode, _decoding(codec.decode, name))
 
 
-def _checked(
-    kind: Any, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any], form: str = "JSON"
-) -> PayloadCodec[Any]:
-    """Return the codec of `kind` that refuses values of another class before `encode` sees them."""
-    classes, name = _classes_of(kind), _name_of(kind)
+def _built_in_codec(kind: Any) -> PayloadCodec[Any]:
+    """Return the codec of `kind` as JSON, by the library that the type belongs to. Raises InvalidArgument."""
+    # Here, because cattrs takes a tenth of a second to import.
+    from eventproc.streams.payloads.json_codec import json_codec
+    from eventproc.streams.payloads.kinds import classes_of
 
-    def checked(value: Any) -> bytes:
-        if not isinstance(value, classes):
-            raise _not_encoded(value, f"this writer takes {name}")
+    name, family = type_name(kind), family_of(kind)
+    try:
+        write, read = json_codec(kind) if family is None else family.json_codec(kind)
+    except (
+        Exception
+    ) as error:  # of the libraries, and of the user's classes while their annotations are resolved
+        reason = f"its values cannot be read back: {describe(error)}"
+        remedy = "pass codec=, or call eventproc.register_codec for it"
+        raise InvalidArgument(what="payload", value=name, reason=f"{reason}; {remedy}") from error
+    classes = classes_of(kind)
+
+    def encode(value: Any) -> bytes:
         try:
-            return encode(value)
+            return write(value)
         except MemoryError:
             raise
         except Exception as error:  # whatever the fields of the wrong type, or hooks, raise
-            raise _not_encoded(value, f"it cannot be written as {form}: {error}") from error
+            reason = describe(error) if isinstance(value, classes) else f"this writer takes {name}"
+            raise _not_encoded(value, reason) from error
 
-    return PayloadCodec(checked, _decoding(decode, name))
+    return PayloadCodec(encode, _decoding(read, name))
 
 
 def _decoding(decode: Callable[[bytes], P], name: str) -> Callable[[bytes], P]:
@@ -200,7 +185,7 @@ def _decoding(decode: Callable[[bytes], P], name: str) -> Callable[[bytes], P]:
         except Exception as error:
             shown = payload[:60].decode("utf-8", "replace")
             raise InvalidArgument(
-                what="payload", value=shown, reason=f"it is not a {name}: {error}"
+                what="payload", value=shown, reason=f"it is not of type {name}: {describe(error)}"
             ) from error
 
     return decoded
@@ -208,81 +193,6 @@ def _decoding(decode: Callable[[bytes], P], name: str) -> Callable[[bytes], P]:
 
 def _not_encoded(value: object, reason: str) -> InvalidArgument:
     return InvalidArgument(what="payload", value=type(value).__name__, reason=reason)
-
-
-def _pydantic_codec(model: Any) -> PayloadCodec[Any]:
-    return _checked(model, lambda value: value.model_dump_json().encode(), model.model_validate_json)
-
-
-def _msgspec_codec(struct: Any) -> PayloadCodec[Any]:
-    msgspec = sys.modules["msgspec"].json
-    return _checked(struct, msgspec.Encoder().encode, msgspec.Decoder(struct).decode)
-
-
-def _cattrs_codec(kind: Any) -> PayloadCodec[Any]:
-    from decimal import Decimal
-    from uuid import UUID
-
-    from cattrs.errors import StructureHandlerNotFoundError
-    from cattrs.preconf.json import make_converter
-
-    converter = make_converter()
-    for text in (UUID, Decimal):
-        converter.register_unstructure_hook(text, str)
-        converter.register_structure_hook(text, lambda value, into: into(value))
-    # Its own hooks cannot read annotations that are text, as `from __future__ import annotations` makes them.
-    converter.register_structure_hook_factory(_is_named_tuple, partial(_named_tuple_reader, converter))
-    converter.register_unstructure_hook_factory(
-        _is_named_tuple, lambda named: converter.get_unstructure_hook(_tuple_of(named))
-    )
-    try:
-        converter.get_structure_hook(kind)
-    except StructureHandlerNotFoundError as error:
-        reason = f"{error} Pass codec=, or call eventproc.register_codec"
-        raise invalid_argument("payload", kind, reason) from error
-    except NameError:  # it names a class that is defined later
-        pass
-
-    def encode(value: Any) -> bytes:
-        plain = converter.unstructure(value, kind)
-        return json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
-
-    return _checked(kind, encode, lambda payload: converter.structure(json.loads(payload), kind))
-
-
-def _is_named_tuple(kind: Any) -> bool:
-    return isclass(kind) and issubclass(kind, tuple) and hasattr(kind, "_fields")
-
-
-def _named_tuple_reader(converter: Converter, kind: Any) -> Callable[[Any, Any], Any]:
-    fields = _tuple_of(kind)
-    read = converter.get_structure_hook(fields)
-    return lambda value, _: kind(*read(value, fields))
-
-
-def _tuple_of(kind: Any) -> Any:
-    """Return the type of the plain tuple that has the elements of a named one."""
-    hints = get_type_hints(kind, include_extras=True)
-    return tuple[tuple(hints.get(field, Any) for field in kind._fields)]  # type: ignore[misc]
-
-
-def _classes_of(kind: Any) -> tuple[type, ...]:
-    """Return classes such that every value of the type is an instance of one of them; object if no class decides."""
-    origin = get_origin(kind)
-    if origin in (Union, UnionType):
-        return tuple(each for member in get_args(kind) for each in _classes_of(member))
-    if origin is Annotated:
-        return _classes_of(get_args(kind)[0])
-    if hasattr(kind, "__supertype__"):
-        return _classes_of(kind.__supertype__)
-    if kind is float:
-        return (float, int)  # as type checkers have it
-    found = kind if origin is None else origin
-    try:
-        isinstance(None, found)
-    except TypeError:  # such as a Literal, a TypedDict or Any
-        return (object,)
-    return (found,)
 
 
 def _same(payload: bytes) -> bytes:
