@@ -46,6 +46,8 @@ class LocalMemberships:
             yield True
         finally:
             self._joining.discard((group, reader))
+            # Until now nobody took the reader for dead, also if joining failed because of a membership that has ended.
+            self._wake_members(group)
 
     def add(self, group: str, reader: str, epoch: int, changes: Subscription) -> None:
         """Count the membership as alive from now on."""
@@ -53,8 +55,10 @@ class LocalMemberships:
 
     def discard(self, group: str, reader: str, epoch: int) -> None:
         """End the membership, and wake the other members, which look for dead ones."""
-        if self._present.pop((group, reader, epoch), None) is None:
-            return
+        if self._present.pop((group, reader, epoch), None) is not None:
+            self._wake_members(group)
+
+    def _wake_members(self, group: str) -> None:
         for (other, _, _), changes in self._present.items():
             if other == group:
                 changes.notify(topic_of(group))

@@ -28,7 +28,7 @@ READERS = 4
 
 
 class KillableReader(GroupReader[bytes]):
-    """A reader that can die: it then saves nothing, and the other members find it dead."""
+    """A reader that can die: it then saves nothing, and the other members find it dead when its block has ended."""
 
     async def die(self) -> None:
         member, session = self._member, self._session
@@ -37,9 +37,12 @@ class KillableReader(GroupReader[bytes]):
         async def nothing(*_: object, **__: object) -> None:
             await anyio.lowlevel.checkpoint()
 
+        async def vanish() -> None:
+            # Once its tasks have ended, and not before: a reader that is found dead while they run joins again.
+            self._db.shared[LOCAL_MEMBERSHIPS].discard(member.group, member.reader, member.epoch)
+
         session.save = nothing  # type: ignore[method-assign]
-        member.leave = nothing  # type: ignore[method-assign]
-        self._db.shared[LOCAL_MEMBERSHIPS].discard(member.group, member.reader, member.epoch)
+        member.leave = vanish  # type: ignore[method-assign]
 
 
 class GroupSimulation:

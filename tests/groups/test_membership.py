@@ -40,6 +40,9 @@ from tests.groups.support import (
     state_now,
 )
 
+PATIENCE_S = 60
+"""Turns a hanging test into a failure."""
+
 
 @pytest.mark.acceptance("E2", differs="all due segments move immediately, without time windows")
 async def test_readers_that_come_get_their_share_and_then_nothing_moves(ep: Eventproc) -> None:
@@ -357,6 +360,25 @@ async def test_a_member_that_ended_without_a_word_is_taken_over_from(ep: Eventpr
         assert stream.stream_id == key[0]
         with pytest.raises(SegmentFenced):
             await ep.db.write(lambda tx: dead.move(tx, {key: Progress(2, 18)}))
+
+
+async def test_a_death_during_a_refused_join_under_the_same_id_is_noticed(ep: Eventproc) -> None:
+    await make(ep, 2)
+    present = ep.db.shared[LOCAL_MEMBERSHIPS]
+    async with join(ep.db, GROUP_NAME, "a") as a:
+        with ep.db.subscribe([watch_group(GROUP_NAME)]) as changes:
+            dead = GroupMember(ep.db, GROUP_NAME, "dead", changes)
+            await dead.join()
+            await settle([a, dead])
+            with present.joining(GROUP_NAME, "dead"):  # as a task does that was refused already
+                present.discard(GROUP_NAME, "dead", dead.epoch)
+                await a.wait_change()
+                await a.refresh()
+                await a.wait_change(0)
+        with anyio.fail_after(PATIENCE_S):
+            while len(a.owned) < 2:
+                await a.wait_change()
+                await a.refresh()
 
 
 async def test_the_others_expire_a_member_without_a_sign_of_life_for_a_lease(
