@@ -1,4 +1,4 @@
-"""`eventproc run`: serve a directory, and run apps on it."""
+"""The server of `eventproc run`: serve an open directory and run apps on it, until a signal arrives."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 import anyio
-import click
 
-from eventproc.cli import session
-from eventproc.cli.app_loader import load_app
-from eventproc.cli.exit_codes import FAILED, Signalled
+from eventproc.cli.exit_codes import Signalled
 from eventproc.cli.live_status import show_live_status
-from eventproc.cli.options import Command, DurationParam, Settings, note, pass_settings
-from eventproc.processors import GRACE_MS, App, ProcessorFailed, Running
+from eventproc.cli.options import Settings
+from eventproc.cli.worker_link import WorkerLink
+from eventproc.processors import App, ProcessorFailed, Running
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.counts import counted
@@ -31,55 +29,27 @@ PROBE_MS: Final = 10_000
 Lower: more idle cost. Higher: a failed disk is reported later."""
 
 
-@click.command(cls=Command)
-@click.argument("apps", metavar="[MODULE:APP]...", nargs=-1)
-@click.option(
-    "--grace",
-    type=DurationParam(),
-    default=GRACE_MS / 1000,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long running handlers may take to finish when the command ends.",
-)
-@click.option(
-    "--host/--no-host",
-    default=True,
-    show_default=True,
-    help="Whether this process may be the host, which runs requests of all processes.",
-)
-@pass_settings
-def run(settings: Settings, apps: tuple[str, ...], grace: float, host: bool) -> None:
-    """Serve the directory, and run the processors of apps, until SIGTERM or Ctrl-C.
+class Server:
+    """Serves one open directory until a signal arrives or a processor fails.
 
-    After a signal, running handlers finish within the grace period, and their progress is durable (exit code 0).
-    Handlers that take longer are cancelled, and their events are handled again later (exit code 143 or 130). A second
-    signal ends the process immediately. If a processor fails, the others end in the same way (exit code 1).
-
-    Apps are imported from the current directory, such as `eventproc run shop:app`. Other commands work without a
-    server too: each of them is the host while it waits.
-
-    Examples:
-        eventproc run
-        eventproc run shop.mail:app --grace 30
+    shows_status: whether to show the live table on a terminal.
+    link: to the supervisor if this process is a worker: its first signal drains, and only the supervisor kills.
     """
-    if not (apps or host):
-        raise click.UsageError("nothing to do: name an app MODULE:APP, or leave --no-host out")
-    server = _Server(settings, [load_app(name) for name in dict.fromkeys(apps)], round(grace * 1000))
-    try:
-        session.run(settings, server.serve, host=host, serving=True)
-    except ProcessorFailed:  # the log has the reason
-        if settings.debug:
-            raise
-        raise click.exceptions.Exit(FAILED) from None
 
-
-class _Server:
-    """Serves one open directory until a signal arrives or a processor fails."""
-
-    def __init__(self, settings: Settings, apps: Sequence[App], grace_ms: int) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        apps: Sequence[App],
+        *,
+        grace_ms: int,
+        shows_status: bool = True,
+        link: WorkerLink | None = None,
+    ) -> None:
         self._settings = settings
         self._apps = apps
         self._grace_ms = grace_ms
+        self._shows_status = shows_status
+        self._link = link
         self._signalled: int | None = None
 
     async def serve(self, ep: Eventproc) -> None:
@@ -89,13 +59,17 @@ class _Server:
                 await stack.enter_async_context(ep.run(app, grace_ms=self._grace_ms)) for app in self._apps
             ]
             async with BackgroundTasks() as tasks:
-                with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-                    note(self._settings, self._greeting(ep))
+                heeded = (signal.SIGTERM, signal.SIGINT) if self._link is None else (signal.SIGTERM,)
+                with anyio.open_signal_receiver(*heeded) as signals:
+                    LOG.info("serving %s (durability %s, pid %d)", ep.path, ep.durability, os.getpid())
                     tasks.start_soon(_probe, ep)
-                    tasks.start_soon(show_live_status, self._settings, ep.db.clock, running)
+                    if self._shows_status:
+                        tasks.start_soon(show_live_status, self._settings, ep.db.clock, running)
+                    if self._link is not None:
+                        self._link.report_ready()
                     await self._wait_end(signals, running)
-                for number in (signal.SIGTERM, signal.SIGINT):
-                    signal.signal(number, signal.SIG_DFL)
+                for number in heeded:
+                    signal.signal(number, signal.SIG_DFL if self._link is None else signal.SIG_IGN)
                 await self._drain(running)
 
     async def _wait_end(self, signals: AsyncIterator[signal.Signals], running: Sequence[Running]) -> None:
@@ -108,6 +82,11 @@ class _Server:
                 break
             over.set()
 
+        async def wait_supervisor(link: WorkerLink) -> None:
+            await link.wait_closed()
+            LOG.warning("the supervisor is gone; draining")
+            over.set()
+
         async def wait_failure(each: Running) -> None:
             try:
                 await each.wait()
@@ -116,26 +95,20 @@ class _Server:
 
         async with BackgroundTasks() as tasks:
             tasks.start_soon(wait_signal)
+            if self._link is not None:
+                tasks.start_soon(wait_supervisor, self._link)
             for each in running:
                 tasks.start_soon(wait_failure, each)
             await over.wait()
-
-    def _greeting(self, ep: Eventproc) -> str:
-        text = f"serving {ep.path} (durability {ep.durability}, pid {os.getpid()})"
-        names = [
-            f"{each.options.name} ({each.options.group})" for app in self._apps for each in app.processors
-        ]
-        return f"{text}, running {', '.join(names)}" if names else text
 
     async def _drain(self, running: Sequence[Running]) -> None:
         """Drain all apps concurrently, and cancel the calls that are left."""
         calls = sum(each.in_flight for each in running)
         if calls:
+            remedy = "" if self._link else "; a second signal ends the process"
             seconds = self._grace_ms / 1000
-            note(
-                self._settings,
-                f"draining: {counted(calls, 'handler call')} may run for at most {seconds:g} s; "
-                "a second signal ends the process",
+            LOG.info(
+                "draining: %s may run for at most %g s%s", counted(calls, "handler call"), seconds, remedy
             )
         async with anyio.create_task_group() as tasks:
 
@@ -146,9 +119,8 @@ class _Server:
             for each in running:
                 tasks.start_soon(drain, each)
         if (cancelled := sum(each.in_flight for each in running)) and self._signalled is not None:
-            note(
-                self._settings,
-                f"cancelled: {counted(cancelled, 'handler call')}, whose events will be handled again",
+            LOG.warning(
+                "cancelled: %s, whose events will be handled again", counted(cancelled, "handler call")
             )
             raise Signalled(self._signalled)
 

@@ -12,8 +12,8 @@ import click
 
 from eventproc.cli.exit_codes import WRONG_STATE
 from eventproc.cli.options import Settings
+from eventproc.cli.server_log import event_prefix
 from eventproc.cli.signals import SignalScope, run_with_signals
-from eventproc.processors.observe.telemetry import HANDLER_LOG
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
 from eventproc.store.model.errors import NotFound, StoreUnusable
@@ -33,15 +33,16 @@ def run(
     action: Callable[[Eventproc], Awaitable[T]],
     *,
     host: bool = False,
-    serving: bool = False,
+    has_log: bool = False,
 ) -> T:
     """Open the existing directory and return what `action` returns.
 
     host: whether this process may become the host and run requests meanwhile.
-    serving: whether it runs for long; then the log shows every warning, not only the first of each kind.
+    has_log: whether the command has set up the log itself.
     Raises Signalled if a signal ended the action.
     """
-    _prepare_logging(settings, serving=serving)
+    if not has_log:
+        _prepare_logging(settings)
     return run_with_signals(partial(_run, directory_of(settings), action, host))
 
 
@@ -113,12 +114,7 @@ class _OneLineFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the standard library's name
         """Prefix what a handler logs with its processor and event, which are fields of the record."""
-        fields = vars(record)
-        if record.name != HANDLER_LOG.name:
-            return super().formatMessage(record)
-        key = "" if fields["key"] is None else f" (key {fields['key']!r})"
-        event = f"{fields['stream']} {fields['segment']} event {fields['number']}{key}"
-        return f"eventproc: {fields['processor']}: {event}: {record.message}"
+        return f"eventproc: {event_prefix(record)}{record.message}"
 
 
 class _OncePerPlace(logging.Filter):
@@ -136,11 +132,11 @@ class _OncePerPlace(logging.Filter):
         return False
 
 
-def _prepare_logging(settings: Settings, *, serving: bool = False) -> None:
+def _prepare_logging(settings: Settings) -> None:
     quiet = logging.ERROR if settings.quiet else logging.WARNING
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLineFormatter(debug=settings.debug))
-    if not (settings.debug or serving):
+    if not settings.debug:
         handler.addFilter(_OncePerPlace())
     logging.basicConfig(level=logging.INFO if settings.debug else quiet, handlers=[handler], force=True)
     if settings.debug:  # of eventproc only: the database's driver logs each statement

@@ -1,0 +1,126 @@
+"""`eventproc run`: serve a directory and run apps on it, in this process or in several that it watches over."""
+
+from __future__ import annotations
+
+import signal
+from typing import Final
+
+import anyio
+import click
+
+from eventproc.cli import session
+from eventproc.cli.app_loader import load_app
+from eventproc.cli.exit_codes import FAILED, Signalled, error_line, exit_code
+from eventproc.cli.options import Command, DurationParam, Settings, pass_settings
+from eventproc.cli.server import Server
+from eventproc.cli.server_log import LEVELS, LogOptions, ServerLog
+from eventproc.cli.supervisor import Supervisor
+from eventproc.cli.worker_link import WorkerLink
+from eventproc.processors import GRACE_MS, ProcessorFailed
+from eventproc.store.tasks import first_leaf
+
+WORKERS_MAX: Final = 256
+"""Largest number of workers: a typing error must not fill the machine. Each has an interpreter of about 50 MB."""
+
+
+@click.command(cls=Command)
+@click.argument("apps", metavar="[MODULE:APP]...", nargs=-1)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, WORKERS_MAX),
+    metavar="N",
+    help="Run the apps in N processes that share the work; one that ends is started again.",
+)
+@click.option(
+    "--reload",
+    is_flag=True,
+    help="For development: start again when a Python file below the current directory changes.",
+)
+@click.option(
+    "--grace",
+    type=DurationParam(),
+    default=GRACE_MS / 1000,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long running handlers may take to finish when the command ends.",
+)
+@click.option(
+    "--host/--no-host",
+    default=True,
+    show_default=True,
+    help="Whether this process may be the host, which runs requests of all processes.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS, case_sensitive=False),
+    help="The least severe messages that are shown; info unless given or set by the app.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="text (default) for people, json for programs: one object in each line.",
+)
+@pass_settings
+def run(
+    settings: Settings,
+    apps: tuple[str, ...],
+    workers: int | None,
+    reload: bool,
+    grace: float,
+    host: bool,
+    log_level: str | None,
+    log_format: str | None,
+) -> None:
+    """Serve the directory, and run the processors of apps, until SIGTERM or Ctrl-C.
+
+    After a signal, running handlers finish within the grace period, and their progress is durable (exit code 0).
+    Handlers that take longer are cancelled, and their events are handled again later (exit code 143 or 130). A second
+    signal ends the process immediately. If a processor fails, the others end in the same way (exit code 1); with
+    --workers its process is started again.
+
+    Apps are imported from the current directory, such as `eventproc run shop:app`. Other commands work without a
+    server too: each of them is the host while it waits.
+
+    The log goes to stderr. If an app configures handlers of the root logger, they are used instead.
+
+    Examples:
+        eventproc run
+        eventproc run shop.mail:app --grace 30
+        eventproc run shop:app --workers 4 --log-format json
+        eventproc run shop:app --reload
+    """
+    if not (apps or host):
+        raise click.UsageError("nothing to do: name an app MODULE:APP, or leave --no-host out")
+    if (workers or reload) and not apps:
+        raise click.UsageError("--workers and --reload need an app: name it MODULE:APP, such as shop:app")
+    link = WorkerLink.find()
+    is_one_of_many = link is not None and workers is not None
+    log = ServerLog(
+        settings, LogOptions(log_level, log_format, link.number if link and is_one_of_many else None)
+    )
+    try:
+        if link is None and (workers or reload):
+            log.install()
+            raise click.exceptions.Exit(anyio.run(Supervisor(workers or 1, reload=reload).run))
+        if link is not None:
+            for number in (signal.SIGINT, signal.SIGHUP):  # the supervisor obeys them
+                signal.signal(number, signal.SIG_IGN)
+        with log.importing():
+            loaded = [load_app(name) for name in dict.fromkeys(apps)]
+        log.install()
+        server = Server(
+            settings, loaded, grace_ms=round(grace * 1000), shows_status=not is_one_of_many, link=link
+        )
+        session.run(settings, server.serve, host=host, has_log=True)
+    except ProcessorFailed:  # the log has the reason
+        if settings.debug:
+            raise
+        raise click.exceptions.Exit(FAILED) from None
+    except (click.exceptions.Exit, click.Abort, Signalled):
+        raise
+    except Exception as why:
+        if not log.is_json:
+            raise
+        error = first_leaf(why)
+        log.report(error_line(error).removeprefix("eventproc: "), error)
+        raise click.exceptions.Exit(exit_code(error)) from None
