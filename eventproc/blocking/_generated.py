@@ -20,6 +20,7 @@ from eventproc.processors.observe.status import ProcessorStatus
 from eventproc.processors.run import GRACE_MS, Running
 from eventproc.runtime.requests import Requests
 from eventproc.runtime.system import Eventproc
+from eventproc.store.database import SqlParameters
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
@@ -39,6 +40,27 @@ class EventprocCalls:
     def __init__(self, loop: Loop, twin: Eventproc) -> None:
         self._loop = loop
         self._twin = twin
+
+    def query(self, sql: str, parameters: SqlParameters = ()) -> list[tuple[Any, ...]]:
+        """Read with SQL: the tables of apps, whose names begin with `app_`.
+
+        Other tables may change with any version.
+
+        Args:
+            sql: one SELECT.
+            parameters: values of its placeholders. Default: none.
+
+        Returns:
+            All rows.
+
+        Raises:
+            InvalidArgument: the statement or its parameters are not valid, or it would change something.
+            NotSupported: the statement is not allowed, such as PRAGMA and COMMIT.
+
+        Cost:
+            One snapshot. All rows are in memory.
+        """
+        return self._loop.call(self._twin.query, sql, parameters)
 
     def create_scope(self, name: str) -> None:
         """Create a scope; does nothing if it exists.

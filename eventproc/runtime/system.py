@@ -40,7 +40,15 @@ from eventproc.processors.dead_letters.operations import DeadLetters
 from eventproc.runtime.requests import Requests
 from eventproc.store.catalog import SYSTEM_MIGRATION, get_scope, get_stream, list_scopes, list_streams
 from eventproc.store.clock import Clock
-from eventproc.store.database import Database, Durability, Tx, start_database, start_memory_database
+from eventproc.store.database import (
+    Database,
+    Durability,
+    SqlParameters,
+    Tx,
+    query_app_tables,
+    start_database,
+    start_memory_database,
+)
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.model.argument_checks import check_instance, check_int, check_str, invalid_argument
 from eventproc.store.model.errors import Closed, InvalidArgument, NotFound
@@ -152,6 +160,28 @@ class Eventproc(Openable):
     def db(self) -> Database:
         """The database beneath, for extensions and tests; not part of the public API."""
         return self._db
+
+    async def query(self, sql: str, parameters: SqlParameters = ()) -> list[tuple[Any, ...]]:
+        """Read with SQL: the tables of apps, whose names begin with `app_`.
+
+        Other tables may change with any version.
+
+        Args:
+            sql: one SELECT.
+            parameters: values of its placeholders. Default: none.
+
+        Returns:
+            All rows.
+
+        Raises:
+            InvalidArgument: the statement or its parameters are not valid, or it would change something.
+            NotSupported: the statement is not allowed, such as PRAGMA and COMMIT.
+
+        Cost:
+            One snapshot. All rows are in memory.
+        """
+
+        return await query_app_tables(self._db, sql, parameters)
 
     async def create_scope(self, name: str) -> None:
         """Create a scope; does nothing if it exists.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from eventproc.store.database.app_query import query_app_tables
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX, Database, DatabaseTimeouts, Durability
 from eventproc.store.database.file_database import open_database, start_database
 from eventproc.store.database.memory_database import open_memory_database, start_memory_database
 from eventproc.store.database.migrate import Migration
 from eventproc.store.database.shared_state import SharedSlot, SharedState
 from eventproc.store.database.subscriptions import Subscription, Watch
-from eventproc.store.database.tx import PendingSlot, SqlValue, Tx
+from eventproc.store.database.tx import PendingSlot, SqlParameters, SqlValue, Tx
 
 __all__ = [
     "WRITE_WAIT_MS_MAX",
@@ -19,12 +20,14 @@ __all__ = [
     "PendingSlot",
     "SharedSlot",
     "SharedState",
+    "SqlParameters",
     "SqlValue",
     "Subscription",
     "Tx",
     "Watch",
     "open_database",
     "open_memory_database",
+    "query_app_tables",
     "start_database",
     "start_memory_database",
 ]

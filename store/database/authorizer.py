@@ -70,7 +70,7 @@ def user_sql(connection: sqlite3.Connection, prefix: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as why:
-        if why.sqlite_errorcode != sqlite3.SQLITE_AUTH:
+        if getattr(why, "sqlite_errorcode", None) != sqlite3.SQLITE_AUTH:  # absent if sqlite3 itself refused
             raise
         raise NotSupported(
             what=f"this SQL in a user's function ({why})",
