@@ -1,0 +1,130 @@
+"""Runs a page of the documentation as a reader does: in one shell, from top to bottom, in an empty folder.
+
+| block | what the reader does with it |
+| --- | --- |
+| `python` with a title | saves it as a file of that name, then runs it; a file `test_*.py` is run by pytest |
+| `python` without a title | a fragment of one program, in which `ep` is the open directory `data/` |
+| `sh` | types all of it |
+| `console` | types the lines that begin with "$ " |
+
+A command that ends with the comment `# until Ctrl-C` is interrupted when it serves. Blocks of other languages are not
+run, and neither are those whose title is one of `ELSEWHERE`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+README: Final = ROOT / "README.md"
+GUIDE: Final = sorted((ROOT / "docs" / "guide").glob("*.md"))
+
+CHECKOUT: Final = "in a checkout"
+SPARK: Final = "in a checkout, with Spark"
+INSTALL: Final = "install"
+
+ELSEWHERE: Final = (CHECKOUT, SPARK, INSTALL)
+"""Titles of blocks that do not run in an empty folder. Other tests run them."""
+
+TIMEOUT_S: Final = 180
+"""Of one page; the slowest takes 20 s on an idle machine, that of Spark a minute."""
+
+_BLOCK: Final = re.compile(r'^```(\w+)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+_UNTIL_INTERRUPT: Final = re.compile(r"^(eventproc .*?)\s+# until Ctrl-C.*$", re.MULTILINE)
+_HELPERS: Final = Path(__file__).parent / "run_block.py"
+
+
+@attrs.frozen
+class CodeBlock:
+    """A block of code. title: the text of its caption, or the name of its file; "" if it has none."""
+
+    language: str
+    title: str
+    code: str
+    line: int
+
+    @property
+    def commands(self) -> str:
+        """What the reader types at the shell; empty if nothing."""
+        if self.language == "console":
+            lines = self.code.splitlines()
+            return "".join(f"{line[2:]}\n" for line in lines if line.startswith("$ "))
+        return self.code if self.language == "sh" else ""
+
+
+def blocks(page: Path) -> list[CodeBlock]:
+    """Return the blocks of code of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        CodeBlock(found[1], found[2] or "", found[3], line=text.count("\n", 0, found.start()) + 1)
+        for found in _BLOCK.finditer(text)
+    ]
+
+
+def script(page: Path) -> str:
+    """Return the page as one program for bash."""
+    parts: list[str] = []
+    fragments: list[str] = []
+
+    def run_fragments() -> None:
+        if fragments:
+            parts.append(_saved("fragments.py", "\n".join(fragments)))
+            parts.append(f"python -W error {_HELPERS} fragments fragments.py\n")
+            fragments.clear()
+
+    for block in blocks(page):
+        if block.title in ELSEWHERE or not (block.language == "python" or block.commands):
+            continue
+        if block.language == "python" and not block.title:
+            fragments.append(block.code)
+            continue
+        run_fragments()
+        parts.append(f"echo '--- {page.name}, line {block.line}'\n")
+        parts.append(_until_interrupt(block.commands) if block.commands else _program(block))
+    run_fragments()
+    return "".join(parts)
+
+
+def run_page(page: Path, folder: Path) -> str:
+    """Run the page in a folder and return what it printed. Raises AssertionError if a command fails."""
+    return run_bash(script(page), folder)
+
+
+def run_bash(commands: str, folder: Path) -> str:
+    """Run commands with `bash -e` in a folder, with this environment's programs first."""
+    scripts = str(Path(sys.executable).parent)
+    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
+    environment.pop("EVENTPROC_DIR", None)
+    done = subprocess.run(
+        ["bash", "-eu", "-o", "pipefail", "-c", commands],
+        stdin=subprocess.DEVNULL,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def _saved(name: str, code: str) -> str:
+    return f"cat > {name} <<'END OF {name}'\n{code}END OF {name}\n"
+
+
+def _program(block: CodeBlock) -> str:
+    is_test = block.title.startswith("test_")
+    run = "python -m pytest -q -p no:cacheprovider" if is_test else "python -W error"
+    return f"{_saved(block.title, block.code)}{run} {block.title}\n"
+
+
+def _until_interrupt(commands: str) -> str:
+    return _UNTIL_INTERRUPT.sub(rf"python {_HELPERS} until-interrupt \1", commands)

@@ -1,0 +1,99 @@
+"""Every block of the README and of the guide runs as written, page by page, in an empty folder, twice in a row."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.page import CHECKOUT, GUIDE, INSTALL, README, ROOT, SPARK, blocks, run_bash, run_page
+
+pytestmark = pytest.mark.subprocess
+
+PAGES = [README, *GUIDE]
+
+RUN_ELSEWHERE = {
+    "make test": "it is this suite",
+    "pip install .": "tests/packaging",
+    "pip install 'eventproc[spark]'": "tests/packaging",
+}
+"""Commands that the documents name and no test of this file runs, and where they are run."""
+
+THE_README_PRINTS = (
+    *("customer-42 b'2 apples'", "customer-7 b'a pear'", "customer-42 b'3 plums'"),
+    *("bill to customer-42", "bill to customer-7", "mail to customer-42", "mail to customer-7"),
+    "['start', 'apples', 'basket']",
+)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.spark if page.stem == "spark" else ()) for page in PAGES],
+    ids=lambda page: page.stem,
+)
+def test_the_page_runs_from_top_to_bottom_twice(page: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        printed = run_page(page, tmp_path)
+        if page == README:
+            assert set(THE_README_PRINTS) <= set(printed.splitlines())
+            assert printed.count('"payload"') == 8
+            assert '"{\\"customer\\":\\"ana\\",\\"item\\":\\"plums\\"}"' in printed
+
+
+def commands_of(title: str) -> list[str]:
+    found = [block.commands for page in PAGES for block in blocks(page) if block.title == title]
+    return [re.sub(r"\s*# .*", "", line) for commands in found for line in commands.splitlines()]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a folder with links to what a checkout has, so that commands leave nothing in this one."""
+    for entry in ROOT.iterdir():
+        if entry.name not in (".git", "build"):
+            (tmp_path / entry.name).symlink_to(entry)
+    return tmp_path
+
+
+def test_the_commands_of_a_checkout_run_twice(checkout: Path) -> None:
+    commands = [each for each in commands_of(CHECKOUT) if each not in RUN_ELSEWHERE]
+    assert commands == ["make demo"]
+    for _ in range(2):
+        assert "order violations   0" in run_bash("\n".join(commands), checkout)
+
+
+@pytest.mark.spark
+def test_the_commands_that_need_spark_run_twice(checkout: Path) -> None:
+    commands = commands_of(SPARK)
+    assert commands[0] == "make example"
+    for _ in range(2):
+        run_bash("\n".join(commands), checkout)
+
+
+def test_what_is_installed_is_installed_by_a_test_of_the_package() -> None:
+    assert {each for each in commands_of(INSTALL) if each not in RUN_ELSEWHERE} == set()
+
+
+def test_commands_with_make_are_targets_of_the_makefile() -> None:
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    named = re.findall(r"\bmake ([a-z-]+)", README.read_text(encoding="utf-8"))
+    assert {"demo", "test"} <= set(named) <= set(targets)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_page_uses_the_public_api_only(page: Path) -> None:
+    imported = re.findall(
+        r"^(?:from|import) (eventproc[\w.]*)", page.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    public = {"eventproc", "eventproc.errors", "eventproc.testing", "eventproc.spark"}
+    assert set(imported) <= public
+
+
+@pytest.mark.parametrize(
+    "document",
+    ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))],
+)
+def test_links_resolve(document: str) -> None:
+    path = ROOT / document
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
+    assert [link for link in links if not (path.parent / link).exists()] == []
