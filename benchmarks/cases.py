@@ -87,6 +87,22 @@ def _spark(name: str, module_name: str = "benchmarks.spark") -> Side:
     return side
 
 
+def _transactions(name: str, ours: Side, floor: Side, count: int, value_min: float) -> Case:
+    """Return a measurement of small transactions."""
+    return Case(
+        name=name,
+        unit="transactions/s",
+        classes=BOTH,
+        ours=ours,
+        floor=floor,
+        count=count,
+        quick_count=count // 5,
+        bar=value_min,
+        kind=Bar.VALUE_MIN,
+        barred=(Class.FSYNC,),
+    )
+
+
 CASES: Final[Mapping[str, Case]] = MappingProxyType(
     {
         case.name: case
@@ -164,23 +180,13 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 count=1_000,
                 quick_count=300,
             ),
-            Case(
-                name="transactions_one",
-                unit="transactions/s",
-                classes=BOTH,
-                ours=transactions.one,
-                floor=transactions.one_floor,
-                count=5_000,
-                quick_count=1_000,
+            _transactions("transactions_one", transactions.one, transactions.one_floor, 5_000, 1_500),
+            _transactions(
+                "transactions_one_4", transactions.one_spread, transactions.one_floor, 5_000, 1_500
             ),
-            Case(
-                name="transactions_many",
-                unit="transactions/s",
-                classes=BOTH,
-                ours=transactions.many,
-                floor=transactions.many_floor,
-                count=20_000,
-                quick_count=5_000,
+            _transactions("transactions_many", transactions.many, transactions.many_floor, 20_000, 5_000),
+            _transactions(
+                "transactions_many_4", transactions.many_spread, transactions.many_floor, 20_000, 5_000
             ),
             Case(
                 name="large_hold",

@@ -61,12 +61,12 @@ async def end_to_end(task: Task) -> Sample:
 
 async def single_write(task: Task) -> Sample:
     """Commit one row after the other, each through one crossing to a thread and back."""
-    return await _inserts(task, callers=1)
+    return await inserts(task, payloads()[0], callers=1)
 
 
 async def concurrent_writes(task: Task) -> Sample:
     """Commit rows for many concurrent callers, grouped."""
-    return await _inserts(task, callers=CALLERS_COUNT)
+    return await inserts(task, payloads()[0], callers=CALLERS_COUNT)
 
 
 async def workflows(task: Task) -> Sample:
@@ -97,16 +97,16 @@ async def idle(task: Task) -> Sample:
     return watch.load()
 
 
-async def _inserts(task: Task, *, callers: int) -> Sample:
+async def inserts(task: Task, body: bytes, *, callers: int) -> Sample:
+    """Commit rows of `body`, each awaited; grouped where callers are many."""
     commits = Commits(task.directory, task.durability)
-    (payload, *_) = payloads()
     for _ in range(WARM_COUNT):
-        await commits.insert(payload)
+        await commits.insert(body)
     numbers = iter(range(task.count))
 
     async def run() -> None:
         for _ in numbers:
-            await commits.insert(payload)
+            await commits.insert(body)
 
     sample = await timed(run, callers, task.count)
     commits.close()

@@ -1,8 +1,8 @@
-"""Transactions beside the commits of SQLite that they need, and how long a large one keeps others from writing.
+"""Transactions beside the commit of SQLite that each needs, and how long a large one keeps others from writing.
 
-A small transaction needs two commits: one that stages its events and decides, one that makes them visible. Both sides
-return when that is durable. The lock of all writers is watched from outside: its holds contain a checkpoint where one
-was due, on those versions of SQLite where it runs under the lock.
+A small transaction needs one commit, which begins it, appends its events and ends it. Both sides return when that is
+durable. The lock of all writers is watched from outside: its holds contain a checkpoint where one was due, on those
+versions of SQLite where it runs under the lock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import eventproc
 from benchmarks.bare import Commits
-from benchmarks.floors import two_commits
+from benchmarks.floors import inserts
 from benchmarks.samples import CALLERS_COUNT, KEYS_COUNT, Sample, Stopwatch, Task, keys, payloads, timed
 from eventproc.store.database.locks import WriteLock
 from eventproc.streams import Stream
@@ -27,7 +27,7 @@ LARGE_BYTES: Final = 1_000
 """Size of an event in a large one: as many of them as make 100 MB."""
 
 SEGMENTS_COUNT: Final = 4
-"""Segments of the stream in the measurements of large ones."""
+"""Segments of a stream that has several."""
 
 CHUNK_BYTES: Final = 2**20
 """What the floor of a large one commits at a time, as ours does."""
@@ -38,22 +38,32 @@ WARM_COUNT: Final = 50
 
 async def one(task: Task) -> Sample:
     """Commit one small transaction after the other, each awaited until it is visible."""
-    return await _small(task, callers=1)
+    return await _small(task, callers=1, segments=1)
+
+
+async def one_spread(task: Task) -> Sample:
+    """The same over SEGMENTS_COUNT segments."""
+    return await _small(task, callers=1, segments=SEGMENTS_COUNT)
 
 
 async def many(task: Task) -> Sample:
-    """The same from many concurrent tasks, on one stream."""
-    return await _small(task, callers=CALLERS_COUNT)
+    """Small transactions from many concurrent tasks, on one stream."""
+    return await _small(task, callers=CALLERS_COUNT, segments=1)
+
+
+async def many_spread(task: Task) -> Sample:
+    """The same over SEGMENTS_COUNT segments."""
+    return await _small(task, callers=CALLERS_COUNT, segments=SEGMENTS_COUNT)
 
 
 async def one_floor(task: Task) -> Sample:
-    """Two commits for each, one after the other: the events' bytes in a row, and the row changed."""
-    return await two_commits(task, 1, _body())
+    """One commit for each, one after the other: the events' bytes in a row."""
+    return await inserts(task, _body(), callers=1)
 
 
 async def many_floor(task: Task) -> Sample:
     """The same from many concurrent tasks, with grouped commits."""
-    return await two_commits(task, CALLERS_COUNT, _body())
+    return await inserts(task, _body(), callers=CALLERS_COUNT)
 
 
 async def longest_hold(task: Task) -> Sample:
@@ -80,9 +90,9 @@ async def longest_hold_floor(task: Task) -> Sample:
     return Sample(value=longest_s * 1000, cpu_us=sample.cpu_us, rss_mb=sample.rss_mb)
 
 
-async def _small(task: Task, *, callers: int) -> Sample:
+async def _small(task: Task, *, callers: int, segments: int) -> Sample:
     async with eventproc.open(task.directory, durability=task.durability) as ep:
-        stream = await _make_stream(ep, segments=1)
+        stream = await _make_stream(ep, segments=segments)
         pairs = list(zip(payloads(), keys(), strict=True))
 
         async def commit(number: int) -> None:

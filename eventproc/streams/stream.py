@@ -259,7 +259,8 @@ class Stream(Generic[T]):
         """Return the transactions under way: open, committing and aborting; the oldest first, at most 500.
 
         Args:
-            finished: return those that ended within a day instead, the newest first.
+            finished: return those that ended instead, the newest first. They are kept for a day, and at most the last
+                100,000 commits of a stream.
 
         Raises:
             StreamReplaced: the handle belongs to a deleted stream of this name.

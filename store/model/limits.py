@@ -101,6 +101,10 @@ TXN_MEMORY_MS: Final = 24 * 3600 * 1000
 """How long the result of a transaction is kept. Longer keeps more rows; shorter leaves slow callers without
 an answer."""
 
+TXNS_FINISHED_MAX: Final = 100_000
+"""Results of committed transactions that are kept per stream, the latest ones, about 0.4 kB each. Higher: more disk;
+lower: at thousands of transactions a second, a caller that repeats a commit late finds no result."""
+
 TXNS_LISTED_MAX: Final = 500
 """Transactions that one listing returns."""
 

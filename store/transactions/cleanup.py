@@ -1,6 +1,7 @@
 """Cleaning up after transactions, in bounded steps.
 
-Dropped are the staged rows and blobs of aborting transactions, and the rows of transactions that ended a day ago.
+Dropped are the staged rows and blobs of aborting transactions, and the rows of transactions that ended a day ago, or of
+which a stream has very many.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Final
 
 from eventproc.store.clock import id_floor
 from eventproc.store.database import SharedSlot, Tx
-from eventproc.store.model.limits import TXN_MEMORY_MS
+from eventproc.store.model.limits import TXN_MEMORY_MS, TXNS_FINISHED_MAX
 from eventproc.store.model.transactions import TxnEvent, TxnState, advance_txn
 from eventproc.store.segments.reaper import STEP_EXTENTS_MAX, ScanCursor, free_unreferenced_blobs
 from eventproc.store.transactions.txn_record import (
@@ -19,6 +20,7 @@ from eventproc.store.transactions.txn_record import (
     TxnRecord,
     end_txn,
     flush_txns,
+    last_finished_position,
     txn_from_row,
 )
 
@@ -69,8 +71,20 @@ _TXN_SCAN: Final = SharedSlot(lambda: ScanCursor(-1))
 """The last stream id that `forget_txns` looked at."""
 
 
+_FORGET_OLD: Final = """
+    DELETE FROM txn WHERE finished = 1 AND stream_id = ? AND id IN (
+        SELECT id FROM txn WHERE finished = 1 AND stream_id = ? AND id < ? AND finished_ms < ? ORDER BY id LIMIT ?)
+"""
+_FORGET_MANY: Final = """
+    DELETE FROM txn WHERE finished = 1 AND stream_id = ? AND id IN (
+        SELECT id FROM txn WHERE finished = 1 AND stream_id = ? AND position <= ? ORDER BY position LIMIT ?)
+"""
+
+
 def forget_txns(tx: Tx) -> bool:
-    """Forget some transactions that ended more than TXN_MEMORY_MS ago; return whether there may be more.
+    """Forget some transactions that ended TXN_MEMORY_MS ago or before TXNS_FINISHED_MAX others of their stream.
+
+    Returns whether there may be more.
 
     Each call looks at the next FORGET_STREAMS streams, round-robin. An index by time would cost every commit a b-tree.
     """
@@ -83,13 +97,13 @@ def forget_txns(tx: Tx) -> bool:
         if row[0] is None:
             tx.after(scan.restart)
             return False
-        gone = tx.execute(
-            "DELETE FROM txn WHERE finished = 1 AND stream_id = ? AND id IN (SELECT id FROM txn"
-            " WHERE finished = 1 AND stream_id = ? AND id < ? AND finished_ms < ? ORDER BY id LIMIT ?)",
-            (row[0], row[0], id_floor(before), before, left),
+        gone = tx.execute(_FORGET_OLD, (row[0], row[0], id_floor(before), before, left)).rowcount
+        last = last_finished_position(tx, row[0]) or 0
+        gone += tx.execute(
+            _FORGET_MANY, (row[0], row[0], last - TXNS_FINISHED_MAX, max(left - gone, 0))
         ).rowcount
         left -= gone
-        if not left:
+        if left <= 0:
             break
         stream_id = row[0]
     tx.after(partial(scan.advance, stream_id))

@@ -137,7 +137,7 @@ def commit_order(tx: Tx, stream_id: int) -> CommitOrder:
     if (order := orders.get(stream_id)) is None:
         flush_txns(tx)
         undone = _last_position(tx, stream_id, finished=0)
-        last = undone if undone is not None else _last_position(tx, stream_id, finished=1)
+        last = undone if undone is not None else last_finished_position(tx, stream_id)
         order = orders[stream_id] = CommitOrder(last or 0, undone is not None)
     return order
 
@@ -145,6 +145,11 @@ def commit_order(tx: Tx, stream_id: int) -> CommitOrder:
 def has_decided(tx: Tx, stream_id: int) -> bool:
     """Return whether the stream has a transaction that is decided and not committed yet. One look-up."""
     return _last_position(tx, stream_id, finished=0) is not None
+
+
+def last_finished_position(tx: Tx, stream_id: int) -> int | None:
+    """Return the position of the stream's last commit that is finished, None if none is known. One look-up."""
+    return _last_position(tx, stream_id, finished=1)
 
 
 def _last_position(tx: Tx, stream_id: int, *, finished: int) -> int | None:

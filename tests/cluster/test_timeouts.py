@@ -244,6 +244,25 @@ async def test_finished_transactions_are_listed_for_a_day_and_then_forgotten(
     assert await txn_stream.ping(committed) is PingResult.UNKNOWN
 
 
+async def test_the_results_of_the_last_commits_are_kept_and_earlier_ones_forgotten(
+    life: Life, txn_stream: TxnStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventproc.store.transactions.cleanup.TXNS_FINISHED_MAX", 3)
+    monkeypatch.setattr("eventproc.store.transactions.cleanup.FORGET_A_STEP", 2)
+    ids = [await txn_stream.begin(lease_ms=None) for _ in range(9)]
+    await txn_stream.abort(ids[0])
+    for txn_id in ids[1:]:
+        await txn_stream.commit(txn_id)
+    await serve(life, txn_stream, ids)
+    owner = await life.claim()
+    while await life.db.write(partial(forget, owner=owner)):
+        pass
+    kept = await life.db.read(partial(list_finished, stream_id=txn_stream.stream.stream_id))
+    assert {txn.id for txn in kept} == {ids[0], *ids[-3:]}
+    last = await txn_stream.begin()
+    assert (await txn_stream.commit(last)).position == 9
+
+
 async def test_watch_sees_a_transaction_that_begins_after_the_last_ended(
     txn_stream: TxnStream,
 ) -> None:
