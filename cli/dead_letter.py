@@ -18,8 +18,10 @@ from eventproc.cli.options import (
     group_argument,
     output_option,
     pass_settings,
+    watch_option,
 )
 from eventproc.cli.output.tables import Row, iso_time, printable, show_done, show_one, show_rows
+from eventproc.cli.watch import show_found
 from eventproc.processors.dead_letters.operations import DeadLetter, Ids
 from eventproc.runtime import Eventproc
 from eventproc.store.model.counts import counted
@@ -57,6 +59,7 @@ def choice_options(command: F) -> F:
     help="Largest number of letters; the oldest are listed.",
 )
 @click.option("--after", metavar="ID", help="List the letters after this one.")
+@watch_option
 @output_option()
 @pass_settings
 def list_(settings: Settings, name: str, limit: int, after: str | None, output: str) -> None:
@@ -77,10 +80,12 @@ def list_(settings: Settings, name: str, limit: int, after: str | None, output: 
                 break
         return rows
 
-    rows = session.run(settings, look)
-    if output == "table":
-        rows = [_for_people(row, error_chars=ERROR_CHARS_MAX) for row in rows]
-    show_rows(rows, COLUMNS, output)
+    def show(rows: list[Row]) -> None:
+        if output == "table":
+            rows = [_for_people(row, error_chars=ERROR_CHARS_MAX) for row in rows]
+        show_rows(rows, COLUMNS, output)
+
+    show_found(settings, look, show)
 
 
 @dead_letter.command()

@@ -21,9 +21,11 @@ from eventproc.cli.options import (
     output_option,
     pass_settings,
     timeout_option,
+    watch_option,
 )
-from eventproc.cli.output.tables import Row, show_done, show_one, show_rows
+from eventproc.cli.output.tables import Row, rows_of, show_done, show_one, show_rows
 from eventproc.cli.position_arguments import parse_cuts, parse_group_start
+from eventproc.cli.watch import show_found
 from eventproc.groups import (
     READERS,
     GroupCheckpoint,
@@ -57,6 +59,9 @@ READER_COLUMNS: Final = ("reader", "pid", "alive", "joined_at_ms", "segments")
 STREAM_LAG_COLUMNS: Final = ("stream", "lag_events", "cut")
 SEGMENT_COLUMNS: Final = ("stream", "segment", "owner", "lag_events", "lag_bytes", "lag_ms")
 STATE_COLUMNS: Final = (*SEGMENT_COLUMNS, "offset", "number", "waiting", "progress_at_ms")
+TABLES: Final = (("streams", STREAM_LAG_COLUMNS), ("members", READER_COLUMNS), ("segments", STATE_COLUMNS))
+"""The tables of `describe`: the field of each, and its columns."""
+
 CHECKPOINT_COLUMNS: Final = ("name", "completed_at_ms", "automatic", "cuts")
 RESET_COLUMNS: Final = ("stream", "cut_before", "cut_after", "events_before", "events_after")
 
@@ -74,6 +79,7 @@ def group() -> None:
 
 @group.command("list")
 @click.argument("scope", metavar="[SCOPE]", required=False)
+@watch_option
 @output_option()
 @pass_settings
 def list_(settings: Settings, scope: str | None, output: str) -> None:
@@ -89,12 +95,15 @@ def list_(settings: Settings, scope: str | None, output: str) -> None:
             check_scope_name(scope)
         return [describe_group(tx, each.name) for each in list_groups(tx, scope)]
 
-    rows = [_summary(each) for each in session.run(settings, lambda ep: ep.db.read(look))]
-    show_rows(rows, COLUMNS, output)
+    def show(found: list[GroupDescription]) -> None:
+        show_rows([_summary(each) for each in found], COLUMNS, output)
+
+    show_found(settings, lambda ep: ep.db.read(look), show)
 
 
 @group.command()
 @group_argument
+@watch_option
 @output_option()
 @pass_settings
 def describe(settings: Settings, name: str, output: str) -> None:
@@ -104,18 +113,27 @@ def describe(settings: Settings, name: str, output: str) -> None:
         eventproc group describe shop/billing
     """
 
-    async def look(ep: Eventproc) -> tuple[Path | None, GroupInfo, GroupDescription, dict[str, StreamCut]]:
+    async def look(ep: Eventproc) -> Row:
         group = await ep.reader_group(name)
         described = await group.describe()
         cuts = {} if described.replaced else await group.cuts()
-        return ep.path, await group.info(), described, cuts
+        return _described(described, await group.info(), cuts, ep.path)
 
-    path, info, found, cuts = session.run(settings, look)
+    def show(row: Row) -> None:
+        show_one(row, output)
+        for name, columns in TABLES if output == "table" else ():
+            if rows := rows_of(row, name):
+                click.echo()
+                show_rows(rows, columns, output)
+
+    show_found(settings, look, show)
+
+
+def _described(
+    found: GroupDescription, info: GroupInfo, cuts: dict[str, StreamCut], path: Path | None
+) -> Row:
     options = info.options
-    readers = [_reader(each, path) for each in found.members]
-    streams = [_stream(each.name, found, cuts) for each in found.streams]
-    segments = _segments(found)
-    row = {
+    return {
         **_summary(found),
         "generation": found.generation,
         "created_ms": found.created_ms,
@@ -123,21 +141,15 @@ def describe(settings: Settings, name: str, output: str) -> None:
         "checkpoint_every_ms": options.checkpoint_ms,
         "on_truncated": options.on_truncated,
         "checkpoints_started": list(found.checkpoints_started),
-        "members": readers,
-        "streams": streams,
-        "segments": segments,
+        "members": [_reader(each, path) for each in found.members],
+        "streams": [_stream(each.name, found, cuts) for each in found.streams],
+        "segments": _segments(found),
     }
-    show_one(row, output)
-    if output == "table":
-        tables = ((streams, STREAM_LAG_COLUMNS), (readers, READER_COLUMNS), (segments, STATE_COLUMNS))
-        for rows, columns in tables:
-            if rows:
-                click.echo()
-                show_rows(rows, columns, output)
 
 
 @group.command()
 @group_argument
+@watch_option
 @output_option()
 @pass_settings
 def lag(settings: Settings, name: str, output: str) -> None:
@@ -150,13 +162,15 @@ def lag(settings: Settings, name: str, output: str) -> None:
     async def look(ep: Eventproc) -> GroupDescription:
         return await (await ep.reader_group(name)).describe()
 
-    found = session.run(settings, look)
-    segments = _segments(found)
-    total = {"name": found.name, **_lag(found.events, found.bytes, found.age_ms)}
-    if output == "table":
-        show_rows([*segments, {**total, "stream": "total"}], SEGMENT_COLUMNS, output)
-    else:
-        show_one({**total, "segments": segments}, output)
+    def show(found: GroupDescription) -> None:
+        segments = _segments(found)
+        total = {"name": found.name, **_lag(found.events, found.bytes, found.age_ms)}
+        if output == "table":
+            show_rows([*segments, {**total, "stream": "total"}], SEGMENT_COLUMNS, output)
+        else:
+            show_one({**total, "segments": segments}, output)
+
+    show_found(settings, look, show)
 
 
 @group.command()
@@ -175,7 +189,10 @@ def checkpoints(settings: Settings, name: str, output: str) -> None:
 
     rows: list[Row] = [checkpoint_row(each) for each in session.run(settings, look)]
     if output == "table":
-        rows = [{**row, "cuts": [f"{each['stream']} {each['cut']}" for each in _cuts(row)]} for row in rows]
+        rows = [
+            {**row, "cuts": [f"{each['stream']} {each['cut']}" for each in rows_of(row, "cuts")]}
+            for row in rows
+        ]
     show_rows(rows, CHECKPOINT_COLUMNS, output)
 
 
@@ -499,13 +516,7 @@ def show_checkpoint(row: Row, output: str) -> None:
     show_one(row, output)
     if output == "table":
         click.echo()
-        show_rows(_cuts(row), ("stream", "cut"), output)
-
-
-def _cuts(row: Row) -> list[Row]:
-    cuts = row["cuts"]
-    assert isinstance(cuts, list), cuts
-    return cuts
+        show_rows(rows_of(row, "cuts"), ("stream", "cut"), output)
 
 
 def _summary(found: GroupDescription) -> dict[str, object]:

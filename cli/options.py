@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 import click
@@ -20,6 +21,12 @@ NUMBER_MAX: Final = 1_000_000_000
 """Largest number of seconds or days that an option accepts. As seconds it is 31 years, as ms it fits into 63 bits."""
 
 
+WATCH_S: Final = 2.0
+"""Default of --watch: how often a command shows its result again. Lower: more reads."""
+
+WATCH_S_MIN: Final = 0.1
+"""Shortest interval of --watch: a read of many groups takes about as long."""
+
 TABLE: Final = "table"
 """The value of --output for people; the others are for programs."""
 
@@ -28,6 +35,7 @@ class Settings:
     """The global options, accepted before and after the command's name; the last one counts.
 
     directory: as given by -C or EVENTPROC_DIR, None without them. output: the --output of the command that runs.
+    watch_s: its --watch, None without it.
     """
 
     def __init__(self) -> None:
@@ -35,6 +43,7 @@ class Settings:
         self.quiet = False
         self.debug = False
         self.output = TABLE
+        self.watch_s: float | None = None
 
 
 pass_settings = click.make_pass_decorator(Settings, ensure=True)
@@ -49,10 +58,10 @@ class DirectoryParam(click.types.StringParamType):
 
 
 class DurationParam(click.FloatRange):
-    """A number of seconds or days: finite and not negative."""
+    """A number of seconds or days: finite, and not less than `least`."""
 
-    def __init__(self) -> None:
-        super().__init__(min=0, max=NUMBER_MAX)
+    def __init__(self, least: float = 0) -> None:
+        super().__init__(min=least, max=NUMBER_MAX)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number."""
@@ -60,7 +69,7 @@ class DurationParam(click.FloatRange):
         return self.fail(f"{value} is not a number", param, ctx) if math.isnan(number) else number
 
 
-def _keep(ctx: click.Context, parameter: click.Parameter, value: str | bool | None) -> None:
+def _keep(ctx: click.Context, parameter: click.Parameter, value: str | bool | float | None) -> None:
     assert parameter.name is not None, "an option has a name"
     if value:
         setattr(ctx.ensure_object(Settings), parameter.name, value)
@@ -113,6 +122,23 @@ class Command(DocumentedCommand):
                 click.Option(["-o", "--output"], hidden=True, expose_value=False, callback=_refuse_output)
             )
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; --watch without a number of seconds gets the default."""
+        if any("--watch" in parameter.opts for parameter in self.params):
+            args = list(_with_seconds(args))
+        return super().parse_args(ctx, args)
+
+
+def _with_seconds(args: list[str]) -> Iterator[str]:
+    """Yield the arguments with a number for each --watch that has none, so that a name after it stays a name."""
+    options = args[: args.index("--")] if "--" in args else args
+    for this, following in pairwise([*options, ""]):
+        try:
+            yield this if this != "--watch" or math.isfinite(float(following)) else f"{this}={WATCH_S}"
+        except ValueError:
+            yield f"{this}={WATCH_S}"
+    yield from args[len(options) :]
+
 
 def _refuse_output(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
     if value is not None:
@@ -145,6 +171,20 @@ def output_option(default: str = "table") -> Callable[[F], F]:
 def _keep_output(ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
     ctx.ensure_object(Settings).output = value
     return value
+
+
+def watch_option(command: F) -> F:
+    """Decorator of commands that `watch.show_found` runs: --watch, kept in the settings."""
+    return click.option(
+        "--watch",
+        "watch_s",
+        type=DurationParam(WATCH_S_MIN),
+        metavar="[SECONDS]",
+        expose_value=False,
+        callback=_keep,
+        help=f"Show the result again every SECONDS, {WATCH_S:g} unless given, until Ctrl-C. With --output json, "
+        'each time one line with one object; that of a list has the field "rows".',
+    )(command)
 
 
 def stream_argument(command: F) -> F:

@@ -10,8 +10,16 @@ import click
 from eventproc.cli import session
 from eventproc.cli.group import segment_row
 from eventproc.cli.live_status import blocker_text
-from eventproc.cli.options import CommandGroup, Settings, group_argument, output_option, pass_settings
+from eventproc.cli.options import (
+    CommandGroup,
+    Settings,
+    group_argument,
+    output_option,
+    pass_settings,
+    watch_option,
+)
 from eventproc.cli.output.tables import Row, show_done, show_one, show_rows
+from eventproc.cli.watch import show_found
 from eventproc.processors import Blocker, ProcessorDescription, ProcessorMember
 from eventproc.runtime import Eventproc
 
@@ -55,6 +63,7 @@ def processor() -> None:
 
 
 @processor.command("list")
+@watch_option
 @output_option()
 @pass_settings
 def list_(settings: Settings, output: str) -> None:
@@ -63,12 +72,16 @@ def list_(settings: Settings, output: str) -> None:
     Examples:
         eventproc processor list
     """
-    found = session.run(settings, lambda ep: ep.processors())
-    show_rows([_summary(each, output) for each in found], COLUMNS, output)
+
+    def show(found: list[ProcessorDescription]) -> None:
+        show_rows([_summary(each, output) for each in found], COLUMNS, output)
+
+    show_found(settings, lambda ep: ep.processors(), show)
 
 
 @processor.command()
 @group_argument
+@watch_option
 @output_option()
 @pass_settings
 def describe(settings: Settings, name: str, output: str) -> None:
@@ -81,18 +94,21 @@ def describe(settings: Settings, name: str, output: str) -> None:
     async def look(ep: Eventproc) -> tuple[ProcessorDescription, int]:
         return await ep.processor(name), (await ep.dead_letters(name).count()).letters
 
-    found, letters = session.run(settings, look)
-    members = [_member(each, output) for each in found.members]
-    segments = [segment_row(each) for each in found.group.segments]
-    summary = {**_summary(found, output), "dead_letters": letters}
-    if output != "table":
-        show_one({**summary, "members": members, "segments": segments}, output)
-        return
-    show_one(summary, output)
-    for rows, columns in ((members, MEMBER_COLUMNS), (segments, SEGMENT_COLUMNS)):
-        if rows:
-            click.echo()
-            show_rows(rows, columns, output)
+    def show(described: tuple[ProcessorDescription, int]) -> None:
+        found, letters = described
+        members = [_member(each, output) for each in found.members]
+        segments = [segment_row(each) for each in found.group.segments]
+        summary = {**_summary(found, output), "dead_letters": letters}
+        if output != "table":
+            show_one({**summary, "members": members, "segments": segments}, output)
+            return
+        show_one(summary, output)
+        for rows, columns in ((members, MEMBER_COLUMNS), (segments, SEGMENT_COLUMNS)):
+            if rows:
+                click.echo()
+                show_rows(rows, columns, output)
+
+    show_found(settings, look, show)
 
 
 @processor.command()

@@ -7,9 +7,9 @@ from typing import Final
 import attrs
 import click
 
-from eventproc.cli import session
-from eventproc.cli.options import CommandGroup, Settings, output_option, pass_settings
+from eventproc.cli.options import CommandGroup, Settings, output_option, pass_settings, watch_option
 from eventproc.cli.output.tables import Row, show_rows
+from eventproc.cli.watch import show_found
 from eventproc.runtime import Eventproc
 from eventproc.spark import QueryDescription
 from eventproc.spark.queries import describe_queries
@@ -38,6 +38,7 @@ def query() -> None:
 
 
 @query.command("list")
+@watch_option
 @output_option()
 @pass_settings
 def list_(settings: Settings, output: str) -> None:
@@ -53,7 +54,10 @@ def list_(settings: Settings, output: str) -> None:
         assert path is not None, "a directory has a path"
         return await ep.db.read(lambda tx: describe_queries(tx, path))
 
-    show_rows([_row(each) for each in session.run(settings, look)], COLUMNS, output)
+    def show(found: list[QueryDescription]) -> None:
+        show_rows([_row(each) for each in found], COLUMNS, output)
+
+    show_found(settings, look, show)
 
 
 def _row(found: QueryDescription) -> Row:

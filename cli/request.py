@@ -5,9 +5,17 @@ from __future__ import annotations
 import click
 
 from eventproc.cli import session
-from eventproc.cli.options import CommandGroup, Settings, output_option, pass_settings, timeout_option
+from eventproc.cli.options import (
+    CommandGroup,
+    Settings,
+    output_option,
+    pass_settings,
+    timeout_option,
+    watch_option,
+)
 from eventproc.cli.output.tables import Row, show_one, show_rows
 from eventproc.cli.submit import wait_for_outcome
+from eventproc.cli.watch import show_found
 from eventproc.runtime import Eventproc
 from eventproc.store.requests import Request
 
@@ -56,6 +64,7 @@ def wait(settings: Settings, request_id: str, timeout: float, output: str) -> No
 @click.option(
     "--limit", type=int, default=100, show_default=True, metavar="N", help="Largest number of requests."
 )
+@watch_option
 @output_option()
 @pass_settings
 def list_(settings: Settings, limit: int, output: str) -> None:
@@ -65,8 +74,12 @@ def list_(settings: Settings, limit: int, output: str) -> None:
         eventproc request list
         eventproc request list --limit 10
     """
-    rows = [_row(each) for each in session.run(settings, lambda ep: ep.requests.list(limit=limit))]
-    show_rows(rows, ["request_id", "kind", "target", "status", "created_ms", "error"], output)
+    columns = ["request_id", "kind", "target", "status", "created_ms", "error"]
+
+    def show(found: list[Request]) -> None:
+        show_rows([_row(each) for each in found], columns, output)
+
+    show_found(settings, lambda ep: ep.requests.list(limit=limit), show)
 
 
 def _row(found: Request) -> Row:

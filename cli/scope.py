@@ -13,9 +13,11 @@ from eventproc.cli.options import (
     output_option,
     pass_settings,
     waiting_options,
+    watch_option,
 )
 from eventproc.cli.output.tables import Row, show_done, show_rows
 from eventproc.cli.submit import WaitOptions
+from eventproc.cli.watch import show_found
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import SCOPE, get_scope
 from eventproc.store.database import Tx
@@ -57,6 +59,7 @@ def create(settings: Settings, name: str, output: str) -> None:
 
 
 @scope.command("list")
+@watch_option
 @output_option()
 @pass_settings
 def list_(settings: Settings, output: str) -> None:
@@ -83,7 +86,8 @@ def list_(settings: Settings, output: str) -> None:
             for each in scopes
         ]
 
-    show_rows(session.run(settings, look), ["scope", "state", "streams", "created_ms"], output)
+    columns = ["scope", "state", "streams", "created_ms"]
+    show_found(settings, look, lambda rows: show_rows(rows, columns, output))
 
 
 @scope.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import attrs
@@ -19,12 +20,14 @@ from eventproc.cli.options import (
     pass_settings,
     stream_argument,
     waiting_options,
+    watch_option,
 )
-from eventproc.cli.output.tables import Row, show_one, show_rows
+from eventproc.cli.output.tables import Row, rows_of, show_one, show_rows
 from eventproc.cli.position_arguments import cut_at_position, parse_position, parse_ranges, parse_segments
 from eventproc.cli.submit import WaitOptions, submit_and_wait
+from eventproc.cli.watch import show_found
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import find_stream
+from eventproc.store.catalog import StreamRecord, find_stream, list_streams
 from eventproc.store.database import Tx
 from eventproc.store.model.counts import counted
 from eventproc.store.model.epochs import Epoch, Segment, merge_ranges, split_ranges
@@ -33,6 +36,7 @@ from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.requests import Request
+from eventproc.store.segments import readable_size, write_rate
 from eventproc.streams import SegmentDescription, StreamDescription
 from eventproc.streams.offload import OffloadResult
 from eventproc.workflows.requests import (
@@ -46,6 +50,9 @@ from eventproc.workflows.requests import (
 )
 
 DAY_MS: Final = 24 * 3_600_000
+COLUMNS: Final = (
+    *("name", "state", "events", "bytes", "events_per_second", "segments_min", "epoch", "created_ms"),
+)
 SEGMENT_COLUMNS: Final = ("segment", "low", "high", "state", "head", "tail", "events")
 EPOCH_COLUMNS: Final = ("epoch", "created_ms", "splits", "merges", "segments")
 
@@ -66,36 +73,46 @@ def stream() -> None:
 
 @stream.command("list")
 @click.argument("scope", metavar="[SCOPE]", required=False)
+@watch_option
 @output_option()
 @pass_settings
 def list_(settings: Settings, scope: str | None, output: str) -> None:
-    """List the streams of a scope, or of all scopes.
+    """List the streams of a scope, or of all scopes, with the events and bytes that can be read.
+
+    EVENTS PER SECOND is the rate of writing in the last minute. In a stream that got more than 32 appends per segment
+    in that minute, it is the rate of about the newest 32.
 
     Examples:
         eventproc stream list
         eventproc stream list shop --output json
     """
 
-    async def look(ep: Eventproc) -> list[Row]:
+    def look(tx: Tx) -> list[Row]:
         if scope is not None:
             check_scope_name(scope)
-        return [
-            {
-                **_names(each.name),
-                "stream_id": each.stream_id,
-                "state": each.state.value,
-                "segments_min": each.config.scaling.segments_min,
-                "epoch": each.epoch,
-                "created_ms": each.created_ms,
-            }
-            for each in await ep.streams(scope)
-        ]
+        return [_listed(tx, each) for each in list_streams(tx, scope)]
 
-    show_rows(session.run(settings, look), ["name", "state", "segments_min", "epoch", "created_ms"], output)
+    show_found(settings, lambda ep: ep.db.read(look), lambda rows: show_rows(rows, COLUMNS, output))
+
+
+def _listed(tx: Tx, found: StreamRecord) -> Row:
+    events, size_bytes = readable_size(tx, found.stream_id)
+    return {
+        **_names(found.name),
+        "stream_id": found.stream_id,
+        "state": found.state.value,
+        "events": events,
+        "bytes": size_bytes,
+        "events_per_second": round(write_rate(tx, found.stream_id), 3),
+        "segments_min": found.config.scaling.segments_min,
+        "epoch": found.epoch,
+        "created_ms": found.created_ms,
+    }
 
 
 @stream.command()
 @stream_argument
+@watch_option
 @output_option()
 @pass_settings
 def describe(settings: Settings, name: str, output: str) -> None:
@@ -105,9 +122,18 @@ def describe(settings: Settings, name: str, output: str) -> None:
         eventproc stream describe shop/orders
         eventproc stream describe shop/orders --output json
     """
-    found = _describe(settings, name)
-    segments = [_described(segment) for segment in found.segments]
-    row = {
+
+    def show(found: StreamDescription) -> None:
+        show_one(row := _row(found), output)
+        if output == "table":
+            click.echo()
+            show_rows(rows_of(row, "segments"), SEGMENT_COLUMNS, output)
+
+    show_found(settings, partial(_describe, name=name), show)
+
+
+def _row(found: StreamDescription) -> Row:
+    return {
         **_names(found.name),
         "stream_id": found.stream_id,
         "state": found.state.value,
@@ -119,16 +145,13 @@ def describe(settings: Settings, name: str, output: str) -> None:
         "bytes": found.size_bytes,
         "head": str(found.head),
         "tail": str(found.tail),
-        "segments": segments,
+        "segments": [_described(segment) for segment in found.segments],
     }
-    show_one(row, output)
-    if output == "table":
-        click.echo()
-        show_rows(segments, SEGMENT_COLUMNS, output)
 
 
 @stream.command()
 @stream_argument
+@watch_option
 @output_option()
 @pass_settings
 def segments(settings: Settings, name: str, output: str) -> None:
@@ -137,7 +160,11 @@ def segments(settings: Settings, name: str, output: str) -> None:
     Examples:
         eventproc stream segments shop/orders
     """
-    show_rows([_described(each) for each in _describe(settings, name).segments], SEGMENT_COLUMNS, output)
+
+    def show(found: StreamDescription) -> None:
+        show_rows([_described(each) for each in found.segments], SEGMENT_COLUMNS, output)
+
+    show_found(settings, partial(_describe, name=name), show)
 
 
 @stream.command()
@@ -477,11 +504,8 @@ def segment_row(segment: Segment) -> dict[str, object]:
     return {"segment": format_segment(segment.id), "low": segment.range.low, "high": segment.range.high}
 
 
-def _describe(settings: Settings, name: str) -> StreamDescription:
-    async def look(ep: Eventproc) -> StreamDescription:
-        return await (await ep.stream(name)).describe()
-
-    return session.run(settings, look)
+async def _describe(ep: Eventproc, *, name: str) -> StreamDescription:
+    return await (await ep.stream(name)).describe()
 
 
 def _described(segment: SegmentDescription) -> dict[str, object]:

@@ -17,8 +17,10 @@ from eventproc.cli.options import (
     pass_settings,
     stream_argument,
     timeout_option,
+    watch_option,
 )
-from eventproc.cli.output.tables import Row, show_done, show_one, show_rows
+from eventproc.cli.output.tables import Row, rows_of, show_done, show_one, show_rows
+from eventproc.cli.watch import show_found
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import IllegalTransition, TransactionDecided
 from eventproc.store.model.ids import format_segment
@@ -57,6 +59,7 @@ def txn() -> None:
 @txn.command("list")
 @stream_argument
 @click.option("--finished", is_flag=True, help="List those that ended within the last day, the newest first.")
+@watch_option
 @output_option()
 @pass_settings
 def list_(settings: Settings, name: str, finished: bool, output: str) -> None:
@@ -70,13 +73,16 @@ def list_(settings: Settings, name: str, finished: bool, output: str) -> None:
     async def look(ep: Eventproc) -> list[TransactionDescription]:
         return await (await ep.stream(name)).transactions(finished=finished)
 
-    rows = [_row(each) for each in session.run(settings, look)]
-    show_rows(rows, FINISHED_COLUMNS if finished else COLUMNS, output)
+    def show(found: list[TransactionDescription]) -> None:
+        show_rows([_row(each) for each in found], FINISHED_COLUMNS if finished else COLUMNS, output)
+
+    show_found(settings, look, show)
 
 
 @txn.command()
 @stream_argument
 @ID
+@watch_option
 @output_option()
 @pass_settings
 def describe(settings: Settings, name: str, txn_id: str, output: str) -> None:
@@ -89,12 +95,13 @@ def describe(settings: Settings, name: str, txn_id: str, output: str) -> None:
     async def look(ep: Eventproc) -> TransactionDescription:
         return await (await ep.stream(name)).transaction_of(txn_id).status()
 
-    row = _row(session.run(settings, look))
-    show_one(row, output)
-    appended = row["appended"]
-    if output == "table" and isinstance(appended, list) and appended:
-        click.echo()
-        show_rows(appended, APPENDED_COLUMNS, output)
+    def show(found: TransactionDescription) -> None:
+        show_one(row := _row(found), output)
+        if output == "table" and (appended := rows_of(row, "appended")):
+            click.echo()
+            show_rows(appended, APPENDED_COLUMNS, output)
+
+    show_found(settings, look, show)
 
 
 @txn.command()

@@ -58,6 +58,13 @@ def show_one(row: Row, output: str) -> None:
         click.echo(_json(row, indent=2 if output == "json" else None))
 
 
+def rows_of(row: Row, name: str) -> Sequence[Row]:
+    """Return the table that a field of the row holds."""
+    found = row[name]
+    assert isinstance(found, list), f"{name} is {type(found).__name__}"
+    return found
+
+
 def text(row: Row, name: str) -> str:
     """Return a field in the form for people: on a terminal with units, elsewhere as a plain number."""
     value = row.get(name)
@@ -132,7 +139,16 @@ def _heading(name: str) -> str:
 
 
 LEFT_OUT_FIRST: Final = (
-    *("created_ms", "joined_at_ms", "finished_ms", "epoch", "redriven", "request_id", "published_at_ms"),
+    *(
+        "created_ms",
+        "joined_at_ms",
+        "finished_ms",
+        "epoch",
+        "redriven",
+        "request_id",
+        "published_at_ms",
+        "segments_min",
+    ),
     *("lease_left_ms", "lease_ms", "position", "number", "offset", "owner_alive", "truncated", "skipped"),
     *("restarts", "splits", "merges", "automatic", "attempts", "low", "high", "head", "tail"),
     *("cut_before", "events_before", "progress_at_ms", "lag_bytes", "size_bytes", "bytes", "pid", "kind"),

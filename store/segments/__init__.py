@@ -37,6 +37,7 @@ from eventproc.store.segments.state import (
     segment_state,
     segment_states,
 )
+from eventproc.store.segments.write_rate import write_rate
 
 __all__ = [
     "INLINE_EXTENT_COUNTER",
@@ -81,4 +82,5 @@ __all__ = [
     "tail_offset",
     "truncate_segments",
     "verify_offset",
+    "write_rate",
 ]

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import random
+import signal
 import struct
 import subprocess
 import termios
@@ -31,8 +32,18 @@ class Terminal:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def __call__(self, *arguments: str, width: int = 80, typed: bytes = b"", **variables: str) -> str:
-        """Return what the terminal shows of a command that ends well."""
+    def __call__(
+        self,
+        *arguments: str,
+        width: int = 80,
+        typed: bytes = b"",
+        interrupt_after: bytes | None = None,
+        **variables: str,
+    ) -> str:
+        """Return what the terminal shows of a command that ends well.
+
+        interrupt_after: what is shown before Ctrl-C is typed. None: it is not typed.
+        """
         mine, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
         env = environment(**{"TERM": "xterm", **variables})
@@ -46,6 +57,9 @@ class Terminal:
         try:
             while part := os.read(mine, 65_536):
                 shown += part
+                if interrupt_after is not None and interrupt_after in shown:
+                    process.send_signal(signal.SIGINT)
+                    interrupt_after = None
         except OSError:  # the command has closed its end
             pass
         os.close(mine)
