@@ -10,7 +10,7 @@ an id before it is durable. That is how a repeated call recognises its first run
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -24,9 +24,9 @@ from eventproc.store.transactions.txn_record import (
     TxnRecord,
     change_txn,
     commit_order,
-    end_unseen,
     find_txn,
     finish_commit,
+    insert_ended,
     new_txn,
 )
 
@@ -70,34 +70,36 @@ def commit_directly(
     else:
         get_writable_stream(tx, start.stream, stream_id=start.stream_id)
         appended = ()
+    if len(appended) > 1:
+        appended = tuple(sorted(appended, key=_segment))
     decided: dict[str, Any] = {
-        "state": advance_txn(TxnState.OPEN, TxnEvent.COMMIT),
         "position": order.last + 1,
-        "events": sum([part.events.count for part in parts]),
+        "events": sum([where.count for where in appended]),
         "size_bytes": sum([part.events.size_bytes for part in parts]),
         "rows": len(parts),
     }
-    if len(appended) > 1:
-        appended = tuple(sorted(appended, key=_segment))
     if found is not None:
-        return finish_commit(tx, change_txn(tx, found, **decided), appended)
+        return finish_commit(tx, change_txn(tx, found, state=_COMMITTING, **decided), appended)
     order.last += 1
-    return finish_commit(tx, _begun(tx, start, decided), appended, stored=False)
+    return _end(tx, start, state=_COMMITTED, appended=appended, **decided)
 
 
 def abort_directly(tx: Tx, start: TxnStart, *, reason: str) -> TxnRecord | None:
     """Abort a transaction that is not stored; return it, or None, without a change, if it is stored."""
     if find_txn(tx, start.stream_id, start.id) is not None:
         return None
-    state = advance_txn(advance_txn(TxnState.OPEN, TxnEvent.ABORT), TxnEvent.ABORTED)
-    return end_unseen(tx, _begun(tx, start, {"state": state, "reason": reason}))
+    return _end(tx, start, state=_ABORTED, reason=reason)
 
 
 _segment: Final = attrgetter("segment")
+_COMMITTING: Final = advance_txn(TxnState.OPEN, TxnEvent.COMMIT)
+_COMMITTED: Final = advance_txn(_COMMITTING, TxnEvent.COMMITTED)
+_ABORTED: Final = advance_txn(advance_txn(TxnState.OPEN, TxnEvent.ABORT), TxnEvent.ABORTED)
 
 
-def _begun(tx: Tx, start: TxnStart, decided: Mapping[str, Any]) -> TxnRecord:
-    return new_txn(
+def _end(tx: Tx, start: TxnStart, *, state: TxnState, **decided: Any) -> TxnRecord:
+    """Write the record of a transaction that begins and ends in this step; return it."""
+    txn = new_txn(
         tx,
         start.stream,
         start.stream_id,
@@ -105,5 +107,9 @@ def _begun(tx: Tx, start: TxnStart, decided: Mapping[str, Any]) -> TxnRecord:
         epoch=start.epoch,
         instance=start.instance,
         lease_ms=start.lease_ms,
+        state=state,
+        finished_ms=tx.now_ms,
         **decided,
     )
+    insert_ended(tx, txn)
+    return txn

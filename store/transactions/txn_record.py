@@ -250,25 +250,20 @@ def insert_txn(tx: Tx, txn: TxnRecord) -> None:
     tx.execute(_INSERT, (False, *_row_of(txn)))
 
 
-def finish_commit(
-    tx: Tx, txn: TxnRecord, appended: tuple[AppendResult, ...], *, stored: bool = True
-) -> TxnRecord:
-    """Record that the events of a committing transaction are visible at `appended`, and tell waiters; return it.
+def insert_ended(tx: Tx, txn: TxnRecord) -> None:
+    """Insert a transaction that began and ended in this database transaction, at the end of the group commit.
 
-    stored: False for one that began in this database transaction. It has no row yet, and nobody else knows it.
+    Nobody else knows it yet, so nobody is told.
     """
-    state = advance_txn(txn.state, TxnEvent.COMMITTED, name=txn.id)
-    if stored:
-        return end_txn(tx, txn, state=state, appended=appended, reason=None)
-    return end_unseen(tx, attrs.evolve(txn, state=state, appended=appended))
-
-
-def end_unseen(tx: Tx, txn: TxnRecord) -> TxnRecord:
-    """Write the record, in a final state, of a transaction that has no row, at the end of the group commit."""
-    after = attrs.evolve(txn, finished_ms=tx.now_ms)
-    tx.pending[_PENDING].ended.append(after)
+    assert txn.state.is_final, f"{txn.id} is {txn.state.value}"
+    tx.pending[_PENDING].ended.append(txn)
     tx.mark_changed()
-    return after
+
+
+def finish_commit(tx: Tx, txn: TxnRecord, appended: tuple[AppendResult, ...]) -> TxnRecord:
+    """Record that the events of a committing transaction are visible at `appended`, and tell waiters; return it."""
+    state = advance_txn(txn.state, TxnEvent.COMMITTED, name=txn.id)
+    return end_txn(tx, txn, state=state, appended=appended, reason=None)
 
 
 def end_txn(tx: Tx, txn: TxnRecord, **changes: Any) -> TxnRecord:
