@@ -108,14 +108,14 @@ class HandleTasks:
     async def stop(self) -> None:
         """Cancel the tasks and return when all have ended, also if the caller is cancelled meanwhile.
 
-        Raises the failure of the first task that failed.
+        Raises the failure of the first task that failed, except an interrupt, which the main task gets.
         """
         while self._running:
             self.cancel()
             self._ended = self._ended or anyio.Event()
             await _wait_uninterrupted(self._ended)
         await anyio.lowlevel.cancel_shielded_checkpoint()
-        if self.failure is not None:
+        if self.failure is not None and not isinstance(self.failure, KeyboardInterrupt):
             raise self.failure
 
     async def _run(
@@ -127,10 +127,11 @@ class HandleTasks:
         except BaseException as error:
             if (failed := _without_cancellations(error)) is None:
                 raise  # the event loop ends
-            self._fail(failed)
             leaf = first_leaf(failed)
             if isinstance(leaf, KeyboardInterrupt | SystemExit):
+                self._fail(leaf)
                 raise leaf from None  # it is the program's
+            self._fail(failed)
         finally:
             self._note_end(scope)
 

@@ -337,7 +337,7 @@ class EventWriter(Openable, Generic[P]):
         if self._failure is not None:
             raise WriterFailed(stream=self._stream, reason=str(self._failure)) from self._failure
         if self._tasks.failure is not None:
-            raise self._task_failed() from self._tasks.failure
+            raise self._task_failed(self._tasks.failure) from self._tasks.failure
         if not self._accepts:
             raise Closed(what=self._what)
 
@@ -445,13 +445,14 @@ class EventWriter(Openable, Generic[P]):
         self._failure = error
         self._settle_waiting(WriterFailed(stream=self._stream, reason=str(error)))
 
-    def _sender_failed(self, _: BaseException) -> None:
+    def _sender_failed(self, error: BaseException) -> None:
         """Accept no event, and wake every caller: the task that sends has ended by an error. `close` raises it."""
         self._accepts = False
-        self._fail(self._task_failed())
+        if self._waiting_bytes or self._ready:
+            self._fail(self._task_failed(error))
 
-    def _task_failed(self) -> WriterFailed:
-        return WriterFailed(stream=self._stream, reason=f"the writer ended ({self._tasks.failure!r})")
+    def _task_failed(self, error: BaseException) -> WriterFailed:
+        return WriterFailed(stream=self._stream, reason=f"the writer ended ({error!r})")
 
     def _settle_waiting(self, error: EventprocError) -> None:
         """Drop the events that no send has taken yet, and wake their callers with the error."""

@@ -1,0 +1,333 @@
+"""What one task opened another one closes: on asyncio and trio, in memory; in a directory on asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc import Event, Eventproc, Opening, Stream
+from eventproc.errors import Closed, DatabaseStopped, IllegalTransition, NotFound, StreamSealed, WriterFailed
+
+T = TypeVar("T")
+
+
+async def in_a_task(function: Callable[[], Awaitable[T]]) -> T:
+    """Run the function in a task of its own, which has ended when this returns."""
+    found: list[T] = []
+
+    async def run() -> None:
+        found.append(await function())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+    return found[0]
+
+
+async def opened(opening: Opening[Eventproc]) -> Eventproc:
+    async def start() -> Eventproc:
+        return await opening
+
+    return await in_a_task(start)
+
+
+async def orders_of(ep: Eventproc) -> Stream:
+    await ep.create_scope("shop")
+    return await ep.create_stream("shop/orders")
+
+
+@pytest.fixture
+async def ep() -> AsyncIterator[Eventproc]:
+    found = await opened(eventproc.open_memory())
+    yield found
+    await in_a_task(found.close)
+
+
+async def payloads(stream: Stream) -> list[bytes]:
+    async with stream.reader() as reader:
+        return [event.payload async for event in reader.until(await stream.tail())]
+
+
+async def test_each_object_is_used_in_other_tasks_than_opened_and_closed_it(ep: Eventproc) -> None:
+    stream = await in_a_task(lambda: orders_of(ep))
+
+    async def use(writer: eventproc.EventWriter[bytes]) -> None:
+        await writer.write(b"apple", key="ana")
+        await writer.post(b"pear", key="ana")
+
+    writer = stream.writer()
+    await in_a_task(writer.__aenter__)
+    await in_a_task(lambda: use(writer))
+    await in_a_task(writer.close)  # waits for what was posted
+    reader = stream.reader()
+    await in_a_task(reader.__aenter__)
+    events = reader.until(await stream.tail())
+    assert (await in_a_task(events.__anext__)).payload == b"apple"
+    assert (await in_a_task(events.__anext__)).payload == b"pear"
+    await in_a_task(events.aclose)  # trio asks for it, in every program
+    await in_a_task(reader.close)
+    group = await ep.create_reader_group("billing", ["shop/orders"])
+    member = group.reader("r1")
+    await in_a_task(member.__aenter__)
+    shared = member.until(await stream.tail())
+    assert (await in_a_task(shared.__anext__)).payload == b"apple"
+    await in_a_task(shared.aclose)
+    await in_a_task(member.close)  # finishes the event in hand
+    assert (await group.describe()).events == 1
+
+
+async def test_a_transaction_and_its_block_may_be_in_two_tasks(ep: Eventproc) -> None:
+    stream = await orders_of(ep)
+    txn = stream.transaction()
+    await in_a_task(txn.__aenter__)
+    await in_a_task(lambda: txn.write(b"apple"))
+    await in_a_task(lambda: txn.__aexit__(None, None, None))
+    assert await payloads(stream) == [b"apple"]
+
+
+async def test_an_app_drains_when_another_task_closes_it(ep: Eventproc) -> None:
+    stream = await orders_of(ep)
+    app, handled = eventproc.App(), list[bytes]()
+    begun, go_on = anyio.Event(), anyio.Event()
+
+    @app.processor("shop/orders")
+    async def handle(event: Event) -> None:
+        begun.set()
+        await go_on.wait()
+        handled.append(event.payload)
+
+    async def start() -> eventproc.Running:
+        return await ep.run(app)
+
+    running = await in_a_task(start)
+    async with stream.writer() as writer:
+        await writer.write(b"apple")
+    await begun.wait()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(running.close)
+        tasks.start_soon(running.close)  # waits for the first
+        await anyio.wait_all_tasks_blocked()
+        assert running.closed
+        go_on.set()
+    assert handled == [b"apple"]
+    await running.wait_idle()
+    async with stream.writer() as writer:
+        await writer.write(b"pear")
+    with pytest.raises(Closed):
+        await running.wait_idle()
+
+
+async def test_closing_a_system_closes_what_is_open_on_it_newest_first(ep: Eventproc) -> None:
+    stream = await orders_of(ep)
+    app, handled = eventproc.App(), list[bytes]()
+
+    @app.processor("shop/orders")
+    async def handle(event: Event) -> None:
+        handled.append(event.payload)
+
+    running = await ep.run(app)
+    writer = await stream.writer()
+    await writer.post(b"apple")
+    await in_a_task(ep.close)
+    assert writer.closed
+    assert writer.events_written == 1  # it was flushed
+    assert running.closed
+
+
+@pytest.mark.parametrize("times", [2, 3])
+async def test_closing_again_does_nothing(ep: Eventproc, times: int) -> None:
+    writer = (await orders_of(ep)).writer()
+    for _ in range(times):
+        await writer.close()  # it is not open
+    async with writer:
+        pass
+    for _ in range(times):
+        await ep.close()
+        await writer.close()
+    with pytest.raises(Closed):
+        await ep.create_scope("other")
+    with pytest.raises(Closed):
+        await writer.write(b"late")
+    with pytest.raises(Closed):
+        await writer
+
+
+async def test_what_was_awaited_may_be_entered_once(ep: Eventproc) -> None:
+    stream = await orders_of(ep)
+    async with await stream.writer() as writer:
+        await writer.write(b"apple")
+        with pytest.raises(IllegalTransition, match="open already"):
+            await writer.__aenter__()
+        with pytest.raises(IllegalTransition, match="open already"):
+            await writer
+    assert writer.closed
+
+
+async def test_calls_that_wait_raise_closed_when_another_task_closes(ep: Eventproc) -> None:
+    stream = await orders_of(ep)
+    group = await ep.create_reader_group("billing", ["shop/orders"])
+    reader, member = await stream.reader(), await group.reader("r1")
+    async with anyio.create_task_group() as tasks:
+        for each in (reader, member):
+
+            async def wait(events: AsyncIterator[Event]) -> None:
+                with pytest.raises(Closed):
+                    await anext(events)
+
+            tasks.start_soon(wait, aiter(each))
+        await anyio.wait_all_tasks_blocked()
+        await ep.close()
+    assert (reader.closed, member.closed) == (True, True)
+
+
+async def test_an_error_while_closing_is_raised_after_everything_is_closed(ep: Eventproc) -> None:
+    stream = await orders_of(ep)
+    broken, reader = await stream.writer(), await stream.reader()
+    await stream.seal()
+    await broken.post(b"apple")
+    with pytest.raises((StreamSealed, WriterFailed)):
+        await ep.close()
+    assert reader.closed
+    with pytest.raises(Closed):
+        await ep.scopes()
+
+
+async def test_an_object_that_cannot_be_opened_may_be_opened_later(ep: Eventproc) -> None:
+    stream = await orders_of(ep)
+    await stream.seal()
+    writer = stream.writer()
+    for _ in range(2):
+        with pytest.raises(StreamSealed):
+            await writer
+    await writer.close()
+
+
+async def test_opens_of_several_systems_nest_in_any_order(ep: Eventproc) -> None:
+    other = await eventproc.open_memory()
+    async with AsyncExitStack() as stack:
+        third = await stack.enter_async_context(eventproc.open_memory())
+        await third.create_scope("third")
+        await ep.close()
+        await other.create_scope("other")
+        assert [scope.name for scope in await third.scopes() if scope.name == "third"] == ["third"]
+    await other.close()
+
+
+async def test_an_opening_is_entered_once() -> None:
+    opening = eventproc.open_memory()
+    async with opening:
+        with pytest.raises(IllegalTransition):
+            await opening.__aenter__()
+
+
+async def test_a_cancellation_while_closing_leaves_nothing_open(ep: Eventproc) -> None:
+    stream = await orders_of(ep)
+    app, begun = eventproc.App(), anyio.Event()
+
+    @app.processor("shop/orders")
+    async def handle(_: Event) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    running = await ep.run(app, grace_ms=0)
+    writer = await stream.writer()
+    await writer.write(b"apple")
+    await begun.wait()
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await ep.close()
+    assert (running.closed, writer.closed, ep.closed) == (True, True, True)
+    assert running.in_flight == 0
+    with pytest.raises(Closed):
+        await ep.scopes()
+
+
+async def test_a_failure_in_the_background_reaches_calls_that_wait_and_close(ep: Eventproc) -> None:
+    stream = await orders_of(ep)
+
+    async def fail() -> None:
+        await anyio.lowlevel.checkpoint()
+        raise ZeroDivisionError
+
+    async with stream.reader() as reader, anyio.create_task_group() as tasks:
+
+        async def wait() -> None:
+            with pytest.raises(DatabaseStopped, match="ZeroDivisionError") as raised:
+                await anext(aiter(reader))
+            assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        ep._tasks.start_soon(fail)
+    with pytest.raises(DatabaseStopped):
+        await stream.tail()
+    with pytest.raises(ZeroDivisionError):
+        await ep.close()
+    await ep.close()
+
+
+async def test_a_failed_sender_of_a_writer_reaches_its_callers_and_close(ep: Eventproc) -> None:
+    stream = await orders_of(ep)
+    writer = await stream.writer()
+
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    await writer.write(b"apple")
+    writer._tasks.start_soon(fail)
+    await anyio.wait_all_tasks_blocked()
+    with pytest.raises(WriterFailed, match="ZeroDivisionError"):
+        await writer.post(b"pear")
+    with pytest.raises(ZeroDivisionError):
+        await writer.close()
+    assert await payloads(stream) == [b"apple"]
+
+
+class Service:
+    """What users write: it opens in one call and closes in another one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def start(self) -> None:
+        self.ep = await eventproc.open(self._path, durability="os")
+        self.writer = await (await orders_of(self.ep)).writer()
+
+    async def stop(self) -> None:
+        await self.ep.close()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_a_service_with_start_and_stop_keeps_what_it_wrote(tmp_path: Path) -> None:
+    for expected in range(1, 4):
+        service = Service(tmp_path / "data")
+        await in_a_task(service.start)
+        await service.writer.post(b"apple")
+        await in_a_task(service.stop)
+        async with eventproc.open(tmp_path / "data") as ep:
+            assert len(await payloads(await ep.stream("shop/orders"))) == expected
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_a_cancellation_while_opening_leaves_nothing_open(tmp_path: Path) -> None:
+    for steps in range(1, 30):
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+
+                async def cancel_after(turns: int) -> None:
+                    for _ in range(turns):
+                        await anyio.lowlevel.checkpoint()
+                    scope.cancel()
+
+                tasks.start_soon(cancel_after, steps)
+                async with eventproc.open(tmp_path / "data", durability="os"):
+                    await anyio.sleep_forever()
+    async with eventproc.open(tmp_path / "data") as ep:
+        with pytest.raises(NotFound):
+            await ep.stream("shop/none")
+    assert [each.name for each in (tmp_path / "data" / "instances").iterdir()] == []
