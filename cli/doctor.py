@@ -13,21 +13,22 @@ from eventproc.store.model.errors import Corrupt, Fenced, Retryable
 
 
 @click.command(cls=Command)
+@click.option("--quick", is_flag=True, help="Leave out the checks that read the complete database.")
 @output_option()
 @pass_settings
-def doctor(settings: Settings, output: str) -> int:
+def doctor(settings: Settings, quick: bool, output: str) -> int:
     """Check a directory's health, and list the processes that use it.
 
     Exit codes: 0 healthy, 1 not healthy, 6 the database does not have the tables of this version.
 
     Examples:
         eventproc doctor
-        eventproc doctor --output json
+        eventproc doctor --quick --output json
     """
     report = DoctorReport()
     check_files(session.directory_of(settings), report)
     try:
-        session.run(settings, lambda ep: check_database(ep, report))
+        session.run(settings, lambda ep: check_database(ep, report, quick=quick))
     except (Corrupt, Fenced, Retryable) as why:
         report.problem(str(why))
     if output != "table":

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from eventproc.cli import session
-from eventproc.cli.options import Command, DirectoryParam, Settings, output_option, pass_settings
+from eventproc.cli.options import (
+    Command,
+    DirectoryParam,
+    Settings,
+    output_option,
+    pass_settings,
+    use_directory,
+)
 from eventproc.cli.output.tables import show_done
 
 
@@ -31,20 +36,10 @@ def init(settings: Settings, argument: str | None, durability: str | None, outpu
         eventproc init data --durability os
     """
     if argument is not None:
-        _use(settings, argument)
+        use_directory(settings, argument)
     made = session.create_directory(settings, durability)
     path = session.directory_of(settings)
     row = {"done": "init", "target": str(path), "created": made}
     show_done(
         settings, row, output, f"{settings.directory or '.'} {'is ready' if made else 'exists already'}"
     )
-
-
-def _use(settings: Settings, directory: str) -> None:
-    """Work on the directory of the argument. Raises UsageError if -C or EVENTPROC_DIR names another one."""
-    if settings.directory is not None and Path(settings.directory).absolute() != Path(directory).absolute():
-        raise click.UsageError(
-            f"two different directories are given: {directory} as the argument, and {settings.directory} by -C or "
-            "EVENTPROC_DIR; leave one of them out"
-        )
-    settings.directory = directory

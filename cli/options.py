@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -226,3 +227,13 @@ def note(settings: Settings, text: str) -> None:
     """Print a note for people on stderr, unless --quiet is given."""
     if not settings.quiet:
         click.echo(text, err=True)
+
+
+def use_directory(settings: Settings, directory: str) -> None:
+    """Work on the directory of the argument. Raises UsageError if -C or EVENTPROC_DIR names another one."""
+    if settings.directory is not None and Path(settings.directory).absolute() != Path(directory).absolute():
+        raise click.UsageError(
+            f"two different directories are given: {directory} as the argument, and {settings.directory} by -C or "
+            "EVENTPROC_DIR; leave one of them out"
+        )
+    settings.directory = directory

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from eventproc.processors.emit import EmitTarget
     from eventproc.processors.observe.status import Blocker, MemberStatus, ProcessorMember, ProcessorState
     from eventproc.runtime import Eventproc, Requests, open, open_memory
+    from eventproc.store.backup.results import BackupResult
     from eventproc.store.database import Durability
     from eventproc.store.groups import GroupOptions, GroupStream
     from eventproc.store.model.cuts import StreamCut
@@ -148,6 +149,7 @@ _WHERE = {
         "open",
         "open_memory",
     ),
+    "eventproc.store.backup.results": ("BackupResult",),
     "eventproc.store.database": ("Durability",),
     "eventproc.store.groups": (
         "GroupOptions",
@@ -226,6 +228,7 @@ __all__ = [
     "App",
     "AppTx",
     "AppendResult",
+    "BackupResult",
     "Batch",
     "Blocker",
     "BlockingDeadLetters",

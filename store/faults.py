@@ -21,6 +21,16 @@ LAST_CLOSE_COPIED = "close.copied"
 """There, after the copy and before the file is marked as complete."""
 LAST_CLOSE_MARKED = "close.marked"
 """There, after the mark and before the log is cut to nothing."""
+BACKUP_COPIED = "backup.copied"
+"""In a backup, when all files are copied and before the copy of the database gets its name."""
+BACKUP_WRITTEN = "backup.written"
+"""In a backup, when all files are durable and before the folder gets its name."""
+BACKUP_NAMED = "backup.named"
+"""In a backup, after the folder got its name and before that is durable."""
+RESTORE_COPIED = "restore.copied"
+"""In a restore, when all files are copied and durable, and before any is moved into place."""
+RESTORE_MOVED = "restore.moved"
+"""In a restore, after the files with events were moved into place and before the database is."""
 
 
 class Died(BaseException):

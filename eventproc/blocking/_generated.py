@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Mapping, Sequence
 from functools import partial
+from os import PathLike
 from typing import Any
 
 from eventproc.blocking.loop import Loop
@@ -20,6 +21,7 @@ from eventproc.processors.observe.status import ProcessorStatus
 from eventproc.processors.run import GRACE_MS, Running
 from eventproc.runtime.requests import Requests
 from eventproc.runtime.system import Eventproc
+from eventproc.store.backup.results import BackupResult
 from eventproc.store.database import SqlParameters
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.epochs import Epoch
@@ -137,6 +139,28 @@ class EventprocCalls:
             NotFound: it does not exist.
         """
         self._loop.call(self._twin.delete_synchronizer, name)
+
+    def backup(self, dest: str | PathLike[str]) -> BackupResult:
+        """Make a verified backup of the directory in a new folder, while all processes go on reading and writing.
+
+        The backup is the state of one moment: everything that was acknowledged before the call, files with events
+        included. `eventproc restore` makes a directory of it.
+
+        Args:
+            dest: the new folder. The folder above it must exist.
+
+        Raises:
+            AlreadyExists: the folder exists.
+            StoreUnusable: the folder cannot be written, or lies in the directory itself.
+            DiskFull: there is no space left; nothing remains.
+            CorruptRecord: the database or a file with events is damaged.
+            NotSupported: this system lies in memory.
+            InvalidArgument: `dest` is not a path.
+
+        Cost:
+            Reads and writes the size of the directory. Meanwhile the log of the database grows by what is written.
+        """
+        return self._loop.call(self._twin.backup, dest)
 
     def processors(self) -> list[ProcessorDescription]:
         """Return the processors that ever ran here, by name of their groups, with processes, lag and members."""

@@ -38,6 +38,7 @@ from eventproc.processors import (
 )
 from eventproc.processors.dead_letters.operations import DeadLetters
 from eventproc.runtime.requests import Requests
+from eventproc.store.backup.results import BackupResult
 from eventproc.store.catalog import SYSTEM_MIGRATION, get_scope, get_stream, list_scopes, list_streams
 from eventproc.store.clock import Clock
 from eventproc.store.database import (
@@ -432,6 +433,32 @@ class Eventproc(Openable):
         """
         StreamName.parse(name)
         await self._db.write(partial(delete_named, name=name))
+
+    async def backup(self, dest: str | PathLike[str]) -> BackupResult:
+        """Make a verified backup of the directory in a new folder, while all processes go on reading and writing.
+
+        The backup is the state of one moment: everything that was acknowledged before the call, files with events
+        included. `eventproc restore` makes a directory of it.
+
+        Args:
+            dest: the new folder. The folder above it must exist.
+
+        Raises:
+            AlreadyExists: the folder exists.
+            StoreUnusable: the folder cannot be written, or lies in the directory itself.
+            DiskFull: there is no space left; nothing remains.
+            CorruptRecord: the database or a file with events is damaged.
+            NotSupported: this system lies in memory.
+            InvalidArgument: `dest` is not a path.
+
+        Cost:
+            Reads and writes the size of the directory. Meanwhile the log of the database grows by what is written.
+        """
+        if not isinstance(cast("object", dest), (str, PathLike)) or not str(dest):
+            raise invalid_argument("dest", dest, "it must be a path, as str or pathlib.Path")
+        from eventproc.store.backup.make import make_backup  # few programs need it
+
+        return await make_backup(self._db, Path(dest))
 
     def dead_letters(self, group: str) -> DeadLetters:
         """Return the dead letters of a processor's group.

@@ -15,6 +15,7 @@ import attrs
 from eventproc.store.catalog import find_stream, head_offsets, unfinished_parts
 from eventproc.store.database import Tx
 from eventproc.store.database.instances import is_alive, pid_of
+from eventproc.store.inspection.database_file import has_sinks_or_holds
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.records import RecordKind, create, delete_all, find, get, keys, replace
@@ -52,6 +53,11 @@ class SparkQuery:
 
 
 QUERY: Final = RecordKind(name="spark_query", value=SparkQuery)
+
+
+def was_used_by_spark(tx: Tx) -> bool:
+    """Return whether Spark read or wrote a stream of the directory: a query, a sink, or a held range."""
+    return bool(keys(tx, QUERY)) or has_sinks_or_holds(tx)
 
 
 class QueryState(enum.StrEnum):

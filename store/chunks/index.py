@@ -16,7 +16,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.segments.file_blobs import GONE_SUFFIX
-from eventproc.store.segments.holds import HeldRange, held_ranges
+from eventproc.store.segments.holds import HeldRange, held_ranges, is_directory_held
 
 SINK_FOLDER: Final = "sink"
 """Folder, within the chunks folder, of the files that tasks of Spark's sink write. Their commit inserts their rows."""
@@ -178,10 +178,12 @@ def next_unused(tx: Tx, after: int) -> int | None:
 def drop_unused(tx: Tx, after: int) -> tuple[int | None, list[str]]:
     """Drop the rows of unused chunk files among the next STEP_CHUNKS_MAX ids above `after`.
 
-    A file is used if a blob lies in it or if it overlaps a held range.
+    A file is used if a blob lies in it or if it overlaps a held range. While a backup holds the directory, all are.
     Returns the id to go on after (None at the end), and the paths of the dropped files, to be put aside after the
     commit.
     """
+    if is_directory_held(tx):
+        return None, []
     rows = tx.execute(
         "SELECT id, stream_id, segment, start, length, path,"
         " EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id) FROM chunk WHERE id > ? ORDER BY id LIMIT ?",

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from eventproc.store.model.errors import StoreMissing, StoreUnusable
+from eventproc.store.model.errors import DiskFull, StoreMissing, StoreUnusable
 
 DATABASE: Final = "eventproc.db"
 
@@ -64,6 +64,9 @@ MORE_FILES: Final = "see how many files this process may open (ulimit -n)"
 _READ_ONLY: Final = (
     "is on a read-only file system; choose a directory that can be written, or mount it writable"
 )
+
+RESTORE_PART: Final = "restore.part"
+"""Folder of a directory in which `restore` keeps what is not complete yet."""
 
 ANOTHER: Final = "choose another directory, or restore a backup of this one"
 """What to do about a database that is not ours, or no longer."""
@@ -113,6 +116,17 @@ def _is_missing(path: Path) -> bool:
         return False
 
 
+@contextmanager
+def translate_file_errors(path: Path) -> Iterator[None]:
+    """Translate operating system errors of the block, which works on the files of `path`, into our own errors."""
+    try:
+        yield
+    except OSError as why:
+        if why.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(path=str(path)) from why
+        raise unusable(path, why) from why
+
+
 def unusable(path: Path, why: OSError) -> StoreUnusable:
     """Return the error for an operating system error about the directory or a file in it."""
     if why.errno == errno.EROFS:
@@ -148,6 +162,9 @@ def _check_directory(path: Path, create: bool, mounts: str | None) -> bool:
         raise StoreUnusable(path=str(path), reason=reason)
     if BACKUP_MANIFEST in names:
         reason = "is a backup; make a directory of it with `eventproc restore`"
+        raise StoreUnusable(path=str(path), reason=reason)
+    if DATABASE not in names and RESTORE_PART in names:
+        reason = "a backup was not restored into it completely; run the same `eventproc restore` again"
         raise StoreUnusable(path=str(path), reason=reason)
     if DATABASE not in names and (strangers := names - OUR_FILES - {"lost+found"}):
         reason = (

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from eventproc.store.database.filesystem import ANOTHER, DATABASE, MORE_FILES, unusable
+from eventproc.store.database.filesystem import ANOTHER, DATABASE, MORE_FILES, translate_file_errors
 from eventproc.store.model.errors import CorruptRecord, DiskFull, StoreUnusable
 
 BUSY_MS: Final = 1_000
@@ -53,13 +52,10 @@ def translate_error(why: Exception, path: str) -> Exception:
 def translate_opening_errors(path: Path) -> Iterator[None]:
     """Translate errors of the block, which opens the directory `path`, into errors of this library."""
     try:
-        yield
+        with translate_file_errors(path):
+            yield
     except sqlite3.Error as why:
         raise _opening_failed(why, path) from why
-    except OSError as why:
-        if why.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFull(path=str(path)) from why
-        raise unusable(path, why) from why
 
 
 def _opening_failed(why: sqlite3.Error, path: Path) -> Exception:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 import attrs
 
 from eventproc.store.database import Tx
+from eventproc.store.model.errors import CorruptRecord
 
 PAGES_MAX: Final = 4_294_967_294
 """Most pages that SQLite allows: without a limit of `limit_pages`."""
@@ -39,6 +41,20 @@ class BlobCounts:
     extents_without_blob: int
     staged_without_blob: int
     unused_blobs: int
+
+
+@attrs.frozen
+class EventFile:
+    """A chunk file that holds the only copy of events. path: relative to the chunks folder. checksum: CRC-32."""
+
+    path: str
+    bytes: int
+    checksum: int
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the path stays within the chunks folder."""
+        return not Path(self.path).is_absolute() and ".." not in Path(self.path).parts
 
 
 def database_versions(tx: Tx) -> DatabaseVersions:
@@ -76,18 +92,44 @@ def count_blobs(tx: Tx) -> BlobCounts:
     )
 
 
-def event_files(tx: Tx) -> list[tuple[str, int]]:
-    """Return (path, size in bytes) of each chunk file that holds the only copy of events."""
+def event_files(tx: Tx) -> list[EventFile]:
+    """Return the chunk files that hold the only copy of events. Raises CorruptRecord for a path outside the folder."""
     rows = tx.execute(
-        "SELECT path, bytes FROM chunk WHERE EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)"
-    )
-    return [(str(path), int(size_bytes)) for path, size_bytes in rows.fetchall()]
+        "SELECT path, bytes, checksum FROM chunk WHERE EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)"
+        " ORDER BY id"
+    ).fetchall()
+    found = [EventFile(str(path), int(size), int(checksum)) for path, size, checksum in rows]
+    for each in found:
+        if not each.is_inside:
+            raise CorruptRecord(key=f"chunk file {each.path}", reason="its path leaves the chunks folder")
+    return found
 
 
-def check_pages(tx: Tx) -> list[str]:
-    """Return up to ten messages of SQLite about damaged pages; empty if it finds none. Cost: reads every page."""
-    found = [str(row[0]) for row in tx.execute("PRAGMA quick_check(10)")]
+def check_all_pages(tx: Tx) -> list[str]:
+    """Return up to ten messages of SQLite about damaged pages, rows and indexes; empty if it finds none.
+
+    Cost: reads every page, and compares every row with its indexes. Raises sqlite3.DatabaseError for a file in which
+    SQLite cannot even read the schema.
+    """
+    found = [str(row[0]) for row in tx.execute("PRAGMA integrity_check(10)")]
     return [] if found == ["ok"] else found
+
+
+def database_bytes(tx: Tx) -> int:
+    """Return the size of the database, without its log."""
+    return _count(tx, "PRAGMA page_count") * _count(tx, "PRAGMA page_size")
+
+
+def directory_identity(tx: Tx) -> str:
+    """Return the identity of the directory, a new one for each that is created or restored."""
+    row = tx.execute("SELECT value FROM meta WHERE key = 'directory'").fetchone()
+    return "" if row is None else str(row[0])
+
+
+def has_sinks_or_holds(tx: Tx) -> bool:
+    """Return whether a sink ever wrote to a stream, or a program outside the database reads one."""
+    found = "SELECT EXISTS (SELECT 1 FROM sink) OR EXISTS (SELECT 1 FROM hold WHERE stream_id >= 0)"
+    return bool(_count(tx, found))
 
 
 def limit_pages(tx: Tx, pages: int) -> None:

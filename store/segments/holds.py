@@ -22,6 +22,9 @@ less time to come back, and a job that cannot renew less time to finish."""
 RENEW_MS: Final = HOLD_MS // 3
 """Pause between two renewals, so that two may fail."""
 
+NO_STREAM: Final = -1
+"""Instead of a stream's id: the hold keeps the chunk files of all streams."""
+
 LOOK_AGAIN_MS: Final = 30_000
 """Pause before the reaper looks again at a stream whose unreadable bytes are all held. Deadlines may move both ways."""
 
@@ -72,6 +75,29 @@ def release_holds(tx: Tx, holds: Iterable[tuple[int, str]]) -> None:
         if done.rowcount:
             tx.execute("UPDATE reap SET not_before_ms = 0 WHERE stream_id = ?", (stream_id,))
             tx.wake("reap")
+
+
+def hold_directory(tx: Tx, name: str, *, until_ms: int) -> None:
+    """Keep every chunk file that has a row until `until_ms`, under `name`. One row."""
+    place_hold(tx, NO_STREAM, name, plan=name, ranges=[], until_ms=until_ms)
+
+
+def renew_directory(tx: Tx, name: str, *, until_ms: int) -> None:
+    """Move the deadline of `hold_directory`, if the hold still exists."""
+    renew_holds(tx, [(NO_STREAM, name)], until_ms=until_ms)
+
+
+def release_directory(tx: Tx, name: str) -> None:
+    """End the hold of `hold_directory`. A missing one is ignored."""
+    release_holds(tx, [(NO_STREAM, name)])
+
+
+def is_directory_held(tx: Tx) -> bool:
+    """Return whether a backup needs the chunk files. One look-up."""
+    row = tx.execute(
+        "SELECT EXISTS (SELECT 1 FROM hold WHERE stream_id = ? AND until_ms > ?)", (NO_STREAM, tx.now_ms)
+    ).fetchone()
+    return bool(row[0])
 
 
 def held_ranges(tx: Tx, stream_id: int) -> list[HeldRange]:

@@ -180,7 +180,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_file_says_which_rows_are_written
 
 def test_the_doctor_finds_a_healthy_directory_healthy(shop: Cli) -> None:
     found = shop("doctor", "-o", "json").json()
-    assert (found["healthy"], found["quick_check"], found["journal_mode"]) == (True, "ok", "wal")
+    assert (found["healthy"], found["integrity_check"], found["journal_mode"]) == (True, "ok", "wal")
     assert found["schema"] == found["schema_known"]
     assert found["problems"] == []
     assert shop("doctor").ok().endswith("healthy\n")

@@ -1,0 +1,57 @@
+"""`eventproc verify`: check everything that a directory or a backup holds."""
+
+from __future__ import annotations
+
+import click
+
+from eventproc.cli import session
+from eventproc.cli.exit_codes import FAILED, OK
+from eventproc.cli.integrity_checks import IntegrityReport, verify_backup, verify_directory
+from eventproc.cli.options import (
+    TABLE,
+    Command,
+    DirectoryParam,
+    Settings,
+    output_option,
+    pass_settings,
+)
+from eventproc.cli.output.tables import show_one
+from eventproc.store.database.filesystem import BACKUP_MANIFEST
+from eventproc.store.model.errors import Corrupt
+
+
+@click.command(cls=Command)
+@click.argument("argument", metavar="[DIR|BACKUP]", type=DirectoryParam(), required=False)
+@output_option()
+@pass_settings
+def verify(settings: Settings, argument: str | None, output: str) -> int:
+    """Check all pages, all invariants, and the content of all files of a directory or a backup.
+
+    Without an argument it is the directory of -C, or the current one. Other processes may use the directory meanwhile.
+    Everything is read once, so it takes as long as reading the files. `eventproc doctor` is faster.
+
+    Exit codes: 0 healthy, 1 damaged, 6 the directory or backup cannot be used.
+
+    Examples:
+        eventproc verify data
+        eventproc verify /mnt/backups/monday --output json
+    """
+    if argument is not None:
+        settings.directory = argument
+    path = session.directory_of(settings)
+    if (path / BACKUP_MANIFEST).exists():
+        report = verify_backup(path)
+    else:
+        report = IntegrityReport("directory")
+        try:
+            session.run(settings, lambda ep: verify_directory(ep, report))
+        except Corrupt as why:
+            report.problems.append(str(why))
+    row = {"target": str(path), **report.row()}
+    if output != TABLE:
+        show_one(row, output)
+    else:
+        show_one({name: value for name, value in row.items() if name != "problems"}, output)
+        for problem in report.problems:
+            click.echo(f"problem: {problem}")
+    return FAILED if report.problems else OK

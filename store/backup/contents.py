@@ -1,0 +1,140 @@
+"""The files of a backup, and of a directory: the manifest, copies with checksums, and the chunk files with events."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from eventproc.store.chunks.index import ARROW_SUFFIX, SINK_FOLDER
+from eventproc.store.database import Tx
+from eventproc.store.database.filesystem import BACKUP_MANIFEST
+from eventproc.store.inspection.database_file import EventFile
+from eventproc.store.model.errors import CorruptRecord, StoreUnusable
+
+FORMAT: Final = 1
+"""Number of the form of a backup. A newer one is refused."""
+
+BLOCK_BYTES: Final = 4 * 2**20
+"""Bytes that a copy reads at a time."""
+
+
+@attrs.frozen
+class BackupManifest:
+    """What a backup contains; the file `backup.json`.
+
+    created_ms: when it was complete. directory: identity of the directory that it was made of. schema: number of the
+    last migration. database_bytes, database_checksum: size and CRC-32 of the database. files, file_bytes: number of
+    chunk files, and their size.
+    """
+
+    created_ms: int
+    directory: str
+    schema: int
+    database_bytes: int
+    database_checksum: int
+    files: int
+    file_bytes: int
+    format: int = FORMAT
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files."""
+        return self.database_bytes + self.file_bytes
+
+    def write(self, folder: Path) -> None:
+        """Write and sync the manifest, which makes the folder a backup. Raises OSError."""
+        with (folder / BACKUP_MANIFEST).open("x", encoding="utf-8") as file:
+            json.dump(attrs.asdict(self), file, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def read_manifest(folder: Path) -> BackupManifest:
+    """Return the manifest of a backup. Raises StoreUnusable if the folder is no complete backup."""
+    try:
+        found = json.loads((folder / BACKUP_MANIFEST).read_bytes())
+        manifest = BackupManifest(**found)
+    except FileNotFoundError:
+        reason = f"is not a complete backup: it has no {BACKUP_MANIFEST}; make one with `eventproc backup`"
+        raise StoreUnusable(path=str(folder), reason=reason) from None
+    except (OSError, ValueError, TypeError) as why:
+        reason = f"{BACKUP_MANIFEST} in it cannot be read ({why}); use another backup"
+        raise StoreUnusable(path=str(folder), reason=reason) from why
+    if manifest.format > FORMAT:
+        reason = f"made by a newer version of eventproc (format {manifest.format}); update eventproc"
+        raise StoreUnusable(path=str(folder), reason=reason)
+    return manifest
+
+
+def copy_file(source: Path, target: Path, on_block: Callable[[int], None]) -> tuple[int, int]:
+    """Copy a file and sync the copy; return its size and its CRC-32. Raises OSError.
+
+    on_block: called with the size of each block; it may raise.
+    """
+    with target.open("xb") as copy:
+        size, checksum = _read_blocks(source, on_block, copy.write)
+        copy.flush()
+        os.fsync(copy.fileno())
+    return size, checksum
+
+
+def checksum_of(path: Path, on_block: Callable[[int], None] = lambda _: None) -> tuple[int, int]:
+    """Return size and CRC-32 of a file. Raises OSError. About 1 ms per MiB."""
+    return _read_blocks(path, on_block, lambda _: None)
+
+
+def _read_blocks(
+    path: Path, on_block: Callable[[int], None], use: Callable[[bytes], object]
+) -> tuple[int, int]:
+    size, checksum = 0, 0
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            checksum = zlib.crc32(block, checksum)
+            size += len(block)
+            use(block)
+            on_block(len(block))
+    return size, checksum
+
+
+def check_copied(file: Path, found: tuple[int, int], expected: tuple[int, int]) -> None:
+    """Raise CorruptRecord if the size or CRC-32 of a copied file is not the expected one."""
+    if found != expected:
+        raise CorruptRecord(key=str(file), reason=_difference(found, expected))
+
+
+def _difference(found: tuple[int, int], expected: tuple[int, int]) -> str:
+    if found[0] != expected[0]:
+        return f"has {found[0]} bytes, but {expected[0]} were written"
+    return "its content differs from what was written"
+
+
+def chunk_problem(folder: Path, file: EventFile) -> str | None:
+    """Return a line if a chunk file is missing, or its content is not what was written. Reads the file.
+
+    folder: the chunks folder.
+    """
+    expected = (file.bytes, file.checksum)
+    try:
+        found = checksum_of(folder / file.path)
+    except OSError as why:
+        return f"the file with events {folder / file.path} cannot be read ({why.strerror}); restore a backup"
+    if found == expected:
+        return None
+    return f"the file with events {folder / file.path} {_difference(found, expected)}; restore a backup"
+
+
+def find_orphans(tx: Tx, folder: Path) -> list[str]:
+    """Return the finished chunk files, relative to the folder, that no row names. Reads no content.
+
+    Files of Spark's sink are left out, because their tasks may be about to commit.
+    """
+    known = {str(path) for (path,) in tx.execute("SELECT path FROM chunk").fetchall()}
+    found = (str(file.relative_to(folder)) for file in sorted(folder.glob(f"*/*/*{ARROW_SUFFIX}")))
+    return [each for each in found if each not in known and not each.startswith(f"{SINK_FOLDER}/")]

@@ -1,0 +1,239 @@
+"""Making a backup: one snapshot of the database and the chunk files that it names, while all processes go on."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+
+from eventproc.store.backup.contents import (
+    BackupManifest,
+    check_copied,
+    checksum_of,
+    copy_file,
+)
+from eventproc.store.backup.results import BackupPlan, BackupResult
+from eventproc.store.clock import new_id
+from eventproc.store.database import Database, Tx, instances
+from eventproc.store.database.filesystem import DATABASE, translate_file_errors
+from eventproc.store.database.standalone import Advance, change_file, copy_snapshot, read_file, sync_file
+from eventproc.store.faults import BACKUP_COPIED, BACKUP_NAMED, BACKUP_WRITTEN
+from eventproc.store.inspection.database_file import (
+    EventFile,
+    check_all_pages,
+    database_bytes,
+    database_versions,
+    directory_identity,
+    event_files,
+)
+from eventproc.store.model.errors import AlreadyExists, CorruptRecord, NotSupported, StoreUnusable
+from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
+from eventproc.store.segments.holds import (
+    HOLD_MS,
+    RENEW_MS,
+    hold_directory,
+    release_directory,
+    renew_directory,
+)
+from eventproc.store.tasks import BackgroundTasks, run_uninterrupted
+
+T = TypeVar("T")
+
+PART: Final = ".part"
+"""Suffix of the folder of an unfinished backup: `.<name>.<instance>.part`, beside the destination."""
+
+
+class _Stopped(Exception):
+    """The caller was cancelled."""
+
+
+async def plan_backup(db: Database, to: Path) -> BackupPlan:
+    """Return what a backup would copy, after the checks of `make_backup`. Raises the same refusals."""
+    _directory, to = await anyio.to_thread.run_sync(_check_target, db, to)
+
+    def look(tx: Tx) -> BackupPlan:
+        files = event_files(tx)
+        with translate_file_errors(to):
+            free_bytes = shutil.disk_usage(to.parent).free
+        return BackupPlan(to, database_bytes(tx), len(files), sum(each.bytes for each in files), free_bytes)
+
+    return await db.read(look)
+
+
+async def make_backup(db: Database, to: Path, advance: Advance = lambda _done, _total: None) -> BackupResult:
+    """Make a backup in the new folder `to`; all processes may go on writing meanwhile.
+
+    advance: called from a thread with the bytes done and all bytes.
+
+    Raises NotSupported (in memory), AlreadyExists, StoreUnusable (a folder that is missing or cannot be written),
+    DiskFull, CorruptRecord (the database or a file is damaged), LockHeld. After an error nothing is left.
+    """
+    directory, to = await anyio.to_thread.run_sync(_check_target, db, to)
+    name = f"backup-{new_id(db.clock)}"
+    part = to.with_name(f".{to.name}.{db.instance_id}{PART}")
+
+    async def renew() -> None:
+        while True:
+            await anyio.sleep(RENEW_MS / 1000)
+            await db.write(partial(renew_directory, name=name, until_ms=db.clock.wall_ms() + HOLD_MS))
+
+    await db.write(lambda tx: hold_directory(tx, name, until_ms=tx.now_ms + HOLD_MS))
+    try:
+        async with BackgroundTasks() as tasks:
+            tasks.start_soon(renew)
+            return await _run_stoppable(partial(_make, db, directory, part, to, advance))
+    finally:
+        await run_uninterrupted(lambda: db.write(lambda tx: release_directory(tx, name)))
+
+
+async def _run_stoppable(work: Callable[[Callable[[], None]], T]) -> T:
+    """Run `work(check)` in a thread. A cancellation makes `check()` raise, and is raised once the thread has ended."""
+    stop, ended = threading.Event(), anyio.Event()
+
+    def check() -> None:
+        if stop.is_set():
+            raise _Stopped
+
+    def run() -> T:
+        try:
+            return work(check)
+        finally:
+            anyio.from_thread.run_sync(ended.set)
+
+    try:
+        return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+    except anyio.get_cancelled_exc_class():
+        stop.set()
+        await run_uninterrupted(ended.wait)
+        raise
+
+
+def _check_target(db: Database, to: Path) -> tuple[Path, Path]:
+    """Return the directory and the absolute destination, which must not exist."""
+    if db.path is None:
+        raise NotSupported(what="a backup of a database in memory", remedy="open a directory")
+    with translate_file_errors(to):
+        to = to.absolute()
+        if os.path.lexists(to):
+            raise AlreadyExists(kind="backup", name=str(to), remedy="name a new folder")
+        if not to.parent.is_dir():
+            raise StoreUnusable(
+                path=str(to), reason=f"the folder {to.parent} does not exist; create it first"
+            )
+        if to.resolve().is_relative_to(db.path.resolve()):
+            reason = "lies in the directory itself; name a folder outside of it, best on another disk"
+            raise StoreUnusable(path=str(to), reason=reason)
+    return db.path, to
+
+
+def _make(
+    db: Database, directory: Path, part: Path, to: Path, advance: Advance, check: Callable[[], None]
+) -> BackupResult:
+    """Write the backup and rename it into place. Runs in a thread."""
+    with translate_file_errors(to):
+        _remove_abandoned(directory, to)
+        part.mkdir()
+        try:
+            manifest = _write(db, directory, part, advance, check)
+            db.faults.reach(BACKUP_WRITTEN)
+            check()
+            if os.path.lexists(to):  # another backup was made there meanwhile
+                raise AlreadyExists(kind="backup", name=str(to), remedy="name a new folder")
+            part.rename(to)
+            db.faults.reach(BACKUP_NAMED)
+            sync_file(to.parent)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+    return BackupResult(to, manifest.created_ms, manifest.bytes, manifest.files)
+
+
+def _write(
+    db: Database, directory: Path, part: Path, advance: Advance, check: Callable[[], None]
+) -> BackupManifest:
+    done, total = 0, 0
+
+    def copied(database_done: int, database_total: int) -> None:
+        check()
+        nonlocal done, total
+        done, total = database_done, database_total + file_bytes
+        advance(done, total)
+
+    def on_block(size: int) -> None:
+        check()
+        nonlocal done
+        done += size
+        advance(min(done, total), total)
+
+    source, unfinished = directory / DATABASE, part / f"{DATABASE}{PART}"
+    file_bytes = 0
+    copy_snapshot(source, unfinished, copied)
+    identity, schema = _prepare(db, source, unfinished)
+    with read_file(unfinished, db.clock) as tx:
+        files = event_files(tx)
+    file_bytes = sum(each.bytes for each in files)
+    total = done + file_bytes
+    _copy_files(directory / CHUNKS_FOLDER, part / CHUNKS_FOLDER, files, on_block)
+    sync_file(unfinished)
+    size, checksum = checksum_of(unfinished, lambda _: check())
+    db.faults.reach(BACKUP_COPIED)
+    unfinished.rename(part / DATABASE)
+    manifest = BackupManifest(
+        created_ms=db.clock.wall_ms(),
+        directory=identity,
+        schema=schema,
+        database_bytes=size,
+        database_checksum=checksum,
+        files=len(files),
+        file_bytes=file_bytes,
+    )
+    manifest.write(part)
+    sync_file(part)
+    return manifest
+
+
+def _prepare(db: Database, source: Path, copy: Path) -> tuple[str, int]:
+    """Make the copy complete in itself, and check its pages; return the identity of the directory, and the schema."""
+    with change_file(copy, db.clock) as tx:
+        # Nothing outside of the database reads the copy. Files that only Spark's queries need are exported again.
+        tx.execute("DELETE FROM hold")
+        tx.execute("DELETE FROM chunk WHERE NOT EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)")
+    with read_file(copy, db.clock) as tx:
+        if found := check_all_pages(tx):
+            raise CorruptRecord(key=str(source), reason=f"the database is damaged ({'; '.join(found)})")
+        return directory_identity(tx), database_versions(tx).schema
+
+
+def _copy_files(source: Path, target: Path, files: list[EventFile], on_block: Callable[[int], None]) -> None:
+    folders: set[Path] = set()
+    for each in files:
+        copy = target / each.path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        folders |= {folder for folder in copy.parents if folder.is_relative_to(target)}
+        try:
+            found = copy_file(source / each.path, copy, on_block)
+        except FileNotFoundError as why:
+            key = f"chunk file {source / each.path}"
+            raise CorruptRecord(key=key, reason="file not found, but events lie in it") from why
+        check_copied(source / each.path, found, (each.bytes, each.checksum))
+    for folder in folders:
+        sync_file(folder)
+
+
+def _remove_abandoned(directory: Path, to: Path) -> None:
+    """Remove what dead instances left of backups to the same place."""
+    for found in to.parent.glob(f".{glob.escape(to.name)}.*{PART}"):
+        instance = found.name.removeprefix(f".{to.name}.").removesuffix(PART)
+        if not instances.is_alive(directory, instance):
+            with suppress(OSError):
+                shutil.rmtree(found)

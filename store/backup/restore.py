@@ -1,0 +1,163 @@
+"""Restoring: makes a directory of its own from a backup, in a new or empty folder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from eventproc.store.backup.contents import check_copied, copy_file, read_manifest
+from eventproc.store.backup.results import RestoreResult
+from eventproc.store.clock import Clock, new_id
+from eventproc.store.database import fork_safety
+from eventproc.store.database.filesystem import (
+    DATABASE,
+    RESTORE_PART,
+    check_directory,
+    remove_created_on_error,
+    translate_file_errors,
+)
+from eventproc.store.database.standalone import Advance, change_file, read_file, sync_file
+from eventproc.store.faults import NO_FAULTS, RESTORE_COPIED, RESTORE_MOVED, Faults
+from eventproc.store.inspection.database_file import event_files
+from eventproc.store.model.errors import AlreadyExists, StoreUnusable
+from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
+
+_LOCK: Final = "lock"
+_UNFINISHED: Final = f"{DATABASE}.part"
+"""The database's name until it is complete: a folder of unfinished files does not open."""
+
+
+def restore_backup(
+    backup: Path,
+    to: Path,
+    clock: Clock,
+    *,
+    advance: Advance = lambda _done, _total: None,
+    faults: Faults = NO_FAULTS,
+    dry_run: bool = False,
+) -> RestoreResult:
+    """Make the directory `to`, which must be missing or empty, from a backup. Blocks.
+
+    Every file is compared with its checksum. The database is moved into place last: until then `to` does not open, and
+    another restore to it removes what this one left.
+
+    advance: called with the bytes done and all bytes; it may raise. dry_run: only check; change nothing.
+
+    Raises StoreUnusable (no complete backup, or a folder that cannot be used), AlreadyExists (`to` is not empty),
+    CorruptRecord (a file of the backup is damaged), DiskFull.
+    """
+    backup, to = backup.absolute(), to.absolute()
+    manifest = read_manifest(backup)
+    result = RestoreResult(to, new_id(clock), manifest.created_ms, manifest.bytes, manifest.files)
+    with translate_file_errors(to):
+        interrupted = _check_target(to)
+        if dry_run:
+            return result
+        if interrupted:
+            _remove_interrupted(to)
+        with remove_created_on_error(to):
+            check_directory(to, create=True)
+            with _unfinished(to) as part:
+                done = 0
+
+                def on_block(size: int) -> None:
+                    nonlocal done
+                    done += size
+                    advance(min(done, manifest.bytes), manifest.bytes)
+
+                expected = (manifest.database_bytes, manifest.database_checksum)
+                found = _copy(backup / DATABASE, part / _UNFINISHED, on_block)
+                check_copied(backup / DATABASE, found, expected)
+                _copy_events(backup / CHUNKS_FOLDER, part, clock, on_block)
+                with change_file(part / _UNFINISHED, clock) as tx:
+                    replace = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
+                    tx.execute(replace, ("directory", result.directory))
+                    tx.execute(replace, ("restored_ms", tx.now_ms))
+                sync_file(part / _UNFINISHED)
+                faults.reach(RESTORE_COPIED)
+                if manifest.files:
+                    (part / CHUNKS_FOLDER).rename(to / CHUNKS_FOLDER)
+                    sync_file(to)
+                faults.reach(RESTORE_MOVED)
+                (part / _UNFINISHED).rename(to / DATABASE)
+                sync_file(to)
+    return result
+
+
+def _check_target(to: Path) -> bool:
+    """Refuse a folder with content. Return whether it holds only what an interrupted restore left."""
+    try:
+        names = {each.name for each in to.iterdir()}
+    except FileNotFoundError:
+        return False
+    except NotADirectoryError:
+        raise AlreadyExists(kind="file", name=str(to), remedy="name a new or empty directory") from None
+    if RESTORE_PART in names and DATABASE not in names:
+        return True
+    if names - {"lost+found"}:
+        raise AlreadyExists(
+            kind="directory", name=str(to), remedy="it is not empty; name a new or empty directory"
+        )
+    return False
+
+
+def _remove_interrupted(to: Path) -> None:
+    lock = to / RESTORE_PART / _LOCK
+    if lock.exists():
+        descriptor = fork_safety.open_private(lock, os.O_RDWR)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            reason = "another process is restoring a backup into it; wait for its end"
+            raise StoreUnusable(path=str(to), reason=reason) from None
+        finally:
+            fork_safety.close_private(descriptor)
+    # In this order: without the folder of unfinished files, `chunks` would count as somebody else's.
+    shutil.rmtree(to / CHUNKS_FOLDER, ignore_errors=True)
+    shutil.rmtree(to / RESTORE_PART)
+
+
+@contextmanager
+def _unfinished(to: Path) -> Iterator[Path]:
+    """Yield the folder for unfinished files, locked. Remove it at the end; after an error, `chunks` too."""
+    part = to / RESTORE_PART
+    part.mkdir()
+    descriptor = fork_safety.open_private(part / _LOCK, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        yield part
+    except BaseException:
+        if not (to / DATABASE).exists():
+            shutil.rmtree(to / CHUNKS_FOLDER, ignore_errors=True)
+        raise
+    finally:
+        fork_safety.close_private(descriptor)
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _copy(source: Path, target: Path, on_block: Callable[[int], None]) -> tuple[int, int]:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return copy_file(source, target, on_block)
+    except FileNotFoundError as why:
+        reason = f"{source} is missing in it; use another backup"
+        raise StoreUnusable(path=str(source.parent), reason=reason) from why
+
+
+def _copy_events(source: Path, part: Path, clock: Clock, on_block: Callable[[int], None]) -> None:
+    folders: set[Path] = set()
+    with read_file(part / _UNFINISHED, clock) as tx:
+        files = event_files(tx)
+    for each in files:
+        target = part / CHUNKS_FOLDER / each.path
+        check_copied(
+            source / each.path, _copy(source / each.path, target, on_block), (each.bytes, each.checksum)
+        )
+        folders |= {folder for folder in target.parents if folder.is_relative_to(part / CHUNKS_FOLDER)}
+    for folder in folders:
+        sync_file(folder)

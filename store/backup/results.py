@@ -1,0 +1,52 @@
+"""What a backup and a restore report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+
+
+@attrs.frozen
+class BackupPlan:
+    """What a backup would copy. free_bytes: free space where it would lie."""
+
+    path: Path
+    database_bytes: int
+    files: int
+    file_bytes: int
+    free_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files."""
+        return self.database_bytes + self.file_bytes
+
+
+@attrs.frozen
+class BackupResult:
+    """A complete backup.
+
+    path: its folder. created_ms: when it was complete. bytes: size of all its files. files: number of files with events
+    beside the database.
+    """
+
+    path: Path
+    created_ms: int
+    bytes: int
+    files: int
+
+
+@attrs.frozen
+class RestoreResult:
+    """A restored directory.
+
+    path: the directory. directory: its new identity. backup_ms: when the backup was made. bytes: size of all files.
+    files: number of files with events beside the database.
+    """
+
+    path: Path
+    directory: str
+    backup_ms: int
+    bytes: int
+    files: int

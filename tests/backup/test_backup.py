@@ -1,0 +1,378 @@
+"""Backups: one moment of a directory in use, complete or absent; restored as a directory of its own."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import signal
+import sqlite3
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc.cluster.chunk_sweep import sweep_chunks
+from eventproc.cluster.host import CONTROLLER
+from eventproc.errors import (
+    AlreadyExists,
+    CorruptRecord,
+    DiskFull,
+    InvalidArgument,
+    NotSupported,
+    StoreUnusable,
+)
+from eventproc.runtime import Eventproc
+from eventproc.store import faults
+from eventproc.store.backup import make
+from eventproc.store.backup.make import make_backup, plan_backup
+from eventproc.store.backup.restore import restore_backup
+from eventproc.store.clock import SystemClock
+from eventproc.store.inspection.database_file import directory_identity
+from eventproc.store.ownership import find_owner
+from tests.backup.support import (
+    COUNT,
+    files_of,
+    fill,
+    flip_byte,
+    listed,
+    numbers,
+    numbers_in,
+    payload,
+    restored,
+)
+from tests.support.child_process import ChildProcess
+
+WRITER = """
+    import sys, anyio, eventproc
+
+    async def main():
+        async with eventproc.open(sys.argv[1], host=False) as ep:
+            stream = await ep.stream("s/x")
+            async with stream.writer() as writer:
+                number = 1_000_000
+                while True:
+                    await writer.write(b"%d" % number)
+                    print(number, flush=True)
+                    number += 1
+
+    anyio.run(main)
+"""
+
+MORTAL = """
+    import sys, anyio, eventproc
+    from pathlib import Path
+    from eventproc.store.backup.restore import restore_backup
+    from eventproc.store.clock import SystemClock
+    from eventproc.testing import KillAt
+
+    async def back_up(directory, target, point):
+        async with eventproc.open(directory, faults=KillAt(point)) as ep:
+            await ep.backup(target)
+
+    command, source, target, point = sys.argv[1:]
+    if command == "backup":
+        anyio.run(back_up, source, target, point)
+    else:
+        restore_backup(Path(source), Path(target), SystemClock(), faults=KillAt(point))
+    print("survived")
+"""
+
+
+def kill_during(command: str, source: Path, target: Path, point: str) -> None:
+    with ChildProcess.running(MORTAL, command, source, target, point) as mortal:
+        assert mortal.hear() == ""
+        assert mortal.finish() == -signal.SIGKILL
+
+
+async def test_a_backup_restores_events_of_the_database_and_of_files(ep: Eventproc, tmp_path: Path) -> None:
+    made = await ep.backup(tmp_path / "backup")
+    assert made.files > 0
+    assert made.bytes == sum(
+        each.stat().st_size for each in files_of(tmp_path / "backup") if each.name != "backup.json"
+    )
+    copy = restored(tmp_path / "backup", tmp_path / "new")
+    assert await numbers_in(copy) == list(range(COUNT))
+    assert await numbers(ep) == list(range(COUNT))
+
+
+@pytest.mark.subprocess
+async def test_a_backup_under_two_writers_holds_everything_acknowledged_before(
+    ep: Eventproc, data: Path, tmp_path: Path
+) -> None:
+    stream = await ep.stream("s/x")
+    acked: list[int] = []
+
+    async def write() -> None:
+        async with stream.writer() as writer:
+            while True:
+                number = COUNT + len(acked)
+                await writer.write(payload(number) + b"y" * 50_000)
+                acked.append(number)
+
+    with ChildProcess.running(WRITER, data) as other:
+        last = int(other.hear())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write)
+            for turn in range(3):
+                before = len(acked)
+                last = max(last, int(other.hear()))
+                await ep.backup(tmp_path / f"backup{turn}")
+                found = await numbers_in(restored(tmp_path / f"backup{turn}", tmp_path / f"new{turn}"))
+                mine = [number for number in found if number < 1_000_000]
+                assert mine == list(range(len(mine)))
+                assert len(mine) >= COUNT + before
+                theirs = [number for number in found if number >= 1_000_000]
+                assert theirs == list(range(1_000_000, 1_000_000 + len(theirs)))
+                assert theirs[-1] >= last
+            tasks.cancel_scope.cancel()
+
+
+async def test_files_stay_until_the_backup_has_copied_them(
+    ep: Eventproc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = await ep.stream("s/x")
+    swept = anyio.Event()
+
+    async def delete_and_sweep() -> None:
+        await stream.seal()
+        await stream.delete()
+        owner = await ep.db.read(partial(find_owner, name=CONTROLLER))
+        assert owner is not None
+        await sweep_chunks(ep.db, owner)
+        swept.set()
+
+    begun = False
+
+    def delete_between_database_and_files(_done: int, _total: int) -> None:
+        nonlocal begun
+        if not begun:
+            begun = True
+            anyio.from_thread.run(delete_and_sweep)
+
+    await make_backup(ep.db, tmp_path / "backup", delete_between_database_and_files)
+    assert swept.is_set()
+    assert await ep.streams("s") == []
+    assert await numbers_in(restored(tmp_path / "backup", tmp_path / "new")) == list(range(COUNT))
+    assert await ep.db.read(lambda tx: tx.execute("SELECT count(*) FROM hold").fetchone()) == (0,)
+
+
+async def test_a_restored_directory_has_an_identity_of_its_own(ep: Eventproc, tmp_path: Path) -> None:
+    await ep.backup(tmp_path / "backup")
+    identities = {await ep.db.read(directory_identity)}
+    for name in ("one", "two"):
+        async with eventproc.open(restored(tmp_path / "backup", tmp_path / name)) as copy:
+            identities.add(await copy.db.read(directory_identity))
+    assert len(identities) == 3
+    assert "" not in identities
+
+
+async def test_a_restored_directory_continues_independently(ep: Eventproc, tmp_path: Path) -> None:
+    await ep.backup(tmp_path / "backup")
+    async with eventproc.open(restored(tmp_path / "backup", tmp_path / "new")) as copy:
+        stream = await copy.stream("s/x")
+        await stream.split(0)
+        async with stream.writer() as writer:
+            await writer.write(payload(COUNT))
+        assert sorted(await numbers(copy)) == list(range(COUNT + 1))
+    assert await numbers(ep) == list(range(COUNT))
+
+
+@pytest.mark.subprocess
+@pytest.mark.parametrize("point", [faults.BACKUP_COPIED, faults.BACKUP_WRITTEN])
+async def test_a_death_during_a_backup_leaves_nothing_that_opens(
+    data: Path, tmp_path: Path, point: str
+) -> None:
+    async with eventproc.open(data, durability="os") as ep:
+        await fill(ep)
+    target = tmp_path / "backups" / "monday"
+    target.parent.mkdir()
+    kill_during("backup", data, target, point)
+    (left,) = target.parent.iterdir()
+    assert left.name.endswith(".part")
+    with pytest.raises(StoreUnusable):
+        await numbers_in(left)
+    async with eventproc.open(data) as ep:
+        await ep.backup(target)
+    assert listed(target.parent) == ["monday"]
+    assert await numbers_in(restored(target, tmp_path / "new")) == list(range(COUNT))
+
+
+@pytest.mark.subprocess
+async def test_a_death_after_the_rename_leaves_a_complete_backup(data: Path, tmp_path: Path) -> None:
+    async with eventproc.open(data, durability="os") as ep:
+        await fill(ep)
+    kill_during("backup", data, tmp_path / "backup", faults.BACKUP_NAMED)
+    assert await numbers_in(restored(tmp_path / "backup", tmp_path / "new")) == list(range(COUNT))
+
+
+@pytest.mark.subprocess
+@pytest.mark.parametrize("point", [faults.RESTORE_COPIED, faults.RESTORE_MOVED])
+async def test_a_death_during_a_restore_leaves_nothing_that_opens(
+    ep: Eventproc, tmp_path: Path, point: str
+) -> None:
+    await ep.backup(tmp_path / "backup")
+    target = tmp_path / "new"
+    kill_during("restore", tmp_path / "backup", target, point)
+    with pytest.raises(StoreUnusable, match="run the same `eventproc restore` again"):
+        await numbers_in(target)
+    with pytest.raises(StoreUnusable):
+        await numbers_in(target / "restore.part")
+    assert await numbers_in(restored(tmp_path / "backup", target)) == list(range(COUNT))
+    assert "restore.part" not in listed(target)
+
+
+async def test_a_cancelled_backup_leaves_nothing(ep: Eventproc, tmp_path: Path) -> None:
+    with anyio.CancelScope() as scope:
+
+        def cancel(_done: int, _total: int) -> None:
+            anyio.from_thread.run_sync(scope.cancel)
+
+        await make_backup(ep.db, tmp_path / "backups", cancel)
+    assert scope.cancelled_caught
+    assert listed(tmp_path) == ["data"]
+    assert await ep.db.read(lambda tx: tx.execute("SELECT count(*) FROM hold").fetchone()) == (0,)
+
+
+async def test_an_existing_destination_is_refused_and_unchanged(ep: Eventproc, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    before = listed(tmp_path)
+    for name in ("file", "empty", "dangling"):
+        with pytest.raises(AlreadyExists, match="exists already; name a new folder"):
+            await ep.backup(tmp_path / name)
+        with pytest.raises(AlreadyExists):
+            await plan_backup(ep.db, tmp_path / name)
+    assert listed(tmp_path) == before
+
+
+async def test_a_destination_that_cannot_be_used_is_refused(
+    ep: Eventproc, data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(StoreUnusable, match="does not exist; create it first"):
+        await ep.backup(tmp_path / "missing" / "backup")
+    with pytest.raises(StoreUnusable, match="lies in the directory itself"):
+        await ep.backup(data / "backup")
+    for wrong in ("", 7, None):
+        with pytest.raises(InvalidArgument):
+            await ep.backup(wrong)  # type: ignore[arg-type]
+    async with eventproc.open_memory() as memory:
+        with pytest.raises(NotSupported):
+            await memory.backup(tmp_path / "backup")
+
+
+def test_the_blocking_twin_makes_a_backup(tmp_path: Path) -> None:
+    with eventproc.open_blocking(tmp_path / "data") as ep:
+        ep.create_scope("s")
+        made = ep.backup(tmp_path / "backup")
+    assert made.path == tmp_path / "backup"
+    with eventproc.open_blocking(restored(tmp_path / "backup", tmp_path / "new")) as copy:
+        assert "s" in [scope.name for scope in copy.scopes()]
+
+
+async def test_a_backup_does_not_open_as_a_directory(ep: Eventproc, tmp_path: Path) -> None:
+    await ep.backup(tmp_path / "backup")
+    with pytest.raises(StoreUnusable, match="is a backup; make a directory of it with `eventproc restore`"):
+        await numbers_in(tmp_path / "backup")
+
+
+async def test_a_lost_file_with_events_fails_the_backup(ep: Eventproc, data: Path, tmp_path: Path) -> None:
+    lost = next((data / "chunks").rglob("*.arrow"))
+    lost.rename(tmp_path / "aside")
+    with pytest.raises(CorruptRecord, match=r"chunk file .* file not found, but events lie in it"):
+        await ep.backup(tmp_path / "backup")
+    assert listed(tmp_path) == ["aside", "data"]
+    shutil.copy(tmp_path / "aside", lost)
+    flip_byte(lost, 100)
+    with pytest.raises(CorruptRecord, match="its content differs from what was written"):
+        await ep.backup(tmp_path / "backup")
+
+
+async def test_a_full_disk_fails_the_backup_and_leaves_nothing(
+    ep: Eventproc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(*_: object) -> tuple[int, int]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(make, "copy_file", no_space)
+        with pytest.raises(DiskFull, match="backup: the disk is full"):
+            await ep.backup(tmp_path / "backup")
+    assert listed(tmp_path) == ["data"]
+    await ep.backup(tmp_path / "backup")
+
+
+async def test_a_damaged_file_of_a_backup_is_not_restored(ep: Eventproc, tmp_path: Path) -> None:
+    await ep.backup(tmp_path / "backup")
+    for file in files_of(tmp_path / "backup"):
+        if file.name == "backup.json":
+            continue
+        content = file.read_bytes()
+        for damaged in (content[:-1], b"", content[:500] + bytes([content[500] ^ 1]) + content[501:]):
+            file.write_bytes(damaged)
+            with pytest.raises(CorruptRecord):
+                restored(tmp_path / "backup", tmp_path / "new")
+            assert not (tmp_path / "new").exists()
+        file.unlink()
+        with pytest.raises(StoreUnusable, match="is missing in it; use another backup"):
+            restored(tmp_path / "backup", tmp_path / "new")
+        file.write_bytes(content)
+    assert await numbers_in(restored(tmp_path / "backup", tmp_path / "new")) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", "[]", '{"format": 99}', "\x00"])
+async def test_a_folder_without_a_valid_manifest_is_no_backup(
+    ep: Eventproc, tmp_path: Path, content: str | None
+) -> None:
+    await ep.backup(tmp_path / "backup")
+    manifest = tmp_path / "backup" / "backup.json"
+    manifest.unlink()
+    if content is not None:
+        manifest.write_text(content)
+    with pytest.raises(StoreUnusable):
+        restored(tmp_path / "backup", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+async def test_a_restore_into_a_used_folder_is_refused(ep: Eventproc, data: Path, tmp_path: Path) -> None:
+    await ep.backup(tmp_path / "backup")
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "thesis.tex").touch()
+    for target in (data, tmp_path / "used", tmp_path / "used" / "thesis.tex", tmp_path / "backup"):
+        with pytest.raises(AlreadyExists, match="name a new or empty directory"):
+            restored(tmp_path / "backup", target)
+    assert listed(tmp_path / "used") == ["thesis.tex"]
+
+
+async def test_a_dry_run_of_a_restore_changes_nothing(ep: Eventproc, tmp_path: Path) -> None:
+    await ep.backup(tmp_path / "backup")
+    result = restore_backup(tmp_path / "backup", tmp_path / "new", SystemClock(), dry_run=True)
+    assert (result.path, result.files > 0) == (tmp_path / "new", True)
+    assert listed(tmp_path) == ["backup", "data"]
+
+
+async def test_open_transactions_end_in_the_restored_directory(ep: Eventproc, tmp_path: Path) -> None:
+    stream = await ep.stream("s/x")
+    async with stream.transaction() as txn:
+        await txn.write(payload(COUNT))
+        await txn.flush()
+        await ep.backup(tmp_path / "backup")
+        async with eventproc.open(restored(tmp_path / "backup", tmp_path / "new")) as copy:
+            assert await numbers(copy) == list(range(COUNT))
+            async with (await copy.stream("s/x")).writer() as writer:
+                await writer.write(payload(COUNT))
+            assert await numbers(copy) == list(range(COUNT + 1))
+    assert await numbers(ep) == list(range(COUNT + 1))
+
+
+async def test_a_backup_is_one_file_without_a_log(ep: Eventproc, tmp_path: Path) -> None:
+    await ep.backup(tmp_path / "backup")
+    assert listed(tmp_path / "backup") == ["backup.json", "chunks", "eventproc.db"]
+    database = tmp_path / "backup" / "eventproc.db"
+    database.chmod(0o444)
+    with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    assert listed(tmp_path / "backup") == ["backup.json", "chunks", "eventproc.db"]

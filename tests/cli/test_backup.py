@@ -1,0 +1,100 @@
+"""`backup`, `restore` and `verify` at the shell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.backup.support import files_of, flip_byte, listed
+from tests.cli.conftest import Cli
+from tests.cli.support import PATIENCE_S, started
+from tests.cli.test_streams import everything
+
+
+def restored(cli: Cli, backup: Path, to: Path) -> Path:
+    before, cli.directory = cli.directory, to
+    try:
+        cli("restore", backup).ok()
+    finally:
+        cli.directory = before
+    return to
+
+
+def test_backup_verify_and_restore(shop: Cli, tmp_path: Path) -> None:
+    before = everything(shop)
+    done = shop("backup", tmp_path / "monday")
+    assert (done.code, done.out) == (0, "")
+    assert "monday is a complete backup" in done.err
+    found = shop("verify", tmp_path / "monday", "-o", "json").json()
+    assert (found["kind"], found["healthy"], found["problems"]) == ("backup", True, [])
+    shop.directory = restored(shop, tmp_path / "monday", tmp_path / "new")
+    assert everything(shop) == before
+    found = shop("verify", "-o", "json").json()
+    assert (found["kind"], found["healthy"]) == ("directory", True)
+    assert shop("doctor").ok().endswith("healthy\n")
+
+
+def test_backup_and_restore_print_objects_for_programs(shop: Cli, tmp_path: Path) -> None:
+    plan = shop("backup", tmp_path / "monday", "--dry-run", "-o", "json").json()
+    assert (plan["dry_run"], plan["would"], plan["target"]) == (True, "backup", str(tmp_path / "monday"))
+    assert plan["free_bytes"] > plan["bytes"] > 0
+    assert listed(tmp_path) == ["home"]
+    made = shop("backup", tmp_path / "monday", "-o", "json").json()
+    assert (made["done"], made["target"], made["files"]) == ("backup", str(tmp_path / "monday"), 0)
+    shop.directory = tmp_path / "new"
+    dry = shop("restore", tmp_path / "monday", "--dry-run", "-o", "json").json()
+    assert (dry["dry_run"], dry["bytes"]) == (True, made["bytes"])
+    assert not shop.directory.exists()
+    done = shop("restore", tmp_path / "monday", "-o", "json").json()
+    assert (done["done"], done["target"], done["created_ms"]) == (
+        "restore",
+        str(tmp_path / "new"),
+        made["created_ms"],
+    )
+
+
+@pytest.mark.subprocess
+def test_a_directory_that_is_served_is_backed_up(shop: Cli, tmp_path: Path) -> None:
+    with started("-C", shop.directory, "run") as server:
+        assert server.stderr is not None
+        server.stderr.readline()
+        shop("backup", tmp_path / "monday").ok()
+        server.terminate()
+        server.wait(PATIENCE_S)
+    shop("verify", tmp_path / "monday").ok()
+
+
+def test_refusals_name_the_object_and_the_remedy(shop: Cli, tmp_path: Path) -> None:
+    shop("backup", tmp_path / "monday").ok()
+    assert "exists already; name a new folder" in shop("backup", tmp_path / "monday").refused(4)
+    assert "create it first" in shop("backup", tmp_path / "no" / "monday").refused(6)
+    assert "the directory itself" in shop("backup", shop.directory / "monday").refused(6)
+    assert "it is not empty" in shop("restore", tmp_path / "monday").refused(4)
+    assert "it has no backup.json" in shop("restore", shop.directory).refused(6)
+    assert "the directory is empty" in shop("backup", "").refused(2)
+    shop.directory = tmp_path / "monday"
+    assert "is a backup; make a directory of it" in shop("stream", "list").refused(6)
+
+
+def test_verify_finds_a_damaged_byte_of_a_backup_anywhere(shop: Cli, tmp_path: Path) -> None:
+    shop("backup", tmp_path / "monday").ok()
+    database = tmp_path / "monday" / "eventproc.db"
+    size = database.stat().st_size
+    for at in range(50, size, size // 10):
+        flip_byte(database, at)
+        done = shop("verify", tmp_path / "monday", "-o", "json")
+        flip_byte(database, at)
+        assert (done.code, done.err) == (1, ""), at
+        found = json.loads(done.out)
+        assert not found["healthy"]
+        assert f"{database} is not what was written; use another backup" in found["problems"]
+    shop("verify", tmp_path / "monday").ok()
+
+
+def test_verify_of_a_backup_changes_nothing(shop: Cli, tmp_path: Path) -> None:
+    shop("backup", tmp_path / "monday").ok()
+    before = {file: file.read_bytes() for file in files_of(tmp_path / "monday")}
+    shop("verify", tmp_path / "monday").ok()
+    assert {file: file.read_bytes() for file in files_of(tmp_path / "monday")} == before
