@@ -1,0 +1,86 @@
+"""The README's first program: short, quiet and fast. Its time is CPU time, which other programs hardly change."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.docs.page import README, blocks
+
+pytestmark = pytest.mark.subprocess
+
+CPU_S_MAX: Final = 0.6
+"""From start to exit: what it takes on an idle machine of 2026 is half of it."""
+
+MODULES_MAX: Final = 550
+"""Modules that it imports. Each costs about half a millisecond."""
+
+NEVER: Final = {
+    "click",
+    "hypothesis",
+    "msgspec",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pydantic",
+    "pyspark",
+    "rich",
+    "trio",
+}
+"""Packages that it must not import, because they are heavy and it uses none of them."""
+
+HELLO: Final = blocks(README)[[block.title for block in blocks(README)].index("hello.py")].code
+ASYNC: Final = """
+import asyncio
+import eventproc
+
+async def main():
+    async with eventproc.open("hello/") as ep:
+        await ep.create_scope("shop")
+        orders = await ep.create_stream("shop/orders", payload=str)
+        async with orders.writer() as writer, orders.reader() as reader:
+            await writer.write("2 apples", key="ana")
+            print((await anext(aiter(reader))).payload)
+
+asyncio.run(main())
+"""
+REPORT: Final = """
+import resource, sys
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(used.ru_utime + used.ru_stime, *sys.modules, file=sys.stderr)
+"""
+
+
+def run(code: str, folder: Path) -> tuple[str, str]:
+    """Run the program in the folder; return its output and what it wrote to stderr."""
+    environment = os.environ | {"PYTHONPATH": str(README.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout, done.stderr
+
+
+def test_the_readme_begins_with_a_program_of_less_than_ten_lines() -> None:
+    assert next(block.title for block in blocks(README) if block.language == "python") == "hello.py"
+    assert len([line for line in HELLO.splitlines() if line.strip()]) < 10
+
+
+@pytest.mark.parametrize("code", [HELLO, ASYNC], ids=["blocking", "async"])
+def test_it_prints_one_line_and_nothing_else_however_often_it_runs(tmp_path: Path, code: str) -> None:
+    for _ in range(2):
+        assert run(code, tmp_path) == ("2 apples\n", "")
+
+
+@pytest.mark.parametrize("code", [HELLO, ASYNC], ids=["blocking", "async"])
+def test_it_imports_little_and_ends_within_its_time(tmp_path: Path, code: str) -> None:
+    run(code, tmp_path)  # compiles what was not compiled yet
+    reports = [run(code + REPORT, tmp_path)[1].split() for _ in range(3)]
+    assert min(float(cpu_s) for cpu_s, *_ in reports) < CPU_S_MAX
+    for _, *modules in reports:
+        assert NEVER.isdisjoint(modules)
+        assert len(modules) < MODULES_MAX
