@@ -11,14 +11,14 @@ Declaring runs nothing and opens nothing; every option is checked immediately.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar, overload
 
 import attrs
 
 from eventproc.groups import GroupStart, group_name
 from eventproc.processors.context import AppTx
 from eventproc.processors.dead_letters.store import default_stream
-from eventproc.processors.handler import Handler, check_handler, make_handler
+from eventproc.processors.handler import Handler, HandlerDecorator, HandlerOf, check_handler, make_handler
 from eventproc.processors.options import (
     EVENT_TIMEOUT_MS,
     ROUND_EVENTS,
@@ -32,12 +32,13 @@ from eventproc.processors.options import (
     check_function,
 )
 from eventproc.processors.retry import RetryPolicy
+from eventproc.processors.signatures import EventArgument, check_on_commit
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import AlreadyExists
-from eventproc.streams.codec import Codec, codec_for, decode_of
+from eventproc.store.segments import Event
+from eventproc.streams.codec import Codec, P, codec_for, decode_of
 
 T = TypeVar("T")
-P = TypeVar("P")
 
 CONCURRENCY: Final = 100
 """Default of the calls in flight in one process; a serial processor has one."""
@@ -82,6 +83,7 @@ class App:
         """The functions given to `setup`, in the order of their declaration."""
         return tuple(self._setups)
 
+    @overload
     def processor(
         self,
         *streams: str,
@@ -89,9 +91,9 @@ class App:
         name: str | None = None,
         order: OrderName | None = "key",
         concurrency: int | None = None,
-        payload: type[P] = bytes,  # type: ignore[assignment]
+        payload: type[P] = ...,
         codec: Codec[P] | None = None,
-        batch: int | None = None,
+        batch: None = None,
         linger_ms: int | None = None,
         retry: RetryPolicy = DEFAULT_RETRY,
         timeout_ms: int | Literal["default"] | None = "default",
@@ -103,11 +105,80 @@ class App:
         round_events: int | None = None,
         start: GroupStart = "head",
         on_truncated: OnTruncated = "earliest",
+    ) -> HandlerDecorator[Event[P]]: ...
+    @overload
+    def processor(
+        self,
+        *streams: str,
+        group: str | None = None,
+        name: str | None = None,
+        order: OrderName | None = "key",
+        concurrency: int | None = None,
+        payload: type[P] = ...,
+        codec: Codec[P] | None = None,
+        batch: int,
+        linger_ms: int | None = None,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        timeout_ms: int | Literal["default"] | None = "default",
+        on_failure: OnFailureName = "dead_letter",
+        dead_letters: str | None = None,
+        supervise: Supervisor | None = None,
+        exactly_once: bool = False,
+        on_commit: OnCommit[P] | None = None,
+        round_events: int | None = None,
+        start: GroupStart = "head",
+        on_truncated: OnTruncated = "earliest",
+    ) -> HandlerDecorator[list[Event[P]]]: ...
+    @overload
+    def processor(
+        self,
+        *streams: str,
+        group: str | None = None,
+        name: str | None = None,
+        order: OrderName | None = "key",
+        concurrency: int | None = None,
+        payload: type[P] = ...,
+        codec: Codec[P] | None = None,
+        batch: int | None,
+        linger_ms: int | None = None,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        timeout_ms: int | Literal["default"] | None = "default",
+        on_failure: OnFailureName = "dead_letter",
+        dead_letters: str | None = None,
+        supervise: Supervisor | None = None,
+        exactly_once: bool = False,
+        on_commit: OnCommit[P] | None = None,
+        round_events: int | None = None,
+        start: GroupStart = "head",
+        on_truncated: OnTruncated = "earliest",
+    ) -> HandlerDecorator[Any]: ...
+    def processor(
+        self,
+        *streams: str,
+        group: str | None = None,
+        name: str | None = None,
+        order: OrderName | None = "key",
+        concurrency: int | None = None,
+        payload: type[Any] = bytes,
+        codec: Codec[Any] | None = None,
+        batch: int | None = None,
+        linger_ms: int | None = None,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        timeout_ms: int | Literal["default"] | None = "default",
+        on_failure: OnFailureName = "dead_letter",
+        dead_letters: str | None = None,
+        supervise: Supervisor | None = None,
+        exactly_once: bool = False,
+        on_commit: OnCommit[Any] | None = None,
+        round_events: int | None = None,
+        start: GroupStart = "head",
+        on_truncated: OnTruncated = "earliest",
     ) -> Callable[[T], T]:
         """Decorate a handler, which is called for each event of the streams.
 
         A handler is a function, or a class with `process` and optionally `start` and `stop`. It takes an event, or a
-        list of events with `batch`, and a `Context` if it has a second parameter. A plain `def` runs on a thread.
+        list of events with `batch`, and a `Context` if it has a second parameter. A plain `def` runs on a thread. Its
+        annotations must fit `payload` and `batch`: `Event[Order]` with payload=Order, `list[Event[Order]]` with batch.
 
         Args:
             streams: The streams to read, as "scope/stream", at least one.
@@ -140,12 +211,19 @@ class App:
                 at the tail, "error" stops the processor.
 
         Raises:
-            InvalidArgument: An argument is of the wrong type or out of range, or arguments contradict each other.
+            InvalidArgument: An argument is of the wrong type or out of range, arguments contradict each other, or the
+                annotations of the handler or of `on_commit` contradict `payload` or `batch`.
             AlreadyExists: The app has a processor with this name, group or dead-letter stream.
         """
 
+        if any(callable(each) for each in streams):
+            reason = 'it needs the names of streams: write @app.processor("scope/stream")'
+            raise invalid_argument("processor", streams[0], reason)
+
+        add: Any = self.add  # its overloads are for callers that know these types
+
         def declare(target: T) -> T:
-            self.add(
+            add(
                 target,
                 *streams,
                 group=group,
@@ -171,17 +249,18 @@ class App:
 
         return declare
 
+    @overload
     def add(
         self,
-        handler: object,
+        handler: HandlerOf[Event[P]],
         *streams: str,
         group: str | None = None,
         name: str | None = None,
         order: OrderName | None = "key",
         concurrency: int | None = None,
-        payload: type[P] = bytes,  # type: ignore[assignment]
+        payload: type[P] = ...,
         codec: Codec[P] | None = None,
-        batch: int | None = None,
+        batch: None = None,
         linger_ms: int | None = None,
         retry: RetryPolicy = DEFAULT_RETRY,
         timeout_ms: int | Literal["default"] | None = "default",
@@ -190,6 +269,53 @@ class App:
         supervise: Supervisor | None = None,
         exactly_once: bool = False,
         on_commit: OnCommit[P] | None = None,
+        round_events: int | None = None,
+        start: GroupStart = "head",
+        on_truncated: OnTruncated = "earliest",
+    ) -> None: ...
+    @overload
+    def add(
+        self,
+        handler: HandlerOf[list[Event[P]]],
+        *streams: str,
+        group: str | None = None,
+        name: str | None = None,
+        order: OrderName | None = "key",
+        concurrency: int | None = None,
+        payload: type[P] = ...,
+        codec: Codec[P] | None = None,
+        batch: int,
+        linger_ms: int | None = None,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        timeout_ms: int | Literal["default"] | None = "default",
+        on_failure: OnFailureName = "dead_letter",
+        dead_letters: str | None = None,
+        supervise: Supervisor | None = None,
+        exactly_once: bool = False,
+        on_commit: OnCommit[P] | None = None,
+        round_events: int | None = None,
+        start: GroupStart = "head",
+        on_truncated: OnTruncated = "earliest",
+    ) -> None: ...
+    def add(
+        self,
+        handler: object,
+        *streams: str,
+        group: str | None = None,
+        name: str | None = None,
+        order: OrderName | None = "key",
+        concurrency: int | None = None,
+        payload: type[Any] = bytes,
+        codec: Codec[Any] | None = None,
+        batch: int | None = None,
+        linger_ms: int | None = None,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        timeout_ms: int | Literal["default"] | None = "default",
+        on_failure: OnFailureName = "dead_letter",
+        dead_letters: str | None = None,
+        supervise: Supervisor | None = None,
+        exactly_once: bool = False,
+        on_commit: OnCommit[Any] | None = None,
         round_events: int | None = None,
         start: GroupStart = "head",
         on_truncated: OnTruncated = "earliest",
@@ -232,7 +358,10 @@ class App:
             start=start,
             on_truncated=on_truncated,
         )
-        check_handler(handler, options.name)
+        known = payload if codec is None or payload is not bytes else None
+        check_handler(handler, options.name, EventArgument(known, is_list=batch is not None))
+        if on_commit is not None:
+            check_on_commit(options.name, on_commit, known)
         self._declare(Processor(options, handler, decode_of(codec_for(payload, codec))))
 
     def _declare(self, processor: Processor) -> None:

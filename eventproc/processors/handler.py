@@ -4,13 +4,72 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 import attrs
 
 from eventproc.processors.context import Context
+from eventproc.processors.signatures import (
+    EventArgument,
+    check_context_annotation,
+    check_event_annotation,
+    positional_parameters,
+)
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.segments import Event
+
+S = TypeVar("S")
+S_contra = TypeVar("S_contra", contravariant=True)
+Q = ParamSpec("Q")
+R = TypeVar("R")
+H = TypeVar("H", bound="HandlerInstance")
+
+
+class HandlerInstance(Protocol):
+    """An object of a handler's class."""
+
+    @property
+    def process(self) -> Callable[..., object]:
+        """Called for each event, or with a list of events."""
+        ...
+
+
+class EventHandler(Protocol[S_contra]):
+    """An object that handles events of one type, or lists of them."""
+
+    def process(self, event: S_contra, /) -> object:
+        """Handle an event, or a list of events."""
+        ...
+
+
+class ContextHandler(Protocol[S_contra]):
+    """An object that handles events of one type, or lists of them, with a context."""
+
+    def process(self, event: S_contra, context: Context, /) -> object:
+        """Handle an event, or a list of events."""
+        ...
+
+
+HandlerOf: TypeAlias = (
+    Callable[[S], object]
+    | Callable[[S, Context], object]
+    | Callable[[], EventHandler[S]]
+    | Callable[[], ContextHandler[S]]
+)
+"""A function that handles events of one type, or lists of them, or a class whose objects do."""
+
+
+class HandlerDecorator(Protocol[S]):
+    """Declares the function or class that it decorates, and returns it.
+
+    A type checker compares the first parameter of a function. That of a class's `process` is compared when the class
+    is declared only: no type says that a class keeps its type and has such a method.
+    """
+
+    @overload
+    def __call__(self, handler: type[H], /) -> type[H]: ...
+    @overload
+    def __call__(self, handler: Callable[Concatenate[S, Q], R], /) -> Callable[Concatenate[S, Q], R]: ...
 
 
 class UndecodableError(Exception):
@@ -70,18 +129,25 @@ class Handler:
         await _maybe_call(self.instance, "stop")
 
 
-def check_handler(target: object, name: str) -> None:
-    """Raise InvalidArgument unless `target` is a handler: a function, or a class with a method `process`."""
-    call = getattr(target, "process", None) if isinstance(target, type) else target
+def check_handler(target: object, name: str, gets: EventArgument) -> None:
+    """Raise InvalidArgument unless `target` is a handler: a function, or a class with a method `process`.
+
+    gets: what it is called with.
+    """
+    is_class = isinstance(target, type)
+    call = getattr(target, "process", None) if is_class else target
     if not callable(call):
-        missing = (
-            "it has no method process(self, event)" if isinstance(target, type) else "it cannot be called"
-        )
+        missing = "it has no method process(self, event)" if is_class else "it cannot be called"
         raise InvalidArgument(what="handler", value=name, reason=missing)
     if _yields(call):
         reason = "it yields, so that calling it runs none of it; a handler returns"
         raise InvalidArgument(what="handler", value=name, reason=reason)
-    _takes_context(call, name, bound=not isinstance(target, type))
+    bound = not is_class or isinstance(inspect.getattr_static(target, "process"), (staticmethod, classmethod))
+    needed = _needed_parameters(call, name, bound=bound)
+    if needed:
+        check_event_annotation("handler", name, call, needed[0], gets)
+    if len(needed) > 1:
+        check_context_annotation(name, call, needed[1])
 
 
 def make_handler(target: object, decode: Callable[[bytes], Any] | None = None) -> Handler:
@@ -95,7 +161,7 @@ def make_handler(target: object, decode: Callable[[bytes], Any] | None = None) -
     return Handler(
         call=call,
         is_sync=not _is_async(call),
-        takes_context=_takes_context(call, repr(target), bound=True),
+        takes_context=len(_needed_parameters(call, repr(target))) == 2,
         decode=decode,
         instance=instance,
     )
@@ -112,21 +178,22 @@ def _yields(call: object) -> bool:
     )
 
 
-def _takes_context(call: Callable[..., object], name: str, *, bound: bool) -> bool:
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+def _needed_parameters(
+    call: Callable[..., object], name: str, *, bound: bool = True
+) -> Sequence[inspect.Parameter]:
+    """Return one or two parameters, or none if the call has no signature. Raises InvalidArgument for others."""
     try:
-        parameters = inspect.signature(call).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    needed = [each for each in parameters if each.kind in kinds and each.default is each.empty]
-    needed = needed if bound else needed[1:]
-    named = [each for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
-    if len(needed) not in (1, 2) or named:
+        needed = positional_parameters(call, bound=bound)
+    except ValueError:
+        needed = []
+    if needed is None:
+        return ()
+    if len(needed) not in (1, 2):
         reason = (
             "it must take an event (or a list of them, as a batch handler), and a Context if it wants one"
         )
         raise InvalidArgument(what="handler", value=name, reason=reason)
-    return len(needed) == 2
+    return needed
 
 
 async def _maybe_call(instance: object | None, method: str) -> None:

@@ -48,7 +48,7 @@ from eventproc.processors.retry import retry_transient
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int
-from eventproc.store.model.errors import Closed, EventprocError, NotFound
+from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, NotFound
 from eventproc.store.model.group_errors import GroupStreamReplaced
 from eventproc.store.openable import Openable, Opening
 from eventproc.store.tasks import BackgroundTasks, HandleTasks, first_leaf
@@ -431,6 +431,11 @@ def run_app(
     """Run the app's processors until the `Running` is closed. See `Eventproc.run`."""
 
     async def start() -> Running:
+        if not app.processors:
+            reason = (
+                'it has no processors, so nothing would run: declare one with @app.processor("scope/stream")'
+            )
+            raise InvalidArgument(what="app", value=type(app).__name__, reason=reason)
         try:
             await db.write(lambda tx: _set_up(tx, app))
         except Exception as why:

@@ -178,8 +178,7 @@ class ProcessorSimulation:
         app, plan = App(), self.plan
         handler = SimulatedHandler(self)
         round_events, linger_ms = self.random.choice([1, 7, 100]), self.random.choice([0, 300])
-        app.add(
-            handler.one if plan.batch is None else handler.several,
+        declare = app.processor(
             STREAM,
             name="p",
             group=GROUP,
@@ -194,6 +193,7 @@ class ProcessorSimulation:
             on_commit=_note_handled if plan.exactly_once else None,
             round_events=round_events if plan.exactly_once else None,
         )
+        declare(handler.one if plan.batch is None else handler.several)
         app.setup(_make_table)
         return app
 

@@ -22,13 +22,13 @@ async def test_what_a_processor_cannot_be_is_refused_when_it_is_declared() -> No
     with pytest.raises(InvalidArgument, match="batch"):
         app.add(handle, STREAM, linger_ms=5)
     with pytest.raises(InvalidArgument, match="linger_ms"):
-        app.add(handle, STREAM, batch=2, linger_ms=False)
+        app.add(handle, STREAM, batch=2, linger_ms=False)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="timeout_ms"):
         app.add(handle, STREAM, exactly_once=True, timeout_ms=None)
     with pytest.raises(InvalidArgument, match="on_commit"):
         app.add(handle, STREAM, on_commit=lambda tx, batch: None)
     with pytest.raises(InvalidArgument, match="order"):
-        app.add(handle, STREAM, order="keys")  # type: ignore[arg-type]
+        app.add(handle, STREAM, order="keys")  # type: ignore[call-overload]
     with pytest.raises(InvalidArgument, match="at least one"):
         app.add(handle)
     with pytest.raises(InvalidArgument, match="only exactly_once=True processes in rounds"):
@@ -36,11 +36,11 @@ async def test_what_a_processor_cannot_be_is_refused_when_it_is_declared() -> No
     with pytest.raises(InvalidArgument, match="no dead letters are written"):
         app.add(handle, STREAM, on_failure="skip", dead_letters="s/dead")
     with pytest.raises(InvalidArgument, match="a type"):
-        app.add(handle, STREAM, payload="text")  # type: ignore[arg-type]
+        app.add(handle, STREAM, payload="text")  # type: ignore[call-overload]
     with pytest.raises(InvalidArgument, match="named twice"):
         app.add(handle, STREAM, STREAM)
     with pytest.raises(InvalidArgument, match="must be str"):
-        app.add(handle, STREAM, name=5, group=GROUP)  # type: ignore[arg-type]
+        app.add(handle, STREAM, name=5, group=GROUP)  # type: ignore[call-overload]
 
 
 async def _decide(_: object, __: object = None) -> None:
@@ -118,7 +118,12 @@ def test_what_no_repetition_mends_is_a_tuple_of_exception_classes(permanent: Any
 
 @pytest.mark.parametrize("wrong", ["x", -1, 1.5, True])
 async def test_who_waits_or_stops_says_for_how_many_ms(wrong: Any) -> None:
-    async with system() as ep, ep.run(App()) as running:
+    async def handle(event: Event) -> None:
+        pass
+
+    app = App()
+    app.add(handle, STREAM)
+    async with system() as ep, ep.run(app) as running:
         await running.wait_idle(timeout_ms=0)
         with pytest.raises(InvalidArgument, match="timeout_ms"):
             await running.wait_idle(timeout_ms=wrong)

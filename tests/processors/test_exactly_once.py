@@ -50,7 +50,7 @@ def app_with(hook: object = None, **choices: object) -> App:
     if hook is not None:
         choices["on_commit"] = hook
     choices.setdefault("exactly_once", True)
-    app.add(emit, STREAM, group=GROUP, retry=AT_ONCE, **choices)  # type: ignore[arg-type]
+    app.add(emit, STREAM, group=GROUP, retry=AT_ONCE, **choices)  # type: ignore[call-overload]
     app.setup(make_table)
     return app
 

@@ -164,7 +164,7 @@ def _counting(supervise: Supervisor | None) -> App:
     app = App()
     retry = RetryPolicy(attempts=1)
     choices = {} if supervise is None else {"supervise": supervise}
-    app.add(Counter, STREAM, group=GROUP, order="segment", retry=retry, **choices)  # type: ignore[arg-type]
+    app.add(Counter, STREAM, group=GROUP, order="segment", retry=retry, **choices)  # type: ignore[call-overload]
     return app
 
 

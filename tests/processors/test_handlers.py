@@ -77,7 +77,7 @@ class Yields:
 @pytest.mark.parametrize("handler", [yields_async, yields, Yields])
 def test_a_handler_that_yields_is_refused(handler: object) -> None:
     with pytest.raises(InvalidArgument, match="it yields"):
-        App().add(handler, STREAM)
+        App().add(handler, STREAM)  # type: ignore[call-overload]
 
 
 async def test_concurrent_failures_restart_the_handler_once_while_no_call_runs() -> None:

@@ -39,7 +39,7 @@ async def stuck(
         handled[str(event.key)] += 1
 
     app = App()
-    app.add(handle, *keys, group=GROUP, **choices)  # type: ignore[arg-type]
+    app.add(handle, *keys, group=GROUP, **choices)  # type: ignore[call-overload]
     async with eventproc.open_memory(clock=VirtualClock()) as ep:
         await ep.create_scope("s")
         for name, of_stream in keys.items():

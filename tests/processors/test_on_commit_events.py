@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 import pytest
@@ -74,7 +74,9 @@ def make_table(tx: AppTx) -> None:
     tx.execute("CREATE TABLE IF NOT EXISTS app_order (number)")
 
 
-def app_with(handler: object, hook: Hook, codec: CountingCodec, batch: int | None = None) -> App:
+def app_with(
+    handler: Callable[..., object], hook: Hook, codec: CountingCodec, batch: int | None = None
+) -> App:
     app = App()
     app.setup(make_table)
     app.add(
@@ -109,7 +111,7 @@ async def rows(ep: Eventproc) -> list[int]:
     [(on_loop, None), (on_thread, None), (in_batch, 4), (batch_on_thread, 4), (emitting, None)],
 )
 async def test_it_gets_the_decoded_events_of_the_handler(
-    handler: object, batch: int | None, failures: int
+    handler: Callable[..., object], batch: int | None, failures: int
 ) -> None:
     hook, codec = Hook(failures), CountingCodec()
     async with system() as ep:

@@ -36,7 +36,7 @@ ENOUGH_MS = 3_600_000
 
 def app_of(handler: object, **choices: object) -> App:
     app = App()
-    app.add(handler, STREAM, group=GROUP, name="p", **choices)  # type: ignore[arg-type]
+    app.add(handler, STREAM, group=GROUP, name="p", **choices)  # type: ignore[call-overload]
     return app
 
 

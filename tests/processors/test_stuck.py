@@ -34,7 +34,7 @@ NO_GRACE = 0
 
 def app_of(handler: object, **choices: object) -> App:
     app = App()
-    app.add(handler, STREAM, group=GROUP, **choices)  # type: ignore[arg-type]
+    app.add(handler, STREAM, group=GROUP, **choices)  # type: ignore[call-overload]
     return app
 
 

@@ -60,7 +60,7 @@ async def in_task_group(event: Event) -> None:
 
 def app_with(handler: object, **options: object) -> App:
     app = App()
-    app.add(handler, STREAM, name="p", group=GROUP, **{"retry": TWICE, **options})  # type: ignore[arg-type]
+    app.add(handler, STREAM, name="p", group=GROUP, **{"retry": TWICE, **options})  # type: ignore[call-overload]
     return app
 
 

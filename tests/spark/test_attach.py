@@ -206,8 +206,15 @@ def test_cancelled_handler_between_two_jobs_starts_no_other(
 
 
 def test_detach_closes_the_directory_and_leaves_spark_running(spark: SparkSession, path: Path) -> None:
+    async def handle(event: StreamEvent) -> None:
+        pass
+
+    app = App()
+    app.add(handle, "s/in")
     attached = eventproc.spark.attach(spark, path, durability="os")
-    running = attached.start(App())
+    attached.create_scope("s")
+    attached.create_stream("s/in")
+    running = attached.start(app)
     attached.detach()
     attached.detach()
     for ended in (attached.scopes, running.status):
