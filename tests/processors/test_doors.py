@@ -124,7 +124,7 @@ async def test_who_waits_or_stops_says_for_how_many_ms(wrong: Any) -> None:
     app = App()
     app.add(handle, STREAM)
     async with system() as ep, ep.run(app) as running:
-        await running.wait_idle(timeout_ms=0)
+        await running.wait_idle()
         with pytest.raises(InvalidArgument, match="timeout_ms"):
             await running.wait_idle(timeout_ms=wrong)
         with pytest.raises(InvalidArgument, match="grace_ms"):

@@ -113,16 +113,16 @@ def test_handlers_of_batches_that_fit_are_accepted(handler: object) -> None:
 
 
 def test_a_payload_type_that_a_codec_alone_knows_is_not_compared() -> None:
-    class Codec:
+    class RefundCodec:
         def encode(self, value: Refund) -> bytes:
             return value.item.encode()
 
         def decode(self, payload: bytes) -> Refund:
             return Refund(payload.decode())
 
-    App().add(of_refund, STREAM, codec=Codec())
+    App().add(of_refund, STREAM, codec=RefundCodec())
     with pytest.raises(InvalidArgument, match="batch"):
-        App().add(of_list, STREAM, codec=Codec())  # type: ignore[arg-type]
+        App().add(of_list, STREAM, codec=RefundCodec())  # type: ignore[arg-type]
 
 
 def test_a_new_type_is_compared_by_its_class() -> None:
