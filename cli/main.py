@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import Final
 
 import click
-from click.shell_completion import CompletionItem, shell_complete
 
 from eventproc._version import __version__
 from eventproc.cli import exit_codes, standard_streams
@@ -76,15 +75,6 @@ class RootCommand(DocumentedGroup):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete a command's name, also from the table."""
-        found = [
-            CompletionItem(name, help=line)
-            for name, (_, line) in COMMANDS.items()
-            if name.startswith(incomplete)
-        ]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
-
 
 @click.command(
     cls=RootCommand, params=global_options(), context_settings={"help_option_names": ["-h", "--help"]}
@@ -142,8 +132,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _invoke(arguments: list[str], settings: Settings) -> int:
     # click's own main has its own messages and exit codes for Ctrl-C and closed pipes, so it is not used.
     if instruction := os.environ.get(COMPLETE_VARIABLE):
+        from click.shell_completion import shell_complete
+
+        from eventproc.cli.completion_tree import completion_root
+
         try:
-            return shell_complete(root, {"obj": settings}, PROGRAM, COMPLETE_VARIABLE, instruction)
+            return shell_complete(completion_root(), {}, PROGRAM, COMPLETE_VARIABLE, instruction)
         except (KeyError, ValueError):  # the script's other variables are missing, or not numbers
             raise click.UsageError(
                 f"{COMPLETE_VARIABLE} is for the scripts of `{PROGRAM} completion`; unset it"

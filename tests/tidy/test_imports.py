@@ -15,7 +15,8 @@ CONFINED = {
     "asyncio": ("store/database/", "store/tasks.py"),
     "pyspark": ("eventproc/spark/",),
     "rich": ("cli/",),
-    "sqlite3": ("store/database/",),  # the file guard must know of every connection of the process
+    # The file guard must know of every connection of the process; one that completes names has no other.
+    "sqlite3": ("store/database/", "store/name_lookup.py"),
 }
 """Each of these modules, and the only places that import it."""
 

@@ -1,0 +1,140 @@
+"""A shell completes commands, options and the names in the directory, quickly and without a message."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from eventproc.cli.completion_tree import completion_root, describe_command
+from eventproc.cli.main import COMPLETE_VARIABLE
+from tests.cli.conftest import Cli
+from tests.cli.support import COMMAND, GROUP, environment
+from tests.cli.test_command_tree import TREE
+from tools.docs import completion
+
+CPU_SECONDS_MAX = 0.2
+
+
+def complete(line: str, **variables: str) -> list[str]:
+    """Return what bash offers for the last word of a line, which may be empty."""
+    words = line.split(" ")
+    done = subprocess.run(
+        COMMAND,
+        capture_output=True,
+        env=environment(
+            **{COMPLETE_VARIABLE: "bash_complete"},
+            COMP_WORDS=line,
+            COMP_CWORD=str(len(words) - 1),
+            **variables,
+        ),
+        check=True,
+        text=True,
+    )
+    assert done.stderr == ""
+    return [each.partition(",")[2] for each in done.stdout.splitlines() if each]
+
+
+@pytest.mark.subprocess
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("scope delete ", ["shop"]),
+        ("stream list s", ["shop"]),
+        ("stream describe shop/o", ["shop/orders"]),
+        ("read ", ["shop/orders"]),
+        ("group create more --stream ", ["shop/orders"]),
+        ("group lag ", [GROUP]),
+        ("read --group s", [GROUP]),
+        ("stream split shop/orders ", ["0.0", "1.0"]),
+        ("stream merge shop/orders 0.0 1", ["1.0"]),
+        ("read shop/orders --segment 0", ["0.0"]),
+        ("stream scale shop/orders --seal 0.0,1", ["0.0,1.0"]),
+        ("stream describe zz", []),
+        ("stream split shop/zz ", []),
+        ("stream list --output j", ["json", "jsonl"]),
+        ("str", ["stream"]),
+        ("stream des", ["describe"]),
+        ("stream describe --wat", ["--watch"]),
+    ],
+)
+def test_names_commands_and_options_are_completed(billing: Cli, line: str, names: list[str]) -> None:
+    assert complete(f"eventproc -C {billing.directory} {line}") == names
+    assert complete(f"eventproc {line}", EVENTPROC_DIR=str(billing.directory)) == names
+
+
+@pytest.mark.subprocess
+@pytest.mark.parametrize("content", [None, b"", b"no database" * 1000])
+def test_directory_that_cannot_be_read_has_no_names_and_no_message(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "eventproc.db").write_bytes(content)
+    before = sorted(tmp_path.iterdir())
+    assert complete(f"eventproc -C {tmp_path} stream describe ") == []
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.subprocess
+def test_completion_leaves_the_directory_as_it_is(shop: Cli) -> None:
+    before = sorted(shop.directory.iterdir())
+    assert complete(f"eventproc -C {shop.directory} read ") == ["shop/orders"]
+    assert sorted(shop.directory.iterdir()) == before
+    assert len(shop("stream", "list", "-o", "json").json()) == 1
+
+
+@pytest.mark.subprocess
+def test_names_are_completed_while_a_process_writes(billing: Cli, as_reader: object) -> None:
+    billing("stream", "create", "shop/refunds").ok()
+    assert complete(f"eventproc -C {billing.directory} read shop/r") == ["shop/refunds"]
+
+
+@pytest.mark.subprocess
+def test_completing_a_name_takes_less_than_a_fifth_of_a_second_of_cpu(shop: Cli) -> None:
+    def cpu_seconds() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        complete(f"eventproc -C {shop.directory} stream describe ")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(cpu_seconds() for _ in range(3)) < CPU_SECONDS_MAX  # the first may compile modules
+
+
+@pytest.mark.subprocess
+def test_completing_a_name_loads_nothing_heavy(shop: Cli) -> None:
+    code = (
+        "import sys; from eventproc.cli.main import run; run([]);"
+        "print([name for name in ('anyio', 'rich', 'eventproc.store.database') if name in sys.modules])"
+    )
+    line = f"eventproc -C {shop.directory} stream describe "
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        env=environment(
+            **{COMPLETE_VARIABLE: "bash_complete"}, COMP_WORDS=line, COMP_CWORD=str(len(line.split(" ")) - 1)
+        ),
+        check=True,
+        text=True,
+    )
+    assert done.stdout == "plain,shop/orders\n[]\n"
+
+
+def test_table_of_completion_has_every_command_and_parameter() -> None:
+    path = Path(completion.__file__).parents[2] / "cli" / "completion_table.py"
+    assert path.read_text(encoding="utf-8") == completion.render(), "run `make docs`"
+    root = completion_root()
+    for name, command in TREE.items():
+        context = click.Context(root)
+        found: click.Command = root
+        for word in name.split():
+            assert isinstance(found, click.Group)
+            inner = found.get_command(context, word)
+            assert inner is not None, name
+            found = inner
+        known = {option for each in found.params for option in (*each.opts, *each.secondary_opts)}
+        described = {each for names, _, _ in describe_command(command)[1] for each in names.split()}
+        assert described <= known, name
