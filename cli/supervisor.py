@@ -65,7 +65,7 @@ class Ended:
 class Supervisor:
     """Runs `count` workers until a signal.
 
-    reload: whether to start them anew at each change of a source file below the current directory.
+    reload: whether to restart them at each change of a source file below the current directory.
     """
 
     def __init__(self, count: int, *, reload: bool) -> None:

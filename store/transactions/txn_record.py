@@ -253,7 +253,7 @@ def insert_txn(tx: Tx, txn: TxnRecord) -> None:
 def insert_ended(tx: Tx, txn: TxnRecord) -> None:
     """Insert a transaction that began and ended in this database transaction, at the end of the group commit.
 
-    Nobody else knows it yet, so nobody is told.
+    No other process knows it yet, so none is notified.
     """
     assert txn.state.is_final, f"{txn.id} is {txn.state.value}"
     tx.pending[_PENDING].ended.append(txn)
