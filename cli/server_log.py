@@ -150,7 +150,7 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and (why := record.exc_info[1]) is not None:
             row["error_type"] = type(why).__qualname__
             row["error"] = str(why)
-            row["traceback"] = "".join(traceback.format_exception(why))
+            row["traceback"] = record.exc_text or "".join(traceback.format_exception(why))
         if record.stack_info:
             row["stack"] = record.stack_info
         return json.dumps(row, ensure_ascii=False, default=str, skipkeys=True)

@@ -55,7 +55,7 @@ def test_python_dash_m_is_quiet_at_ctrl_c_too(shop: Cli) -> None:
     command = [sys.executable, "-m", "eventproc", "-C", str(shop.directory), "run"]
     with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE) as server:
         assert server.stderr is not None
-        assert server.stderr.readline().startswith(b"serving")
+        assert b" INFO    eventproc.run: serving " in server.stderr.readline()
         server.send_signal(signal.SIGINT)
         _, err = server.communicate(timeout=PATIENCE_S)
     assert (server.returncode, err) == (0, b"")

@@ -198,7 +198,7 @@ def test_commands_work_beside_a_server_which_ends_at_a_signal(shop: Cli) -> None
             try:
                 assert server.stderr is not None
                 line = server.stderr.readline().decode()
-                assert line.startswith(f"serving {shop.directory}")
+                assert f" INFO    eventproc.run: serving {shop.directory} " in line
                 request_id = shop("stream", "split", "shop/orders", _first(shop), "--no-wait").ok().strip()
                 assert shop("request", "wait", request_id, "-o", "json").json()["status"] == "done"
                 shop("stream", "merge", "shop/orders", *_all(shop)[:2]).ok()

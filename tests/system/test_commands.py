@@ -72,6 +72,11 @@ def hear_written(writer: ChildProcess, count: int) -> None:
         assert int(said.split()[1]) < count, f"{said!r}, of {count} rows"
 
 
+def hear_serving(server: ChildProcess) -> None:
+    while " eventproc.run: serving " not in (line := server.hear()):
+        assert line, "it ended before it served"
+
+
 def test_two_write_and_one_follows_while_others_split_and_merge(
     processes: WorkerProcesses, shells: Shells
 ) -> None:
@@ -131,7 +136,7 @@ def test_the_others_go_on_when_run_sleeps_and_when_it_is_killed(
     processes: WorkerProcesses, shells: Shells
 ) -> None:
     with shells.start("run") as first:
-        hear(first, "serving")
+        hear_serving(first)
         shells.run("stream", "split", STREAM, "0.0")
         stop_outside(first, processes.directory / "write.lock")
         assert shells.run("write", STREAM, "--format", "lines", stdin=b"a\nb\n").endswith("written 2\n")
@@ -139,7 +144,7 @@ def test_the_others_go_on_when_run_sleeps_and_when_it_is_killed(
         first.resume()
         shells.run("stream", "split", STREAM, "4.2")
         with shells.start("run") as second:
-            hear(second, "serving")
+            hear_serving(second)
             first.kill()
             shells.run("stream", "split", STREAM, "6.3")
             os.kill(second.pid, signal.SIGTERM)
