@@ -116,10 +116,10 @@ class ProcessorRun:
             self.ended.set()
 
     async def _process(self, membership: Membership) -> None:
-        self._engine = engine = Engine(self._db, self.options, self._processor.make, membership, self._limits)
-        engine.commit_when_idle(self._idle_waiters > 0)
         if self._stopping:
             return
+        self._engine = engine = Engine(self._db, self.options, self._processor.make, membership, self._limits)
+        engine.commit_when_idle(self._idle_waiters > 0)
         async with BackgroundTasks() as tasks:
             tasks.start_soon(self._publish_changes, engine)
             tasks.start_soon(self._watch_names)
@@ -128,7 +128,7 @@ class ProcessorRun:
     async def stop(self) -> None:
         """End gracefully; return when it has ended."""
         self._stopping = True
-        if self._engine is not None:
+        if self._engine is not None and not self.ended.is_set():
             await self._engine.stop()
         await self.ended.wait()
 

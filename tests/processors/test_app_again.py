@@ -89,7 +89,7 @@ async def test_waiting_for_a_stopped_app_fails_if_a_stream_was_recreated() -> No
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
         orders = await ep.create_stream("s/orders")
-        async with ep.run(app, grace_ms=100) as running:
+        async with ep.run(app) as running:
             await running.stop()
             await orders.seal()
             await orders.delete()

@@ -150,6 +150,23 @@ def test_progress_is_not_committed_more_often_while_nobody_waits(commits: list[i
     run_seeded(main, seed=1)
 
 
+def test_leaving_an_app_that_was_stopped_before_it_began_takes_no_time() -> None:
+    async def handle(_: Event) -> None: ...
+
+    async def main() -> None:
+        app = App()
+        app.add(handle, STREAM, group=GROUP)
+        async with eventproc.open_memory(clock=VirtualClock()) as ep:
+            await ep.create_scope("s")
+            await ep.create_stream(STREAM)
+            began = anyio.current_time()
+            async with ep.run(app) as running:
+                await running.stop()
+            assert anyio.current_time() - began <= 0.005
+
+    run_seeded(main, seed=1)
+
+
 def test_after_a_stop_it_waits_for_its_time_and_no_longer(looks: list[str]) -> None:
     async def main() -> None:
         async with stuck_app(anyio.Event()) as (_, started):
