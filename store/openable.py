@@ -136,17 +136,23 @@ class Opening(Generic[H]):
     An object opened by `await` is closed by its `close`, in any task of the event loop.
     """
 
-    def __init__(self, start: Callable[[], Coroutine[Any, Any, H]]) -> None:
-        """start: opens the handle, and leaves nothing open if it raises."""
+    def __init__(self, what: str, start: Callable[[], Coroutine[Any, Any, H]]) -> None:
+        """what: names what is opened. start: opens it, and leaves nothing open if it raises."""
+        self._what = what
         self._start = start
         self._handle: H | None = None
+
+    def __repr__(self) -> str:
+        return f"Opening({self._what})"
 
     def __await__(self) -> Generator[Any, Any, H]:
         return self._start().__await__()
 
     async def __aenter__(self) -> H:
         if self._handle is not None:
-            raise IllegalTransition(event="entering this block", state="entered already; open another one")
+            raise IllegalTransition(
+                name=self._what, event="entering", state="entered already; open another one"
+            )
         self._handle = await self._start()
         return await self._handle.__aenter__()
 

@@ -21,6 +21,7 @@ from eventproc.store.database import SharedSlot, Tx, Watch
 from eventproc.store.local_results import LocalResults
 from eventproc.store.model.errors import EventprocError, Expired, InProgress, InvalidArgument, NotFound
 from eventproc.store.model.failures import error_from_plain, error_to_plain
+from eventproc.store.model.short_repr import short_repr_of_fields
 
 OUTCOME_MEMORY_MS: Final = 24 * 3600 * 1000
 """How long an outcome is kept. A retry with an older id is refused, so that it never runs twice. A higher value keeps
@@ -82,6 +83,8 @@ class Request:
     started: whether its first transaction was committed.
     result: the workflow's result, only if this process ran it; not stored.
     """
+
+    __repr__ = short_repr_of_fields
 
     id: str
     target: str

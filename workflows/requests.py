@@ -15,6 +15,7 @@ from eventproc.store.model.argument_checks import check_mapping
 from eventproc.store.model.ids import SegmentId, as_segments
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.ranges import KeyRange
+from eventproc.store.model.short_repr import short_repr_of_fields
 
 
 def _sorted_ids(segments: Iterable[SegmentId]) -> tuple[SegmentId, ...]:
@@ -63,6 +64,8 @@ class UpdateStream(_OfStream):
 class ScaleStream(_OfStream):
     """Seal active segments and open new ones over exactly the same key space."""
 
+    __repr__ = short_repr_of_fields
+
     kind: ClassVar[str] = "scale"
     # Sorted, so that equal requests are equal in whichever order their callers listed the segments.
     seal: tuple[SegmentId, ...] = attrs.field(converter=_sorted_ids)
@@ -75,6 +78,8 @@ class TruncateStream(_OfStream):
 
     offsets: those of the cut, -1 for a segment that begins after it.
     """
+
+    __repr__ = short_repr_of_fields
 
     kind: ClassVar[str] = "truncate"
     offsets: dict[SegmentId, int] = attrs.field(converter=_sorted_offsets)

@@ -99,7 +99,7 @@ class BlockingReaderGroup(ReaderGroupCalls):
         self.name = group.name
 
     def __repr__(self) -> str:
-        return f"<BlockingReaderGroup {self.name}>"
+        return f"Blocking{self._twin!r}"
 
     @overload
     def reader(self, reader: str) -> BlockingGroupReader[bytes]: ...

@@ -30,7 +30,7 @@ class BlockingStream(StreamCalls, Generic[T]):
         self.codec = stream.codec
 
     def __repr__(self) -> str:
-        return f"<BlockingStream {self.name}#{self.stream_id}>"
+        return f"Blocking{self._twin!r}"
 
     @overload
     def writer(self, *, name: str | None = None) -> BlockingWriter[T]: ...

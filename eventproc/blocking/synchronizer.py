@@ -21,7 +21,7 @@ class BlockingStateSynchronizer(Generic[S, U]):
         self._member = member
 
     def __repr__(self) -> str:
-        return f"<Blocking{repr(self._member)[1:]}"
+        return f"Blocking{self._member!r}"
 
     @property
     def state(self) -> S:

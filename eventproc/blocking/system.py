@@ -36,9 +36,15 @@ U = TypeVar("U")
 class BlockingRequests(RequestsCalls):
     """The requests of a directory; `ep.requests`. See `Requests`."""
 
+    def __repr__(self) -> str:
+        return f"Blocking{self._twin!r}"
+
 
 class BlockingDeadLetters(DeadLettersCalls):
     """The dead letters of one group; made by `BlockingEventproc.dead_letters`. See `DeadLetters`."""
+
+    def __repr__(self) -> str:
+        return f"Blocking{self._twin!r}"
 
     @property
     def group(self) -> str:

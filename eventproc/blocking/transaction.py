@@ -40,7 +40,7 @@ class BlockingTransaction(Block, Generic[P]):
         self.stream = txn.stream
 
     def __repr__(self) -> str:
-        return f"<BlockingTransaction {self.id} of {self.stream}>"
+        return f"Blocking{self._txn!r}"
 
     @property
     def appended(self) -> tuple[AppendResult, ...]:

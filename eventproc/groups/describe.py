@@ -33,6 +33,7 @@ from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.ids import SegmentId, printable
 from eventproc.store.model.progress import Progress
+from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import get
 from eventproc.store.segments import read
 
@@ -45,6 +46,8 @@ class GroupInfo:
     generation: grows with each change of members or owners. created_ms: wall clock. paused: whether it is paused.
     options: as given when it was created.
     """
+
+    __repr__ = short_repr_of_fields
 
     name: str
     streams: tuple[GroupStream, ...]
@@ -109,6 +112,8 @@ class GroupDescription:
     lost_events: number of events that were truncated before the group read them.
     checkpoints_started: names of the checkpoints under way.
     """
+
+    __repr__ = short_repr_of_fields
 
     name: str
     kind: str

@@ -45,7 +45,7 @@ class ReaderGroup:
         self.name = name
 
     def __repr__(self) -> str:
-        return f"<ReaderGroup {self.name}>"
+        return f"ReaderGroup({self.name!r})"
 
     @overload
     def reader(self, reader: str) -> GroupReader[bytes]: ...

@@ -31,6 +31,7 @@ from eventproc.store.model.group_errors import TooManyCheckpoints
 from eventproc.store.model.history import History
 from eventproc.store.model.ids import SegmentId, as_segment, format_segment
 from eventproc.store.model.progress import Progress
+from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import get
 from eventproc.store.segments import is_event_boundary, number_at, segment_state
 
@@ -44,6 +45,8 @@ class GroupCheckpoint:
 
     A stream that the group began to read later has no cut.
     """
+
+    __repr__ = short_repr_of_fields
 
     name: str
     at_ms: int

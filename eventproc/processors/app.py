@@ -73,6 +73,9 @@ class App:
         self._processors: dict[str, Processor] = {}
         self._setups: list[Callable[[AppTx], None]] = []
 
+    def __repr__(self) -> str:
+        return f"App({', '.join(self._processors)})"
+
     @property
     def processors(self) -> tuple[Processor, ...]:
         """The declared processors, in the order of their declaration."""

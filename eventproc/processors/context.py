@@ -32,6 +32,9 @@ class Context:
         self._log: Log | None = None
         self._emitted: list[Emission] | None = []
 
+    def __repr__(self) -> str:
+        return f"Context(attempt={self.attempt})"
+
     @property
     def log(self) -> Log:
         """A logger whose records have the fields processor, stream, segment, offset, number, key and attempt."""
@@ -112,6 +115,9 @@ class AppTx:
 
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
+
+    def __repr__(self) -> str:
+        return f"AppTx(now_ms={self._tx.now_ms})"
 
     @property
     def now_ms(self) -> int:

@@ -19,6 +19,7 @@ from eventproc.processors.retry import RetryPolicy
 from eventproc.store.model.argument_checks import check_instance, check_int, check_str, invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.names import StreamName
+from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.segments import Event
 from eventproc.streams.codec import P
 
@@ -118,6 +119,8 @@ class Failure:
         error: What its last call raised.
         attempts: How many calls failed.
     """
+
+    __repr__ = short_repr_of_fields
 
     processor: str
     event: Event

@@ -452,7 +452,7 @@ def run_app(
         LOG.info("running %s", "; ".join(each.options.summary for each in app.processors))
         return Running(db, processors, grace_ms)
 
-    return Opening(start)
+    return Opening(repr(app), start)
 
 
 def _set_up(tx: Tx, app: App) -> None:

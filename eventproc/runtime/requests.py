@@ -18,6 +18,9 @@ class Requests:
     def __init__(self, db: Database) -> None:
         self._db = db
 
+    def __repr__(self) -> str:
+        return f"Requests({str(self._db.path or ':memory:')!r})"
+
     async def submit(
         self,
         request: AnyRequest,

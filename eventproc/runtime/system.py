@@ -138,8 +138,10 @@ class Eventproc(Openable):
 
     async def _close_unclosed(self) -> None:
         """Close it at the end of the event loop: nobody else can."""
-        self._warn_unclosed()
-        await self.close()
+        try:
+            self._warn_unclosed()  # raises, if warnings are errors
+        finally:
+            await self.close()
 
     def _warn_unclosed(self) -> None:
         if not self._warned:
@@ -592,7 +594,7 @@ def open(
         )
         return await Eventproc._begin(db, host=host)
 
-    return Opening(start)
+    return Opening(f"the directory {str(path)!r}", start)
 
 
 def open_memory(
@@ -617,7 +619,7 @@ def open_memory(
         await anyio.lowlevel.cancel_shielded_checkpoint()
         return await Eventproc._begin(db, host=host)
 
-    return Opening(start)
+    return Opening("a system in memory", start)
 
 
 def _verify_given(clock: object, faults: object) -> None:

@@ -13,6 +13,7 @@ from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.history import get_segment
 from eventproc.store.model.ids import SegmentId, printable
 from eventproc.store.model.policies import StreamConfig
+from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.model.states import ScopeState, StreamState
 from eventproc.store.segments import AppendResult, readable_size, segment_state
 from eventproc.store.transactions import TxnRecord, TxnState
@@ -82,6 +83,8 @@ class SegmentDescription:
 class StreamDescription:
     """A stream as `describe` shows it; everything of one moment."""
 
+    __repr__ = short_repr_of_fields
+
     name: str
     stream_id: int
     state: StreamState
@@ -146,6 +149,8 @@ class TransactionDescription:
     appended: where its events are once it is committed, one entry a segment.
     reason: of its abort; while it is committing, the last failure of the commit.
     """
+
+    __repr__ = short_repr_of_fields
 
     id: str
     stream: str

@@ -15,6 +15,7 @@ from eventproc.store.model.limits import (
     HEADERS_BYTES_MAX,
     HEADERS_COUNT_MAX,
 )
+from eventproc.store.model.short_repr import short_repr_of_fields
 
 P = TypeVar("P")
 
@@ -27,6 +28,8 @@ _EVENTS: str = "it must be an iterable of NewEvents, or of pairs (payload, key)"
 @attrs.frozen
 class NewEvent(Generic[P]):
     """An event to be written, for `write_many`."""
+
+    __repr__ = short_repr_of_fields
 
     payload: P
     key: str | None = None

@@ -42,6 +42,9 @@ class Batch(Generic[P]):
         self._decode = decode
         self._count = sum(map(len, runs))
 
+    def __repr__(self) -> str:
+        return f"Batch({len(self)} events, {self.size_bytes} bytes)"
+
     def __len__(self) -> int:
         return self._count
 

@@ -76,7 +76,7 @@ class Stream(Generic[T]):
         self.codec = codec
 
     def __repr__(self) -> str:
-        return f"<Stream {self.name}#{self.stream_id}>"
+        return f"Stream({self.name!r})"
 
     @overload
     def writer(self, *, name: str | None = None) -> EventWriter[T]: ...

@@ -111,7 +111,7 @@ class Transaction(Generic[P]):
         self._failure: EventprocError | None = None  # of a task in the background, for the next call
 
     def __repr__(self) -> str:
-        return f"<Transaction {self.id} of {self.stream}>"
+        return f"Transaction({self.id!r}, {self.stream!r})"
 
     async def __aenter__(self) -> Transaction[P]:
         self._client.verify_open("entering")

@@ -36,6 +36,7 @@ from eventproc.store.model.errors import InvalidArgument, InvalidCut, NotFound
 from eventproc.store.model.history import History, get_segment, sealed_in, segments_during
 from eventproc.store.model.ids import SegmentId, as_segment, epoch_of, format_segment, parse_segment
 from eventproc.store.model.ranges import KEY_SPACE, KeyRange
+from eventproc.store.model.short_repr import short_repr_of_fields
 
 NOT_REACHED: Final = -1
 """Offset of a segment that will be read from its beginning after all its predecessors were read."""
@@ -72,6 +73,8 @@ class StreamCut:
     Raises:
         InvalidArgument: an argument has the wrong type.
     """
+
+    __repr__ = short_repr_of_fields
 
     stream: str
     stream_id: int

@@ -22,6 +22,7 @@ from eventproc.store.model.errors import InvalidArgument, NotFound, ScaleRefused
 from eventproc.store.model.ids import SegmentId, epoch_of, format_segment, number_of, printable, segment_id
 from eventproc.store.model.limits import SEGMENTS_MAX
 from eventproc.store.model.ranges import KeyRange, canonical, initial_ranges, tiles
+from eventproc.store.model.short_repr import short_repr_of_fields
 
 
 @attrs.frozen
@@ -42,6 +43,8 @@ class Epoch:
     created_ms: wall clock, forced to grow from epoch to epoch. splits, merges: counted over all epochs up
     to this one. request_id: the scale that opened it, None for the first.
     """
+
+    __repr__ = short_repr_of_fields
 
     number: int
     segments: tuple[Segment, ...]

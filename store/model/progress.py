@@ -20,6 +20,7 @@ import attrs
 
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.limits import FINISHED_RANGES_MAX
+from eventproc.store.model.short_repr import short_repr_of_fields
 
 FinishedRange: TypeAlias = tuple[int, int, int]
 """(low, high, end_offset): events [low, high) are finished, and the last one's bytes end at end_offset."""
@@ -36,6 +37,8 @@ class Progress:
     offset: of that event in the segment, bytes.
     finished: ranges of finished events beyond it; each low > number.
     """
+
+    __repr__ = short_repr_of_fields
 
     number: int = 0
     offset: int = 0

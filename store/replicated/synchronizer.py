@@ -62,7 +62,7 @@ class StateSynchronizer(Generic[S, U]):
         self._updating = anyio.Lock()
 
     def __repr__(self) -> str:
-        return f"<StateSynchronizer {self._kind.name} at {self.revision}>"
+        return f"StateSynchronizer({self._kind.name!r}, revision={self.revision})"
 
     @property
     def state(self) -> S:

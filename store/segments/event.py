@@ -13,6 +13,7 @@ from typing_extensions import TypeVar
 
 from eventproc.store.model.ids import SegmentId, printable
 from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.store.model.short_repr import short_repr
 from eventproc.store.segments.columns import Headers
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -38,6 +39,10 @@ class Event(NamedTuple, Generic[P]):
     offset: int
     number: int
     headers: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={short_repr(value)}" for name, value in self._asdict().items())
+        return f"Event({shown})"
 
 
 _make_event: Final[Any] = partial(tuple.__new__, Event)

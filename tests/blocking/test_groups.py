@@ -40,7 +40,7 @@ def numbers(events: Iterator[eventproc.Event], count: int | None = None) -> list
 
 def test_a_group_is_made_found_listed_and_deleted(ep: BlockingEventproc, group: BlockingReaderGroup) -> None:
     assert group.name == GROUP
-    assert repr(group) == "<BlockingReaderGroup shop/billing>"
+    assert repr(group) == "BlockingReaderGroup('shop/billing')"
     assert ep.reader_group(GROUP).info() == group.info()
     assert [each.name for each in ep.reader_groups("shop")] == [GROUP]
     group.delete()

@@ -14,6 +14,7 @@ import attrs
 from eventproc.processors.errors import ERROR_CHARS_MAX, error_text, type_name
 from eventproc.processors.tracebacks import user_traceback
 from eventproc.store.model.ids import format_segment
+from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.segments import Event
 
 STREAM: Final = "ep-stream"
@@ -88,6 +89,8 @@ class DeadLetter:
         failed_ms: When the last call failed, in ms since 1970.
         redriven: How often it was redriven before.
     """
+
+    __repr__ = short_repr_of_fields
 
     id: str
     stream: str

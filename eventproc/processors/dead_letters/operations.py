@@ -239,6 +239,9 @@ class DeadLetters:
         self._group = group_name(group)
         self._step_letters_max = step_letters_max
 
+    def __repr__(self) -> str:
+        return f"DeadLetters({self._group!r})"
+
     @property
     def group(self) -> str:
         """The group's name, as "scope/group"."""

@@ -13,6 +13,7 @@ from eventproc.groups import PROCESSOR, GroupDescription, describe_group, get_gr
 from eventproc.processors.errors import NotAProcessorGroup, failure_text
 from eventproc.store.database import Tx
 from eventproc.store.database.instances import is_alive, pid_of
+from eventproc.store.model.short_repr import short_repr_of_fields
 
 
 @attrs.frozen(kw_only=True)
@@ -189,6 +190,8 @@ class ProcessorDescription:
         group: Its streams, lag, segments and their owners.
         members: The processes that take part.
     """
+
+    __repr__ = short_repr_of_fields
 
     group: GroupDescription
     members: tuple[ProcessorMember, ...]
