@@ -8,13 +8,19 @@ from pathlib import Path
 import anyio.to_thread
 import attrs
 
+from eventproc.cli.schema_check import differences, expected_tables, found_tables
 from eventproc.runtime import Eventproc
 from eventproc.store.backup.contents import checksum_of, chunk_problem, find_orphans, read_manifest
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Tx
 from eventproc.store.database.filesystem import DATABASE
 from eventproc.store.database.standalone import read_file
-from eventproc.store.inspection.database_file import check_all_pages, database_bytes, event_files
+from eventproc.store.inspection.database_file import (
+    check_all_pages,
+    database_bytes,
+    event_files,
+    read_all_texts,
+)
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
 from eventproc.testing.checkers import violations
 
@@ -55,7 +61,11 @@ def page_problems(tx: Tx) -> list[str]:
 
 
 def invariant_problems(tx: Tx) -> list[str]:
-    """Return the invariants that do not hold."""
+    """Return the texts that cannot be read, and the invariants that do not hold."""
+    if damaged := attempt("the texts of the database", lambda: read_all_texts(tx)):
+        return [
+            each if each.endswith("restore a backup") else f"{each}; restore a backup" for each in damaged
+        ]
     found = attempt("the rows of the database", lambda: violations(tx))
     return [
         each if each.endswith("restore a backup") else f"an invariant does not hold: {each}" for each in found
@@ -67,6 +77,8 @@ async def verify_directory(ep: Eventproc, report: IntegrityReport) -> None:
     assert ep.path is not None, "a directory"
     folder = ep.path / CHUNKS_FOLDER
     report.bytes = await ep.db.read(database_bytes)
+    if wrong := differences(await expected_tables(), await ep.db.read(found_tables)):
+        report.problems.append(f"{'; '.join(wrong)}; restore a backup, or use the version that created it")
     report.problems += await ep.db.read(page_problems)
     report.problems += await ep.db.read(invariant_problems)
     for file in await ep.db.read(event_files):

@@ -65,13 +65,14 @@ CREATE TABLE extent (
 CREATE INDEX extent_place ON extent (place) WHERE place IS NOT NULL;
 
 -- Columns of the events of one or more extents of one stream. `data` is the last column, so that reading the others
--- does not load its pages. With a `chunk` (format 2) the columns are in that file: `ends` is empty, and `data`
--- holds the position in the file.
+-- does not load its pages. `checksum` is the CRC-32 of all columns. With a `chunk` (format 2) the columns are in that
+-- file: `ends` is empty, `checksum` is NULL, and `data` holds the position in the file.
 CREATE TABLE blob (
     id INTEGER PRIMARY KEY,
     stream_id INTEGER NOT NULL,
     format INTEGER NOT NULL,
     chunk INTEGER,
+    checksum INTEGER,
     ends BLOB NOT NULL,
     keys BLOB,
     positions BLOB,

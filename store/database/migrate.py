@@ -17,7 +17,7 @@ from eventproc.store.database.database import Durability
 from eventproc.store.database.filesystem import ANOTHER
 from eventproc.store.database.log_record import LogMark, read_mark, store_mark
 from eventproc.store.database.tx import Tx
-from eventproc.store.model.errors import StoreUnusable
+from eventproc.store.model.errors import CorruptRecord, StoreUnusable
 
 APPLICATION_ID: Final = 0x65767072
 """'evpr' as four bytes; marks a file as ours (`file` and other tools can show it)."""
@@ -126,7 +126,11 @@ def migrate(
 def stored_durability(connection: sqlite3.Connection, *, path: str, asked: Durability | None) -> Durability:
     """Return the directory's durability. Raises StoreUnusable if the caller asked for the other mode."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'durability'").fetchone()
-    stored = Durability(row[0])
+    try:
+        stored = Durability(row[0])
+    except (TypeError, ValueError):
+        found = "no row" if row is None else f"{row[0]!r}"
+        raise CorruptRecord(key=path, reason=f"the database is damaged: its durability is {found}") from None
     if asked is not None and asked is not stored:
         raise StoreUnusable(
             path=path,

@@ -17,6 +17,9 @@ write.lock, and during recovery."""
 
 LOCKED: Final = "another program keeps the database locked; end it first"
 
+UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What reading a damaged value raises."""
+
 ENDS_TRANSACTION: Final = frozenset(
     {
         sqlite3.SQLITE_FULL,
@@ -40,6 +43,8 @@ def translate_error(why: Exception, path: str) -> Exception:
     code = primary_code(why)
     if code == sqlite3.SQLITE_FULL:
         return DiskFull(path=path)
+    if _is_damaged_text(why):
+        return CorruptRecord(key=path, reason=f"a text in the database is damaged ({why})")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return CorruptRecord(key=path, reason=str(why))
     if code == sqlite3.SQLITE_CANTOPEN:  # SQLite reports neither the file nor the reason
@@ -48,17 +53,24 @@ def translate_error(why: Exception, path: str) -> Exception:
     return why
 
 
+def _is_damaged_text(why: BaseException) -> bool:
+    """Return whether a text in the database is not UTF-8: of a value, or of the schema, which SQLite then quotes."""
+    return isinstance(why, UnicodeDecodeError) or (
+        isinstance(why, sqlite3.OperationalError) and str(why).startswith("Could not decode to UTF-8")
+    )
+
+
 @contextmanager
 def translate_opening_errors(path: Path) -> Iterator[None]:
     """Translate errors of the block, which opens the directory `path`, into errors of this library."""
     try:
         with translate_file_errors(path):
             yield
-    except sqlite3.Error as why:
+    except UNREADABLE as why:
         raise _opening_failed(why, path) from why
 
 
-def _opening_failed(why: sqlite3.Error, path: Path) -> Exception:
+def _opening_failed(why: sqlite3.Error | UnicodeDecodeError, path: Path) -> Exception:
     code = primary_code(why)
     if code == sqlite3.SQLITE_NOTADB:
         return StoreUnusable(path=str(path), reason=f"{DATABASE} in it is not a database; {ANOTHER}")

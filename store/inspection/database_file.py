@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 
 from eventproc.store.database import Tx
+from eventproc.store.database.sqlite_errors import UNREADABLE
 from eventproc.store.model.errors import CorruptRecord
 
 PAGES_MAX: Final = 4_294_967_294
@@ -115,6 +116,20 @@ def check_all_pages(tx: Tx) -> list[str]:
     return [] if found == ["ok"] else found
 
 
+def read_all_texts(tx: Tx) -> list[str]:
+    """Return the tables and columns with a text that cannot be read. Cost: reads every text."""
+    found: list[str] = []
+    for (table,) in tx.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        names = [name for name, of_type in _column_types(tx, str(table)) if of_type == "TEXT"]
+        for name in names:
+            try:
+                for _ in tx.execute(f'SELECT "{name}" FROM "{table}"'):
+                    pass
+            except UNREADABLE as why:
+                found.append(f"a text in the column {name} of the table {table} is damaged ({why})")
+    return found
+
+
 def database_bytes(tx: Tx) -> int:
     """Return the size of the database, without its log."""
     return _count(tx, "PRAGMA page_count") * _count(tx, "PRAGMA page_size")
@@ -139,11 +154,15 @@ def limit_pages(tx: Tx, pages: int) -> None:
 
 def _columns(tx: Tx, kind: str, name: str) -> Iterator[str]:
     if kind == "table":
-        for column, of_type in tx.execute("SELECT name, type FROM pragma_table_info(?)", (name,)):
+        for column, of_type in _column_types(tx, name):
             yield f"{column} {of_type}"
     elif kind == "index":
         for (column,) in tx.execute("SELECT name FROM pragma_index_info(?)", (name,)):
             yield str(column)
+
+
+def _column_types(tx: Tx, table: str) -> list[tuple[str, str]]:
+    return tx.execute("SELECT name, type FROM pragma_table_info(?)", (table,)).fetchall()
 
 
 def _one(tx: Tx, sql: str) -> object:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -36,6 +37,14 @@ BLOB_FORMAT: Final = 1
 
 INLINE_HEAD: Final = struct.Struct("<7i")
 """Lengths of the seven columns of an inline extent, -1 for an absent one. The columns follow."""
+
+
+INLINE_CHECKSUM: Final = struct.Struct("<I")
+"""CRC-32 of everything behind it; the beginning of an inline extent."""
+
+
+CHANGED: Final = "its content differs from what was written"
+"""Reason of a checksum that does not fit: the disk, or another program, changed a page."""
 
 
 _EXTENTS_A_QUERY: Final = 256
@@ -115,9 +124,10 @@ class BlobLoader:
 
 
 def load_blob(tx: Tx, blob_id: int) -> Columns:
-    """Return the columns of a blob. Raises CorruptRecord if it is missing or has an unknown format."""
+    """Return the columns of a blob. Raises CorruptRecord if it is missing, was changed, or has an unknown format."""
     row = tx.execute(
-        "SELECT format, chunk, ends, keys, positions, times, event_times, headers, data FROM blob WHERE id = ?",
+        "SELECT format, chunk, checksum, ends, keys, positions, times, event_times, headers, data FROM blob"
+        " WHERE id = ?",
         (blob_id,),
     ).fetchone()
     if row is None:
@@ -126,31 +136,46 @@ def load_blob(tx: Tx, blob_id: int) -> Columns:
         return load_file_blob(tx, row[1], row[-1])
     if row[0] != BLOB_FORMAT:
         raise CorruptRecord(key=f"blob {blob_id}", reason=f"unknown format {row[0]}")
-    return Columns(*row[2:])
+    columns = Columns(*row[3:])
+    if _checksum(columns) != row[2]:
+        raise CorruptRecord(key=f"blob {blob_id}", reason=CHANGED)
+    return columns
+
+
+def _checksum(columns: Columns) -> int:
+    """Return the CRC-32 of the columns; 0.25 ms per MiB. SQLite's pages have no checksums of their own."""
+    checksum = 0
+    for column in columns:
+        if column is not None:
+            checksum = zlib.crc32(column, checksum)
+    return checksum
 
 
 def insert_blob(tx: Tx, stream_id: int, columns: Columns) -> int:
     """Store the columns as a blob of the stream and return its id."""
     done = tx.execute(
-        "INSERT INTO blob (stream_id, format, ends, keys, positions, times, event_times, headers, data)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (stream_id, BLOB_FORMAT, *columns),
+        "INSERT INTO blob (stream_id, format, checksum, ends, keys, positions, times, event_times, headers, data)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (stream_id, BLOB_FORMAT, _checksum(columns), *columns),
     )
     assert done.lastrowid is not None
     return done.lastrowid
 
 
 def pack_inline(columns: Columns) -> bytes:
-    """Return the value of an inline extent: seven lengths (-1 for an absent column), then the columns."""
+    """Return the value of an inline extent: a checksum, seven lengths (-1 for an absent column), then the columns."""
     head = INLINE_HEAD.pack(*[-1 if column is None else len(column) for column in columns])
-    return b"".join([head, *filter(None, columns)])
+    packed = b"".join([head, *filter(None, columns)])
+    return INLINE_CHECKSUM.pack(zlib.crc32(packed)) + packed
 
 
 def unpack_inline(packed: bytes) -> Columns:
-    """Return the columns that `pack_inline` packed."""
-    at = INLINE_HEAD.size
+    """Return the columns that `pack_inline` packed. Raises CorruptRecord if they were changed."""
+    if INLINE_CHECKSUM.pack(zlib.crc32(memoryview(packed)[INLINE_CHECKSUM.size :])) != packed[:4]:
+        raise CorruptRecord(key="an extent with its events inline", reason=CHANGED)
+    at = INLINE_CHECKSUM.size + INLINE_HEAD.size
     values: list[bytes | None] = []
-    for length in INLINE_HEAD.unpack_from(packed):
+    for length in INLINE_HEAD.unpack_from(packed, INLINE_CHECKSUM.size):
         if length < 0:
             values.append(None)
         else:
