@@ -138,17 +138,21 @@ def add_dead_letter(cli: Cli) -> None:
     anyio.run(act)
 
 
-def test_every_command_has_an_invocation_or_refuses_output() -> None:
-    assert set(COMMANDS) == set(INVOCATIONS) | REFUSING
-
-
-@pytest.mark.parametrize(
+each_invocation = pytest.mark.parametrize(
     "name",
     [
         pytest.param(name, marks=[pytest.mark.subprocess] if name in ("group offline", "demo") else [])
         for name in INVOCATIONS
     ],
 )
+"""Decorator of a test of each successful invocation; some of them start processes."""
+
+
+def test_every_command_has_an_invocation_or_refuses_output() -> None:
+    assert set(COMMANDS) == set(INVOCATIONS) | REFUSING
+
+
+@each_invocation
 def test_output_json_of_a_command_is_one_json_document(
     billing: Cli, name: str, request: pytest.FixtureRequest
 ) -> None:
@@ -158,6 +162,18 @@ def test_output_json_of_a_command_is_one_json_document(
     arguments = [each if isinstance(each, str) else each(billing) for each in INVOCATIONS[name]]
     printed = billing(*name.split(), *arguments, "--output", "json", stdin=b"1\n2\n").ok()
     assert isinstance(json.loads(printed), (dict, list))
+
+
+@each_invocation
+def test_quiet_command_prints_its_result_and_nothing_else(
+    billing: Cli, name: str, request: pytest.FixtureRequest
+) -> None:
+    if name == "group offline":
+        request.getfixturevalue("as_reader")
+    add_dead_letter(billing)
+    arguments = [each if isinstance(each, str) else each(billing) for each in INVOCATIONS[name]]
+    done = billing(*name.split(), *arguments, "--quiet", stdin=b"1\n2\n")
+    assert (done.code, done.err) == (0, "")
 
 
 @pytest.mark.parametrize("name", sorted(REFUSING))

@@ -57,7 +57,7 @@ async def find(event):
 """
 
 
-class Server:
+class ServingProcess:
     """`eventproc run` as a process, in a folder with the module shop."""
 
     def __init__(self, cli: Cli, folder: Path, *arguments: str) -> None:
@@ -89,7 +89,7 @@ class Server:
         _, said = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, above_info(said)
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> ServingProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -102,12 +102,12 @@ def above_info(log: str) -> str:
     return "".join(line for line in log.splitlines(keepends=True) if " INFO    " not in line)
 
 
-Serve = Callable[..., Server]
+Serve = Callable[..., ServingProcess]
 
 
 @pytest.fixture
 def serve(shop: Cli, tmp_path: Path) -> Serve:
-    return lambda *arguments: Server(shop, tmp_path, *arguments)
+    return lambda *arguments: ServingProcess(shop, tmp_path, *arguments)
 
 
 def described(shop: Cli, wanted: Callable[[Any], bool], group: str = "shop/mailer") -> Any:
@@ -118,6 +118,16 @@ def described(shop: Cli, wanted: Callable[[Any], bool], group: str = "shop/maile
             return json.loads(found.out)
         found = shop("processor", "describe", group, "-o", "json")
     raise AssertionError(found)
+
+
+def test_description_shows_every_process_that_runs_the_processor(shop: Cli, serve: Serve) -> None:
+    with serve("shop:app") as one, serve("shop:app") as two:
+        pids = {one.process.pid, two.process.pid}
+        found = described(shop, lambda found: {each["pid"] for each in found["members"]} == pids)
+        assert (found["processes"], found["state"]) == (2, "running")
+        table = shop("processor", "describe", "shop/mailer").ok()
+        assert all(f"  {pid}  " in table for pid in pids)
+        assert [each["processes"] for each in shop("processor", "list", "-o", "jsonl").rows()] == [2]
 
 
 def test_a_server_runs_apps_until_a_signal_and_names_them(shop: Cli, serve: Serve) -> None:
