@@ -62,6 +62,19 @@ def _flights(cli: Cli) -> str:
     return str(path)
 
 
+def _new_folder(cli: Cli) -> str:
+    return str(cli.directory.parent / "monday")
+
+
+def _backup(cli: Cli) -> str:
+    cli("backup", _new_folder(cli)).ok()
+    return _new_folder(cli)
+
+
+def _restored(cli: Cli) -> str:
+    return str(cli.directory.parent / "restored")
+
+
 def _txn(cli: Cli) -> str:
     return begin(cli, b"1\n")
 
@@ -114,6 +127,9 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "request list": (),
         "request wait": (_request_id,),
         "doctor": (),
+        "backup": (_new_folder,),
+        "restore": (_backup, "-C", _restored),
+        "verify": (),
         "demo": (_flights,),
         "version": (),
     }
