@@ -213,7 +213,11 @@ def find_buffers(batch: pa.RecordBatch, whole: pa.Buffer) -> BufferRefs:
         if index >= 0 and batch.column(index).null_count < batch.num_rows:
             buffers = batch.column(index).buffers()
             found |= {field: ref(buffer) for field, buffer in zip(fields, buffers, strict=True) if field}
-    return BufferRefs(count=batch.num_rows, **found)
+    checksum = 0
+    for field in attrs.fields(BufferRefs)[2:]:  # the order in which a reader adds them up
+        position, length = found.get(field.name, NO_BUFFER)
+        checksum = zlib.crc32(whole.slice(position, length), checksum)
+    return BufferRefs(count=batch.num_rows, checksum=checksum, **found)
 
 
 _FIELDS: Final = {

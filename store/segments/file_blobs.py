@@ -7,6 +7,7 @@ with pyarrow and stores them as `BufferRefs`; a reader needs nothing else. See d
 from __future__ import annotations
 
 import os
+import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,11 +44,13 @@ NO_BUFFER: Final[BufferRef] = (0, 0)
 class BufferRefs:
     """Where the Arrow buffers of `count` events lie in a file.
 
+    checksum: CRC-32 of all of them, in the order of the fields.
     *_present: bitmaps, absent if every event has the value. *_ends: int32, count + 1 values from 0. Times: int64, ms.
     headers_*, name*, value*: a map column: the ends of each event's pairs, all names and all values with their ends.
     """
 
     count: int
+    checksum: int
     payload_ends: BufferRef
     payloads: BufferRef
     key_present: BufferRef = NO_BUFFER
@@ -65,14 +68,19 @@ class BufferRefs:
 
     def pack(self) -> bytes:
         """Return the value that a blob's row stores."""
-        count, *refs = attrs.astuple(self, recurse=False)
-        return array("q", [count, *(number for ref in refs for number in ref)]).tobytes()
+        numbers = (number for ref in self.buffers() for number in ref)
+        return array("q", [self.count, self.checksum, *numbers]).tobytes()
 
     @classmethod
     def unpack(cls, packed: bytes) -> BufferRefs:
         """Return the references that `pack` packed."""
-        count, *numbers = memoryview(packed).cast("q").tolist()
-        return cls(count, *zip(numbers[::2], numbers[1::2], strict=True))
+        count, checksum, *numbers = memoryview(packed).cast("q").tolist()
+        return cls(count, checksum, *zip(numbers[::2], numbers[1::2], strict=True))
+
+    def buffers(self) -> list[BufferRef]:
+        """Return the positions of all buffers, in the order of the fields."""
+        _count, _checksum, *refs = attrs.astuple(self, recurse=False)
+        return refs
 
 
 def chunks_folder(tx: Tx) -> Path:
@@ -140,7 +148,14 @@ class _BufferReader:
     descriptor: int
 
     def columns(self, refs: BufferRefs) -> Columns:
-        """Return all columns."""
+        """Return all columns, after comparing their bytes with the checksum."""
+        checksum = 0
+        for ref in refs.buffers():
+            checksum = zlib.crc32(self._read(ref), checksum)
+        if checksum != refs.checksum:
+            raise CorruptRecord(
+                key=f"chunk file {self.path}", reason="its content differs from what was written"
+            )
         block = EventBlock(
             payloads=_cut(self.ints(refs.payload_ends), self._read(refs.payloads)),
             keys=self._keys(refs),

@@ -1,0 +1,92 @@
+"""`verify` finds damaged and lost files with events, and readers of them get an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import eventproc
+from eventproc.cli.integrity_checks import IntegrityReport, verify_backup, verify_directory
+from eventproc.errors import CorruptRecord
+from eventproc.runtime import Eventproc
+from eventproc.streams import Stream
+from tests.backup.support import COUNT, flip_byte, numbers
+
+
+async def verified(ep: Eventproc) -> IntegrityReport:
+    report = IntegrityReport("directory")
+    await verify_directory(ep, report)
+    return report
+
+
+def first_file(folder: Path) -> Path:
+    return sorted((folder / "chunks").rglob("*.arrow"))[0]
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1000])
+
+
+def flip(file: Path) -> None:
+    """Flip a byte of a payload."""
+    flip_byte(file, file.read_bytes().index(b"x" * 100))
+
+
+DAMAGES = [remove, cut, flip]
+
+
+async def test_a_healthy_directory_has_no_problems(ep: Eventproc) -> None:
+    report = await verified(ep)
+    assert (report.problems, report.orphans) == ([], [])
+    assert report.files > 0
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_verify_finds_a_damaged_file_with_events(
+    ep: Eventproc, data: Path, damage: Callable[[Path], None]
+) -> None:
+    file = first_file(data)
+    damage(file)
+    report = await verified(ep)
+    assert any(str(file) in problem and "restore a backup" in problem for problem in report.problems)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_reading_a_damaged_file_with_events_raises(
+    ep: Eventproc, data: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(first_file(data))
+    async with eventproc.open(data) as other:
+        with pytest.raises(CorruptRecord, match="chunk file"):
+            await read_all(await other.stream("s/x"))
+
+
+async def read_all(stream: Stream) -> None:
+    async with stream.reader() as reader:
+        async for _ in reader.until(await stream.tail()):
+            pass
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_verify_finds_a_damaged_file_of_a_backup(
+    ep: Eventproc, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    await ep.backup(tmp_path / "backup")
+    assert verify_backup(tmp_path / "backup").problems == []
+    damage(first_file(tmp_path / "backup"))
+    assert verify_backup(tmp_path / "backup").problems
+
+
+async def test_files_without_a_row_are_reported_and_are_no_problem(ep: Eventproc, data: Path) -> None:
+    file = first_file(data)
+    file.with_name("0-1.arrow").write_bytes(b"")
+    report = await verified(ep)
+    assert report.problems == []
+    assert report.orphans == [str(file.with_name("0-1.arrow").relative_to(data / "chunks"))]
+    assert await numbers(ep) == list(range(COUNT))
