@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 
 import click
@@ -73,4 +74,15 @@ def _import(name: str) -> ModuleType:
 
 
 def _broken(name: str, why: BaseException) -> click.ClickException:
-    return click.ClickException(f"importing {name} failed: {type(why).__name__}: {why}")
+    where = "" if isinstance(why, SyntaxError) else _raised_at(why)  # the text of a SyntaxError has its place
+    return click.ClickException(f"importing {name} failed: {type(why).__name__}: {why}{where}")
+
+
+def _raised_at(why: BaseException) -> str:
+    """Return the place in the user's code where the import failed, as the text of a SyntaxError has it."""
+    frames = [frame for frame in extract_tb(why.__traceback__) if _is_below(frame.filename, os.getcwd())]  # noqa: PTH109
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+
+
+def _is_below(file: str, folder: str) -> bool:
+    return Path(file).is_relative_to(folder) and "site-packages" not in file

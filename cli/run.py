@@ -12,7 +12,7 @@ from eventproc.cli import session
 from eventproc.cli.app_loader import load_app
 from eventproc.cli.exit_codes import FAILED, Signalled, error_line, exit_code
 from eventproc.cli.options import Command, DurationParam, Settings, pass_settings
-from eventproc.cli.server import Server
+from eventproc.cli.server import DirectoryServer
 from eventproc.cli.server_log import LEVELS, LogOptions, ServerLog
 from eventproc.cli.supervisor import Supervisor
 from eventproc.cli.worker_link import WorkerLink
@@ -108,7 +108,7 @@ def run(
         with log.importing():
             loaded = [load_app(name) for name in dict.fromkeys(apps)]
         log.install()
-        server = Server(
+        server = DirectoryServer(
             settings, loaded, grace_ms=round(grace * 1000), shows_status=not is_one_of_many, link=link
         )
         session.run(settings, server.serve, host=host, has_log=True)

@@ -29,7 +29,7 @@ PROBE_MS: Final = 10_000
 Lower: more idle cost. Higher: a failed disk is reported later."""
 
 
-class Server:
+class DirectoryServer:
     """Serves one open directory until a signal arrives or a processor fails.
 
     shows_status: whether to show the live table on a terminal.
@@ -61,12 +61,12 @@ class Server:
             async with BackgroundTasks() as tasks:
                 heeded = (signal.SIGTERM, signal.SIGINT) if self._link is None else (signal.SIGTERM,)
                 with anyio.open_signal_receiver(*heeded) as signals:
+                    if self._link is not None:
+                        self._link.report_ready()
                     LOG.info("serving %s (durability %s, pid %d)", ep.path, ep.durability, os.getpid())
                     tasks.start_soon(_probe, ep)
                     if self._shows_status:
                         tasks.start_soon(show_live_status, self._settings, ep.db.clock, running)
-                    if self._link is not None:
-                        self._link.report_ready()
                     await self._wait_end(signals, running)
                 for number in heeded:
                     signal.signal(number, signal.SIG_DFL if self._link is None else signal.SIG_IGN)

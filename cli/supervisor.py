@@ -46,6 +46,10 @@ STABLE_S: Final = 60.0
 """How long a worker must have served for its next delay to be the smallest again."""
 
 
+REPEATED_S: Final = 0.3
+"""A second signal within this time counts as the first: `timeout` sends one to the process and one to its group."""
+
+
 @attrs.frozen
 class Ended:
     """How a worker ended. code: its exit code, negative for a signal. served: whether it had begun to serve."""
@@ -89,12 +93,14 @@ class Supervisor:
         return OK if self._exit_code is None else self._exit_code
 
     async def _obey(self, signals: AsyncIterator[signal.Signals]) -> None:
+        signalled_at = 0.0
         async for number in signals:
+            now = anyio.current_time()
             if self._signal is None:
-                self._signal = number
+                self._signal, signalled_at = number, now
                 LOG.info("draining %s; a second signal kills them", counted(len(self._processes), "worker"))
                 self._stop.set()
-            else:
+            elif now - signalled_at >= REPEATED_S:
                 self._exit_code = SIGNALLED + self._signal
                 for process in self._processes.values():
                     process.kill()
