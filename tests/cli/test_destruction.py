@@ -30,7 +30,7 @@ DESTRUCTIVE: Final = frozenset(
 FINAL_VERBS: Final = frozenset({"abort", "delete", "drop", "purge", "remove", "seal", "truncate"})
 """Names of commands that say that something will be gone."""
 
-CHANGING_ONLY: Final = frozenset({"group reset", "dead-letter redrive"})
+CHANGING_ONLY: Final = frozenset({"backup", "restore", "group reset", "dead-letter redrive"})
 """Commands with --dry-run that destroy nothing, and do not ask."""
 
 
