@@ -193,11 +193,11 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             ],
         ),
         "write": (
-            "Write the lines, JSON lines or CSV rows of FILE, or of standard input, to a...",
+            "Write the rows of FILE, or of standard input, to a stream.",
             [
                 ("name", "stream", False),
                 ("file", "file", False),
-                ("--format", "lines|jsonl|csv", False),
+                ("--format", "lines|jsonl|csv|json|parquet|arrow", False),
                 ("--key", "", False),
                 ("--transaction", "flag", False),
                 ("-o --output", "table|json|jsonl", False),

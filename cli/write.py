@@ -12,8 +12,8 @@ import click
 from anyio.streams.memory import MemoryObjectSendStream
 
 from eventproc.cli import session
-from eventproc.cli.input.lines import InputFile, InputLines, open_input
-from eventproc.cli.input.rows import FORMATS, InputRow, guess_format, read_rows, take_chunk
+from eventproc.cli.input.lines import InputFile, open_input
+from eventproc.cli.input.rows import FORMATS, InputRow, InputRows, take_chunk
 from eventproc.cli.options import (
     TABLE,
     Command,
@@ -44,12 +44,12 @@ RowChunk = tuple[list[InputRow], click.ClickException | None]
     "--format",
     "kind",
     type=click.Choice(FORMATS),
-    help="Format of the rows; by default from the file's suffix, and lines for a pipe.",
+    help="Format of the rows; by default what the content and the file's suffix say. `lines` writes any bytes.",
 )
 @click.option(
     "--key",
     metavar="COLUMN",
-    help="The CSV column, or the field of each JSON object, that is the routing key.",
+    help="The column, or the field of each JSON object, that is the routing key.",
 )
 @click.option(
     "--transaction",
@@ -68,11 +68,16 @@ def write(
     atomic: bool,
     output: str,
 ) -> None:
-    """Write the lines, JSON lines or CSV rows of FILE, or of standard input, to a stream.
+    """Write the rows of FILE, or of standard input, to a stream.
 
     Prints `written N`; N is the number of events durable so far. --output jsonl prints N as an object on a line each
-    time, and --output json only the last one. A CSV row becomes a JSON object. Files in .gz and .xz format are
-    decompressed. A row that cannot be written ends the command; the rows before it stay written.
+    time, and --output json only the last one.
+
+    The rows are recognised by their content: lines, JSON lines, CSV (by its suffix), one JSON array, JSON over several
+    lines, Parquet and Arrow. CSV, Parquet and Arrow rows become JSON objects. Input in gzip, xz or bzip2 format is
+    decompressed. Other binary input is refused; --format lines writes it as it is.
+
+    A row that cannot be written ends the command; the rows before it stay written.
 
     With --transaction, either all rows become visible, after the last one, or none; Ctrl-C aborts. The id of the
     transaction, for `eventproc txn`, is printed on standard error.
@@ -80,9 +85,9 @@ def write(
     Examples:
         eventproc write shop/orders orders.jsonl --key customer
         eventproc write shop/orders orders.csv --key customer --transaction
+        eventproc write shop/orders orders.parquet --key customer
         tail -f app.log | eventproc write shop/log
     """
-    kind = kind or guess_format(file)
     if key is not None and kind == "lines":
         raise click.UsageError("--key needs --format csv or jsonl: a plain line has no fields")
     with open_input(file) as source:
@@ -109,7 +114,7 @@ async def _write(
     settings: Settings,
     name: str,
     source: InputFile,
-    kind: str,
+    kind: str | None,
     key: str | None,
     report: WriteReport,
 ) -> None:
@@ -143,7 +148,7 @@ async def _write_transaction(
     settings: Settings,
     name: str,
     source: InputFile,
-    kind: str,
+    kind: str | None,
     key: str | None,
     report: WriteReport,
 ) -> None:
@@ -175,22 +180,19 @@ async def _write_transaction(
 
 
 async def _produce(
-    send: MemoryObjectSendStream[RowChunk], source: InputFile, kind: str, key: str | None
+    send: MemoryObjectSendStream[RowChunk], source: InputFile, kind: str | None, key: str | None
 ) -> None:
     """Read ahead in a thread, because reading standard input may block for long."""
-    lines = InputLines(source)
-    found = read_rows(lines, kind, key)
+    found = InputRows(source, kind, key)
     more = True
     async with send:
         while more:
-            taken, error, more = await anyio.to_thread.run_sync(
-                take_chunk, found, lines, abandon_on_cancel=True
-            )
+            taken, error, more = await anyio.to_thread.run_sync(take_chunk, found, abandon_on_cancel=True)
             await send.send((taken, error))
 
 
 async def _each_chunk(
-    source: InputFile, kind: str, key: str | None, add: Callable[[list[InputRow]], Awaitable[None]]
+    source: InputFile, kind: str | None, key: str | None, add: Callable[[list[InputRow]], Awaitable[None]]
 ) -> None:
     """Pass the rows to `add`, all that were read meanwhile in one call. Raises the error of a bad row at the end."""
     send, receive = anyio.create_memory_object_stream[RowChunk](AHEAD_CHUNKS)

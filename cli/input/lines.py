@@ -1,7 +1,8 @@
-"""Read the lines of a file or a pipe, plain, .gz or .xz. Only the result of one read is in memory."""
+"""Open a file or a pipe, plain, .gz, .xz or .bz2, and read its lines. Only the result of one read is in memory."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import lzma
 import os
@@ -22,10 +23,49 @@ READ_BYTES: Final = 256 * 1024
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 XZ_MAGIC: Final = b"\xfd7zXZ\x00"
+BZIP2_MAGIC: Final = b"BZh"
+
+
+UNREADABLE: Final = (OSError, EOFError, lzma.LZMAError, zlib.error)
+"""What reading a file raises, plain or compressed."""
 
 
 class _Reads(Protocol):
     def read1(self, size: int, /) -> bytes: ...
+
+
+class PeekedStream:
+    """A stream whose beginning can be looked at before it is read. ended: its end was seen."""
+
+    def __init__(self, stream: _Reads) -> None:
+        self.ended = False
+        self._stream = stream
+        self._head = b""
+
+    def is_of(self, stream: object) -> bool:
+        """Return whether this reads `stream` itself, and not what was decompressed from it."""
+        return self._stream is stream
+
+    def peek(self, least: int) -> bytes:
+        """Return at least so many bytes without taking them, or all if there are fewer. Blocks until then."""
+        while len(self._head) < least and not self.ended:
+            block = self._stream.read1(READ_BYTES)
+            self.ended = not block
+            self._head += block
+        return self._head
+
+    def read1(self, size: int = READ_BYTES, /) -> bytes:
+        """Return what was looked at, then what the stream has. Empty at the end."""
+        if self._head:
+            taken, self._head = self._head[:size], self._head[size:]
+            return taken
+        return b"" if self.ended else self._stream.read1(size)
+
+    def skip(self, prefix: bytes) -> None:
+        """Take `prefix` if the stream begins with it. It must have been looked at."""
+        self._head = self._head.removeprefix(prefix)
+
+    read = read1  # a decompressor calls `read`, and accepts fewer bytes
 
 
 @attrs.define
@@ -41,6 +81,20 @@ class InputFile:
     size_bytes: int | None
 
     @property
+    def peeked(self) -> PeekedStream:
+        """The stream, which from now on can be looked at."""
+        if not isinstance(self.stream, PeekedStream):
+            self.stream = PeekedStream(self.stream)
+        return self.stream
+
+    def read(self, size: int, where: str) -> bytes:
+        """Return what the next read gives. Raises click.ClickException. where: for its text, `after line 7`."""
+        try:
+            return self.stream.read1(size)
+        except UNREADABLE as why:
+            raise unreadable(self, where, why) from why
+
+    @property
     def position(self) -> int:
         """Bytes of the file that have been read."""
         return self.raw.tell() if self.size_bytes is not None and not self.raw.closed else 0
@@ -50,7 +104,7 @@ class InputFile:
 def open_input(path: str) -> Iterator[InputFile]:
     """Open a file; "-" is standard input. Raises OSError.
 
-    The file is decompressed if its name ends in .gz or .xz, or if it begins as such files do.
+    The file is decompressed if its name ends in .gz, .xz or .bz2, or if it begins as such files do.
     """
     if path == "-":
         yield InputFile(sys.stdin.buffer, cast("_Reads", sys.stdin.buffer), "standard input", None)
@@ -67,6 +121,9 @@ def open_input(path: str) -> Iterator[InputFile]:
         elif path.endswith(".xz") or begin == XZ_MAGIC:
             with lzma.LZMAFile(raw) as unpacked_xz:
                 yield InputFile(raw, unpacked_xz, path, size_bytes)
+        elif path.endswith(".bz2") or begin.startswith(BZIP2_MAGIC):
+            with bz2.BZ2File(raw) as unpacked_bz2:
+                yield InputFile(raw, unpacked_bz2, path, size_bytes)
         else:
             yield InputFile(raw, raw, path, size_bytes)
 
@@ -95,13 +152,7 @@ class InputLines(Iterator[bytes]):
     def _fill(self) -> None:
         if self._ended:
             raise StopIteration
-        try:
-            block = self.source.stream.read1(READ_BYTES)
-        except (OSError, EOFError, lzma.LZMAError, zlib.error) as why:
-            reason = why.strerror if isinstance(why, OSError) and why.strerror else why
-            raise click.ClickException(
-                f"{self.source.name}: cannot be read after line {self.number}: {reason}"
-            ) from why
+        block = self.source.read(READ_BYTES, f"after line {self.number}")
         if not block:
             self._ended = True
             self._lines = [self._rest] if self._rest else []
@@ -117,4 +168,20 @@ class InputLines(Iterator[bytes]):
 
 def bad_row(lines: InputLines, number: int, reason: str) -> click.ClickException:
     """Return the error of the row that begins in line `number`."""
-    return click.ClickException(f"{lines.source.name}: line {number}: {reason}")
+    return bad_input(lines.source, f"line {number}", reason)
+
+
+def bad_input(source: InputFile, where: str, reason: str) -> click.ClickException:
+    """Return the error of a part of an input. where: which one, `element 7`."""
+    return click.ClickException(f"{source.name}: {where}: {reason}")
+
+
+def refused(source: InputFile, what: str, remedy: str) -> click.ClickException:
+    """Return the error for an input that is not accepted."""
+    return click.ClickException(f"{source.name}: it is {what}; {remedy}")
+
+
+def unreadable(source: InputFile, where: str, why: Exception) -> click.ClickException:
+    """Return the error of an input that cannot be read further."""
+    reason = why.strerror if isinstance(why, OSError) and why.strerror else why
+    return click.ClickException(f"{source.name}: cannot be read {where}: {reason}")

@@ -11,8 +11,8 @@ from click import ClickException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.cli.input.lines import InputFile, InputLines
-from eventproc.cli.input.rows import InputRow, guess_format, read_rows, take_chunk
+from eventproc.cli.input.lines import InputFile
+from eventproc.cli.input.rows import InputRow, InputRows, guess_format, take_chunk
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00"), max_size=6)
 
@@ -26,20 +26,20 @@ class Blocks(io.BytesIO):
 
     def read1(self, size: int | None = -1, /) -> bytes:
         self._sizes.append(given_size := self._sizes.pop(0))
-        return self.read(given_size)
+        return self.read(given_size if size is None or size < 0 else min(given_size, size))
 
 
-def lines_of(data: bytes, sizes: list[int]) -> InputLines:
+def input_of(data: bytes, sizes: list[int]) -> InputFile:
     blocks = Blocks(data, sizes)
-    return InputLines(InputFile(blocks, blocks, "here", None))
+    return InputFile(blocks, blocks, "here", None)
 
 
-def all_rows(lines: InputLines, kind: str, key: str | None = None) -> list[InputRow]:
+def all_rows(source: InputFile, kind: str | None, key: str | None = None) -> list[InputRow]:
     """Return every row, taken in chunks as `write` does."""
     found: list[InputRow] = []
-    source, more = read_rows(lines, kind, key), True
+    rows, more = InputRows(source, kind, key), True
     while more:
-        taken, error, more = take_chunk(source, lines)
+        taken, error, more = take_chunk(rows)
         found += taken
         if error is not None:
             raise error
@@ -51,7 +51,7 @@ def test_lines_are_those_between_line_feeds(data: bytes, sizes: list[int]) -> No
     expected = data.split(b"\n")
     if not expected[-1]:
         expected.pop()
-    assert all_rows(lines_of(data, sizes), "lines") == [(line, None) for line in expected]
+    assert all_rows(input_of(data, sizes), "lines") == [(line, None) for line in expected]
 
 
 @given(
@@ -61,7 +61,7 @@ def test_lines_are_those_between_line_feeds(data: bytes, sizes: list[int]) -> No
 def test_csv_rows_are_those_of_the_standard_library(cells: list[list[str]], sizes: list[int]) -> None:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([["a", "b"], *cells])
-    found = all_rows(lines_of(text.getvalue().encode(), sizes), "csv", "a")
+    found = all_rows(input_of(text.getvalue().encode(), sizes), "csv", "a")
     assert [list(json.loads(payload).values()) for payload, _ in found] == cells
     assert [key for _, key in found] == [row[0] or None for row in cells]
 
@@ -72,26 +72,28 @@ def test_csv_rows_are_those_of_the_standard_library(cells: list[list[str]], size
 )
 def test_json_lines_are_handed_on_untouched(values: list[dict[str, object]], sizes: list[int]) -> None:
     encoded = [json.dumps(value).encode() for value in values]
-    assert all_rows(lines_of(b"\n".join(encoded), sizes), "jsonl") == [(line, None) for line in encoded]
+    assert all_rows(input_of(b"\n".join(encoded), sizes), "jsonl") == [(line, None) for line in encoded]
 
 
 def test_the_line_of_a_bad_row_is_where_it_begins() -> None:
     data = b'a,b\n"1\n1",2\n\n"3\n3\n3"\n'
     with pytest.raises(ClickException, match=r"here: line 5: 1 columns, the header has 2"):
-        all_rows(lines_of(data, [100]), "csv")
+        all_rows(input_of(data, [100]), "csv")
 
 
 @pytest.mark.parametrize(
     "path, kind",
     [
-        ("-", "lines"),
-        ("a", "lines"),
-        ("a.gz", "lines"),
-        ("a.log", "lines"),
+        ("-", None),
+        ("a", None),
+        ("a.gz", None),
+        ("a.log", None),
         ("a.b.csv", "csv"),
         ("d.csv/a.jsonl.gz", "jsonl"),
         ("a.ndjson.xz", "jsonl"),
+        ("a.json.bz2", "json"),
+        ("a.parquet", "parquet"),
     ],
 )
-def test_a_format_is_guessed_from_the_end_of_the_name(path: str, kind: str) -> None:
+def test_a_format_is_guessed_from_the_end_of_the_name(path: str, kind: str | None) -> None:
     assert guess_format(path) == kind

@@ -48,7 +48,7 @@ def scalar_of(kind: Any) -> type | None:
 _DURATION: Final = re.compile(r"(-?)P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,6}))?S)?)?")
 
 
-def _duration_text(value: datetime.timedelta) -> str:
+def duration_text(value: datetime.timedelta) -> str:
     """Return an ISO 8601 duration, as pydantic and msgspec write it."""
     sign, value = ("-", -value) if value.days < 0 else ("", value)
     return f"{sign}P{value.days}DT{value.seconds}.{value.microseconds:06}S"
@@ -79,7 +79,7 @@ _TEXTS: Final[Mapping[type, tuple[Callable[[str], Any], Callable[[Any], str]]]] 
     datetime.datetime: (datetime.datetime.fromisoformat, _isoformat),
     datetime.date: (datetime.date.fromisoformat, _isoformat),
     datetime.time: (datetime.time.fromisoformat, _isoformat),
-    datetime.timedelta: (_duration, _duration_text),
+    datetime.timedelta: (_duration, duration_text),
     bytes: (base64.b85decode, lambda value: base64.b85encode(value).decode()),
     Path: (Path, str),
 }
