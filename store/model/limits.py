@@ -87,8 +87,8 @@ read and also 10 us per row."""
 PREPARED_INLINE_BYTES: Final = 4 * 2**20
 """Bytes inside index rows that one step of a commit moves: they are written again. More is packed first."""
 
-PREPARE_BYTES: Final = 2**20
-"""Bytes of events that one preparing step rewrites, up to one staging more: about 8 ms of work under the write
+PREPARE_BYTES: Final = 2**19
+"""Bytes of events that one preparing step rewrites, up to one staging more: about 5 ms of work under the write
 lock, while others wait. Higher: fewer steps, and longer waits (8 MiB took 20 to 100 ms)."""
 
 PREPARE_ROWS: Final = 1_000

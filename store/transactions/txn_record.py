@@ -122,18 +122,18 @@ class _PendingCommits:
             self.ended.clear()
 
 
-_PENDING: Final = PendingSlot(_PendingCommits)
+_PENDING_COMMITS: Final = PendingSlot(_PendingCommits)
 
 
 def flush_txns(tx: Tx) -> None:
     """Write what this group commit has staged and finished, before SQL reads it."""
     flush_staging(tx)
-    tx.pending[_PENDING].flush(tx)
+    tx.pending[_PENDING_COMMITS].flush(tx)
 
 
 def commit_order(tx: Tx, stream_id: int) -> CommitOrder:
     """Return the order of the stream's commits. Two look-ups, once per group commit while no other way changes it."""
-    orders = tx.pending[_PENDING].orders
+    orders = tx.pending[_PENDING_COMMITS].orders
     if (order := orders.get(stream_id)) is None:
         flush_txns(tx)
         undone = _last_position(tx, stream_id, finished=0)
@@ -256,7 +256,7 @@ def insert_ended(tx: Tx, txn: TxnRecord) -> None:
     No other process knows it yet, so none is notified.
     """
     assert txn.state.is_final, f"{txn.id} is {txn.state.value}"
-    tx.pending[_PENDING].ended.append(txn)
+    tx.pending[_PENDING_COMMITS].ended.append(txn)
     tx.mark_changed()
 
 
@@ -291,7 +291,7 @@ def change_txn(tx: Tx, before: TxnRecord, *, expected: int | None = None, **chan
         columns.update(events=after.events, bytes=after.size_bytes, rows=after.rows)
     if after.state.is_final:
         columns["finished"], columns["appended"] = True, _appended_text(after)
-    tx.pending[_PENDING].orders.pop(before.stream_id, None)
+    tx.pending[_PENDING_COMMITS].orders.pop(before.stream_id, None)
     tx.execute(
         f"UPDATE txn SET {', '.join(f'{name} = ?' for name in columns)}"
         " WHERE finished = 0 AND stream_id = ? AND id = ?",
