@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -300,6 +301,42 @@ class Service:
 
     async def stop(self) -> None:
         await self.ep.close()
+
+
+async def test_a_call_that_waits_for_a_host_raises_closed_when_another_task_closes() -> None:
+    ep = await eventproc.open_memory(host=False)
+    await ep.create_scope("shop")
+
+    async def wait() -> None:
+        with pytest.raises(Closed):
+            await ep.create_stream("shop/orders")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        await ep.close()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_a_cancelled_task_of_asyncio_closes_all_before_it_ends(tmp_path: Path) -> None:
+    ep = await eventproc.open(tmp_path / "data", durability="os")
+    app, begun = eventproc.App(), anyio.Event()
+    stream = await orders_of(ep)
+
+    @app.processor("shop/orders")
+    async def handle(_: Event) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    running = await ep.run(app)
+    writer = await stream.writer()
+    await writer.write(b"apple")
+    await begun.wait()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await ep.close()
+    assert (running.closed, writer.closed, ep.closed, running.in_flight) == (True, True, True, 0)
+    assert list((tmp_path / "data" / "instances").iterdir()) == []
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)

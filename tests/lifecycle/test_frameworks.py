@@ -276,8 +276,12 @@ CTRL_C = """
             @app.processor("shop/orders")
             async def handle(event):
                 begun.set()
-                await go_on.wait()
-                print("handled", flush=True)
+                try:
+                    await go_on.wait()
+                    print("handled", flush=True)
+                except anyio.get_cancelled_exc_class():
+                    print("cancelled", flush=True)
+                    raise
 
             running = await ep.run(app)
             async with orders.writer() as writer:
@@ -286,7 +290,9 @@ CTRL_C = """
             print("begun", flush=True)
             await anyio.sleep_forever()
         finally:
-            go_on.set()
+            if sys.argv[2] == "finish":
+                go_on.set()
+            print("closing", flush=True)
             with anyio.CancelScope(shield=True):
                 await ep.close()
             print("closed", flush=True)
@@ -298,13 +304,29 @@ CTRL_C = """
 """
 
 
-@pytest.mark.subprocess
-@pytest.mark.parametrize(
+LOOPS = pytest.mark.parametrize(
     "backend, run", [("asyncio", "asyncio.run(main())"), ("trio", "trio.run(main)")], ids=["asyncio", "trio"]
 )
+
+
+@pytest.mark.subprocess
+@LOOPS
 def test_ctrl_c_lets_the_program_drain_and_close(tmp_path: Path, backend: str, run: str) -> None:
-    with ChildProcess.running(CTRL_C.format(backend=backend, run=run), tmp_path / "data") as child:
+    code = CTRL_C.format(backend=backend, run=run)
+    with ChildProcess.running(code, tmp_path / "data", "finish") as child:
         assert child.hear() == "begun"
         os.kill(child.pid, signal.SIGINT)
-        assert [child.hear() for _ in range(3)] == ["handled", "closed", "interrupted"]
+        assert [child.hear() for _ in range(4)] == ["closing", "handled", "closed", "interrupted"]
+        assert child.finish() == 0
+
+
+@pytest.mark.subprocess
+@LOOPS
+def test_a_second_ctrl_c_cancels_the_calls_that_it_waits_for(tmp_path: Path, backend: str, run: str) -> None:
+    code = CTRL_C.format(backend=backend, run=run)
+    with ChildProcess.running(code, tmp_path / "data", "hang") as child:
+        for line in ("begun", "closing"):
+            assert child.hear() == line
+            os.kill(child.pid, signal.SIGINT)
+        assert [child.hear() for _ in range(2)] == ["cancelled", "interrupted"]
         assert child.finish() == 0
