@@ -10,7 +10,7 @@ import anyio
 
 from eventproc.cli.options import Settings
 from eventproc.cli.output.tables import iso_time
-from eventproc.cli.output.terminal import live_table
+from eventproc.cli.output.terminal import is_plain, live_table
 from eventproc.cli.output.units import duration_text, size_text
 from eventproc.processors import Blocker, ProcessorStatus, Running
 from eventproc.store.clock import Clock
@@ -38,7 +38,7 @@ LEFT_OUT_FIRST: Final = ("BYTES", "RUNNING", "AGE", "DONE", "FAILED", "LETTERS")
 
 async def show_live_status(settings: Settings, clock: Clock, running: Sequence[Running]) -> None:
     """Show the processors until cancelled, if stderr is a terminal."""
-    if settings.quiet or not running or not sys.stderr.isatty():
+    if settings.quiet or not running or is_plain() or not sys.stderr.isatty():
         return
     rates = EventRates(clock)
     with live_table(HEADINGS, LEFT_OUT_FIRST) as show:

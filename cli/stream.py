@@ -79,8 +79,8 @@ def stream() -> None:
 def list_(settings: Settings, scope: str | None, output: str) -> None:
     """List the streams of a scope, or of all scopes, with the events and bytes that can be read.
 
-    EVENTS PER SECOND is the rate of writing in the last minute. In a stream that got more than 32 appends per segment
-    in that minute, it is the rate of about the newest 32.
+    EVENTS/S (events_per_second in JSON) is the rate of writing in the last minute. In a segment that got more than 32
+    appends in that minute, it is the rate of about the newest 32.
 
     Examples:
         eventproc stream list

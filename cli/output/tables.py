@@ -135,7 +135,7 @@ def _label(name: str) -> str:
 
 
 def _heading(name: str) -> str:
-    return _label(name).replace("_", " ").upper()
+    return _label(name).replace("_per_second", "/s").replace("_", " ").upper()
 
 
 LEFT_OUT_FIRST: Final = (
