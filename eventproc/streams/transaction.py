@@ -242,8 +242,8 @@ class Transaction(Generic[P]):
     async def commit(self, *, wait: bool = True, timeout_ms: int = WAIT_MS) -> None:
         """Decide that all events become visible, and return when they are. Repeating it waits again.
 
-        A transaction of at most 1 MiB that was not flushed needs one step, and no host. A host makes others visible: see
-        `open`.
+        A transaction of at most 1 MiB that was not flushed needs one step, and no host. A host makes others visible:
+        see `open`.
 
         Args:
             wait: False returns when the decision is durable; the events then become visible even if this process dies.
