@@ -104,7 +104,8 @@ async def test_kills_and_suspensions_of_readers_lose_no_event_and_no_order(
             await arena.write(EVENTS // 4)
             await stream.seal()
             for name in "b", "d":
-                assert workers[name].hear() == "ended"
+                while (heard := workers[name].hear()) != "ended":
+                    assert heard == "fenced"  # on a busy machine any reader may exceed its lease
         assert (await group.describe()).segments == ()
         await check(ep.db)
     _check_deliveries(arena.delivered())
