@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         HandlerStuck,
         HandlerTimeout,
         NotAProcessorGroup,
+        PayloadUndecodable,
         ProcessorFailed,
     )
 
@@ -103,6 +104,7 @@ __all__ = [
     "NotSupported",
     "OffsetConflict",
     "OwnerFenced",
+    "PayloadUndecodable",
     "ProcessorFailed",
     "ReaderFenced",
     "ReaderOnline",

@@ -77,6 +77,19 @@ class HandlerStuck(Rejected):
 
 
 @error
+class PayloadUndecodable(Rejected):
+    """The payload of an event is not of the processor's payload type, which no repetition changes: the last attempt.
+
+    Correct the payload type or the codec and redrive the dead letter, or drop it.
+    """
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@error
 class ProcessorFailed(Rejected):
     """A processor stopped because of a failure.
 

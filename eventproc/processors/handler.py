@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, ca
 import attrs
 
 from eventproc.processors.context import Context
+from eventproc.processors.errors import PayloadUndecodable
 from eventproc.processors.signatures import (
     EventArgument,
     check_context_annotation,
@@ -72,10 +73,6 @@ class HandlerDecorator(Protocol[S]):
     def __call__(self, handler: Callable[Concatenate[S, Q], R], /) -> Callable[Concatenate[S, Q], R]: ...
 
 
-class UndecodableError(Exception):
-    """The payload is not of the handler's type, which no retry can change. The cause is the codec's error."""
-
-
 class NotAwaitedError(Exception):
     """A plain function on a thread returned an awaitable, which nothing awaits there: its work was not done."""
 
@@ -97,13 +94,13 @@ class Handler:
     instance: object | None
 
     def decoded(self, event: Event) -> Event[Any]:
-        """Return the event with its payload decoded. Raises UndecodableError."""
+        """Return the event with its payload decoded. Raises PayloadUndecodable."""
         if self.decode is None:
             return event
         try:
             return event._replace(payload=self.decode(event.payload))  # type: ignore[arg-type]
         except InvalidArgument as why:
-            raise UndecodableError(str(why)) from why
+            raise PayloadUndecodable(reason=str(why)) from why.__cause__  # its text is that of `why`
 
     async def on_loop(self, subject: object, context: Context | None) -> None:
         """Call a handler that is not sync."""

@@ -109,7 +109,9 @@ class ProcessorRun:
                 text, cause = str(self.failure), self.failure.__cause__
             else:
                 text = f"processor {name} stopped: {self.failure}"
-                if isinstance(self.failure, EventprocError) and self.failure.__cause__ is None:
+                if isinstance(self.failure, EventprocError) and not (
+                    self.failure.__cause__ or getattr(self.failure, "__notes__", None)
+                ):
                     cause = None  # its text says everything
             LOG.error("%s", text, exc_info=cause, extra={"processor": name})
         finally:

@@ -125,7 +125,7 @@ async def test_a_payload_that_is_not_of_the_handlers_type_becomes_a_letter_at_on
         app.add(handle, STREAM, group=GROUP, payload=Order)
         await finish(ep, app)
         ((_, kind, attempts),) = await letters(ep)
-        assert (str(kind).rpartition(".")[2], attempts) == ("UndecodableError", 1)
+        assert (str(kind).rpartition(".")[2], attempts) == ("PayloadUndecodable", 1)
 
 
 class Counter:

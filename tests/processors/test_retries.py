@@ -141,7 +141,7 @@ async def test_a_payload_that_is_not_of_the_handlers_type_is_not_tried_again() -
 
     harness = WorkerHarness(handle, payload=list[int], retry=SECONDS)
     await harness.process(["a"])  # its payload is 0, which is no list
-    assert harness.gone == [(0, 1, "UndecodableError")]
+    assert harness.gone == [(0, 1, "PayloadUndecodable")]
     assert seen == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -220,6 +221,30 @@ def test_a_timeout_shows_where_the_handler_waited() -> None:
     run_seeded(main, seed=1)
 
 
+def test_a_call_that_is_stuck_on_a_thread_shows_where_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    gate = threading.Event()
+
+    def wait_for_gate(event: Event) -> None:
+        gate.wait()
+
+    async def main() -> None:
+        async with system() as ep:
+            await write(ep, ["ana"])
+            with pytest.raises(ProcessorFailed) as raised:
+                async with ep.run(app_with(wait_for_gate, timeout_ms=50)) as running:
+                    await running.wait()
+        assert raised.value.__cause__ is not None
+        (note,) = raised.value.__cause__.__notes__
+        assert "The call is here:" in note
+        assert "wait_for_gate" in frames(note)
+        assert note in logging.Formatter().format(caplog.records[-1])
+
+    try:
+        anyio.run(main)
+    finally:
+        gate.set()
+
+
 @attrs.frozen
 class Order:
     item: str
@@ -243,6 +268,7 @@ async def test_a_payload_that_cannot_be_decoded_shows_the_frames_of_the_users_co
         await finish(ep, app_with(accept_order, payload=Order, codec=codec))
         letter = await letter_of(ep)
     assert frames(letter.traceback or "") == shown
+    assert letter.error_type == "eventproc.processors.errors.PayloadUndecodable"
     assert "KeyError: 'missing'" in str(letter.traceback) or codec is None
 
 

@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
+from threading import get_ident
 from typing import Any, Final, Protocol
 
 import anyio
@@ -28,10 +29,17 @@ from eventproc.processors.emit import Emission
 from eventproc.processors.engine.key_queues import Item, KeyQueue, RetryState, describe_item
 from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.processors.engine.workers import Worker, WorkerPool
-from eventproc.processors.errors import HandlerCancelled, HandlerStuck, HandlerTimeout, failure_text
-from eventproc.processors.handler import Handler, UndecodableError, events_of
+from eventproc.processors.errors import (
+    HandlerCancelled,
+    HandlerStuck,
+    HandlerTimeout,
+    PayloadUndecodable,
+    failure_text,
+)
+from eventproc.processors.handler import Handler, events_of
 from eventproc.processors.observe.telemetry import NOTHING, Telemetry
 from eventproc.processors.options import Options
+from eventproc.processors.tracebacks import user_stack
 from eventproc.store.clock import Clock
 from eventproc.store.segments import Event
 
@@ -214,6 +222,7 @@ class Calls:
         done: list[tuple[Event[Any], Sequence[Emission]]] = []
 
         def run() -> BaseException | None:
+            worker.thread = get_ident()
             for item in items:
                 if holds.active or item[1].owned.closing:
                     return None
@@ -258,13 +267,13 @@ class Calls:
         try:
             events = [handler.decoded(event) for event in events_of(items)]
             if handler.is_sync:
-                await anyio.to_thread.run_sync(
-                    handler.on_thread,
-                    events,
-                    context,
-                    abandon_on_cancel=True,
-                    limiter=self._thread_limiter(),
-                )
+                limiter = self._thread_limiter()
+
+                def run() -> None:
+                    worker.thread = get_ident()
+                    handler.on_thread(events, context)
+
+                await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
             else:
                 await handler.on_loop(events, context)
         except Exception as error:
@@ -367,7 +376,7 @@ class Calls:
         options, item = self._options, queue.items[0]
         queue.attempt += 1
         attempts = queue.next_attempt - 1
-        is_permanent = isinstance(error, UndecodableError) or options.publishes
+        is_permanent = isinstance(error, PayloadUndecodable) or options.publishes
         if is_permanent or options.retry.is_spent(attempts, error):
             self._listener.spent(item, error, attempts)
             queue.pop()
@@ -407,7 +416,10 @@ class Calls:
     def _overrun(self, worker: Worker, timeout_ms: int) -> None:
         if self.handler.is_sync:
             event = describe_item(worker.items[0])
-            raise HandlerStuck(processor=self._options.name, event=event, timeout_ms=timeout_ms)
+            stuck = HandlerStuck(processor=self._options.name, event=event, timeout_ms=timeout_ms)
+            if where := user_stack(worker.thread):
+                stuck.add_note(where)
+            raise stuck
         worker.overdue = worker.items
         worker.scope.cancel()
 

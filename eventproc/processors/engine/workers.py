@@ -39,6 +39,7 @@ class Worker:
     attempt: number of the call for its first event, from 1.
     scope: the cancel scope of the turn.
     overdue: the items of a call that overran its timeout, for which `scope` was cancelled.
+    thread: identifier of the thread of its last call on one.
     """
 
     items: Sequence[Item] = ()
@@ -47,6 +48,7 @@ class Worker:
     attempt: int = 1
     scope: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
     overdue: Sequence[Item] | None = None
+    thread: int | None = None
 
 
 class PauseReasons:
