@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from eventproc.store.database import Database, Tx
@@ -46,3 +48,24 @@ async def test_rate_of_many_appends_is_that_of_the_newest_ones(db: Database) -> 
     # A second at least, so that a burst of some ms does not look like millions of events per second.
     assert 0 < await _rate(db) <= 2 * EXTENTS_MAX
     assert await _rate(db, 10_000) == pytest.approx(2 * EXTENTS_MAX / 10, rel=0.2)
+
+
+async def test_rate_of_a_stream_that_rests_costs_one_look_up_per_segment(db: Database) -> None:
+    await make_segments(db)
+    for _ in range(EXTENTS_MAX):
+        await _append(db, 1)
+    statements: list[str] = []
+
+    def read(tx: Tx) -> float:
+        execute = tx.execute
+
+        def counted(statement: str, *arguments: Any) -> Any:
+            statements.append(statement)
+            return execute(statement, *arguments)
+
+        tx.execute = counted
+        tx.now_ms += 2 * RATE_MS
+        return write_rate(tx, STREAM_ID)
+
+    assert await db.read(read) == 0
+    assert len([each for each in statements if "FROM extent" in each]) == 2
