@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast hunt check fmt docs bench bench-quick clean
+.PHONY: help setup demo example test test-fast hunt mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -29,6 +29,9 @@ test-fast: setup ## in two minutes: no other processes, no Spark, a fifth of the
 
 hunt: setup ## fifty times as many seeds and examples; ARGS="--hunt 1000" for longer
 	$(BIN)/pytest -q --hunt 50 $(ARGS)
+
+mutants: setup ## plant known bugs one at a time; fails if a test does not find one; ARGS="name ..." to choose
+	$(BIN)/python -m tools.mutants $(ARGS)
 
 check: setup ## the gate: format, lint, types, layers, documents
 	$(BIN)/ruff format --check .

@@ -29,6 +29,16 @@ def test_what_is_taken_from_comes_last_the_next_time() -> None:
     assert [cursor.key[1] for cursor in cursors] == [1, 2, 0]
 
 
+def test_a_segment_that_was_lost_and_came_back_begins_at_its_new_epoch_and_progress() -> None:
+    cursors = owning(0)
+    cursors.take(STREAM_ID, [run_of(0, b"a", b"b")])
+    again = SegmentOwnership("s/t", STREAM_ID, SegmentId(0), 3, Progress(1, 9))
+    assert cursors.follow({again.key: again})
+    (cursor,) = cursors
+    assert cursor.assigned is again
+    assert (cursor.taken, cursor.finished, cursor.saved) == (9, Progress(1, 9), Progress(1, 9))
+
+
 def test_what_was_lost_while_it_was_being_read_is_left_out() -> None:
     cursors = owning(0, 1)
     cursors.drop([(STREAM_ID, SegmentId(0))])

@@ -17,8 +17,10 @@ from eventproc.store.segments import (
     truncate_segments,
 )
 from eventproc.store.segments.extents import JOIN_EXTENTS_MAX
+from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold, release_holds
 from eventproc.store.segments.inline_extents import JOIN_EXTENTS_MIN
 from eventproc.store.segments.reaper import STEP_EXTENTS_MAX
+from eventproc.store.segments.state import find_tail
 from tests.segments.support import (
     ONE,
     STREAM,
@@ -83,6 +85,34 @@ async def test_offsets_numbers_and_times_go_on_where_everything_was_freed(db: Da
     await db.write(appending(payloads("c")))
     (event,) = (await db.read(partial(read_runs, offset=18)))[0].events()
     assert (event.payload, event.offset, event.number) == (b"c", 18, 2)
+
+
+async def test_the_time_of_the_last_event_stays_where_everything_was_freed(db: Database) -> None:
+    await make_segments(db)
+    await db.write(appending(payloads("a", "b")))
+    before = await db.read(lambda tx: find_tail(tx, STREAM, STREAM_ID, ONE).time)
+    await _truncate(db, one=18)
+    await _free(db)
+    assert await rows(db, "extent") == 0
+    after = await db.read(lambda tx: find_tail(tx, STREAM, STREAM_ID, ONE).time)
+    assert after == before > 0, "an append after the clock went back must not come before it"
+
+
+async def test_an_extent_is_kept_while_a_hold_begins_inside_it(db: Database) -> None:
+    await make_segments(db)
+    await db.write(appending(payloads("a", "b", "c")))
+
+    def hold(tx: Tx) -> None:
+        held = HeldRange(ONE, 9, 18)
+        place_hold(tx, STREAM_ID, "h", plan="p", ranges=[[held]], until_ms=tx.now_ms + HOLD_MS)
+
+    await db.write(hold)
+    await _truncate(db, one=27)
+    assert not await db.write(partial(free_step, stream_id=STREAM_ID, deleted=False))
+    assert await rows(db, "extent") == 1
+    await db.write(lambda tx: release_holds(tx, [(STREAM_ID, "h")]))
+    await _free(db)
+    assert await rows(db, "extent") == 0
 
 
 async def test_a_head_never_moves_back(db: Database) -> None:

@@ -6,10 +6,21 @@ from collections.abc import Sequence
 from functools import partial
 
 from eventproc.store.database import Database, Tx
-from eventproc.store.segments import RECENT_EVENTS, Event, EventRun, RecentEvents, append
+from eventproc.store.segments import RECENT_EVENTS, Event, EventRun, RecentEvents, append, truncate_segments
 from eventproc.store.segments.append import RUN_BYTES_MAX
 from eventproc.store.segments.recent import RECENT_BYTES_MAX, RUN_OVERHEAD_BYTES
-from tests.segments.support import ONE, STREAM, STREAM_ID, TWO, SampleEvent, make_segments, part, read_runs
+from tests.segments.support import (
+    ONE,
+    STREAM,
+    STREAM_ID,
+    TWO,
+    SampleEvent,
+    appending,
+    make_segments,
+    part,
+    payloads,
+    read_runs,
+)
 
 MIXED: Sequence[Sequence[SampleEvent]] = (
     [SampleEvent(b"plain")],
@@ -58,6 +69,16 @@ async def test_many_small_appends_of_a_commit_come_as_few_runs(db: Database) -> 
     runs = await recent_runs(db, [[SampleEvent(b"x" * 1016)]] * 130)
     assert [len(run) for run in runs] == [64, 64, 2]
     assert [event for run in runs for event in run.events()] == await stored(db)
+
+
+async def test_a_truncation_drops_what_memory_holds_of_the_stream(db: Database) -> None:
+    await make_segments(db)
+    recent = db.shared[RECENT_EVENTS]
+    with recent.watching(STREAM_ID):
+        await db.write(appending(payloads("a", "b")))
+        assert recent.find(STREAM_ID, ONE, 0) is not None
+        await db.write(lambda tx: truncate_segments(tx, STREAM, STREAM_ID, {ONE: 9}, passed=()))
+        assert recent.find(STREAM_ID, ONE, 0) is None
 
 
 def test_many_runs_of_one_small_event_take_no_more_than_they_may() -> None:

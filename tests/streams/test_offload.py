@@ -193,6 +193,33 @@ async def test_a_short_run_stays_in_the_database(stream: Stream) -> None:
     assert await stream.offload() == OffloadResult()
 
 
+async def test_a_moved_extent_ends_at_the_time_of_its_last_event(ep: Eventproc, stream: Stream) -> None:
+    async with stream.writer() as writer:
+        for index in range(2):
+            await writer.write(b"%03d" % index, key="k")
+    segment = (await events_of(stream))[0].segment
+
+    def move(tx: Tx) -> list[tuple[int, int]]:
+        tx.execute("UPDATE extent SET first_time = 100 + start, last_time = 100 + start")
+        _chunk_row(tx)
+        moved = [ChunkBatch(0, 22, 0, 2, 100, 111, b"")]
+        move_step(tx, stream.stream_id, segment, "p", moved, 0)
+        return tx.execute(
+            "SELECT first_time, last_time FROM extent WHERE stream_id = ?", (stream.stream_id,)
+        ).fetchall()
+
+    def undo(tx: Tx) -> None:
+        raise Undone(move(tx))
+
+    with pytest.raises(Undone) as found:
+        await ep.db.write(undo)
+    assert found.value.args == ([(100, 111)],)
+
+
+class Undone(Exception):
+    """Ends a transaction with what it saw."""
+
+
 async def test_extents_joined_during_an_offload_are_left_for_the_next_one(
     ep: Eventproc, stream: Stream
 ) -> None:
