@@ -85,9 +85,11 @@ class ServerLog:
                 root.setLevel(self._default_level())
         if self._options.level is not None:
             root.setLevel(self._options.level.upper())
-        driver = logging.getLogger("aiosqlite")
-        if driver.level == logging.NOTSET:  # it logs each statement
-            driver.setLevel(logging.INFO)
+        if self._settings.debug:
+            logging.getLogger("eventproc").setLevel(logging.DEBUG)
+        for name in ("aiosqlite", "asyncio"):  # the first one logs each statement
+            if logging.getLogger(name).level == logging.NOTSET:
+                logging.getLogger(name).setLevel(logging.INFO)
 
     def report(self, text: str, why: BaseException) -> None:
         """Print the error that ends the command, in the form of the log."""
@@ -96,9 +98,7 @@ class ServerLog:
         self._handler.handle(record)
 
     def _default_level(self) -> int:
-        if self._settings.quiet:
-            return logging.ERROR
-        return logging.DEBUG if self._settings.debug else logging.INFO
+        return logging.ERROR if self._settings.quiet else logging.INFO
 
 
 def _is_bare(handler: logging.Handler) -> bool:

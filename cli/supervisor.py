@@ -103,7 +103,7 @@ class Supervisor:
             elif now - signalled_at >= REPEATED_S:
                 self._exit_code = SIGNALLED + self._signal
                 for process in self._processes.values():
-                    process.kill()
+                    send_signal(process, signal.SIGKILL)
 
     async def _run_until_stopped(self) -> None:
         """Run the workers until `_stop` is set and all have ended."""
@@ -184,4 +184,12 @@ class Supervisor:
 
     async def _terminate_when_stopped(self, process: Process) -> None:
         await self._stop.wait()
-        process.terminate()
+        send_signal(process, signal.SIGTERM)
+
+
+def send_signal(process: Process, number: signal.Signals) -> None:
+    """Send a signal to a process, unless it has ended: a signal to a terminal or a unit reaches workers directly."""
+    try:
+        process.send_signal(number)
+    except ProcessLookupError:
+        pass

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from eventproc.cli.supervisor import send_signal
 from tests.cli.conftest import Cli
 from tests.cli.support import COMMAND, PATIENCE_S, environment
 
@@ -47,6 +49,7 @@ class Run:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
     def hear(self, *texts: str) -> str:
@@ -256,6 +259,23 @@ def test_workers_drain_when_their_supervisor_is_killed(shop: Cli, run: StartRun)
         assert server.end(None) == -signal.SIGKILL  # its output ends with the last worker
     assert sum("the supervisor is gone; draining" in line for line in server.heard) == 2
     assert shop("processor", "describe", "shop/mailer", "-o", "json").json()["members"] == []
+
+
+def test_a_signal_to_all_processes_of_a_unit_drains_them_once(run: StartRun) -> None:
+    with run("--workers", 2) as server:
+        for _ in range(2):
+            server.hear("] eventproc.run: serving ")
+        os.killpg(server.process.pid, signal.SIGTERM)
+        assert server.end(None) == 0
+    assert all(" INFO " in line for line in server.heard)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_signal_to_a_worker_that_has_ended_does_nothing(anyio_backend: str) -> None:
+    process = await anyio.open_process(["true"])
+    await process.wait()
+    send_signal(process, signal.SIGTERM)
+    await process.aclose()
 
 
 def test_reload_starts_again_at_each_change_and_waits_after_a_broken_one(
