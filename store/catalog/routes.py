@@ -69,9 +69,9 @@ class RouteCache:
         return found
 
     def add(self, stream_id: int, epoch: Epoch) -> KeyRoutes:
-        """Remember the stream's current epoch, and return its routes."""
+        """Remember an epoch that was just read, unless a later one is known; return the routes of the later one."""
         found = self._routes.get(stream_id)
-        if found is None or found.epoch.number != epoch.number:
+        if found is None or found.epoch.number < epoch.number:
             found = self._routes[stream_id] = KeyRoutes(epoch)
             if len(self._routes) > ROUTES_MAX:
                 self._routes.popitem(last=False)

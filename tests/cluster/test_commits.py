@@ -150,6 +150,7 @@ async def test_large_commit_does_not_hold_up_those_of_other_streams(monkeypatch:
                         await changes.wait()
             others_done.set()
 
+        done: list[TxnRecord] = []
         with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(commit_others)

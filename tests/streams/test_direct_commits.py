@@ -14,6 +14,7 @@ import eventproc
 from eventproc import TxnState
 from eventproc.cluster import run_host
 from eventproc.runtime import Eventproc
+from eventproc.store.catalog import ROUTES
 from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.database import Watch
 from eventproc.store.faults import Died
@@ -169,6 +170,23 @@ async def test_small_commits_follow_scales_and_keep_the_order_of_a_key(stream: S
             if number % 2:
                 await stream.split((await stream.segments())[0].id)
     assert await payloads(stream) == [b"%d" % number for number in range(6)]
+
+
+async def test_a_route_that_was_read_late_does_not_replace_a_later_one(ep: Eventproc, stream: Stream) -> None:
+    async with stream.transaction() as txn:
+        await txn.write(b"1", key="k")
+    routes, first = ep.db.shared[ROUTES], (await stream.epochs())[0]
+    known = routes.find(stream.stream_id)
+    assert known is not None and (known.epoch.number, known.keys_count) == (0, 1)
+    await stream.split((await stream.segments())[0].id)
+    assert routes.find(stream.stream_id) is None
+    async with stream.transaction() as txn:
+        await txn.write(b"2", key="k")
+    later = routes.find(stream.stream_id)
+    assert later is not None and later.epoch.number == 1
+    assert routes.add(stream.stream_id, first) is later
+    later.forget_keys()
+    assert later.keys_count == 0
 
 
 async def test_a_sealed_stream_refuses_a_known_route(stream: Stream) -> None:
