@@ -36,7 +36,8 @@ from eventproc.store.inspection.database_file import (
     directory_identity,
     event_files,
 )
-from eventproc.store.model.errors import AlreadyExists, CorruptRecord, NotSupported, StoreUnusable
+from eventproc.store.model.errors import AlreadyExists, Closed, CorruptRecord, NotSupported, StoreUnusable
+from eventproc.store.openable import Openable
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
 from eventproc.store.segments.holds import (
     HOLD_MS,
@@ -54,7 +55,50 @@ PART: Final = ".part"
 
 
 class _Stopped(Exception):
-    """The caller was cancelled."""
+    """The caller was cancelled, or the directory is being closed."""
+
+
+class _RunningBackup(Openable):
+    """A backup that is being made. Closing the directory ends it first."""
+
+    def __init__(self, db: Database) -> None:
+        self._stop = threading.Event()
+        self._ended = anyio.Event()
+        super().__init__("the backup", db.handles, is_open=True)
+
+    async def _start(self) -> None:
+        """It is made open."""
+
+    async def _finish(self, why: BaseException | None) -> None:
+        self._stop.set()
+        await self._ended.wait()
+
+    async def end(self) -> None:
+        """Note that nothing of it runs any more."""
+        self._ended.set()
+        await self.close()
+
+    def check(self) -> None:
+        """Raise _Stopped if it must end. Callable from any thread."""
+        if self._stop.is_set():
+            raise _Stopped
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread, which calls `check` often. A cancellation is raised once the thread has ended."""
+        ended = anyio.Event()
+
+        def run() -> T:
+            try:
+                return work()
+            finally:
+                anyio.from_thread.run_sync(ended.set)
+
+        try:
+            return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+        except anyio.get_cancelled_exc_class():
+            self._stop.set()
+            await run_uninterrupted(ended.wait)
+            raise
 
 
 async def plan_backup(db: Database, to: Path) -> BackupPlan:
@@ -76,7 +120,8 @@ async def make_backup(db: Database, to: Path, advance: Advance = lambda _done, _
     advance: called from a thread with the bytes done and all bytes.
 
     Raises NotSupported (in memory), AlreadyExists, StoreUnusable (a folder that is missing or cannot be written),
-    DiskFull, CorruptRecord (the database or a file is damaged), LockHeld. After an error nothing is left.
+    DiskFull, CorruptRecord (the database or a file is damaged), LockHeld, Closed (it was closed meanwhile).
+    After an error nothing is left.
     """
     directory, to = await anyio.to_thread.run_sync(_check_target, db, to)
     name = f"backup-{new_id(db.clock)}"
@@ -87,35 +132,17 @@ async def make_backup(db: Database, to: Path, advance: Advance = lambda _done, _
             await anyio.sleep(RENEW_MS / 1000)
             await db.write(partial(renew_directory, name=name, until_ms=db.clock.wall_ms() + HOLD_MS))
 
-    await db.write(lambda tx: hold_directory(tx, name, until_ms=tx.now_ms + HOLD_MS))
+    running = _RunningBackup(db)
     try:
+        await db.write(lambda tx: hold_directory(tx, name, until_ms=tx.now_ms + HOLD_MS))
         async with BackgroundTasks() as tasks:
             tasks.start_soon(renew)
-            return await _run_stoppable(partial(_make, db, directory, part, to, advance))
+            return await running.run(partial(_make, db, directory, part, to, advance, running.check))
+    except _Stopped:
+        raise Closed(what="the directory") from None
     finally:
         await run_uninterrupted(lambda: db.write(lambda tx: release_directory(tx, name)))
-
-
-async def _run_stoppable(work: Callable[[Callable[[], None]], T]) -> T:
-    """Run `work(check)` in a thread. A cancellation makes `check()` raise, and is raised once the thread has ended."""
-    stop, ended = threading.Event(), anyio.Event()
-
-    def check() -> None:
-        if stop.is_set():
-            raise _Stopped
-
-    def run() -> T:
-        try:
-            return work(check)
-        finally:
-            anyio.from_thread.run_sync(ended.set)
-
-    try:
-        return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
-    except anyio.get_cancelled_exc_class():
-        stop.set()
-        await run_uninterrupted(ended.wait)
-        raise
+        await run_uninterrupted(running.end)
 
 
 def _check_target(db: Database, to: Path) -> tuple[Path, Path]:

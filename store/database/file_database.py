@@ -444,9 +444,12 @@ class FileDatabase(Database):
         self._refuse(partial(Closed, what="the database"))
         self._listener.stop()
         await self._readers.close()
-        if self._writer.usable:
-            self._connection.post(partial(self._opened.empty_log, self.faults))
-        with anyio.move_on_after(self._timeouts.close_wait_ms / 1000):
+        drained = anyio.Event()
+        self._connection.post(partial(self._leave, drained))
+        with anyio.move_on_after(self._timeouts.close_wait_ms / 1000) as waiting:
+            await drained.wait()
+        # Behind a blocked writer this only asks the thread to end. Otherwise it lasts as long as the disk needs.
+        with anyio.move_on_after(0 if waiting.cancelled_caught else None):
             await self._connection.close()
             self._callbacks.close()
             self._writer.close()
@@ -458,6 +461,12 @@ class FileDatabase(Database):
         LOG.warning("%s: closed while a write still waits for write.lock of another process", self.path)
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._close_later, args=(loop,), daemon=True).start()
+
+    def _leave(self, drained: anyio.Event) -> None:
+        """Report that no write waits any more, and empty the log. Runs on the writer's thread."""
+        self._callbacks.call(drained.set)
+        if self._writer.usable:
+            self._opened.empty_log(self.faults)
 
     def _close_later(self, loop: asyncio.AbstractEventLoop) -> None:
         """Release everything after the writer's thread has ended. Runs on its own thread."""

@@ -6,6 +6,7 @@ import errno
 import shutil
 import signal
 import sqlite3
+import threading
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from eventproc.cluster.chunk_sweep import sweep_chunks
 from eventproc.cluster.host import CONTROLLER
 from eventproc.errors import (
     AlreadyExists,
+    Closed,
     CorruptRecord,
     DiskFull,
     InvalidArgument,
@@ -234,6 +236,33 @@ async def test_a_cancelled_backup_leaves_nothing(ep: Eventproc, tmp_path: Path) 
     assert scope.cancelled_caught
     assert listed(tmp_path) == ["data"]
     assert await ep.db.read(lambda tx: tx.execute("SELECT count(*) FROM hold").fetchone()) == (0,)
+
+
+async def test_closing_the_directory_ends_a_running_backup(data: Path, tmp_path: Path) -> None:
+    ep = await eventproc.open(data, durability="os")
+    await fill(ep)
+    began, closing = anyio.Event(), threading.Event()
+
+    def wait_for_the_end(_done: int, _total: int) -> None:
+        anyio.from_thread.run_sync(began.set)
+        assert closing.wait(60)
+
+    async def back_up() -> None:
+        with pytest.raises(Closed):
+            await make_backup(ep.db, tmp_path / "backup", wait_for_the_end)
+
+    async def close() -> None:
+        await ep.close()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(back_up)
+        await began.wait()
+        tasks.start_soon(close)
+        await anyio.wait_all_tasks_blocked()
+        closing.set()
+    assert listed(tmp_path) == ["data"]
+    async with eventproc.open(data) as again:
+        assert await again.db.read(lambda tx: tx.execute("SELECT count(*) FROM hold").fetchone()) == (0,)
 
 
 async def test_an_existing_destination_is_refused_and_unchanged(ep: Eventproc, tmp_path: Path) -> None:
