@@ -67,7 +67,11 @@ IDLE_LOOK_MS: Final = 20
 look costs about a millisecond. Higher: `wait_idle` returns later."""
 
 IDLE_NET_MS: Final = 1_000
-"""Longest pause between two looks: truncating a stream reduces the lag too, and does not notify the groups."""
+"""Longest pause between two looks in the first seconds: truncating a stream reduces the lag too, and does not notify
+the groups."""
+
+IDLE_NET_SHARE: Final = 10
+"""After a long wait the pause is this part of it. Higher: more looks. Lower: a truncation is noticed later."""
 
 BLOCKED_MS: Final = 1_000
 """How long a call must have been running before it is reported as a blocker: most calls are shorter."""
@@ -369,12 +373,14 @@ class Running(Openable):
             _verify_names(tx, processor.options)
             return not describe_group(tx, group).events
 
-        watches = [watch_group(group), watch_progress(group)]
+        clock, watches = self._db.clock, [watch_group(group), watch_progress(group)]
+        began_ms = clock.monotonic_ms()
         with processor.committing_when_idle(), self._db.subscribe(watches) as changes:
             while not await self._db.read(is_idle):
                 await anyio.sleep(pause_ms / 1000)
                 pause_ms = min(2 * pause_ms + 1, IDLE_LOOK_MS)
-                with anyio.move_on_after(IDLE_NET_MS / 1000):
+                net_ms = max(IDLE_NET_MS, (clock.monotonic_ms() - began_ms) // IDLE_NET_SHARE)
+                with anyio.move_on_after(net_ms / 1000):
                     await changes.wait()
                     while processor.is_busy:  # then there is lag, and another change will follow
                         await changes.wait()

@@ -1,14 +1,11 @@
-"""A clock for tests: it follows trio's time, which may be virtual, and can be moved by hand."""
+"""A clock for tests: it follows the event loop's time, which may be virtual, and can be moved by hand."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from typing import Final
 
-import trio
-
-from eventproc.store.clock import SystemClock
+from eventproc.testing.virtual_loop import loop_ms
 
 START_MS: Final = 1_700_000_000_000
 """Default of the wall time at which a `VirtualClock` begins, ms: a day in November 2023."""
@@ -17,8 +14,8 @@ START_MS: Final = 1_700_000_000_000
 class VirtualClock:
     """A clock that a test can move, for `eventproc.open_memory(clock=...)`. Create it inside the event loop.
 
-    On trio it follows trio's clock, so under `trio.testing.MockClock` an hour passes immediately. On asyncio real time
-    passes. Its random bytes depend only on the seed.
+    It follows the clock of the event loop: in a `VirtualRuntime`, and under `trio.testing.MockClock`, an hour passes
+    immediately. Its random bytes depend only on the seed.
 
     Args:
         seed: seed of the random bytes.
@@ -27,7 +24,7 @@ class VirtualClock:
 
     def __init__(self, seed: int = 0, *, start_ms: int = START_MS) -> None:
         self.boot_id = f"virtual-{seed}"
-        self._now_ms = _loop_time()
+        self._now_ms = loop_ms()
         self._began_ms = self._now_ms()
         self._monotonic_ms = 0
         self._wall_ms = start_ms
@@ -64,10 +61,3 @@ class VirtualClock:
             ms: negative to move it back.
         """
         self._wall_ms += ms
-
-
-def _loop_time() -> Callable[[], int]:
-    if trio.lowlevel.in_trio_run():
-        clock = trio.lowlevel.current_clock()
-        return lambda: round(clock.current_time() * 1000)
-    return SystemClock().monotonic_ms

@@ -33,7 +33,7 @@ INSTALL: Final = "install"
 ELSEWHERE: Final = (CHECKOUT, SPARK, INSTALL)
 """Titles of blocks that do not run in an empty folder. Other tests run them."""
 
-TIMEOUT_S: Final = 180
+TIMEOUT_S: Final = 240
 """Of one page; the slowest takes 20 s on an idle machine, that of Spark a minute."""
 
 _BLOCK: Final = re.compile(r'^```(\w+)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)

@@ -12,7 +12,7 @@ from tests.tidy.source import SHIPPED, files, name_of, parsed
 
 CONFINED = {
     "aiosqlite": ("store/database/connection.py",),
-    "asyncio": ("store/database/", "store/tasks.py"),
+    "asyncio": ("store/database/", "store/tasks.py", "eventproc/testing/virtual_loop.py"),
     "pyspark": ("eventproc/spark/",),
     "rich": ("cli/",),
     # The file guard must know of every connection of the process; one that completes names has no other.
