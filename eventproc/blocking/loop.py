@@ -114,7 +114,7 @@ class Loop:
             raise
 
     def check(self) -> None:
-        """Raise Closed after the end of the block, and ForkedError in a forked child."""
+        """Raise Closed after `end`, and ForkedError in a forked child."""
         if self.forked:
             raise ForkedError(what="the directory")
         if not self._running:
@@ -208,6 +208,10 @@ class Opened:
             self._loop.open(self._twin._open_once, Openable.close)
         self._loop.opened[self] = None
         return self
+
+    @property
+    def _state(self) -> str:
+        return "closed" if self.closed else "open"
 
     @property
     def closed(self) -> bool:

@@ -29,7 +29,7 @@ class BlockingReader(Opened, Generic[P]):
         self._reader = reader
 
     def __repr__(self) -> str:
-        return f"Blocking{self._reader!r}"
+        return f"BlockingReader({self._reader._stream!r}, {self._state})"
 
     def cut(self) -> StreamCut:
         """Return the reader's position: events that were handed out are before it. See `StreamReader.cut`."""

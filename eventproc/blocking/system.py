@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -64,6 +65,11 @@ class BlockingEventproc(EventprocCalls, Opened):
 
     def __repr__(self) -> str:
         return f"Blocking{self._twin!r}"
+
+    def __del__(self) -> None:
+        if not (self.closed or self._loop.forked):
+            text = f"unclosed {self!r}: leave its `with`, or call `ep.close()`"
+            warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
 
     def _leave(self, why: BaseException | None) -> None:
         interrupted = True

@@ -92,7 +92,7 @@ class BlockingWriter(Opened, Generic[P]):
         self._loop.call(self._flush, self._buffer.take())
 
     def __repr__(self) -> str:
-        return f"Blocking{self._writer!r}"
+        return f"BlockingWriter({self._stream!r}, {self._state})"
 
     def _leave(self, why: BaseException | None) -> None:
         try:

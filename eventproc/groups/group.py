@@ -56,7 +56,7 @@ class ReaderGroup:
     def reader(
         self, reader: str, *, payload: type[Any] | None = None, codec: Codec[Any] | None = None
     ) -> GroupReader[Any]:
-        """Return a reader of the group, to be used in `async with`.
+        """Return a reader of the group, for `async with`, or for `await` and `close`.
 
         Args:
             reader: its id, unique among the readers that are online. The id of a dead reader may be used again.

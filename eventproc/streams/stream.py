@@ -91,7 +91,7 @@ class Stream(Generic[T]):
         codec: Codec[Any] | None = None,
         name: str | None = None,
     ) -> EventWriter[Any]:
-        """Return a writer, to be used in `async with`.
+        """Return a writer, for `async with`, or for `await` and `close`.
 
         Args:
             payload: type of the payloads, such as `str` or a dataclass. None (default): that of this handle. The
@@ -128,7 +128,7 @@ class Stream(Generic[T]):
         codec: Codec[Any] | None = None,
         segments: Sequence[SegmentName] | None = None,
     ) -> StreamReader[Any]:
-        """Return a reader of the stream, or of chosen segments, to be used in `async with`.
+        """Return a reader of the stream, or of chosen segments, for `async with`, or for `await` and `close`.
 
         Args:
             start: "head" (default), "tail", a cut, or a time in ms (see `cut_at`).
