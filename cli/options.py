@@ -96,7 +96,7 @@ def global_options(*, hidden: bool = False) -> list[click.Parameter]:
         click.Option(
             ["-q", "--quiet"],
             is_flag=True,
-            help="Print errors only: no notes, no progress bars.",
+            help="Print results and errors only: no notes, no progress bars.",
             expose_value=False,
             callback=_keep,
             hidden=hidden,
