@@ -22,8 +22,9 @@ from eventproc.store.model.errors import (
     Truncated,
 )
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments import Event
+from eventproc.store.segments import Event, segment_state
 from eventproc.streams import Batch, Stream, StreamReader
+from eventproc.streams.fetch import StreamFetcher
 from eventproc.testing import VirtualClock, check, order_violations
 
 KEYS = [f"key {number}" for number in range(12)]
@@ -310,3 +311,29 @@ async def test_an_iteration_that_could_not_begin_ends_no_earlier_one(ep: Eventpr
         with pytest.raises(InvalidCut):
             await anext(reader.until(inside))
         assert (await anext(events)).number == first.number + 1
+
+
+async def test_a_segment_that_lags_is_read_although_another_one_is_in_memory(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(2))
+    await write(stream, 0, 1)
+    first, second = sorted((await stream.tail()).offsets)
+    offset = (await stream.tail()).offsets[first]
+    with StreamFetcher(ep.db, stream.name, stream.stream_id) as fetcher:
+        taken = []
+        for number in (1, 2):
+            await write(stream, number, number + 1)
+            found = await fetcher.fetch_next({first: (offset, None), second: (0, None)})
+            taken.append({run.segment for run in found.runs})
+            offset = next(run.end for run in reversed(found.runs) if run.segment == first)
+    assert taken == [{first}, {first, second}]
+
+
+async def test_a_truncation_moves_the_heads_of_segments_that_ended_with_the_oldest_epoch(
+    ep: Eventproc,
+) -> None:
+    stream, cuts = await scaled(ep)
+    (first,) = cuts[0].offsets
+    await stream.truncate(cuts[1])
+    state = await ep.db.read(lambda tx: segment_state(tx, stream.stream_id, first))
+    assert state is not None, "its epoch is kept for readers that are at its end"
+    assert state.head == state.tail > 0
