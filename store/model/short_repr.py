@@ -26,21 +26,17 @@ class _ShortRepr(Repr):
         self.maxtuple = self.maxlist = self.maxdict = self.maxset = self.maxfrozenset = ELEMENTS_MAX
         self.maxother = FIELD_CHARS_MAX
 
-    def repr_bytes(self, value: bytes, _level: int) -> str:
+    def repr_bytes(self, x: bytes, level: int) -> str:
         """Return the beginning of the bytes and their number."""
-        return (
-            repr(value) if len(value) <= PAYLOAD_MAX else f"{value[:PAYLOAD_MAX]!r}... ({len(value)} bytes)"
-        )
+        return repr(x) if len(x) <= PAYLOAD_MAX else f"{x[:PAYLOAD_MAX]!r}... ({len(x)} bytes)"
 
-    def repr_str(self, value: str, _level: int) -> str:
+    def repr_str(self, x: str, level: int) -> str:
         """Return the beginning of the text and its length."""
-        if len(value) <= PAYLOAD_MAX:
-            return repr(value)
-        return f"{value[:PAYLOAD_MAX]!r}... ({len(value)} characters)"
+        return repr(x) if len(x) <= PAYLOAD_MAX else f"{x[:PAYLOAD_MAX]!r}... ({len(x)} characters)"
 
-    def repr_mappingproxy(self, value: MappingProxyType[Any, Any], level: int) -> str:
+    def repr_mappingproxy(self, x: MappingProxyType[Any, Any], level: int) -> str:
         """Return it as a dict."""
-        return self.repr_dict(dict(value), level)
+        return self.repr_dict(dict(x), level)
 
 
 _SHORT: Final = _ShortRepr()
