@@ -11,13 +11,13 @@ import pytest
 
 import eventproc
 from eventproc import ReaderGroup
-from eventproc.groups import add_stream
+from eventproc.groups import add_stream, join
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.model.group_errors import CheckpointPending
 from eventproc.store.model.ids import segment_id
 from eventproc.testing import VirtualClock
-from tests.groups.support import eventually, read_until_tail, written
+from tests.groups.support import eventually, finish, read_until_tail, settle, written
 from tests.support.child_process import ChildProcess
 
 HANGING = """
@@ -73,6 +73,19 @@ async def test_a_checkpoint_says_nothing_of_streams_that_came_later(ep: Eventpro
     assert await group.checkpoints() == []
     with pytest.raises(NotFound):
         await group.reset(checkpoint="before")
+
+
+async def test_a_checkpoint_has_the_segments_that_wait_for_others(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t")
+    left, right = await stream.split(0)
+    group = await ep.create_reader_group("g", ["s/t"], start="tail")
+    await stream.merge(left, right)
+    async with join(ep.db, "s/g", "a") as member:
+        await settle([member])
+        await finish(ep.db, member, (stream.stream_id, left))
+    (cut,) = (await group.checkpoint("one", timeout_ms=0)).cuts.values()
+    assert (await group.cuts())["s/t"] == cut
+    assert len(cut.offsets) == 2
 
 
 async def test_a_truncation_moves_the_checkpoint_under_way_with_its_group(
