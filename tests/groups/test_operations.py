@@ -10,7 +10,9 @@ import pytest
 
 from eventproc.groups import GroupReader, add_stream, adopt_recreated_streams, join
 from eventproc.groups.operations import CHECKPOINTS_OUTSTANDING_MAX
+from eventproc.groups.truncation import skip
 from eventproc.runtime import Eventproc
+from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import NotFound, Truncated
 from eventproc.store.model.group_errors import CheckpointPending, GroupStreamReplaced, TooManyCheckpoints
 from eventproc.store.model.progress import Progress
@@ -22,6 +24,7 @@ from tests.groups.support import (
     key_of,
     make,
     read_until_tail,
+    settle,
     state_now,
     write,
     written,
@@ -286,3 +289,18 @@ async def test_a_group_follows_a_name_and_stays_where_it_is_in_its_other_streams
         half: beyond,
         key_of(again, 0): Progress(),
     }
+
+
+async def test_finished_events_are_not_counted_as_lost_by_a_truncation(ep: Eventproc) -> None:
+    stream = await written(ep, 6)
+    await ep.create_reader_group("g", ["s/t"])
+    (segment,) = (await stream.tail()).offsets
+    key = (stream.stream_id, segment)
+    async with join(ep.db, "s/g", "a") as member:
+        await settle([member])
+        await ep.db.write(lambda tx: member.move(tx, {key: Progress(2, 18)}))
+        await stream.truncate(StreamCut("s/t", stream.stream_id, {segment: 36}))
+        (where,) = (await state_now(ep.db)).streams
+        assert await ep.db.write(partial(skip, name="s/g", stream=where, policy="earliest")) == 2
+        await member.refresh()
+    assert (await (await ep.reader_group("s/g")).describe()).lost_events == 2

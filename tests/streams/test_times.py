@@ -48,3 +48,18 @@ async def test_no_event_is_skipped_when_the_clock_steps_back_before_a_scale(
         assert await read(stream, second_ms + 1) == []
         first, second = await stream.epochs()
         assert first.created_ms < first_ms < second.created_ms <= second_ms
+
+
+@pytest.mark.usefixtures("commit_path")
+async def test_a_committed_transaction_is_not_earlier_than_the_event_before_it() -> None:
+    clock = SteppingClock()
+    async with eventproc.open_memory(clock=clock) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/a")
+        async with stream.writer() as writer:
+            await writer.write(b"before")
+        clock.now_ms -= 1000
+        async with stream.transaction() as txn:
+            await txn.write(b"after")
+        (_, first_ms), (after, second_ms) = await read(stream, 0)
+        assert (after, second_ms) == (b"after", first_ms)
