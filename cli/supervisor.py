@@ -151,7 +151,7 @@ class Supervisor:
                 self._exit_code = SIGNALLED + self._signal
 
     async def _run_worker(self, number: int) -> Ended:
-        link, served_at = SupervisorLink(), [0.0]
+        link, served_at, code = SupervisorLink(), [0.0], OK
         try:
             process = await anyio.open_process(
                 [sys.executable, *sys.orig_argv[1:]],

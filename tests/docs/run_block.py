@@ -30,9 +30,11 @@ def run_until_interrupt(command: list[str]) -> int:
     """Run a command, press Ctrl-C when it says that it serves, and return its exit code."""
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
+        interrupted = False
         for line in process.stderr:
             sys.stderr.write(line)
-            if "serving" in line:
+            if "serving" in line and not interrupted:  # each worker says so
+                interrupted = True
                 process.send_signal(signal.SIGINT)
         return process.wait()
 
