@@ -103,7 +103,8 @@ def run(
             log.install()
             raise click.exceptions.Exit(anyio.run(Supervisor(workers or 1, reload=reload).run))
         if link is not None:
-            for number in (signal.SIGINT, signal.SIGHUP):  # the supervisor obeys them
+            # The supervisor obeys them. The server heeds SIGTERM when it can drain.
+            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)
         with log.importing():
             loaded = [load_app(name) for name in dict.fromkeys(apps)]

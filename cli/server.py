@@ -83,8 +83,9 @@ class DirectoryServer:
             over.set()
 
         async def wait_supervisor(link: WorkerLink) -> None:
-            await link.wait_closed()
-            LOG.warning("the supervisor is gone; draining")
+            if await link.wait_end():
+                LOG.warning("the supervisor is gone; draining")
+            self._signalled = signal.SIGTERM
             over.set()
 
         async def wait_failure(each: Running) -> None:

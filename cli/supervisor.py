@@ -8,7 +8,7 @@ command line of this process, and shares the work with the others through the di
 - A worker that ends before it has served for the first time ends the supervisor, with its exit code: the app, the
   directory or an option is wrong, and another attempt would fail too. With --reload the next change is awaited.
 - The first signal drains all workers; a second one kills them. Workers ignore Ctrl-C and hang-ups, which reach every
-  process of a terminal, and obey the supervisor's SIGTERM alone.
+  process of a terminal, and SIGTERM until they serve; the supervisor tells them to drain through the link.
 - A worker whose supervisor is gone drains (`worker_link`).
 """
 
@@ -20,7 +20,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -171,7 +170,7 @@ class Supervisor:
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(note_ready)
-                tasks.start_soon(partial(self._terminate_when_stopped, process))
+                tasks.start_soon(self._drain_when_stopped, link)
                 code = await process.wait()
                 tasks.cancel_scope.cancel()
             if link.poll_ready() and not served_at[0]:
@@ -182,9 +181,9 @@ class Supervisor:
         served_s = anyio.current_time() - served_at[0] if link.is_ready else 0.0
         return Ended(code, link.is_ready, served_s)
 
-    async def _terminate_when_stopped(self, process: Process) -> None:
+    async def _drain_when_stopped(self, link: SupervisorLink) -> None:
         await self._stop.wait()
-        send_signal(process, signal.SIGTERM)
+        link.drain()
 
 
 def send_signal(process: Process, number: signal.Signals) -> None:

@@ -1,8 +1,8 @@
 """The connection between `run --workers` or `run --reload` and each process that it starts.
 
-It is a pair of sockets. The worker sends one byte when it serves the directory, and drains when the other side closes,
-which happens also if the supervisor is killed. The worker finds its end in an environment variable, which it removes,
-so that no program that a handler starts takes itself for a worker.
+It is a pair of sockets. The worker sends one byte when it serves the directory. It drains when it receives one, and
+when the other side closes, which happens also if the supervisor is killed. The worker finds its end in an environment
+variable, which it removes, so that no program that a handler starts takes itself for a worker.
 """
 
 from __future__ import annotations
@@ -40,12 +40,16 @@ class WorkerLink:
         """Tell the supervisor that this process serves."""
         try:
             self._end.send(b"\n")
-        except OSError:  # the supervisor is gone, which `wait_closed` reports
+        except OSError:  # the supervisor is gone, which `wait_end` reports
             pass
 
-    async def wait_closed(self) -> None:
-        """Return when the supervisor is gone."""
-        await anyio.wait_readable(self._end)  # it never sends
+    async def wait_end(self) -> bool:
+        """Return when this process is to drain: True if the supervisor is gone, False if it said so."""
+        await anyio.wait_readable(self._end)
+        try:
+            return not self._end.recv(1)
+        except OSError:
+            return True
 
 
 class SupervisorLink:
@@ -68,6 +72,13 @@ class SupervisorLink:
     def started(self) -> None:
         """Close the worker's end in this process."""
         self._theirs.close()
+
+    def drain(self) -> None:
+        """Let the worker drain, as soon as it serves; a signal could arrive before it is prepared for one."""
+        try:
+            self._ours.send(b"\n")
+        except OSError:  # it has ended
+            pass
 
     async def wait_ready(self) -> bool:
         """Return whether the worker serves; False if it ended before."""
