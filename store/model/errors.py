@@ -138,7 +138,7 @@ class StoreMissing(Rejected):
 
 @error
 class StoreUnusable(Rejected):
-    """The directory exists but cannot be used: not eventproc's, newer, read-only, or on a network file system.
+    """The directory exists but cannot be used: not eventproc's, newer, read-only, without its log, or a backup.
 
     The message names the reason and its remedy.
     """
