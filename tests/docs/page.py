@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -102,18 +103,23 @@ def run_bash(commands: str, folder: Path) -> str:
     scripts = str(Path(sys.executable).parent)
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
     environment.pop("EVENTPROC_DIR", None)
-    done = subprocess.run(
+    with subprocess.Popen(
         ["bash", "-eu", "-o", "pipefail", "-c", commands],
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         cwd=folder,
         env=environment,
-        capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
+        start_new_session=True,
+    ) as process:
+        try:
+            printed, errors = process.communicate(timeout=TIMEOUT_S)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)  # with the services that it started
+            raise
+    assert process.returncode == 0, f"{printed}\n{errors}"
+    return printed
 
 
 def _saved(name: str, code: str) -> str:
