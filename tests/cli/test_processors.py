@@ -22,10 +22,9 @@ SHOP = """
 import pathlib
 import anyio
 import eventproc
-import eventproc.processors.run
 from eventproc.processors.engine import commit
 
-commit.COMMIT_MS = eventproc.processors.run.TELL_MS = 200  # other processes see the progress sooner
+commit.COMMIT_MS = 200  # other processes see the progress sooner
 
 app = eventproc.App()
 other = eventproc.App()

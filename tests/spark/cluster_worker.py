@@ -57,7 +57,11 @@ def main(master: str, directory: str, checkpoint: str) -> None:
     found = spark.read.format("eventproc").options(stream=OUT, minPartitions="6").load(directory)
     readers = found.select("number").mapInArrow(who, "parent long").distinct().count()
     app = App()
-    app.add(lambda event: seen.append(_number_of(event)), OUT, name="count", group="count")
+
+    def count(event: Event) -> None:
+        seen.append(int(event.payload))
+
+    app.add(count, OUT, group="count")
     ep.start(app).wait_idle(timeout_ms=100_000)
     spark.stop()  # with an app that runs
     try:
@@ -70,10 +74,6 @@ def who(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Say once for each batch which process forks the workers of this executor."""
     for _ in batches:
         yield pa.RecordBatch.from_pydict({"parent": [os.getppid()]})
-
-
-def _number_of(event: Event) -> int:
-    return int(event.payload)
 
 
 if __name__ == "__main__":
