@@ -363,6 +363,10 @@ class EventWriter(Openable, Generic[P]):
             except EventprocError as error:
                 if send.posted:
                     self._fail(error)
+            except BaseException as error:  # the sender ends, and the posted events of its last send are lost
+                if send.posted:
+                    self._failure = self._task_failed(error)
+                raise
 
     def _take(self) -> Send:
         """Return the next send, with everything that waits, and begin another."""

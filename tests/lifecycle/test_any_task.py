@@ -289,6 +289,25 @@ async def test_a_failed_sender_of_a_writer_reaches_its_callers_and_close(ep: Eve
     assert await payloads(stream) == [b"apple"]
 
 
+async def test_a_flush_raises_if_the_sender_failed_while_it_sent_posted_events(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = await orders_of(ep)
+    writer = await stream.writer()
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("eventproc.streams.writer.append", fail)
+    await writer.post(b"apple")
+    await anyio.wait_all_tasks_blocked()  # the send fails before anybody waits for it
+    with pytest.raises(WriterFailed, match="ZeroDivisionError"):
+        await writer.flush()
+    with pytest.raises(ZeroDivisionError):
+        await writer.close()
+    assert await payloads(stream) == []
+
+
 class Service:
     """What users write: it opens in one call and closes in another one."""
 
