@@ -167,6 +167,9 @@ CREATE TABLE txn (
 ) WITHOUT ROWID;
 -- The order of commits. Open transactions are not in it.
 CREATE INDEX txn_position ON txn (stream_id, finished, position) WHERE position IS NOT NULL;
+-- Aborted transactions, which have no position, for forgetting all but the latest ones. With `state`, so that counting
+-- them reads only the index.
+CREATE INDEX txn_aborted ON txn (stream_id, id, state) WHERE state = 'aborted';
 -- The ends of leases, for the host's timers. A transaction that is committed directly is never in it.
 CREATE INDEX txn_lease ON txn (boot, lease_until_ms, instance, version) WHERE state = 'open';
 

@@ -294,7 +294,7 @@ class StreamCalls:
 
         Args:
             finished: return those that ended instead, the newest first. They are kept for a day, and at most the last
-                100,000 commits of a stream.
+                100,000 commits and 10,000 aborts of a stream.
 
         Raises:
             StreamReplaced: the handle belongs to a deleted stream of this name.

@@ -178,8 +178,8 @@ class Stream(Generic[T]):
 
         Raises:
             InvalidArgument: the lease is out of range, or no codec serves the type.
-            StreamReplaced: entering; the handle belongs to a deleted stream of this name.
-            StreamSealed: entering; the stream is sealed.
+            StreamReplaced: entering, or at the first batch; the handle belongs to a deleted stream of this name.
+            StreamSealed: entering, or at the first batch; the stream is sealed.
         """
         check_lease(lease_ms)
         return Transaction(
@@ -260,7 +260,7 @@ class Stream(Generic[T]):
 
         Args:
             finished: return those that ended instead, the newest first. They are kept for a day, and at most the last
-                100,000 commits of a stream.
+                100,000 commits and 10,000 aborts of a stream.
 
         Raises:
             StreamReplaced: the handle belongs to a deleted stream of this name.

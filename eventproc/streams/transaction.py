@@ -255,6 +255,7 @@ class Transaction(Generic[P]):
             TransactionAborted: the transaction was aborted.
             TransactionNotFound: no transaction has this id.
             StreamSealed: the stream is sealed.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
             DiskFull: the disk is full; the transaction is still open, try again.
             LockHeld: another process held the write lock for too long; the transaction is still open, try again.
         """
@@ -271,9 +272,8 @@ class Transaction(Generic[P]):
     async def abort(self, *, force: bool = False) -> None:
         """Decide that the events never become visible, durably. Repeating it does nothing.
 
-        If the call fails or is cancelled, this handle accepts no event and no commit: call `abort` again, as the
-            end of a
-        block does.
+        If the call fails or is cancelled, this handle accepts no event and no commit: call `abort` again, as the end of
+        a block does.
 
         Args:
             force: also abort a transaction that is decided to commit, if its commit has failed (see

@@ -105,6 +105,14 @@ TXNS_FINISHED_MAX: Final = 100_000
 """Results of committed transactions that are kept per stream, the latest ones, about 0.4 kB each. Higher: more disk;
 lower: at thousands of transactions a second, a caller that repeats a commit late finds no result."""
 
+TXNS_ABORTED_MAX: Final = 10_000
+"""Results of aborted transactions that are kept per stream, the latest ones. Higher: more disk, and longer steps of
+forgetting, at 1 ms per 10,000; lower: the owner of a transaction that was aborted finds no reason."""
+
+TXN_MEMORY_MS_MIN: Final = 60_000
+"""How long every result is kept, however many follow. Longer: more disk at thousands of transactions a second;
+shorter: a process that was suspended while its commit ran may find no result."""
+
 TXNS_LISTED_MAX: Final = 500
 """Transactions that one listing returns."""
 

@@ -11,7 +11,12 @@ from typing import Final
 
 from eventproc.store.clock import id_floor
 from eventproc.store.database import SharedSlot, Tx
-from eventproc.store.model.limits import TXN_MEMORY_MS, TXNS_FINISHED_MAX
+from eventproc.store.model.limits import (
+    TXN_MEMORY_MS,
+    TXN_MEMORY_MS_MIN,
+    TXNS_ABORTED_MAX,
+    TXNS_FINISHED_MAX,
+)
 from eventproc.store.model.transactions import TxnEvent, TxnState, advance_txn
 from eventproc.store.segments.reaper import STEP_EXTENTS_MAX, ScanCursor, free_unreferenced_blobs
 from eventproc.store.transactions.txn_record import (
@@ -76,20 +81,29 @@ _FORGET_OLD: Final = """
         SELECT id FROM txn WHERE finished = 1 AND stream_id = ? AND id < ? AND finished_ms < ? ORDER BY id LIMIT ?)
 """
 _FORGET_MANY: Final = """
-    DELETE FROM txn WHERE finished = 1 AND stream_id = ? AND id IN (
+    DELETE FROM txn WHERE finished = 1 AND stream_id = ? AND finished_ms < ? AND id IN (
         SELECT id FROM txn WHERE finished = 1 AND stream_id = ? AND position <= ? ORDER BY position LIMIT ?)
+"""
+# A partial index serves a query only if the query repeats its condition literally.
+_ABORTED: Final = f"FROM txn WHERE state = '{TxnState.ABORTED.value}' AND stream_id = ?"
+_COUNT_ABORTED: Final = f"SELECT count(*), min(id) FROM (SELECT id {_ABORTED} ORDER BY id DESC LIMIT ?)"
+_FORGET_ABORTED: Final = f"""
+    DELETE FROM txn WHERE finished = 1 AND stream_id = ? AND finished_ms < ? AND id IN (
+        SELECT id {_ABORTED} AND id < ? ORDER BY id LIMIT ?)
 """
 
 
 def forget_txns(tx: Tx) -> bool:
-    """Forget some transactions that ended TXN_MEMORY_MS ago or before TXNS_FINISHED_MAX others of their stream.
+    """Forget some transactions that ended TXN_MEMORY_MS ago, or before many others of their stream.
 
+    Those are TXNS_FINISHED_MAX commits, or TXNS_ABORTED_MAX aborts; then at least TXN_MEMORY_MS_MIN must have passed.
     Returns whether there may be more.
 
     Each call looks at the next FORGET_STREAMS streams, round-robin. An index by time would cost every commit a b-tree.
     """
     scan = tx.shared[_TXN_SCAN]
     before, stream_id, left = tx.now_ms - TXN_MEMORY_MS, scan.after, FORGET_A_STEP
+    counted = 0
     for _ in range(FORGET_STREAMS):
         row = tx.execute(
             "SELECT min(stream_id) FROM txn WHERE finished = 1 AND stream_id > ?", (stream_id,)
@@ -97,14 +111,24 @@ def forget_txns(tx: Tx) -> bool:
         if row[0] is None:
             tx.after(scan.restart)
             return False
-        gone = tx.execute(_FORGET_OLD, (row[0], row[0], id_floor(before), before, left)).rowcount
-        last = last_finished_position(tx, row[0]) or 0
-        gone += tx.execute(
-            _FORGET_MANY, (row[0], row[0], last - TXNS_FINISHED_MAX, max(left - gone, 0))
-        ).rowcount
-        left -= gone
+        left -= tx.execute(_FORGET_OLD, (row[0], row[0], id_floor(before), before, left)).rowcount
+        left -= _forget_many(tx, row[0], left)
+        aborted, oldest = tx.execute(_COUNT_ABORTED, (row[0], TXNS_ABORTED_MAX)).fetchone()
+        counted += aborted
+        if aborted == TXNS_ABORTED_MAX:
+            values = (row[0], tx.now_ms - TXN_MEMORY_MS_MIN, row[0], oldest, left)
+            left -= tx.execute(_FORGET_ABORTED, values).rowcount
         if left <= 0:
             break
         stream_id = row[0]
+        if counted >= TXNS_ABORTED_MAX:
+            break
     tx.after(partial(scan.advance, stream_id))
     return True
+
+
+def _forget_many(tx: Tx, stream_id: int, limit: int) -> int:
+    """Forget commits of the stream that TXNS_FINISHED_MAX others followed, at most `limit`; return how many."""
+    passed = (last_finished_position(tx, stream_id) or 0) - TXNS_FINISHED_MAX
+    values = (stream_id, tx.now_ms - TXN_MEMORY_MS_MIN, stream_id, passed, limit)
+    return tx.execute(_FORGET_MANY, values).rowcount

@@ -14,7 +14,7 @@ from eventproc.cluster.host import run_host
 from eventproc.cluster.transaction_timeouts import LEASE_ENDED, has_overdue
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.limits import TXN_MEMORY_MS
+from eventproc.store.model.limits import TXN_MEMORY_MS, TXN_MEMORY_MS_MIN
 from eventproc.store.model.transactions import PingResult, TxnState
 from eventproc.store.transactions import (
     ExpiredTxn,
@@ -254,13 +254,38 @@ async def test_the_results_of_the_last_commits_are_kept_and_earlier_ones_forgott
     for txn_id in ids[1:]:
         await txn_stream.commit(txn_id)
     await serve(life, txn_stream, ids)
+    assert await kept_results(life, txn_stream) == set(
+        ids
+    )  # a process that was suspended may look for its result
+    life.clock.advance(TXN_MEMORY_MS_MIN + 1)
+    assert await kept_results(life, txn_stream) == {ids[0], *ids[-3:]}
+    last = await txn_stream.begin()
+    assert (await txn_stream.commit(last)).position == 9
+
+
+async def test_the_results_of_the_last_aborts_are_kept_and_earlier_ones_forgotten(
+    life: Life, txn_stream: TxnStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventproc.store.transactions.cleanup.TXNS_ABORTED_MAX", 3)
+    monkeypatch.setattr("eventproc.store.transactions.cleanup.FORGET_A_STEP", 2)
+    committed, unfinished, *aborted = [await txn_stream.begin(lease_ms=None) for _ in range(10)]
+    await txn_stream.commit(committed)
+    for txn_id in aborted:
+        await txn_stream.abort(txn_id)
+    await serve(life, txn_stream, [committed, *aborted])
+    assert await kept_results(life, txn_stream) == {committed, *aborted}
+    life.clock.advance(TXN_MEMORY_MS_MIN + 1)
+    assert await kept_results(life, txn_stream) == {committed, *sorted(aborted)[-3:]}
+    assert (await txn_stream.get(unfinished)).state is TxnState.OPEN
+
+
+async def kept_results(life: Life, txn_stream: TxnStream) -> set[str]:
+    """Forget results as the sweep does; return the ids of those that are left."""
     owner = await life.claim()
     while await life.db.write(partial(forget, owner=owner)):
         pass
     kept = await life.db.read(partial(list_finished, stream_id=txn_stream.stream.stream_id))
-    assert {txn.id for txn in kept} == {ids[0], *ids[-3:]}
-    last = await txn_stream.begin()
-    assert (await txn_stream.commit(last)).position == 9
+    return {txn.id for txn in kept}
 
 
 async def test_watch_sees_a_transaction_that_begins_after_the_last_ended(
