@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, Literal, TypeAlias, overload
 
@@ -14,7 +13,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.epochs import Epoch, merge_ranges, split_ranges
-from eventproc.store.model.errors import EventprocError, InvalidCut
+from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId, as_segment, as_segments, printable
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_scaling
@@ -265,9 +264,7 @@ class Stream(Generic[T]):
         Raises:
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
-        for each in self._db.shared[TRANSACTION_ATTENDANT].of(self.stream_id):
-            with suppress(EventprocError):  # its own calls tell it
-                await each.begin()
+        await self._db.shared[TRANSACTION_ATTENDANT].begin_all(self.stream_id)
 
         def read(tx: Tx) -> list[TransactionDescription]:
             self._record(tx)

@@ -8,6 +8,7 @@ starts no task, and a block may be entered in one task and left in another.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count
 from math import ceil
@@ -17,6 +18,7 @@ import anyio
 import attrs
 
 from eventproc.store.database import SharedSlot
+from eventproc.store.model.errors import EventprocError
 
 BEGIN_AFTER_MS: Final = 100
 """How long a block may run before its transaction is written to the database. Higher: other processes list it later;
@@ -67,9 +69,12 @@ class TransactionAttendant:
         """Do `work` for the block in the background, unless the block ends first."""
         self._schedule(0, block, work)
 
-    def of(self, stream_id: int) -> list[AttendedBlock]:
-        """Return the running blocks of a stream."""
-        return [each for each in self.running if each.stream_id == stream_id]
+    async def begin_all(self, stream_id: int) -> None:
+        """Write the transactions of the stream's running blocks to the database, in shared commits."""
+        async with anyio.create_task_group() as tasks:
+            for each in self.running:
+                if each.stream_id == stream_id:
+                    tasks.start_soon(_begin, each)
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -95,6 +100,11 @@ class TransactionAttendant:
         if self._idle is not None and (not self._due or tick < self._due[0][0]):
             self._idle.set()
         heappush(self._due, (tick, next(self._numbers), block, work))
+
+
+async def _begin(block: AttendedBlock) -> None:
+    with suppress(EventprocError):  # the next call of the block raises it
+        await block.begin()
 
 
 TRANSACTION_ATTENDANT: Final = SharedSlot(TransactionAttendant)
