@@ -148,12 +148,11 @@ async def test_an_unseen_transaction_becomes_visible_to_whoever_asks(ep: Eventpr
 
 async def test_a_list_writes_all_running_transactions_in_few_commits() -> None:
     faults = Deaths()
-    async with without_host(faults) as (_, stream):
-        async with AsyncExitStack() as blocks:
-            running = [await blocks.enter_async_context(stream.transaction()) for _ in range(20)]
-            before = faults.commits
-            assert {each.id for each in await stream.transactions()} == {each.id for each in running}
-            assert faults.commits <= before + 2
+    async with without_host(faults) as (_, stream), AsyncExitStack() as blocks:
+        running = [await blocks.enter_async_context(stream.transaction()) for _ in range(20)]
+        before = faults.commits
+        assert {each.id for each in await stream.transactions()} == {each.id for each in running}
+        assert faults.commits <= before + 2
 
 
 async def test_a_block_is_entered_in_one_task_and_left_in_another(ep: Eventproc, stream: Stream) -> None:
