@@ -31,7 +31,7 @@ from tests.streams.payload_types import (
 )
 
 
-@pytest.mark.parametrize("payload, value", READABLE, ids=str)
+@pytest.mark.parametrize("payload, value", READABLE, ids=[str(payload) for payload, _ in READABLE])
 def test_a_value_comes_back_equal(payload: Any, value: Any) -> None:
     codec = codec_for(payload)
     data = codec.encode(value)
@@ -41,7 +41,7 @@ def test_a_value_comes_back_equal(payload: Any, value: Any) -> None:
     assert type(back) is type(value) or (payload, value) == (float, 1)
 
 
-@pytest.mark.parametrize("payload, reason", UNREADABLE, ids=str)
+@pytest.mark.parametrize("payload, reason", UNREADABLE, ids=[str(payload) for payload, _ in UNREADABLE])
 def test_a_type_that_cannot_come_back_is_refused_where_it_is_declared(payload: Any, reason: str) -> None:
     with pytest.raises(InvalidArgument, match=reason) as found:
         codec_for(payload)
