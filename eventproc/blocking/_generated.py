@@ -22,7 +22,7 @@ from eventproc.processors.run import GRACE_MS, Running
 from eventproc.runtime.requests import Requests
 from eventproc.runtime.system import Eventproc
 from eventproc.store.backup.results import BackupResult
-from eventproc.store.database import SqlParameters
+from eventproc.store.database import SqlParameters, SqlValue
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
@@ -43,7 +43,7 @@ class EventprocCalls:
         self._loop = loop
         self._twin = twin
 
-    def query(self, sql: str, parameters: SqlParameters = ()) -> list[tuple[Any, ...]]:
+    def query(self, sql: str, parameters: SqlParameters = ()) -> list[tuple[SqlValue, ...]]:
         """Read with SQL: the tables of apps, whose names begin with `app_`.
 
         Other tables may change with any version.

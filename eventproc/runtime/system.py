@@ -45,6 +45,7 @@ from eventproc.store.database import (
     Database,
     Durability,
     SqlParameters,
+    SqlValue,
     Tx,
     query_app_tables,
     start_database,
@@ -164,7 +165,7 @@ class Eventproc(Openable):
         """The database beneath, for extensions and tests; not part of the public API."""
         return self._db
 
-    async def query(self, sql: str, parameters: SqlParameters = ()) -> list[tuple[Any, ...]]:
+    async def query(self, sql: str, parameters: SqlParameters = ()) -> list[tuple[SqlValue, ...]]:
         """Read with SQL: the tables of apps, whose names begin with `app_`.
 
         Other tables may change with any version.

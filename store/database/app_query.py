@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, Final
+from typing import Final
 
 from eventproc.store.database.database import Database
-from eventproc.store.database.tx import SqlParameters, Tx
+from eventproc.store.database.tx import SqlParameters, SqlValue, Tx
 from eventproc.store.model.argument_checks import check_str, invalid_argument
 
 INVALID_SQL: Final = frozenset(
@@ -15,11 +15,11 @@ INVALID_SQL: Final = frozenset(
 """SQLite's codes for a statement that is not valid; others tell of the database."""
 
 
-async def query_app_tables(db: Database, sql: str, parameters: SqlParameters) -> list[tuple[Any, ...]]:
+async def query_app_tables(db: Database, sql: str, parameters: SqlParameters) -> list[tuple[SqlValue, ...]]:
     """Return all rows of a SELECT. Raises InvalidArgument and NotSupported."""
     check_str("SQL", sql)
 
-    def select(tx: Tx) -> list[tuple[Any, ...]]:
+    def select(tx: Tx) -> list[tuple[SqlValue, ...]]:
         try:
             with tx.user_sql():
                 return tx.execute(sql, parameters).fetchall()

@@ -180,7 +180,7 @@ def verify_scale(
     if not segments_min <= remaining <= SEGMENTS_MAX:
         raise ScaleRefused(
             stream=stream,
-            reason=f"{counted(remaining, 'segment')} would remain, {segments_min} to {SEGMENTS_MAX} are possible",
+            reason=f"{counted(remaining, 'segment')} would remain, {segments_min:,} to {SEGMENTS_MAX:,} are possible",
         )
 
 

@@ -28,13 +28,15 @@ class Cli:
 
     def __call__(self, *arguments: object, stdin: bytes = b"") -> Result:
         self._capsys.readouterr()
-        handlers, level = logging.root.handlers[:], logging.root.level
+        library = logging.getLogger("eventproc")
+        handlers, level, library_level = logging.root.handlers[:], logging.root.level, library.level
         with self._monkeypatch.context() as patch:
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
             code = run(["-C", str(self.directory), *map(str, arguments)])
         # A command prepares the log of a process of its own; here there is a life after it.
         logging.root.handlers[:] = handlers
         logging.root.setLevel(level)
+        library.setLevel(library_level)
         printed = self._capsys.readouterr()
         return Result(code, printed.out, printed.err)
 
