@@ -97,8 +97,10 @@ class Checkpointer:
         try:
             with self.forks_wait:
                 if truncate:
-                    self.log.before_truncation()
-                busy, frames = self._checkpoint("TRUNCATE" if truncate else "PASSIVE")
+                    self.log.release_log()
+                busy, frames, copied = self._checkpoint("TRUNCATE" if truncate else "PASSIVE")
+                if self.under_lock and not busy and frames == copied:
+                    self.log.release_log()
         finally:
             if self.under_lock:
                 self.lock.release()
@@ -114,24 +116,24 @@ class Checkpointer:
         elif not busy:
             self.warned = False
 
-    def _checkpoint(self, mode: str) -> tuple[bool, int]:
-        """Return whether a reader or another checkpoint blocked this one, and the frames in the log afterwards."""
+    def _checkpoint(self, mode: str) -> tuple[bool, int, int]:
+        """Return whether a reader or another checkpoint blocked this one, the frames in the log, and those copied."""
         execute = self.connection.execute
         (wait_ms,) = execute("PRAGMA busy_timeout").fetchone()
         # TRUNCATE would wait for readers, and every writer with it.
         execute("PRAGMA busy_timeout = 0")
         try:
             self.faults.reach(CHECKPOINT)
-            busy, frames, _copied = execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            busy, frames, copied = execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         except sqlite3.OperationalError as why:
             # A failed checkpoint loses nothing, because the log keeps every frame. The next one is tried when due.
             LOG.warning(
                 "%s: the checkpoint failed (%s); it is tried again after the next commits", self.path, why
             )
-            return False, self._frames() or 0
+            return False, self._frames() or 0, -1
         finally:
             execute(f"PRAGMA busy_timeout = {wait_ms}")
-        return bool(busy), max(frames, 0)
+        return bool(busy), max(frames, 0), max(copied, 0)
 
     def _frames(self) -> int | None:
         if self.shm_fd is None:

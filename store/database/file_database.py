@@ -184,7 +184,7 @@ def _open_files(
         format_lock = FormatLock(path / "format.lock")
         undo.callback(format_lock.close)
         first = format_lock.try_exclusive()
-        connection = _open_current(
+        connection, log_needed = _open_current(
             db_path, format_lock, fresh, first, migrations, durability, clock, timeouts.format_wait_ms, undo
         )
         stored = stored_durability(connection, path=str(path), asked=durability)
@@ -192,8 +192,8 @@ def _open_files(
         undo.callback(record.close)
         guard = _guard(db_path, connection, timeouts.guard_wait_ms)
         undo.callback(guard.release)
-        if first:
-            check_log(db_path, record, guard.shm_fd, clock, stored)
+        if log_needed:
+            check_log(db_path, record, guard.shm_fd)
         # A new connection: until the guard was held, another closer could leave the first one with an outdated log.
         connection = driver.connect(db_path)
         undo.callback(connection.close)
@@ -227,8 +227,8 @@ def _open_current(
     clock: Clock,
     wait_ms: int,
     undo: ExitStack,
-) -> sqlite3.Connection:
-    """Return a connection to a database of the current schema, with `format.lock` held shared.
+) -> tuple[sqlite3.Connection, bool]:
+    """Return a connection to a database of the current schema, and whether to check its log. `format.lock` is shared.
 
     first: no other process has the directory open, and `format.lock` is held exclusively.
     """
@@ -238,8 +238,7 @@ def _open_current(
     elif not first:
         format_lock.acquire_shared(wait_ms)
     created = undo.enter_context(_CreatedFiles(db_path, format_lock))
-    if first and not fresh:
-        check_files(db_path)
+    log_needed = first and not fresh and check_files(db_path, clock)
     connection = driver.connect(db_path)
     undo.callback(connection.close)
     found = read_format(connection)
@@ -263,7 +262,7 @@ def _open_current(
     # This never waits, but a waiting migration of a newer version may run first. Hence the last check.
     format_lock.downgrade()
     verify_format(read_format(connection), path=path, migrations=migrations)
-    return connection
+    return connection, log_needed
 
 
 def _guard(db_path: Path, connection: sqlite3.Connection, wait_ms: int) -> FileGuard:

@@ -4,7 +4,8 @@ Two records say what the log holds:
 - The *mark*, a row of `meta`. It says `used` before the first commit of a session is acknowledged, and `empty` once the
   last process has copied the log into the file. While the file says `empty`, the file alone is complete.
 - `log.record`, a file beside the database. It holds the id of the mark, and where the log ended after the last commit.
-  It is written inside write.lock and never synced. A record that lags behind the log only detects less.
+  It is written inside write.lock. Only a new id is synced. After a power loss the rest may be that of any earlier
+  time, so where the log ended is not compared after the next boot.
 
 The first process that opens a directory compares both with the files. Reasons: docs/design/the-guard.md.
 """
@@ -23,7 +24,6 @@ import attrs
 
 from eventproc.store.clock import Clock, new_id
 from eventproc.store.database import fork_safety
-from eventproc.store.database.database import Durability
 from eventproc.store.database.filesystem import DATABASE, RECORD_FILE
 from eventproc.store.database.sqlite_errors import primary_code
 from eventproc.store.faults import LAST_CLOSE_COPIED, LAST_CLOSE_MARKED, Faults
@@ -37,6 +37,10 @@ _RECORD_BYTES: Final = 256
 MARK_ATTEMPTS_MAX: Final = 16
 """Batches that try to copy the mark into the file. A read of this library lasts for milliseconds; behind one that lasts
 for longer, the next regular checkpoint copies it. Until then a copy without the log is not recognised."""
+
+RESTARTS_MAX: Final = 2**16
+"""How many times the log may have begun again since the record. Each time adds one to its first salt, which is random
+at first. A higher value takes an unrelated log for a later one more often."""
 
 _NO_ID: Final = "-"
 
@@ -67,8 +71,9 @@ class LogEnd:
         """Return whether a log that ends here has the frames that it had at `needed`."""
         if self.salts == needed.salts:
             return self.frames >= needed.frames
-        # A process that was killed between COMMIT and its record may have begun the log again.
-        return self.frames > 0 and self.salts[0] == (needed.salts[0] + 1) % 2**32
+        # A log begins again only after all its frames were copied into the file. That may follow the record: in a
+        # process that was killed before it committed or recorded, or by another program, several times.
+        return self != _NOTHING and 0 < (self.salts[0] - needed.salts[0]) % 2**32 <= RESTARTS_MAX
 
 
 _NOTHING: Final = LogEnd(0, (0, 0))
@@ -99,11 +104,13 @@ class LogRecordFile:
         """Return the record; None if nothing was recorded yet, or it cannot be read."""
         return _parse(os.pread(self._descriptor, _RECORD_BYTES, 0))
 
-    def write(self, record: LogRecord) -> None:
-        """Replace the record. 2 us. Raises OSError."""
+    def write(self, record: LogRecord, *, sync: bool = False) -> None:
+        """Replace the record. 2 us; with `sync`, until it is on the disk. Raises OSError."""
         end = record.end
         text = f"{record.id} {record.before} {record.boot} {end.frames} {end.salts[0]} {end.salts[1]}"
         os.pwrite(self._descriptor, text.encode().ljust(_RECORD_BYTES - 1) + b"\n", 0)
+        if sync:
+            os.fsync(self._descriptor)
 
     def close(self) -> None:
         """Close the file."""
@@ -163,13 +170,14 @@ def find_log_end(shm_fd: int | None) -> LogEnd | None:
     return LogEnd(frames, (first, second))
 
 
-def check_files(db_path: Path) -> None:
+def check_files(db_path: Path, clock: Clock) -> bool:
     """Refuse a database that lost its log, or was replaced. Called before the first connection, which changes files.
 
-    The caller knows that no other process has the database open. Raises StoreUnusable. About 200 us.
+    Returns whether the log must have what the record says, see `check_log`. The caller knows that no other process has
+    the database open. Raises StoreUnusable. About 200 us.
     """
     if os.path.exists(f"{db_path}-journal"):  # a first opening died: nothing was ever committed
-        return
+        return False
     name, path = db_path.name, str(db_path.parent)
     record, mark = read_record(db_path.parent), mark_of_file(db_path)
     log_bytes = _size(Path(f"{db_path}-wal"))
@@ -180,28 +188,34 @@ def check_files(db_path: Path) -> None:
                 f" it was killed: its last commits are missing. Make a copy with `eventproc backup`, {_REMEDY}"
             )
             raise StoreUnusable(path=path, reason=reason)
-        return
+        return False
     if mark is not None and mark.id not in (record.id, record.before):
         reason = (
             f"{name} in it is not the file that was used here last, so its log does not belong to it. Put that file"
             f" back, {_REMEDY}. To use this file without its log, remove {RECORD_FILE}, {name}-wal and {name}-shm"
         )
         raise StoreUnusable(path=path, reason=reason)
-    if record.end.frames and not log_bytes and not _was_emptied(db_path):
+    if mark is not None and not mark.used and mark.id == record.id:
+        return False  # the last close completed the file, and was interrupted before the record of it
+    same_boot = record.boot == clock.boot_id
+    may_be_needed = same_boot or mark is None or mark.used
+    if record.end.frames and may_be_needed and not log_bytes and not _was_emptied(db_path):
         how = "missing" if log_bytes is None else "empty"
         raise StoreUnusable(
             path=path,
             reason=f"{name}-wal in it, the log with the last commits, is {how}; put it back, {_REMEDY}",
         )
+    return same_boot and record.end.frames > 0
 
 
-def check_log(db_path: Path, file: LogRecordFile, shm_fd: int | None, clock: Clock, mode: Durability) -> None:
+def check_log(db_path: Path, file: LogRecordFile, shm_fd: int | None) -> None:
     """Refuse a log that SQLite could read only in part. Called after recovery, while the database is guarded.
 
-    After a power loss a log of durability `os` may be shorter. Raises StoreUnusable.
+    Not after another boot: a power loss may leave an older record, and with the durability `os` a shorter log.
+    Raises StoreUnusable.
     """
     record = file.read()
-    if record is None or not record.end.frames or (mode is Durability.OS and record.boot != clock.boot_id):
+    if record is None or not record.end.frames:
         return
     found = find_log_end(shm_fd)
     if found is None or found.covers(record.end) or (not found.frames and _was_emptied(db_path)):
@@ -267,8 +281,8 @@ class LogRecorder:
         if end is not None and self._record is not None:
             self._write(attrs.evolve(self._record, end=end))
 
-    def before_truncation(self) -> None:
-        """Record that the log may be empty: a checkpoint is about to cut it."""
+    def release_log(self) -> None:
+        """Record that the log is not needed: a checkpoint copied it into the file, or is about to do so and cut it."""
         if self._record is not None:
             self._write(attrs.evolve(self._record, end=_NOTHING))
 
@@ -298,9 +312,10 @@ class LogRecorder:
             if mark is None or not mark.used:
                 before = _NO_ID if mark is None else mark.id
                 mark = LogMark(new_id(self.clock), used=True)
-                # Before the commit, so that the record knows both ids, whichever the file has after a death.
+                # Before the commit, and synced, so that the record knows both ids, whichever the file has after a death
+                # or a power loss.
                 self._record = LogRecord(mark.id, before, self.clock.boot_id)
-                self.file.write(self._record)
+                self.file.write(self._record, sync=True)
                 self._store(mark)
                 self._attempts_left = MARK_ATTEMPTS_MAX
             else:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -16,7 +19,7 @@ from eventproc.store.database.connection import PAGE_BYTES
 from eventproc.store.database.file_database import FileDatabase
 from eventproc.store.faults import CHECKPOINT, WRITE_COMMIT
 from eventproc.store.model.errors import DatabaseStopped
-from tests.database.support import World, insert, open_world
+from tests.database.support import World, insert, names, open_world
 from tests.support.child_process import ChildProcess
 
 LARGE = "x" * (4 * PAGE_BYTES)
@@ -70,6 +73,24 @@ async def test_the_log_is_copied_in_time_and_used_again(world: World) -> None:
     await write_pages(world, 100)
     assert 5 < world.faults.reached.count(CHECKPOINT) < 60
     assert log_pages(world) < 3 * 32
+
+
+async def test_a_log_that_was_copied_into_the_file_may_be_cut_by_another_program(
+    world: World, tmp_path: Path
+) -> None:
+    checkpointer_of(world).under_lock = True
+    checkpointer_of(world).checkpoint_bytes = PAGE_BYTES
+    directory = world.db.path
+    assert directory is not None
+    await write_pages(world, 1)
+    with closing(sqlite3.connect(directory / "eventproc.db")) as connection:
+        assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+    shutil.copytree(directory, tmp_path / "copy", ignore=shutil.ignore_patterns("instances"))
+    # File times advance in steps: the checkpoint may have the time of the record.
+    changed_ns = (tmp_path / "copy" / "log.record").stat().st_mtime_ns
+    os.utime(tmp_path / "copy" / "eventproc.db", ns=(changed_ns, changed_ns))
+    async with open_world("file", tmp_path / "copy") as copy:
+        assert len(await copy.db.read(names)) == 1
 
 
 async def test_without_shm_checkpoints_follow_the_bytes_written(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 
 from eventproc.store import faults
 from eventproc.store.database import open_database
-from eventproc.store.database.log_record import mark_of_file, read_record
+from eventproc.store.database.log_record import LogEnd, mark_of_file, read_record
 from eventproc.store.model.errors import CorruptRecord, StoreUnusable
 from eventproc.testing import Deaths, run_until_death
 from tests.database.support import MIGRATIONS, insert, names, open_world
@@ -288,3 +289,89 @@ async def test_the_record_follows_the_log_through_checkpoints(directory: Path) -
     with closing(sqlite3.connect(directory / "eventproc.db")) as connection:
         (value,) = connection.execute("SELECT value FROM meta WHERE key = 'log'").fetchone()
     assert value == f"empty {record.id}"
+
+
+def copy_as_killed(directory: Path, to: Path) -> Path:
+    """Copy the files of an open directory as its process would leave them at its death."""
+    shutil.copytree(directory, to, ignore=shutil.ignore_patterns("instances"))
+    return to
+
+
+def begin_log_again(directory: Path) -> None:
+    """Let another program write, copy the log into the file, and write again, which begins the log again."""
+    with closing(sqlite3.connect(directory / "eventproc.db", isolation_level=None)) as connection:
+        for number in range(3):
+            connection.execute(
+                "INSERT OR REPLACE INTO meta (key, value) VALUES ('foreign', ?)", (str(number),)
+            )
+            assert connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0] == 0
+        connection.execute("DELETE FROM meta WHERE key = 'foreign'")
+
+
+def write_record_of_earlier_boot(directory: Path, content: str) -> None:
+    mark, before, _boot, *end = content.split()
+    (directory / "log.record").write_text(" ".join([mark, before, "earlier-boot", *end]))
+
+
+async def test_a_record_that_is_older_than_the_log_after_a_power_loss_opens(
+    directory: Path, tmp_path: Path
+) -> None:
+    async with open_world("file", directory) as world:
+        await world.db.write(insert("a"))
+        synced = (directory / "log.record").read_text()
+        for name in "bc":
+            begin_log_again(directory)
+            await world.db.write(insert(name))
+        copy = copy_as_killed(directory, tmp_path / "copy")
+    write_record_of_earlier_boot(copy, synced)
+    assert await rows(copy) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("same_boot", [True, False])
+async def test_a_last_close_before_its_record_was_written_leaves_a_file_that_opens(
+    directory: Path, same_boot: bool
+) -> None:
+    async with open_world("file", directory) as world:
+        await world.db.write(insert("a"))
+        record = (directory / "log.record").read_text()
+    if same_boot:
+        (directory / "log.record").write_text(record)
+    else:
+        write_record_of_earlier_boot(directory, record)
+    assert await rows(directory) == ["a"]
+
+
+async def test_the_record_of_a_new_mark_is_synced_once(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.pread(descriptor, 256, 0).decode().split()[0])
+
+    async with open_world("file", directory) as world:
+        monkeypatch.setattr(os, "fsync", fsync)
+        await world.db.write(insert("a"))
+        await world.db.write(insert("b"))
+    record = read_record(directory)
+    assert record is not None
+    assert synced == [record.id]
+
+
+async def test_a_log_that_another_program_began_again_opens(directory: Path, tmp_path: Path) -> None:
+    async with open_world("file", directory) as world:
+        await world.db.write(insert("a"))
+        begin_log_again(directory)
+        copy = copy_as_killed(directory, tmp_path / "copy")
+    assert await rows(copy) == ["a"]
+
+
+def test_a_log_that_began_again_has_everything_recorded_and_another_log_does_not() -> None:
+    needed = LogEnd(5, (2**32 - 1, 7))
+    assert LogEnd(5, needed.salts).covers(needed)
+    assert not LogEnd(4, needed.salts).covers(needed)
+    assert LogEnd(0, (0, 8)).covers(needed)
+    assert LogEnd(3, (9, 8)).covers(needed)
+    assert not LogEnd(9, (2**32 - 1, 8)).covers(needed)
+    assert not LogEnd(9, (2**32 - 2, 8)).covers(needed)
+    assert not LogEnd(0, (0, 0)).covers(needed)
