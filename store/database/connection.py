@@ -70,6 +70,14 @@ class ThreadConnection(aiosqlite.Connection):
         await super().close()
         self.join()
 
+    def close_without_loop(self) -> None:
+        """Do as `close` does, and block. Call it on a thread without an event loop.
+
+        `close` reports to its event loop, which may be closed before the functions posted before have run.
+        """
+        self.stop()
+        self.join()
+
     def join(self) -> None:
         """Wait for the end of the thread. Call it after `close`."""
         if self._thread.is_alive():

@@ -447,9 +447,8 @@ class FileDatabase(Database):
         self._connection.post(partial(self._leave, drained))
         with anyio.move_on_after(self._timeouts.close_wait_ms / 1000) as waiting:
             await drained.wait()
-        # Behind a blocked writer this only asks the thread to end. Otherwise it lasts as long as the disk needs.
-        with anyio.move_on_after(0 if waiting.cancelled_caught else None):
-            await self._connection.close()
+        if not waiting.cancelled_caught:
+            await self._connection.close()  # lasts as long as the disk needs
             self._callbacks.close()
             self._writer.close()
             self._notifier.close()
@@ -468,8 +467,8 @@ class FileDatabase(Database):
             self._opened.empty_log(self.faults)
 
     def _close_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Release everything after the writer's thread has ended. Runs on its own thread."""
-        self._connection.join()
+        """Release everything after the writer's thread has ended. Runs on its own thread, perhaps after the loop."""
+        self._connection.close_without_loop()
         self._notifier.close()
         self._opened.close()
         try:

@@ -91,6 +91,30 @@ async def test_closing_that_leaves_a_waiting_write_releases_the_directory_after_
         pass  # a migration needs the directory exclusively
 
 
+def test_closing_behind_a_waiting_write_outlives_the_event_loop(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uncaught: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", uncaught.append)
+    held: list[WriteLock] = []
+    before = threading.enumerate()
+
+    async def main() -> None:
+        async with open_world("file", directory, timeouts=DatabaseTimeouts(close_wait_ms=1)) as world:
+            held.append(WriteLock(directory / "write.lock", SystemClock()))
+            held[0].acquire()
+            writing = asyncio.ensure_future(world.db.write(insert("a")))
+            await anyio.wait_all_tasks_blocked()
+        writing.cancel()
+
+    asyncio.run(main())
+    held[0].close()
+    for thread in set(threading.enumerate()) - set(before):
+        thread.join(60)
+    assert instances.live_ids(directory) == []
+    assert uncaught == []
+
+
 @pytest.mark.parametrize("times", [1, 3])
 async def test_cancelled_opening_or_closing_leaves_nothing_open(directory: Path, times: int) -> None:
     async def use() -> None:
