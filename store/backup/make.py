@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
 import shutil
 import threading
@@ -36,7 +37,14 @@ from eventproc.store.inspection.database_file import (
     directory_identity,
     event_files,
 )
-from eventproc.store.model.errors import AlreadyExists, Closed, CorruptRecord, NotSupported, StoreUnusable
+from eventproc.store.model.errors import (
+    AlreadyExists,
+    Closed,
+    CorruptRecord,
+    EventprocError,
+    NotSupported,
+    StoreUnusable,
+)
 from eventproc.store.openable import Openable
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
 from eventproc.store.segments.holds import (
@@ -47,6 +55,8 @@ from eventproc.store.segments.holds import (
     renew_directory,
 )
 from eventproc.store.tasks import BackgroundTasks, run_uninterrupted
+
+LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -141,8 +151,20 @@ async def make_backup(db: Database, to: Path, advance: Advance = lambda _done, _
     except _Stopped:
         raise Closed(what="the directory") from None
     finally:
-        await run_uninterrupted(lambda: db.write(lambda tx: release_directory(tx, name)))
-        await run_uninterrupted(running.end)
+        try:
+            await run_uninterrupted(partial(_release, db, name))
+        finally:  # closing the directory waits for it
+            await run_uninterrupted(running.end)
+
+
+async def _release(db: Database, name: str) -> None:
+    """End the hold. If that fails, as on a full disk, it ends by itself within an hour, and the backup is as it is."""
+    try:
+        await db.write(lambda tx: release_directory(tx, name))
+    except EventprocError as why:
+        LOG.warning(
+            "the hold of a backup of %s could not be released (%s); it ends within an hour", db.path, why
+        )
 
 
 def _check_target(db: Database, to: Path) -> tuple[Path, Path]:

@@ -265,6 +265,21 @@ async def test_closing_the_directory_ends_a_running_backup(data: Path, tmp_path:
         assert await again.db.read(lambda tx: tx.execute("SELECT count(*) FROM hold").fetchone()) == (0,)
 
 
+async def test_a_backup_whose_hold_cannot_be_released_is_made_and_ends(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(*_: object) -> None:
+        raise DiskFull(path=str(data))
+
+    ep = await eventproc.open(data)
+    monkeypatch.setattr(make, "release_directory", no_space)
+    with anyio.fail_after(5, shield=True):
+        made = await ep.backup(tmp_path / "backup")
+        await ep.close()
+    assert made.path == tmp_path / "backup"
+    assert listed(tmp_path) == ["backup", "data"]
+
+
 async def test_an_existing_destination_is_refused_and_unchanged(ep: Eventproc, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "empty").mkdir()
