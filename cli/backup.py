@@ -18,6 +18,7 @@ from eventproc.cli.options import (
 )
 from eventproc.cli.output.tables import Row, iso_time, show_done, show_one
 from eventproc.cli.output.terminal import Advance, progress
+from eventproc.cli.output.units import size_text
 from eventproc.runtime import Eventproc
 from eventproc.store.backup.make import make_backup, plan_backup
 from eventproc.store.backup.restore import restore_backup
@@ -68,7 +69,7 @@ def backup(settings: Settings, dest: str, dry_run: bool, output: str) -> None:
     if dry_run:
         show_one(row, output)
     else:
-        show_done(settings, row, output, f"{dest} is a complete backup: {row['bytes']} bytes")
+        show_done(settings, row, output, f"{dest} is a complete backup: {size_text(int(str(row['bytes'])))}")
 
 
 @click.command(cls=Command)
@@ -107,7 +108,7 @@ def restore(settings: Settings, source: str, argument: str | None, dry_run: bool
     if dry_run:
         show_one(row, output)
     else:
-        text = f"{made.path} holds the state of {iso_time(made.backup_ms)}: {made.bytes} bytes"
+        text = f"{made.path} holds the state of {iso_time(made.backup_ms)}: {size_text(made.bytes)}"
         show_done(settings, row, output, text)
 
 

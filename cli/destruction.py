@@ -24,6 +24,7 @@ from eventproc.cli.exit_codes import FAILED
 from eventproc.cli.losses import request_losses
 from eventproc.cli.options import F, Settings, dry_run_option
 from eventproc.cli.output.tables import Row, show_one
+from eventproc.cli.output.units import size_text
 from eventproc.cli.submit import MakeRequest, OnDone, WaitOptions, submit_and_wait
 from eventproc.runtime import Eventproc
 from eventproc.store.model.counts import counted
@@ -41,9 +42,8 @@ COUNTED: Final[Mapping[str, str]] = {
     "checkpoints": "checkpoint",
     "letters": "dead letter",
     "events": "event",
-    "bytes": "byte",
 }
-"""The fields of a dry run that the question names, in this order, each with its noun."""
+"""The fields of a dry run that the question counts, in this order, each with its noun. Their size follows."""
 
 
 class NotConfirmed(click.ClickException):
@@ -116,8 +116,11 @@ def is_confirmed(settings: Settings, consent: Consent, question: str, look: Look
 
 
 def losses_text(row: Row) -> str:
-    """Return the counts of a dry run in words: "1 stream, 3 events, 170 bytes"."""
-    return ", ".join(counted(int(str(row[name])), noun) for name, noun in COUNTED.items() if name in row)
+    """Return the losses that a dry run names, in words: "1 stream, 3 events, 170 B"."""
+    losses = [counted(int(str(row[name])), noun) for name, noun in COUNTED.items() if name in row]
+    if "bytes" in row:
+        losses.append(size_text(int(str(row["bytes"]))))
+    return ", ".join(losses)
 
 
 def _says_yes(question: str) -> bool:

@@ -57,7 +57,9 @@ def _note(tx: Tx, missing: NotFound) -> str | None:
     known = _known(tx, missing)
     if known is None:
         return None
-    meant = did_you_mean(missing.name, islice(known.names, NAMES_MAX), known.similarity)
+    names = list(islice(known.names, NAMES_MAX))
+    # A sealed segment has the typed name, and is not found in the current epoch.
+    meant = "" if missing.name in names else did_you_mean(missing.name, names, known.similarity)
     listed = f"`{known.command}` lists what exists"
     if isinstance(missing, TransactionNotFound):  # its text names that command
         return meant or None

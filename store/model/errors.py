@@ -247,7 +247,8 @@ class NotFound(Rejected):
     name: str
 
     def __str__(self) -> str:
-        return f"no {self.kind} {self.name!r}"
+        kind, of, owner = self.kind.partition(" of ")  # such as "segment of shop/orders in epoch 3"
+        return f"no {kind} {self.name!r}{of}{owner}"
 
 
 @error

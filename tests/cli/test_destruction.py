@@ -194,10 +194,7 @@ def test_on_a_terminal_it_asks_and_acts_only_after_yes(shop: Cli, keys: bytes, c
     shop("stream", "seal", "shop/orders", "--yes").ok()
     terminal = Terminal(shop, "stream", "delete", "shop/orders")
     assert terminal.answer(keys) == code
-    assert (
-        b"Delete stream shop/orders? This destroys 1 stream, 3 events, 99 bytes permanently."
-        in terminal.shown
-    )
+    assert b"Delete stream shop/orders? This destroys 1 stream, 3 events, 99 B permanently." in terminal.shown
     assert (b"not confirmed; nothing was changed" in terminal.shown) == (code == 1)
     assert shop("stream", "describe", "shop/orders").code == (3 if code == 0 else 0)
     assert terminal.shown.endswith(b"\r\n")
@@ -219,7 +216,7 @@ def test_on_a_terminal_it_asks_and_acts_only_after_yes(shop: Cli, keys: bytes, c
             lambda cli: ["group", "delete", GROUP],
             f"Delete group {GROUP}? This destroys 2 positions, 0 checkpoints",
         ),
-        (lambda cli: ["txn", "abort", "shop/orders", begin(cli, b"1")], "This destroys 1 event, 9 bytes"),
+        (lambda cli: ["txn", "abort", "shop/orders", begin(cli, b"1")], "This destroys 1 event, 9 B"),
     ],
 )
 def test_the_question_names_what_will_be_lost(

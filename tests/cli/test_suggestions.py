@@ -39,6 +39,14 @@ def test_name_like_no_other_is_answered_with_the_listing_only(shop: Cli) -> None
     )
 
 
+def test_sealed_segment_is_not_suggested_for_itself(shop: Cli) -> None:
+    shop("stream", "split", "shop/orders", "0.0").ok()
+    assert shop("stream", "split", "shop/orders", "0.0").refused(3) == (
+        "eventproc: no segment '0.0' of shop/orders in epoch 1; `eventproc stream segments shop/orders` lists what "
+        "exists\n"
+    )
+
+
 def test_mistyped_transaction_id_is_answered_with_the_similar_one(shop: Cli) -> None:
     txn_id = begin(shop, b"1\n")
     typed = txn_id[:-1] + ("0" if txn_id[-1] != "0" else "1")
@@ -58,7 +66,7 @@ def test_names_that_are_compared_are_limited(shop: Cli, monkeypatch: pytest.Monk
 @pytest.mark.subprocess
 def test_reader_that_is_not_online_cannot_be_taken_offline(billing: Cli, as_reader: object) -> None:
     why = billing("group", "offline", GROUP, "r11").refused(3)
-    assert f"no reader of {GROUP} 'r11'; did you mean 'r1'?" in why
+    assert f"no reader 'r11' of {GROUP}; did you mean 'r1'?" in why
     billing("group", "offline", GROUP, "r1").ok()
 
 
