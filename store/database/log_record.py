@@ -85,12 +85,14 @@ class LogRecord:
 
     id: of the mark. before: id of the mark before it, which the file has until the new one is copied into it.
     end: where the log ended; no frames if everything lies in the file. boot: boot of the machine.
+    file_ns: when the database file had last changed, by its own time.
     """
 
     id: str
     before: str
     boot: str
     end: LogEnd = _NOTHING
+    file_ns: int = 0
 
 
 class LogRecordFile:
@@ -107,7 +109,8 @@ class LogRecordFile:
     def write(self, record: LogRecord, *, sync: bool = False) -> None:
         """Replace the record. 2 us; with `sync`, until it is on the disk. Raises OSError."""
         end = record.end
-        text = f"{record.id} {record.before} {record.boot} {end.frames} {end.salts[0]} {end.salts[1]}"
+        numbers = f"{end.frames} {end.salts[0]} {end.salts[1]} {record.file_ns}"
+        text = f"{record.id} {record.before} {record.boot} {numbers}"
         os.pwrite(self._descriptor, text.encode().ljust(_RECORD_BYTES - 1) + b"\n", 0)
         if sync:
             os.fsync(self._descriptor)
@@ -120,8 +123,8 @@ class LogRecordFile:
 def _parse(text: bytes) -> LogRecord | None:
     words = text.decode("ascii", "replace").split()
     try:
-        mark, before, boot, frames, first, second = words
-        return LogRecord(mark, before, boot, LogEnd(int(frames), (int(first), int(second))))
+        mark, before, boot, frames, first, second, file_ns = words
+        return LogRecord(mark, before, boot, LogEnd(int(frames), (int(first), int(second))), int(file_ns))
     except ValueError:  # empty, or damaged
         return None
 
@@ -199,7 +202,7 @@ def check_files(db_path: Path, clock: Clock) -> bool:
         return False  # the last close completed the file, and was interrupted before the record of it
     same_boot = record.boot == clock.boot_id
     may_be_needed = same_boot or mark is None or mark.used
-    if record.end.frames and may_be_needed and not log_bytes and not _was_emptied(db_path):
+    if record.end.frames and may_be_needed and not log_bytes and not _was_emptied(db_path, record):
         how = "missing" if log_bytes is None else "empty"
         raise StoreUnusable(
             path=path,
@@ -218,7 +221,7 @@ def check_log(db_path: Path, file: LogRecordFile, shm_fd: int | None) -> None:
     if record is None or not record.end.frames:
         return
     found = find_log_end(shm_fd)
-    if found is None or found.covers(record.end) or (not found.frames and _was_emptied(db_path)):
+    if found is None or found.covers(record.end) or (not found.frames and _was_emptied(db_path, record)):
         return
     name, readable = db_path.name, found.frames if found.salts == record.end.salts else 0
     raise StoreUnusable(
@@ -228,14 +231,16 @@ def check_log(db_path: Path, file: LogRecordFile, shm_fd: int | None) -> None:
     )
 
 
-def _was_emptied(db_path: Path) -> bool:
-    """Return whether another program, as the last user, copied the log into the file after the last commit.
+def _was_emptied(db_path: Path, record: LogRecord) -> bool:
+    """Return whether another program copied the log into the file after the last commit.
 
-    That program removes `-shm` with the log, and changes the file after the record.
+    That program changes the file after the record, and as the last user it removes `-shm` with the log. File times
+    advance in steps, so a change in the same step counts if the file has another time than at the record.
     """
     if not os.path.exists(f"{db_path}-wal") and os.path.exists(f"{db_path}-shm"):
         return False
-    return os.stat(db_path).st_mtime_ns > os.stat(db_path.parent / RECORD_FILE).st_mtime_ns
+    changed_ns = os.stat(db_path).st_mtime_ns
+    return changed_ns >= os.stat(db_path.parent / RECORD_FILE).st_mtime_ns and changed_ns != record.file_ns
 
 
 def _size(path: Path) -> int | None:
@@ -256,6 +261,12 @@ class LogRecorder:
     _record: LogRecord | None = None
     _is_marked: bool = False
     _attempts_left: int = 0
+    _database: str = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._database = str(
+            self.file.path.with_name(DATABASE)
+        )  # `os.stat` of a str costs half of that of a Path
 
     def before_batch(self) -> None:
         """Mark the file as incomplete without its log, once per opening: a small commit and a checkpoint, about 1 ms.
@@ -276,15 +287,15 @@ class LogRecorder:
             LOG.debug("%s: the log could not be marked (%s)", self.file.path.parent, why)
 
     def after_batch(self) -> None:
-        """Record where the log ends now. 3 us."""
+        """Record where the log ends now. 5 us."""
         end = find_log_end(self.shm_fd)
         if end is not None and self._record is not None:
-            self._write(attrs.evolve(self._record, end=end))
+            self._write(self._record, end)
 
     def release_log(self) -> None:
         """Record that the log is not needed: a checkpoint copied it into the file, or is about to do so and cut it."""
         if self._record is not None:
-            self._write(attrs.evolve(self._record, end=_NOTHING))
+            self._write(self._record, _NOTHING)
 
     def empty_log(self, faults: Faults) -> None:
         """Copy the log into the file, mark the file as complete, and cut the log to nothing.
@@ -342,8 +353,9 @@ class LogRecorder:
             execute(f"PRAGMA busy_timeout = {wait_ms}")
         return not busy and frames == copied
 
-    def _write(self, record: LogRecord) -> None:
+    def _write(self, record: LogRecord, end: LogEnd) -> None:
         try:
-            self.file.write(record)
+            file_ns = os.stat(self._database).st_mtime_ns
+            self.file.write(LogRecord(record.id, record.before, record.boot, end, file_ns))
         except OSError:  # such as a full disk: an older record detects less
             LOG.debug("%s could not be written", self.file.path, exc_info=True)

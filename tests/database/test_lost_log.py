@@ -366,6 +366,29 @@ async def test_a_log_that_another_program_began_again_opens(directory: Path, tmp
     assert await rows(copy) == ["a"]
 
 
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_log_cut_by_another_program_is_known_in_the_same_step_of_file_times(
+    directory: Path, tmp_path: Path, lost: bool
+) -> None:
+    async with open_world("file", directory) as world:
+        await world.db.write(insert("a"))
+        if not lost:
+            with closing(sqlite3.connect(directory / "eventproc.db")) as connection:
+                assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+        copy = copy_as_killed(directory, tmp_path / "copy")
+    empty(copy / "eventproc.db-wal")
+    changed_ns = (copy / "eventproc.db").stat().st_mtime_ns
+    if not lost:
+        changed_ns += 1  # in case that the checkpoint before the first commit has the same time
+    for name in ("eventproc.db", "log.record"):
+        os.utime(copy / name, ns=(changed_ns, changed_ns))
+    if lost:
+        with pytest.raises(StoreUnusable, match="with the last commits, is empty"):
+            await rows(copy)
+    else:
+        assert await rows(copy) == ["a"]
+
+
 def test_a_log_that_began_again_has_everything_recorded_and_another_log_does_not() -> None:
     needed = LogEnd(5, (2**32 - 1, 7))
     assert LogEnd(5, needed.salts).covers(needed)
