@@ -14,7 +14,6 @@ from eventproc.cli.options import (
     Settings,
     output_option,
     pass_settings,
-    use_directory,
 )
 from eventproc.cli.output.tables import Row, iso_time, show_done, show_one
 from eventproc.cli.output.terminal import Advance, progress
@@ -81,8 +80,9 @@ def backup(settings: Settings, dest: str, dry_run: bool, output: str) -> None:
 def restore(settings: Settings, source: str, argument: str | None, dry_run: bool, output: str) -> None:
     """Make the directory DIR from the backup SRC; the directory of -C or the current one unless given.
 
-    DIR must be missing or empty. It becomes a directory of its own, with the state at the time of the backup. Give
-    Spark queries that continue on it new checkpoints: their old ones may be ahead of it.
+    DIR counts before -C and EVENTPROC_DIR. It must be missing or empty. It becomes a directory of its own, with the
+    state at the time of the backup. Give Spark queries that continue on it new checkpoints: their old ones may be
+    ahead of it.
 
     Exit codes: 1 a file of SRC is damaged, 4 DIR is not empty, 6 SRC is no complete backup or the disk is full.
 
@@ -91,7 +91,7 @@ def restore(settings: Settings, source: str, argument: str | None, dry_run: bool
         eventproc restore /mnt/backups/monday data --dry-run
     """
     if argument is not None:
-        use_directory(settings, argument)
+        settings.directory = argument  # EVENTPROC_DIR may name the directory that is lost
     directory = session.directory_of(settings)
     with progress(settings, "restoring", None) as advance:
         made = restore_backup(

@@ -56,6 +56,13 @@ def test_backup_and_restore_print_objects_for_programs(shop: Cli, tmp_path: Path
     )
 
 
+def test_restore_prefers_its_argument_to_the_option_and_the_variable(shop: Cli, tmp_path: Path) -> None:
+    shop("backup", tmp_path / "monday").ok()  # `shop` passes -C
+    made = shop("restore", tmp_path / "monday", tmp_path / "new", "-o", "json").json()
+    assert made["target"] == str(tmp_path / "new")
+    assert listed(tmp_path) == ["home", "monday", "new"]
+
+
 @pytest.mark.subprocess
 def test_a_directory_that_is_served_is_backed_up(shop: Cli, tmp_path: Path) -> None:
     with started("-C", shop.directory, "run") as server:
