@@ -24,11 +24,16 @@ async def mail(event: eventproc.Event, context: eventproc.Context) -> None:
     sent.append(event.payload)
 """
 
+PYTEST_ASYNCIO = "asyncio_default_fixture_loop_scope = function"
+"""It is installed beside the library here, and warns without this setting."""
+
 
 def run_pytest(folder: Path, test: str, *arguments: str, settings: str = "") -> tuple[int, str]:
     (folder / "shop.py").write_text(APP)
     (folder / "test_shop.py").write_text(f"import pytest\nfrom shop import app, sent\n\n{test}")
-    (folder / "pytest.ini").write_text(f"[pytest]\naddopts = --strict-markers -W error\n{settings}\n")
+    (folder / "pytest.ini").write_text(
+        f"[pytest]\naddopts = --strict-markers -W error\n{PYTEST_ASYNCIO}\n{settings}\n"
+    )
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr
