@@ -347,7 +347,7 @@ async def test_a_cancelled_task_of_asyncio_closes_all_before_it_ends(tmp_path: P
         begun.set()
         await anyio.sleep_forever()
 
-    running = await ep.run(app)
+    running = await ep.run(app, grace_ms=100)
     writer = await stream.writer()
     await writer.write(b"apple")
     await begun.wait()

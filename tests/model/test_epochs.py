@@ -219,7 +219,7 @@ def test_a_merge_joins_neighbours_named_in_any_order() -> None:
 
 
 def test_a_segment_that_is_not_active_is_not_found() -> None:
-    with pytest.raises(NotFound, match=r"segment of s/t in epoch 0 '7\.1'"):
+    with pytest.raises(NotFound, match=r"no segment '7\.1' of s/t in epoch 0"):
         FIVE.segment(segment_id(7, 1), stream="s/t")
 
 

@@ -118,5 +118,5 @@ def test_an_epoch_outside_the_history_is_not_found() -> None:
     late = ListHistory(STREAM, FOUR_SCALES.epochs[2:])
     assert (late.first, late.current) == (2, 4)
     for number in (-1, 1, 5):
-        with pytest.raises(NotFound, match=f"epoch of {STREAM}"):
+        with pytest.raises(NotFound, match=f"no epoch '.*' of {STREAM}"):
             late.epoch(number)
