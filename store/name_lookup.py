@@ -23,12 +23,24 @@ _LAST: Final = "\U0010ffff"
 
 
 def stored_names(directory: Path, kind: str, prefix: str) -> list[str]:
-    """Return the names of a kind ("scope", "stream" or "group") that begin with `prefix`, except the system's."""
+    """Return the names of a kind that begin with `prefix`, except the system's.
+
+    kind: "scope", "stream", "topic", "group" or "supervisor".
+    """
+    if kind == "supervisor":
+        with _connected(directory) as connection:
+            rows = connection.execute(
+                "SELECT id FROM supervisor_state WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
+                (prefix, prefix + _LAST, NAMES_MAX),
+            )
+            return [name for (name,) in rows]
+    # A topic is a stream whose record says that it has partitions.
+    record, marked = ("stream", '"partitions"') if kind == "topic" else (kind, "")
     with _connected(directory) as connection:
         rows = connection.execute(
             "SELECT key FROM record WHERE kind = ? AND key >= ? AND key < ? AND key NOT LIKE '\\_%' ESCAPE '\\'"
-            " ORDER BY key LIMIT ?",
-            (kind, prefix, prefix + _LAST, NAMES_MAX),
+            " AND instr(CAST(body AS TEXT), ?) ORDER BY key LIMIT ?",
+            (record, prefix, prefix + _LAST, marked, NAMES_MAX),
         )
         return [key for (key,) in rows]
 

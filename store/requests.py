@@ -53,6 +53,16 @@ class RequestStatus(StrEnum):
     REJECTED = "rejected"
 
 
+class RequestOrigin(StrEnum):
+    """Who asked for a change."""
+
+    PERSON = "person"
+    """A caller: a program, or the shell."""
+
+    POLICY = "policy"
+    """The policy of the stream, which the system keeps."""
+
+
 @attrs.frozen
 class Deadline:
     """A monotonic time of one boot, not affected by steps of the wall clock. In any other boot it has passed."""
@@ -81,6 +91,7 @@ class Request:
     created_ms, finished_ms: wall clock.
     deadline: it does not start after that.
     started: whether its first transaction was committed.
+    origin: who asked for it.
     result: the workflow's result, only if this process ran it; not stored.
     """
 
@@ -96,6 +107,7 @@ class Request:
     finished_ms: int | None
     deadline: Deadline | None = None
     started: bool = False
+    origin: RequestOrigin = RequestOrigin.PERSON
     result: object = None
 
     def ended(self, outcome: Outcome) -> Request:
@@ -103,7 +115,7 @@ class Request:
         status = RequestStatus.DONE if outcome.error is None else RequestStatus.REJECTED
         return Request(  # not with `evolve`, which takes five times as long
             *(self.id, self.target, self.kind, self.body, status, outcome.error, self.created_ms),
-            *(outcome.finished_ms, self.deadline, self.started, outcome.result),
+            *(outcome.finished_ms, self.deadline, self.started, self.origin, outcome.result),
         )
 
     def has_expired(self, tx: Tx) -> bool:
@@ -112,13 +124,16 @@ class Request:
 
 
 _COLUMNS: Final = (
-    "id, target, kind, body, status, error, created_ms, finished_ms, deadline_boot, deadline_ms, started"
+    "id, target, kind, body, status, error, created_ms, finished_ms, deadline_boot, deadline_ms, started,"
+    " origin"
 )
 
 _STORED_ID: Final = "coalesce((SELECT request FROM joined WHERE id = ?), ?)"
 """The stored id for a given id, which may be of a joined request. Takes the given id twice."""
 
-_Row: TypeAlias = tuple[str, str, str, bytes, str, str | None, int, int | None, str | None, int | None, int]
+_Row: TypeAlias = tuple[
+    str, str, str, bytes, str, str | None, int, int | None, str | None, int | None, int, str
+]
 
 
 def submit_request(
@@ -130,6 +145,7 @@ def submit_request(
     body: bytes,
     satisfied: Callable[[], bool],
     within_ms: int | None = None,
+    origin: RequestOrigin = RequestOrigin.PERSON,
 ) -> Request:
     """Record the intent and post its event; return the request to wait for.
 
@@ -137,6 +153,7 @@ def submit_request(
     satisfied: called for new requests only. If it returns True there is nothing to do: the outcome is written in this
         transaction and no event is posted. If it raises, the request is refused with that error.
     within_ms: how long from now it may start. None (default): without a limit.
+    origin: a person or a policy. A request that is joined keeps its own.
 
     A pending request with an equal body is joined. Then the returned id is that of the other request, which
     `request_id` finds from now on, too; it may start until the later of both deadlines.
@@ -166,12 +183,15 @@ def submit_request(
     done = satisfied()
     status = RequestStatus.DONE if done else RequestStatus.PENDING
     finished_ms = tx.now_ms if done else None
-    made = Request(request_id, target, kind, body, status, None, tx.now_ms, finished_ms, deadline)
+    made = Request(
+        *(request_id, target, kind, body, status, None, tx.now_ms, finished_ms, deadline), origin=origin
+    )
     tx.execute(
-        f"INSERT INTO request ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, NULL, ?, ?, ?, ?, 0)",
+        f"INSERT INTO request ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, NULL, ?, ?, ?, ?, 0, ?)",
         (
             *(made.id, target, kind, body, status.value, made.created_ms, finished_ms),
             *((None, None) if deadline is None else (deadline.boot_id, deadline.at_ms)),
+            origin.value,
         ),
     )
     if not done:
@@ -243,6 +263,14 @@ def list_requests(tx: Tx, *, limit: int = 100) -> list[Request]:
     return [_request(row) for row in rows.fetchall()]
 
 
+def pending_of(tx: Tx, target: str) -> list[Request]:
+    """Return the pending requests that would change `target`, at most one of each kind. One look-up."""
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM request WHERE target = ? AND status = 'pending' ORDER BY kind", (target,)
+    )
+    return [_request(row) for row in rows.fetchall()]
+
+
 def pending_requests(tx: Tx) -> int:
     """Return the number of pending requests. Reads one index."""
     row = tx.execute("SELECT count(*) FROM request WHERE status = 'pending'").fetchone()
@@ -285,7 +313,20 @@ def _find_both(tx: Tx, request_id: str, target: str, kind: str) -> tuple[Request
 
 
 def _request(row: _Row) -> Request:
-    identifier, target, kind, body, status, error, created_ms, finished_ms, boot_id, at_ms, started = row
+    (
+        identifier,
+        target,
+        kind,
+        body,
+        status,
+        error,
+        created_ms,
+        finished_ms,
+        boot_id,
+        at_ms,
+        started,
+        origin,
+    ) = row
     return Request(
         id=identifier,
         target=target,
@@ -297,4 +338,5 @@ def _request(row: _Row) -> Request:
         finished_ms=finished_ms,
         deadline=None if boot_id is None or at_ms is None else Deadline(boot_id, at_ms),
         started=bool(started),
+        origin=RequestOrigin(origin),
     )

@@ -19,6 +19,25 @@ CREATE TABLE record (
     PRIMARY KEY (kind, key)
 ) WITHOUT ROWID;
 
+-- One immutable row per epoch of a stream; `body` is the record of kind `epoch`. The index finds the epoch at a time
+-- with one look-up, however long the history is.
+CREATE TABLE epoch (
+    stream_id INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    created_ms INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (stream_id, number)
+) WITHOUT ROWID;
+CREATE INDEX epoch_time ON epoch (stream_id, created_ms);
+
+-- The tags of streams, for lists by tag; `stream` is the full name. They are in the streams' records, too.
+CREATE TABLE stream_tag (
+    scope TEXT NOT NULL,
+    tag TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    PRIMARY KEY (scope, tag, stream)
+) WITHOUT ROWID;
+
 -- Numbers that only grow, such as the last stream id.
 CREATE TABLE counter (
     name TEXT PRIMARY KEY,
@@ -140,7 +159,8 @@ CREATE TABLE writer (
 -- place in the order of commits, set by the decision, like `events`, `bytes` and `rows`: until then the last staged
 -- row holds them. `prepared` counts its preparations. `appended` is JSON: [segment, offset, first number, count] for
 -- each segment. `reason` is that of an abort; for a transaction that is decided to commit, the last failure of the
--- commit.
+-- commit. A joint transaction has one row per stream, all with its id; `joint` is the group whose progress it moves, ''
+-- if it moves none. It is NULL for a transaction of one stream.
 CREATE TABLE txn (
     finished INTEGER NOT NULL,
     stream_id INTEGER NOT NULL,
@@ -163,6 +183,7 @@ CREATE TABLE txn (
     appended TEXT,
     reason TEXT,
     finished_ms INTEGER,
+    joint TEXT,
     PRIMARY KEY (finished, stream_id, id)
 ) WITHOUT ROWID;
 -- The order of commits. Open transactions are not in it.
@@ -172,10 +193,13 @@ CREATE INDEX txn_position ON txn (stream_id, finished, position) WHERE position 
 CREATE INDEX txn_aborted ON txn (stream_id, id, state) WHERE state = 'aborted';
 -- The ends of leases, for the host's timers. A transaction that is committed directly is never in it.
 CREATE INDEX txn_lease ON txn (boot, lease_until_ms, instance, version) WHERE state = 'open';
+-- The rows of joint transactions, one per stream. No other transaction is in it.
+CREATE INDEX txn_joint ON txn (id) WHERE joint IS NOT NULL;
 
 -- Events of a transaction that are not visible yet. `seq` counts its stagings, `part` the segments of one staging.
--- `keyed` is 0 if no event has a key. `packed` is 1 if a commit has packed small rows. (writer, sequence) is the last
--- identity in it. `total_*` are the totals of the transaction up to this row, so that staging touches no other row.
+-- `keyed` is 0 if no event has a key, 1 if some have, and 2 if the events belong to the key range of their segment,
+-- even when it is sealed. `packed` is 1 if a commit has packed small rows. (writer, sequence) is the last identity in
+-- it. `total_*` are the totals of the transaction up to this row, so that staging touches no other row.
 CREATE TABLE staged (
     stream_id INTEGER NOT NULL,
     txn TEXT NOT NULL,
@@ -200,7 +224,7 @@ CREATE TABLE staged (
 CREATE INDEX staged_place ON staged (place) WHERE place IS NOT NULL;
 
 -- A request of a workflow: the intent while pending, the outcome afterwards. The deadline is (boot id, monotonic
--- ms). It bounds only the time until `started`, the workflow's first transaction.
+-- ms). It bounds only the time until `started`, the workflow's first transaction. `origin` says who asked.
 CREATE TABLE request (
     id TEXT PRIMARY KEY,
     target TEXT NOT NULL,
@@ -212,7 +236,8 @@ CREATE TABLE request (
     finished_ms INTEGER,
     deadline_boot TEXT,
     deadline_ms INTEGER,
-    started INTEGER NOT NULL DEFAULT 0
+    started INTEGER NOT NULL DEFAULT 0,
+    origin TEXT NOT NULL DEFAULT 'person'
 ) WITHOUT ROWID;
 -- At most one intent per (target, kind).
 CREATE UNIQUE INDEX request_intent ON request (target, kind) WHERE status = 'pending';
@@ -242,6 +267,8 @@ CREATE TABLE group_segment (
     moved_ms INTEGER,
     PRIMARY KEY (group_name, stream_id, segment)
 ) WITHOUT ROWID;
+-- Finds the groups of a stream, for retention by consumption. Progress does not touch it.
+CREATE INDEX group_segment_stream ON group_segment (stream_id, group_name);
 
 -- Readers that are members of a group. `epoch` is the generation in which the reader joined. `seen_ms` is its last sign
 -- of life (monotonic), updated if the group has a lease. `status` is for display (JSON).
@@ -255,6 +282,48 @@ CREATE TABLE group_member (
     status TEXT,
     PRIMARY KEY (group_name, reader)
 ) WITHOUT ROWID;
+
+-- Events [low, high), bytes [start_offset, end_offset), of a segment that a share group delivered `count` times and has
+-- not finished. `session` (one opening of a consumer) holds them until `until_ms`, monotonic ms of `boot`, or until
+-- `instance` dies; NULL: they are available again. The progress of a share group is in `group_segment`.
+CREATE TABLE delivery (
+    group_name TEXT NOT NULL,
+    stream_id INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    low INTEGER NOT NULL,
+    high INTEGER NOT NULL,
+    start_offset INTEGER NOT NULL,
+    end_offset INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    session TEXT,
+    consumer TEXT,
+    instance TEXT,
+    boot TEXT,
+    until_ms INTEGER,
+    PRIMARY KEY (group_name, stream_id, segment, low)
+) WITHOUT ROWID;
+-- Lets a waiting consumer of another process see that events became available again.
+CREATE INDEX delivery_available ON delivery (group_name, count) WHERE session IS NULL;
+
+-- Key-value tables of Pravega's clients. `tail` is the position of the next entry; positions are versions too.
+-- `key_length` is that of every key, 0 for any.
+CREATE TABLE ktable (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    tail INTEGER NOT NULL,
+    key_length INTEGER NOT NULL
+);
+
+-- The latest entry of each key of a table.
+CREATE TABLE kentry (
+    tbl INTEGER NOT NULL,
+    key BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (tbl, key)
+) WITHOUT ROWID;
+-- The order in which the entries of a table were written.
+CREATE UNIQUE INDEX kentry_order ON kentry (tbl, version);
 
 -- The owner of work that only one instance may do. `owner_epoch` grows with each new owner.
 CREATE TABLE owner (
@@ -271,6 +340,138 @@ CREATE TABLE reap (
     deleted INTEGER NOT NULL,
     not_before_ms INTEGER NOT NULL DEFAULT 0
 );
+
+-- Specs of ingestion supervisors; rows are only added. `spec` is JSON; NULL: the supervisor was terminated.
+CREATE TABLE supervisor (
+    id TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    spec TEXT,
+    created_ms INTEGER NOT NULL,
+    PRIMARY KEY (id, version)
+) WITHOUT ROWID;
+
+-- What a supervisor remembers between two runs (JSON), and when its next run is due (wall). The row of a terminated
+-- supervisor goes when its last task has ended.
+CREATE TABLE supervisor_state (
+    id TEXT PRIMARY KEY,
+    memory TEXT NOT NULL,
+    due_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+-- The next run of all supervisors.
+CREATE INDEX supervisor_due ON supervisor_state (due_ms);
+
+-- The queue of a supervisor. An equal notice that waits already is not added.
+CREATE TABLE supervisor_notice (
+    id INTEGER PRIMARY KEY,
+    supervisor TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    body TEXT NOT NULL,
+    created_ms INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX supervisor_notice_once ON supervisor_notice (supervisor, kind, body);
+
+-- How far a supervisor's published rows go: the only truth. `number` is that of the event at `offset`. `closed`: the
+-- segment is sealed and was published to its end. A row exists from the moment at which a group gets the segment.
+CREATE TABLE ingest_offset (
+    supervisor TEXT NOT NULL,
+    stream_id INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    closed INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (supervisor, stream_id, segment)
+) WITHOUT ROWID;
+
+-- The streams that a supervisor reads, each in the incarnation in which it found it first.
+CREATE TABLE ingest_stream (
+    supervisor TEXT NOT NULL,
+    name TEXT NOT NULL,
+    stream_id INTEGER NOT NULL,
+    PRIMARY KEY (supervisor, name)
+) WITHOUT ROWID;
+
+-- Task groups that read (`active`) or publish (`pending`). `gid` counts from 0; `base` is unique and names the group's
+-- sequences. `version` is that of the spec, `fingerprint` the hash of what its rows depend on. `starts` and `ends` are
+-- JSON lists of [stream_id, segment, offset]; `ends` is NULL while active. `min_ms`, `max_ms`: times of accepted rows.
+CREATE TABLE ingest_group (
+    base TEXT PRIMARY KEY,
+    supervisor TEXT NOT NULL,
+    gid INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    fingerprint TEXT NOT NULL,
+    state TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    starts TEXT NOT NULL,
+    ends TEXT,
+    min_ms INTEGER,
+    max_ms INTEGER,
+    deadline_ms INTEGER
+) WITHOUT ROWID;
+CREATE INDEX ingest_group_of ON ingest_group (supervisor, gid);
+
+-- Tasks: the replicas of a group. `read` is how far sequence `n` was read, and `planned` the end of the slice that is
+-- being read; both as `starts` above. `worker` is the instance that runs it. `seen_ms`: its last report. `counted` is 1
+-- when the supervisor has seen the task's end.
+CREATE TABLE ingest_task (
+    id TEXT PRIMARY KEY,
+    supervisor TEXT NOT NULL,
+    base TEXT NOT NULL,
+    replica INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    worker TEXT,
+    n INTEGER NOT NULL,
+    read TEXT NOT NULL,
+    planned TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    not_before_ms INTEGER NOT NULL,
+    started_ms INTEGER,
+    seen_ms INTEGER,
+    finished_ms INTEGER,
+    error TEXT,
+    stats TEXT NOT NULL DEFAULT '{}',
+    counted INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE INDEX ingest_task_of ON ingest_task (supervisor, base);
+CREATE INDEX ingest_task_live ON ingest_task (state, created_ms) WHERE finished_ms IS NULL;
+
+-- The sequences of a group: what is published together. `ends` is NULL while open. State: open, closed, published.
+CREATE TABLE ingest_sequence (
+    base TEXT NOT NULL,
+    n INTEGER NOT NULL,
+    starts TEXT NOT NULL,
+    ends TEXT,
+    state TEXT NOT NULL,
+    PRIMARY KEY (base, n)
+) WITHOUT ROWID;
+
+-- Processes that run tasks, by instance. A worker is alive as long as the lock of its instance is held.
+CREATE TABLE ingest_worker (
+    instance TEXT PRIMARY KEY,
+    slots INTEGER NOT NULL,
+    started_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- Files of tables: one row per Parquet file, of the interval [start_ms, end_ms). `unused_ms`: when the file
+-- was replaced or dropped; NULL while it is used. `path` is relative to the folder of tables. `sequence` is "base/n" of
+-- the publication.
+CREATE TABLE published (
+    id INTEGER PRIMARY KEY,
+    supervisor TEXT NOT NULL,
+    datasource TEXT NOT NULL,
+    start_ms INTEGER NOT NULL,
+    end_ms INTEGER NOT NULL,
+    version TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    path TEXT NOT NULL UNIQUE,
+    bytes INTEGER NOT NULL,
+    rows INTEGER NOT NULL,
+    min_ms INTEGER NOT NULL,
+    max_ms INTEGER NOT NULL,
+    sequence TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    unused_ms INTEGER
+);
+CREATE INDEX published_interval ON published (datasource, start_ms);
 """
 
 

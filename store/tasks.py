@@ -81,13 +81,13 @@ class HandleTasks:
         """
         self.failure: BaseException | None = None
         self._on_failure = on_failure
-        self._running: set[anyio.CancelScope] = set()
+        self._running: dict[anyio.CancelScope, None] = {}
         self._ended: anyio.Event | None = None
 
     def start_soon(self, function: Callable[[*Args], Coroutine[Any, Any, object]], *args: *Args) -> None:
         """Start a task."""
         scope = anyio.CancelScope()
-        self._running.add(scope)
+        self._running[scope] = None
         run = partial(self._run, scope, partial(function, *args))
         try:
             asyncio.get_running_loop()
@@ -143,7 +143,7 @@ class HandleTasks:
                 self._on_failure(error)
 
     def _note_end(self, scope: anyio.CancelScope) -> None:
-        self._running.discard(scope)
+        self._running.pop(scope, None)
         if self._ended is not None and not self._running:
             self._ended.set()
             self._ended = None

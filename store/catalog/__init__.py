@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eventproc.store.catalog.changes import catalog_version, note_change, watch_catalog
 from eventproc.store.catalog.lag import (
     UnfinishedPart,
     known_segments,
@@ -10,14 +11,14 @@ from eventproc.store.catalog.lag import (
     unfinished_segments,
 )
 from eventproc.store.catalog.queries import (
-    StoredHistory,
     current_epoch,
+    current_router,
     find_stream,
     get_scope,
     get_stream,
+    get_topic,
     get_writable_stream,
     head_offsets,
-    insert_epoch,
     list_scopes,
     list_streams,
     stream_names,
@@ -25,7 +26,9 @@ from eventproc.store.catalog.queries import (
     verify_active,
 )
 from eventproc.store.catalog.routes import ROUTES, KeyRoutes, RouteCache, forget_routes
-from eventproc.store.catalog.stream_records import EPOCH, SCOPE, STREAM, Scope, StreamRecord
+from eventproc.store.catalog.sizes import StreamSize, readable_size, size_before, size_between
+from eventproc.store.catalog.stored_history import StoredHistory, forget_epochs, insert_epoch
+from eventproc.store.catalog.stream_records import SCOPE, STREAM, Scope, StreamRecord
 from eventproc.store.catalog.system_streams import (
     ABORT_STREAM,
     COMMIT_STREAM,
@@ -38,11 +41,11 @@ from eventproc.store.catalog.system_streams import (
     new_stream_id,
     post_event,
 )
+from eventproc.store.catalog.tags import change_tags
 
 __all__ = [
     "ABORT_STREAM",
     "COMMIT_STREAM",
-    "EPOCH",
     "REQUEST_STREAM",
     "ROUTES",
     "SCOPE",
@@ -55,13 +58,19 @@ __all__ = [
     "Scope",
     "StoredHistory",
     "StreamRecord",
+    "StreamSize",
     "SystemStream",
     "UnfinishedPart",
+    "catalog_version",
+    "change_tags",
     "current_epoch",
+    "current_router",
     "find_stream",
+    "forget_epochs",
     "forget_routes",
     "get_scope",
     "get_stream",
+    "get_topic",
     "get_writable_stream",
     "head_offsets",
     "insert_epoch",
@@ -70,11 +79,16 @@ __all__ = [
     "list_scopes",
     "list_streams",
     "new_stream_id",
+    "note_change",
     "post_event",
+    "readable_size",
+    "size_before",
+    "size_between",
     "stream_names",
     "tail_offsets",
     "unfinished_part",
     "unfinished_parts",
     "unfinished_segments",
     "verify_active",
+    "watch_catalog",
 ]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from eventproc.store.catalog.queries import StoredHistory
+from eventproc.store.catalog.stored_history import StoredHistory
 from eventproc.store.catalog.stream_records import StreamRecord
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, divide_cut

@@ -1,6 +1,7 @@
 """Routes: the segment of each routing key in a stream's current epoch, remembered per opening.
 
-A route that became stale does no harm: the append to its sealed segment is refused, and the caller reads the epoch.
+A route that became stale does no harm: the append to its sealed segment, or to a topic whose reserve is sealed, is
+refused, and the caller reads the epoch.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from collections import OrderedDict
 from typing import Final
 
 from eventproc.store.database import SharedSlot, Tx
-from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.partitions import Router
 from eventproc.store.model.routing import position
 
 KEYS_KNOWN_MAX: Final = 100_000
@@ -26,10 +27,10 @@ NO_POSITION: Final = float("nan")
 
 
 class KeyRoutes:
-    """The segments of routing keys in one epoch. positions: of the keys that are remembered."""
+    """The segments of routing keys in one epoch. positions: of the keys that are remembered, in the key space."""
 
-    def __init__(self, epoch: Epoch) -> None:
-        self.epoch = epoch
+    def __init__(self, router: Router) -> None:
+        self.router = router
         self.positions: dict[str | None, float] = {None: NO_POSITION}
         self._segments: dict[str, SegmentId] = {}
 
@@ -37,7 +38,7 @@ class KeyRoutes:
         """Return the segment that takes the key's events. Raises InvalidArgument for an invalid key."""
         if (found := self._segments.get(key)) is None:
             where = position(key)
-            found = self.epoch.find(where).id
+            found = self.router.segment(where)
             if len(self._segments) >= KEYS_KNOWN_MAX:
                 self.forget_keys()
             self._segments[key], self.positions[key] = found, where
@@ -68,11 +69,11 @@ class RouteCache:
             self._bound_keys()
         return found
 
-    def add(self, stream_id: int, epoch: Epoch) -> KeyRoutes:
+    def add(self, stream_id: int, router: Router) -> KeyRoutes:
         """Remember an epoch that was just read, unless a later one is known; return the routes of the later one."""
         found = self._routes.get(stream_id)
-        if found is None or found.epoch.number < epoch.number:
-            found = self._routes[stream_id] = KeyRoutes(epoch)
+        if found is None or found.router.epoch.number < router.epoch.number:
+            found = self._routes[stream_id] = KeyRoutes(router)
             if len(self._routes) > ROUTES_MAX:
                 self._routes.popitem(last=False)
         return found

@@ -1,6 +1,6 @@
 """The records of the catalog and their invariants, which every change must satisfy.
 
-A stream's record is small and read often. Its history is one immutable record per epoch, so that a stream that was
+A stream's record is small and read often. Its history is one immutable row per epoch, so that a stream that was
 scaled a thousand times still costs two lookups.
 """
 
@@ -37,6 +37,7 @@ class StreamRecord:
     first_epoch: the oldest epoch with a record.
     head: the cut at which it was truncated, {segment: offset}; -1 for a segment that begins after the cut. None if it
         was never truncated.
+    truncated_ms: when it was truncated last, wall clock. None if it never was.
     """
 
     name: str
@@ -47,6 +48,7 @@ class StreamRecord:
     epoch: int = 0
     first_epoch: int = 0
     head: Mapping[SegmentId, int] | None = None
+    truncated_ms: int | None = None
 
     @property
     def is_writable(self) -> bool:
@@ -78,16 +80,5 @@ def _stream_may_follow(before: StreamRecord | None, after: StreamRecord) -> str 
 
 SCOPE: Final = RecordKind(name="scope", value=Scope, immutable=True)
 STREAM: Final = RecordKind(name="stream", value=StreamRecord, invariant=_stream_may_follow, immutable=True)
-EPOCH: Final = RecordKind(
-    name="epoch", value=Epoch, invariant=lambda before, after: "an epoch is immutable" if before else None
-)
-
-
-def epoch_key(stream_id: int, number: int) -> str:
-    """Return the key of an epoch's record; keys of one stream sort by number."""
-    return f"{stream_id:016d}/{number:010d}"
-
-
-def epoch_prefix(stream_id: int) -> str:
-    """Return what the keys of a stream's epochs begin with."""
-    return f"{stream_id:016d}/"
+EPOCH: Final = RecordKind(name="epoch", value=Epoch, immutable=True)
+"""The form of an epoch in the table `epoch`."""

@@ -11,10 +11,13 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.catalog.queries import insert_epoch
+from eventproc.store.catalog.changes import note_change
+from eventproc.store.catalog.stored_history import insert_epoch
 from eventproc.store.catalog.stream_records import SCOPE, STREAM, Scope, StreamRecord
+from eventproc.store.catalog.tags import change_tags
 from eventproc.store.database import Migration, Tx
 from eventproc.store.model.epochs import first_epoch
+from eventproc.store.model.partitions import opening_epoch
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.routing import position
 from eventproc.store.model.states import StreamEvent, StreamState, advance
@@ -63,7 +66,9 @@ def insert_stream(tx: Tx, name: str, config: StreamConfig) -> StreamRecord:
         created_ms=tx.now_ms,
     )
     create(tx, STREAM, name, stream)
-    epoch = first_epoch(config.scaling.segments_min, created_ms=tx.now_ms)
+    change_tags(tx, name, (), config.tags)
+    note_change(tx)
+    epoch = opening_epoch(config, created_ms=tx.now_ms)
     insert_epoch(tx, stream.stream_id, epoch)
     create_segments(tx, stream.stream_id, epoch.ids, since_ms=epoch.created_ms)
     return stream

@@ -5,8 +5,14 @@ from __future__ import annotations
 from eventproc.store.database.app_query import query_app_tables
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX, Database, DatabaseTimeouts, Durability
 from eventproc.store.database.file_database import open_database, start_database
-from eventproc.store.database.memory_database import open_memory_database, start_memory_database
+from eventproc.store.database.memory_database import (
+    MemoryDatabase,
+    open_memory_database,
+    start_memory_database,
+)
+from eventproc.store.database.memory_store import MemoryStore
 from eventproc.store.database.migrate import Migration
+from eventproc.store.database.peers import Peers
 from eventproc.store.database.shared_state import SharedSlot, SharedState
 from eventproc.store.database.subscriptions import Subscription, Watch
 from eventproc.store.database.tx import PendingSlot, SqlParameters, SqlValue, Tx
@@ -16,7 +22,10 @@ __all__ = [
     "Database",
     "DatabaseTimeouts",
     "Durability",
+    "MemoryDatabase",
+    "MemoryStore",
     "Migration",
+    "Peers",
     "PendingSlot",
     "SharedSlot",
     "SharedState",

@@ -20,8 +20,17 @@ from typing import Any, Final, Generic, TypeVar, cast
 from eventproc.store.clock import Clock
 from eventproc.store.database.shared_state import SharedState
 from eventproc.store.database.sqlite_errors import BUSY_MS, ENDS_TRANSACTION, primary_code, translate_error
-from eventproc.store.database.tx import Tx
-from eventproc.store.faults import WRITE_BEGUN, WRITE_COMMIT, WRITE_COMMITTED, Faults
+from eventproc.store.database.tx import KnownValues, Tx
+from eventproc.store.faults import (
+    NO_FAULTS,
+    WRITE_BEGUN,
+    WRITE_COMMIT,
+    WRITE_COMMITTED,
+    Faults,
+    Moment,
+    Step,
+    point_of,
+)
 from eventproc.store.model.errors import DatabaseStopped, DiskFull, LockHeld
 from eventproc.store.model.limits import BATCH_BYTES_MAX
 
@@ -38,11 +47,12 @@ class Job(Generic[T]):
     an element of a deque is one step of the interpreter, so only one of them succeeds.
     """
 
-    __slots__ = ("done", "error", "fn", "size_bytes", "value")
+    __slots__ = ("done", "error", "fn", "size_bytes", "step", "value")
 
-    def __init__(self, fn: Callable[[Tx], T], size_bytes: int) -> None:
+    def __init__(self, fn: Callable[[Tx], T], size_bytes: int, step: Step | None = None) -> None:
         self.fn = fn
         self.size_bytes = size_bytes
+        self.step = step
         self.done = False
         self.value: T | None = None
         self.error: BaseException | None = None
@@ -92,11 +102,13 @@ class BatchCommitter:
         path: str,
         shared: SharedState | None = None,
         check: Callable[[], None] = lambda: None,
+        continues: Callable[[], bool] = lambda: True,
     ) -> None:
         """Create a committer.
 
         shared: objects in memory for all its transactions.
         check: runs after COMMIT and before any acknowledgement; an error of it stops the committer.
+        continues: whether no other connection has committed since the last batch. Called inside the transaction.
         """
         self.stopped: DatabaseStopped | None = None
         self._connection = connection
@@ -106,6 +118,8 @@ class BatchCommitter:
         self._path = path
         self._shared = SharedState() if shared is None else shared
         self._check = check
+        self._continues = continues
+        self._known = KnownValues()
         self._schema_version = self._read_schema_version()
 
     def run_batch(self, queue: JobQueue) -> CommitBatch:
@@ -114,12 +128,14 @@ class BatchCommitter:
         Returns the batch with every job done; it is empty if no job waited. Errors of jobs are stored in the jobs.
         Raises sqlite3.OperationalError if BEGIN fails, before any job was taken.
         """
-        batch = CommitBatch(Tx(self._connection, self._clock, self._shared))
+        batch = CommitBatch(Tx(self._connection, self._clock, self._shared, self._known))
         if self.stopped is not None:
             while queue:
                 batch.jobs.append(queue.popleft())
             return self._finish(batch, self.stopped)
         self._execute("BEGIN IMMEDIATE")
+        if not self._continues():
+            self._known.forget()
         before = self._connection.total_changes
         if not _take(queue, batch, 0):
             self._execute("ROLLBACK")
@@ -128,6 +144,7 @@ class BatchCommitter:
             self._faults.reach(WRITE_BEGUN)
             if not self._run_together(queue, batch):
                 self._run_apart(queue, batch)
+            self._reach_steps(batch, Moment.COMMIT)
             self._faults.reach(WRITE_COMMIT)
             self._execute("COMMIT")
         except BaseException as why:
@@ -136,6 +153,7 @@ class BatchCommitter:
         batch.changed = self._connection.total_changes != before
         try:
             self._faults.reach(WRITE_COMMITTED)
+            self._reach_steps(batch, Moment.COMMITTED)
             self._check()
         except Exception as why:
             return self._finish(batch, self._stop(why))
@@ -148,6 +166,13 @@ class BatchCommitter:
         if self.stopped is None:
             self.stopped = DatabaseStopped(path=self._path, reason=reason)
         return self.stopped
+
+    def _reach_steps(self, batch: CommitBatch, moment: Moment) -> None:
+        if self._faults is NO_FAULTS:
+            return
+        for job in batch.jobs:
+            if job.step is not None:
+                self._faults.reach(point_of(job.step, moment))
 
     def _run_together(self, queue: JobQueue, batch: CommitBatch) -> bool:
         """Run waiting jobs without savepoints. Return False if the batch must run again with savepoints."""
@@ -206,6 +231,7 @@ class BatchCommitter:
             if self._ended():
                 raise _TransactionEnded from why
             self._execute("ROLLBACK TO job")
+            self._known.forget()
             job.value, job.error = None, translate_error(why, self._path)
             tx.rewind(mark)
             tx.drop_pending()
@@ -261,6 +287,7 @@ class BatchCommitter:
         return not self._connection.in_transaction
 
     def _roll_back(self) -> None:
+        self._known.forget()
         try:
             if self._connection.in_transaction:
                 self._execute("ROLLBACK")

@@ -20,11 +20,12 @@ import attrs
 from eventproc.store.clock import Clock
 from eventproc.store.database.commit_batch import CommitBatch
 from eventproc.store.database.locks import FORMAT_WAIT_MS_MAX
+from eventproc.store.database.peers import Peers
 from eventproc.store.database.shared_state import SharedState
 from eventproc.store.database.subscriptions import Subscription, Subscriptions, Watch
 from eventproc.store.database.tx import Tx
-from eventproc.store.faults import Faults
-from eventproc.store.model.errors import DatabaseStopped, EventprocError
+from eventproc.store.faults import Faults, Moment, Step, point_of
+from eventproc.store.model.errors import DatabaseStopped
 from eventproc.store.openable import OpenObjects
 
 LOG = logging.getLogger(__name__)
@@ -75,38 +76,60 @@ class Database(ABC):
     durability: Durability
     instance_id: str
     """Identifies this opening among those of all processes."""
+    peers: Peers
+    """The openings of this database, this one included."""
     shared: SharedState
     """Objects in memory for this opening, by slot."""
     handles: OpenObjects
     """The writers, readers and running apps that are open on this database."""
 
     def __init__(
-        self, *, path: Path | None, clock: Clock, faults: Faults, durability: Durability, instance_id: str
+        self,
+        *,
+        path: Path | None,
+        clock: Clock,
+        faults: Faults,
+        durability: Durability,
+        instance_id: str,
+        peers: Peers,
+        shared: SharedState | None = None,
     ) -> None:
         self.path = path
         self.clock = clock
         self.faults = faults
         self.durability = durability
         self.instance_id = instance_id
-        self.shared = SharedState()
+        self.peers = peers
+        self.shared = SharedState() if shared is None else shared
         self.handles = OpenObjects()
         self._subscriptions = Subscriptions()
-        self._refusal: Callable[[], EventprocError] | None = None  # makes the error of every call
+        self._refusal: Callable[[], BaseException] | None = None  # makes the error of every call
 
     @abstractmethod
-    async def write(self, fn: Callable[[Tx], T], *, size_bytes: int = 0, timeout_ms: int | None = None) -> T:
+    async def write(
+        self,
+        fn: Callable[[Tx], T],
+        *,
+        size_bytes: int = 0,
+        timeout_ms: int | None = None,
+        brief: bool = False,
+        step: Step | None = None,
+    ) -> T:
         """Run `fn` in a transaction, batched with other waiting writes, and return its result once it is durable.
 
         fn: must be re-runnable, short (a few milliseconds), and without side effects (use `Tx.after`). Its error is
         raised here after the commit of the batch; its changes are undone, those of other functions are kept.
         size_bytes: estimate of what it writes; counts towards the limit of a batch.
         timeout_ms: how long fn may wait until it starts. None (default): WRITE_WAIT_MS_MAX.
+        brief: fn takes microseconds, so that it may run on the event loop if it waits alone and a commit need not wait
+        for the disk.
+        step: names the transaction for tests that inject faults. None (default): it has no name.
 
         If the caller is cancelled or the time is over while fn waits, fn never runs. Once fn has started, the caller
         always waits for the result. A cancellation by anyio then still returns the result, so `Cancelled` means that
         fn did not run. asyncio's `task.cancel()` is raised after the commit: the result is lost, the effects are not.
         Raises LockHeld (not started in time), DiskFull (nothing changed), DatabaseStopped, Closed, ForkedError.
-        Cost: one switch to the writer's thread and back, and a share of one commit.
+        Cost: one switch to the writer's thread and back, unless it is brief, and a share of one commit.
         """
 
     @abstractmethod
@@ -124,19 +147,32 @@ class Database(ABC):
         It must not be interrupted. A second call, or a call in a forked child, does nothing.
         """
 
+    async def _reach_begun(self, step: Step) -> None:
+        """Reach the first point of a step, and wait as the faults ask."""
+        point = point_of(step, Moment.BEGUN)
+        if delay_ms := self.faults.delay_ms(point):
+            await anyio.sleep(delay_ms / 1000)
+        self.faults.reach(point)
+
+    async def _delay_result(self, step: Step) -> None:
+        """Wait after the commit of a step as the faults ask. It is not interrupted."""
+        if delay_ms := self.faults.delay_ms(point_of(step, Moment.COMMITTED)):
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(delay_ms / 1000)
+
     def fail(self, why: BaseException) -> None:
         """Refuse every later call, and end those that wait: a task that this opening depends on has failed."""
         if self._refusal is None:
             self._refuse(partial(self._failed, why))
 
-    def _failed(self, why: BaseException) -> EventprocError:
+    def _failed(self, why: BaseException) -> DatabaseStopped:
         error = DatabaseStopped(
             path=str(self.path or ":memory:"), reason=f"a background task failed ({why!r})"
         )
         error.__cause__ = why
         return error
 
-    def _refuse(self, refusal: Callable[[], EventprocError]) -> None:
+    def _refuse(self, refusal: Callable[[], BaseException]) -> None:
         self._refusal = refusal
         self._subscriptions.stop(refusal)
 

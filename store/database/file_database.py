@@ -46,11 +46,13 @@ from eventproc.store.database.migrate import (
     verify_format,
 )
 from eventproc.store.database.notifier import CommitNotifier
+from eventproc.store.database.peers import FilePeers
 from eventproc.store.database.reader_pool import READERS_COUNT, ReaderPool
+from eventproc.store.database.shared_state import SharedState
 from eventproc.store.database.sqlite_errors import LOCKED, translate_opening_errors
 from eventproc.store.database.tx import Tx
 from eventproc.store.database.writer import FileWriter
-from eventproc.store.faults import LAST_CLOSE, NO_FAULTS, Died, Faults
+from eventproc.store.faults import LAST_CLOSE, NO_FAULTS, Died, Faults, Step
 from eventproc.store.model.errors import Closed, EventprocError, NotSupported, StoreUnusable
 from eventproc.store.tasks import run_uninterrupted
 
@@ -142,6 +144,18 @@ class _OpenFiles:
     alarm: ReplacedFileDetector
     instance: Instance
     log: LogRecorder
+
+    def committer(self, path: str, shared: SharedState, clock: Clock, faults: Faults) -> BatchCommitter:
+        """Return what commits on the writer's connection."""
+        return BatchCommitter(
+            self.connection,
+            clock=clock,
+            faults=faults,
+            path=path,
+            shared=shared,
+            check=self.alarm.check,
+            continues=self.log.continues,
+        )
 
     def empty_log(self, faults: Faults) -> None:
         """Copy the log into the file if no other handle has the directory open. Runs on the writer's thread.
@@ -346,12 +360,12 @@ class FileDatabase(Database):
             faults=faults,
             durability=opened.durability,
             instance_id=opened.instance.id,
+            peers=FilePeers(path, clock),
+            shared=readers.shared,
         )
         self._opened = opened
-        self._connection = writer_connection
-        self._timeouts = timeouts
-        self._readers = readers
-        self._callbacks = callbacks
+        self._connection, self._readers = writer_connection, readers
+        self._timeouts, self._callbacks = timeouts, callbacks
         self._notifier = CommitNotifier(path, opened.instance.id, clock)
         self._closed = False
         self._origin = ProcessBound()
@@ -363,14 +377,7 @@ class FileDatabase(Database):
         )
         self._writer = FileWriter(
             writer_connection,
-            BatchCommitter(
-                opened.connection,
-                clock=clock,
-                faults=faults,
-                path=str(path),
-                shared=self.shared,
-                check=opened.alarm.check,
-            ),
+            opened.committer(str(path), self.shared, clock, faults),
             lock=opened.write_lock,
             lock_path=path / "write.lock",
             notifier=self._notifier,
@@ -387,6 +394,7 @@ class FileDatabase(Database):
             callbacks=callbacks,
             publish=self._publish,
             lock_warn_ms=timeouts.lock_warn_ms,
+            inline=opened.durability is Durability.OS,
         )
 
     @classmethod
@@ -410,7 +418,9 @@ class FileDatabase(Database):
             ]
             callbacks = LoopCallbacks()
             undo.callback(callbacks.close)
-            readers = ReaderPool(connections, clock=clock, callbacks=callbacks, path=str(path))
+            readers = ReaderPool(
+                connections, clock=clock, callbacks=callbacks, path=str(path), shared=SharedState()
+            )
             database = cls(
                 path,
                 opened,
@@ -425,10 +435,24 @@ class FileDatabase(Database):
         database._listener.start()
         return database
 
-    async def write(self, fn: Callable[[Tx], T], *, size_bytes: int = 0, timeout_ms: int | None = None) -> T:
+    async def write(
+        self,
+        fn: Callable[[Tx], T],
+        *,
+        size_bytes: int = 0,
+        timeout_ms: int | None = None,
+        brief: bool = False,
+        step: Step | None = None,
+    ) -> T:
         """See `Database.write`."""
         self._check_usable()
-        return await self._writer.write(fn, size_bytes, timeout_ms)
+        if step is None or self.faults is NO_FAULTS:
+            return await self._writer.write(fn, size_bytes, timeout_ms, brief=brief)
+        await self._reach_begun(step)
+        self._check_usable()
+        result = await self._writer.write(fn, size_bytes, timeout_ms, brief=brief, step=step)
+        await self._delay_result(step)
+        return result
 
     async def read(self, fn: Callable[[Tx], T]) -> T:
         """See `Database.read`."""
@@ -440,6 +464,7 @@ class FileDatabase(Database):
         if self._closed or self._origin.forked:
             return
         self._closed = True
+        self._writer.stop_inline()
         self._refuse(partial(Closed, what="the database"))
         self._listener.stop()
         await self._readers.close()

@@ -48,6 +48,10 @@ _NO_ID: Final = "-"
 _WAL_INDEX: Final = struct.Struct("=IIIBBHIIII")
 # aSalt follows, as the bytes of the log's own header.
 _SALTS: Final = struct.Struct(">II")
+_HEADER_BYTES: Final = 48
+# After two copies of the header: nBackfill, the frames that a checkpoint copied.
+_COPIED: Final = struct.Struct("=I")
+_COPIED_AT: Final = 2 * _HEADER_BYTES
 
 _REMEDY: Final = "or restore a backup with `eventproc restore`"
 
@@ -107,13 +111,16 @@ class LogRecordFile:
         return _parse(os.pread(self._descriptor, _RECORD_BYTES, 0))
 
     def write(self, record: LogRecord, *, sync: bool = False) -> None:
-        """Replace the record. 2 us; with `sync`, until it is on the disk. Raises OSError."""
+        """Replace the record; with `sync`, until it is on the disk. Raises OSError."""
         end = record.end
-        numbers = f"{end.frames} {end.salts[0]} {end.salts[1]} {record.file_ns}"
-        text = f"{record.id} {record.before} {record.boot} {numbers}"
-        os.pwrite(self._descriptor, text.encode().ljust(_RECORD_BYTES - 1) + b"\n", 0)
+        self.write_end(record, end.frames, *end.salts, record.file_ns)
         if sync:
             os.fsync(self._descriptor)
+
+    def write_end(self, record: LogRecord, frames: int, first: int, second: int, file_ns: int) -> None:
+        """Replace the record by one with another end. 2 us. Raises OSError."""
+        text = f"{record.id} {record.before} {record.boot} {frames} {first} {second} {file_ns}"
+        os.pwrite(self._descriptor, text.ljust(_RECORD_BYTES - 1).encode() + b"\n", 0)
 
     def close(self) -> None:
         """Close the file."""
@@ -252,16 +259,28 @@ def _size(path: Path) -> int | None:
 
 @attrs.define
 class LogRecorder:
-    """Keeps mark and record of one opening. Runs on the writer's thread, inside write.lock."""
+    """Keeps mark and record of one opening. Used by one thread at a time, inside write.lock.
+
+    is_marked: whether the file is marked as incomplete without its log.
+    frames: of the log when this opening last committed; None if that is not known.
+    appends: whether the log had frames, when this opening last committed, that no checkpoint had copied. Otherwise the
+    next commit may begin the log again, and then syncs its header.
+    """
 
     connection: sqlite3.Connection
     file: LogRecordFile
     shm_fd: int | None
     clock: Clock
     _record: LogRecord | None = None
-    _is_marked: bool = False
+    is_marked: bool = attrs.field(default=False, init=False)
     _attempts_left: int = 0
     _database: str = attrs.field(init=False)
+    _header: bytes | None = attrs.field(default=None, init=False)
+    _copied: tuple[int, int] | None = attrs.field(default=None, init=False)
+    _file_ns: int = attrs.field(default=0, init=False)
+    _end: tuple[int, int, int, int] | None = attrs.field(default=None, init=False)
+    frames: int | None = attrs.field(default=None, init=False)
+    appends: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._database = str(
@@ -275,7 +294,7 @@ class LogRecorder:
         Raises sqlite3.OperationalError if another program holds SQLite's write lock. Any other error is left to the
         batch, which meets it, too.
         """
-        if self._is_marked:
+        if self.is_marked:
             return
         try:
             self._mark_used()
@@ -286,16 +305,56 @@ class LogRecorder:
                 raise
             LOG.debug("%s: the log could not be marked (%s)", self.file.path.parent, why)
 
+    def continues(self) -> bool:
+        """Return whether no connection has committed since `after_batch`. 1 us. Called inside a transaction."""
+        return (
+            self.shm_fd is not None
+            and self._header is not None
+            and os.pread(self.shm_fd, _HEADER_BYTES, 0) == self._header
+        )
+
     def after_batch(self) -> None:
-        """Record where the log ends now. 5 us."""
-        end = find_log_end(self.shm_fd)
-        if end is not None and self._record is not None:
-            self._write(self._record, end)
+        """Record where the log ends now. 6 us."""
+        self.note_end()
+        self.record_end()
+
+    def note_end(self) -> None:
+        """Note where the log ends now, for `continues` and `record_end`. 3 us."""
+        if self.shm_fd is None:
+            return
+        index = os.pread(self.shm_fd, _COPIED_AT + _COPIED.size, 0)
+        if len(index) < _COPIED_AT + _COPIED.size:
+            return
+        self._header = index[:_HEADER_BYTES]
+        frames = _WAL_INDEX.unpack_from(index)[6]
+        first, second = _SALTS.unpack_from(index, _WAL_INDEX.size)
+        (copied,) = _COPIED.unpack_from(index, _COPIED_AT)
+        self.frames, self.appends = frames, frames > copied
+        self._end = frames, first, second, copied
+
+    def record_end(self) -> None:
+        """Write down what `note_end` noted last. Called inside write.lock, and only if the log continues since."""
+        if self._record is None or self._end is None:
+            return
+        (frames, first, second, copied), self._end = self._end, None
+        try:
+            if self._copied != (first, copied):  # only a checkpoint changes the file
+                self._copied = None
+                self._file_ns = os.stat(self._database).st_mtime_ns
+                self._copied = (first, copied)
+            self.file.write_end(self._record, frames, first, second, self._file_ns)
+        except OSError:  # such as a full disk: an older record detects less
+            LOG.debug("%s could not be written", self.file.path, exc_info=True)
 
     def release_log(self) -> None:
         """Record that the log is not needed: a checkpoint copied it into the file, or is about to do so and cut it."""
+        self._end = None
         if self._record is not None:
-            self._write(self._record, _NOTHING)
+            try:
+                file_ns = os.stat(self._database).st_mtime_ns
+                self.file.write(attrs.evolve(self._record, end=_NOTHING, file_ns=file_ns))
+            except OSError:
+                LOG.debug("%s could not be written", self.file.path, exc_info=True)
 
     def empty_log(self, faults: Faults) -> None:
         """Copy the log into the file, mark the file as complete, and cut the log to nothing.
@@ -335,7 +394,7 @@ class LogRecorder:
                 self._record = attrs.evolve(same, boot=self.clock.boot_id)
         if self._attempts_left:
             self._attempts_left = 0 if self._checkpoint("PASSIVE") else self._attempts_left - 1
-        self._is_marked = not self._attempts_left
+        self.is_marked = not self._attempts_left
 
     def _store(self, mark: LogMark) -> None:
         self.connection.execute("BEGIN IMMEDIATE")
@@ -352,10 +411,3 @@ class LogRecorder:
         finally:
             execute(f"PRAGMA busy_timeout = {wait_ms}")
         return not busy and frames == copied
-
-    def _write(self, record: LogRecord, end: LogEnd) -> None:
-        try:
-            file_ns = os.stat(self._database).st_mtime_ns
-            self.file.write(LogRecord(record.id, record.before, record.boot, end, file_ns))
-        except OSError:  # such as a full disk: an older record detects less
-            LOG.debug("%s could not be written", self.file.path, exc_info=True)

@@ -19,6 +19,7 @@ from eventproc.store.clock import Clock
 from eventproc.store.database.commit_batch import Job
 from eventproc.store.database.connection import ThreadConnection
 from eventproc.store.database.loop_callbacks import LoopCallbacks
+from eventproc.store.database.shared_state import ReadState, SharedState
 from eventproc.store.database.sqlite_errors import translate_error
 from eventproc.store.database.tx import Tx
 from eventproc.store.model.errors import Closed
@@ -30,10 +31,16 @@ READERS_COUNT: Final = 2
 
 
 class ReaderPool:
-    """The pool of reading connections."""
+    """The pool of reading connections. shared: the objects of the opening."""
 
     def __init__(
-        self, connections: Sequence[ThreadConnection], *, clock: Clock, callbacks: LoopCallbacks, path: str
+        self,
+        connections: Sequence[ThreadConnection],
+        *,
+        clock: Clock,
+        callbacks: LoopCallbacks,
+        path: str,
+        shared: SharedState,
     ) -> None:
         self._connections = connections
         self._idle = list(connections)
@@ -41,6 +48,7 @@ class ReaderPool:
         self._clock = clock
         self._callbacks = callbacks
         self._path = path
+        self.shared = shared
         self._loop = asyncio.get_running_loop()
 
     async def read(self, fn: Callable[[Tx], T]) -> T:
@@ -82,7 +90,7 @@ class ReaderPool:
         """Run one read. Runs on the connection's thread."""
         try:
             with connection.busy:
-                job.value = snapshot(connection.raw, job.fn, self._clock)
+                job.value = snapshot(connection.raw, job.fn, self._clock, self.shared)
         except Exception as why:
             job.error = translate_error(why, self._path)
         except BaseException as why:
@@ -96,11 +104,11 @@ class ReaderPool:
         notify()
 
 
-def snapshot(connection: sqlite3.Connection, fn: Callable[[Tx], T], clock: Clock) -> T:
-    """Run `fn` on one snapshot of the database."""
+def snapshot(connection: sqlite3.Connection, fn: Callable[[Tx], T], clock: Clock, shared: SharedState) -> T:
+    """Run `fn` on one snapshot of the database. shared: the objects of the opening."""
     connection.execute("BEGIN")
     try:
-        return fn(Tx(connection, clock))
+        return fn(Tx(connection, clock, ReadState(shared), snapshot=True))
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")

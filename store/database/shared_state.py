@@ -20,9 +20,15 @@ S = TypeVar("S")
 
 @attrs.frozen(eq=False)
 class SharedSlot(Generic[S]):
-    """Declares one object per opening of a database. `make` builds it on first use."""
+    """Declares one object per opening of a database. `make` builds it on first use.
+
+    common: openings of one store in memory use the same object: it holds what a directory keeps in its files.
+    in_reads: reads use the object too, on their own threads: it must be safe for threads, and hold for every snapshot.
+    """
 
     make: Callable[[], S]
+    common: bool = False
+    in_reads: bool = False
 
 
 class SharedState(dict[SharedSlot[Any], Any]):
@@ -32,9 +38,30 @@ class SharedState(dict[SharedSlot[Any], Any]):
     the change is correct even when that transaction is rolled back. A lookup is a plain dict lookup.
     """
 
+    def __init__(self, common: SharedState | None = None) -> None:
+        """common: the objects that openings of one store use together; None in a directory."""
+        super().__init__()
+        self._common = common
+
     def __missing__(self, slot: SharedSlot[S]) -> S:
+        if slot.common and self._common is not None:
+            return self._common[slot]
         return self.setdefault(slot, slot.make())  # type: ignore[no-any-return]  # one object, also if two threads ask
 
     if TYPE_CHECKING:
 
         def __getitem__(self, slot: SharedSlot[S], /) -> S: ...
+
+
+class ReadState(SharedState):
+    """The objects of one read: its own, except those that are declared `in_reads`."""
+
+    def __init__(self, opening: SharedState, common: SharedState | None = None) -> None:
+        """opening: the objects of the opening. common: as for `SharedState`."""
+        super().__init__(common)
+        self._opening = opening
+
+    def __missing__(self, slot: SharedSlot[S]) -> S:
+        if slot.in_reads:
+            return self._opening[slot]
+        return super().__missing__(slot)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from eventproc.store.database.filesystem import ANOTHER, DATABASE, MORE_FILES, translate_file_errors
@@ -81,3 +82,21 @@ def _opening_failed(why: sqlite3.Error | UnicodeDecodeError, path: Path) -> Exce
     if code == sqlite3.SQLITE_BUSY:
         return StoreUnusable(path=str(path), reason=LOCKED)
     return translate_error(why, str(path))
+
+
+DISK_ERRORS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
+    {
+        "fail": (sqlite3.SQLITE_IOERR, "disk I/O error"),
+        "full": (sqlite3.SQLITE_FULL, "database or disk is full"),
+        "busy": (sqlite3.SQLITE_BUSY, "database is locked"),
+    }
+)
+"""Errors of SQLite that a test injects, by what happened: their code and text."""
+
+
+def disk_error(kind: str, note: str) -> sqlite3.OperationalError:
+    """Return the error that SQLite raises when that happened. kind: a key of DISK_ERRORS. note: ends its text."""
+    code, text = DISK_ERRORS[kind]
+    error = sqlite3.OperationalError(f"{text} ({note})")
+    error.sqlite_errorcode = code
+    return error

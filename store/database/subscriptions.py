@@ -19,7 +19,6 @@ import anyio
 import attrs
 
 from eventproc.store.database.tx import Tx
-from eventproc.store.model.errors import EventprocError
 
 LOG = logging.getLogger(__name__)
 
@@ -40,12 +39,13 @@ class Subscriptions:
     """All subscriptions of one database. Used on the event loop only."""
 
     def __init__(self) -> None:
-        self._subscriptions: dict[Hashable, set[Subscription]] = {}
+        # An order of its own, so that the same run wakes tasks in the same order.
+        self._subscriptions: dict[Hashable, dict[Subscription, None]] = {}
         self._last: dict[Watch, object] = {}
-        self.refusal: Callable[[], EventprocError] | None = None
+        self.refusal: Callable[[], BaseException] | None = None
         """Makes the error that every wait raises; None while the database is usable."""
 
-    def stop(self, refusal: Callable[[], EventprocError]) -> None:
+    def stop(self, refusal: Callable[[], BaseException]) -> None:
         """Wake every waiting task; its wait, and every later one, raises what `refusal` returns."""
         self.refusal = refusal
         for topic, subscriptions in self._subscriptions.items():
@@ -75,13 +75,13 @@ class Subscriptions:
 
     def add(self, subscription: Subscription, watch: Watch) -> None:
         """Wake `subscription` on changes of `watch`."""
-        self._subscriptions.setdefault(watch.topic, set()).add(subscription)
+        self._subscriptions.setdefault(watch.topic, {})[subscription] = None
         self._last.setdefault(watch, UNKNOWN)
 
     def discard(self, subscription: Subscription, watch: Watch) -> None:
         """Undo `add`."""
-        waiting = self._subscriptions.get(watch.topic, set())
-        waiting.discard(subscription)
+        waiting = self._subscriptions.get(watch.topic, {})
+        waiting.pop(subscription, None)
         if not any(watch in other.watches for other in waiting):
             self._last.pop(watch, None)
         if not waiting:
@@ -104,7 +104,7 @@ class Subscription:
     """Waits for changes of its topics, from this process and others. Active inside its `with` block."""
 
     def __init__(self, subscriptions: Subscriptions, watches: Iterable[Watch]) -> None:
-        self.watches: set[Watch] = set(watches)
+        self.watches: dict[Watch, None] = dict.fromkeys(watches)
         self._subscriptions = subscriptions
         self._changed: set[Hashable] = set()
         self._event: anyio.Event | None = None
@@ -121,7 +121,7 @@ class Subscription:
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._active = False
-        watches, self.watches = self.watches, set()
+        watches, self.watches = self.watches, {}
         for watch in watches:
             self._subscriptions.discard(self, watch)
         if self._event is not None:  # another task waits: a handle is being closed under it
@@ -129,7 +129,7 @@ class Subscription:
 
     def add(self, watch: Watch) -> None:
         """Also wait for `watch`."""
-        self.watches.add(watch)
+        self.watches[watch] = None
         if self._active:
             self._subscriptions.add(self, watch)
 
@@ -137,7 +137,7 @@ class Subscription:
         """Stop waiting for `topic`, if the subscription waits for it."""
         self._changed.discard(topic)
         for watch in [watch for watch in self.watches if watch.topic == topic]:
-            self.watches.discard(watch)
+            del self.watches[watch]
             if self._active:
                 self._subscriptions.discard(self, watch)
 

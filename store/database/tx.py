@@ -59,6 +59,7 @@ class PendingWrites(Protocol):
 
 
 P = TypeVar("P", bound=PendingWrites)
+K = TypeVar("K", bound=Hashable)
 
 
 @attrs.frozen(eq=False)
@@ -80,6 +81,54 @@ class PendingState(dict[PendingSlot[Any], PendingWrites]):
         def __getitem__(self, slot: PendingSlot[P], /) -> P: ...
 
 
+class KnownValues:
+    """Values that a commit batch has read, and that the next ones need not read again.
+
+    They hold until this connection writes a row that their room did not count, until another connection commits, and
+    until a rollback. So only a run of equal small writes profits from them. Used inside of a batch only.
+    """
+
+    __slots__ = ("_changes", "_values")
+
+    def __init__(self) -> None:
+        self._values: dict[Hashable, Any] = {}
+        self._changes = -1  # rows that the connection had changed when the values held; -1: there are none
+
+    def find(self, key: Hashable, tx: Tx) -> Any:
+        """Return the value, or None if there is none that holds."""
+        return self._values.get(key) if self._changes == tx.connection.total_changes else None
+
+    def begin(self, tx: Tx) -> None:
+        """Announce rows that change no value except those that are given to `keep` after them."""
+        if self._changes != tx.connection.total_changes:
+            self._values.clear()
+
+    def keep(self, values: Mapping[K, object], tx: Tx) -> None:
+        """Keep values that hold now, after the announced rows."""
+        if len(self._values) + len(values) > CACHED_VALUES_MAX:
+            self._values.clear()
+        for key, value in values.items():
+            self._values[key] = value
+        self._changes = tx.connection.total_changes
+
+    def forget(self) -> None:
+        """Forget all values."""
+        self._values.clear()
+        self._changes = -1
+
+
+class _NothingKnown(KnownValues):
+    """For reads, whose connection changes no rows and so cannot see by their number that a value no longer holds."""
+
+    __slots__ = ()
+
+    def keep(self, values: Mapping[K, object], tx: Tx) -> None:
+        """Keep nothing."""
+
+
+_NOTHING_KNOWN: Final = _NothingKnown()
+
+
 class Tx:
     """The transaction of a commit batch, or the snapshot of a read. Valid only inside the function that received it."""
 
@@ -91,10 +140,12 @@ class Tx:
         "effects",
         "execute",
         "executemany",
+        "known",
         "monotonic_ms",
         "now_ms",
         "pending",
         "shared",
+        "snapshot",
         "topics",
     )
 
@@ -109,7 +160,7 @@ class Tx:
     monotonic_ms: int
     """Monotonic clock when the batch began."""
     shared: SharedState
-    """Objects that all writing transactions of this opening share; a read has its own."""
+    """Objects that all writing transactions of this opening share; a read has its own, except for `in_reads`."""
     pending: PendingState
     """Writes that the functions of this commit batch collect; written once, just before COMMIT. A function that adds
     one calls `mark_changed`."""
@@ -118,9 +169,19 @@ class Tx:
     directly, write with `remember`, and expect any entry to be missing: the cache is bounded."""
     connection: sqlite3.Connection
     """For use by store/database only."""
+    known: KnownValues
+    """What earlier commit batches have read and still holds."""
+    snapshot: bool
+    """Whether this is the snapshot of a read: everything that it sees is committed."""
 
     def __init__(
-        self, connection: sqlite3.Connection, clock: Clock, shared: SharedState | None = None
+        self,
+        connection: sqlite3.Connection,
+        clock: Clock,
+        shared: SharedState | None = None,
+        known: KnownValues = _NOTHING_KNOWN,
+        *,
+        snapshot: bool = False,
     ) -> None:
         self.execute = connection.execute
         self.executemany = connection.executemany
@@ -134,6 +195,8 @@ class Tx:
         self.connection = connection
         self.pending = PendingState()
         self.cache = {}
+        self.known = known
+        self.snapshot = snapshot
 
     def wake(self, topic: Hashable) -> None:
         """Wake the subscriptions of this process on `topic` once the transaction is durable."""

@@ -4,6 +4,9 @@ Callers put jobs into a queue. While jobs wait, the thread takes `write.lock`, r
 commits, unlocks, and delivers the batch to the event loop in one callback. There is no linger timer: jobs that arrive
 during a commit form the next batch.
 
+A lone brief job skips the thread if commits do not wait for the disk: the event loop runs it, which saves two switches
+of threads. `_turn` says who uses the connection.
+
 A job in the queue has not started. Its caller may remove it, by cancellation or at its deadline, and then it never
 runs. The thread blocks in flock, which the kernel serves in order, while the event loop watches the deadlines.
 Source: architecture.md section 1; reference pitfalls.md S1.4, S1.8 and S1.9.
@@ -14,11 +17,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import sqlite3
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import anyio
 
@@ -33,11 +38,37 @@ from eventproc.store.database.loop_callbacks import LoopCallbacks
 from eventproc.store.database.notifier import CommitNotifier
 from eventproc.store.database.sqlite_errors import primary_code
 from eventproc.store.database.tx import Tx
+from eventproc.store.faults import Step
 from eventproc.store.model.errors import LockHeld
 
 LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+INLINE_BYTES_MAX: Final = 16 * 1024
+"""Bytes that a job may write to run on the event loop: its commit then takes less than 1 ms. Higher: the loop is busy
+for longer; lower: more writes pay for the thread."""
+
+INLINE_MS_MAX: Final = 5
+"""How long a commit on the event loop may take, in ms: fifty times as long as usual. After a slower one that waited, as
+for the disk, the thread commits for INLINE_PAUSE_MS. Higher: a busy disk stalls the loop for longer; lower: more writes
+pay for the thread."""
+
+ALONE_MS_MAX: Final = 1
+"""How long a task whose jobs are alone may run them without giving other tasks a turn, in ms: some ten jobs. Higher:
+other tasks wait longer; lower: each job pays 8 us for a turn of the event loop."""
+
+INLINE_PAUSE_MS: Final = 50
+"""How long the thread commits after a slow commit on the event loop, in ms. It doubles with each further slow one, up
+to INLINE_PAUSE_MS_MAX. Higher: a disk that was slow once costs more; lower: one that stays slow stalls the loop
+more."""
+
+SETTLE_AGAIN_MS: Final = 10
+"""When the event loop tries again, in ms, to record its commits while the thread uses the connection. Higher: after a
+death the record is older; lower: more wake-ups during a checkpoint."""
+
+INLINE_PAUSE_MS_MAX: Final = 5_000
+"""Longest such pause: a slow disk stalls the loop once in this time."""
 
 
 class AwaitedJob(Job[T]):
@@ -52,8 +83,9 @@ class AwaitedJob(Job[T]):
         future: asyncio.Future[None],
         queued: float,
         deadline: float,
+        step: Step | None = None,
     ) -> None:
-        super().__init__(fn, size_bytes)
+        super().__init__(fn, size_bytes, step)
         self.future: asyncio.Future[None] | None = future
         """The future that the caller awaits; None once the result was delivered."""
         self.queued = queued
@@ -80,11 +112,13 @@ class FileWriter:
         callbacks: LoopCallbacks,
         publish: Callable[[CommitBatch], None],
         lock_warn_ms: int,
+        inline: bool,
     ) -> None:
         """Create the writer.
 
         publish: applies the effects of a durable batch, on the event loop, before its callers continue.
         lock_warn_ms: waiting time for write.lock after which a warning names its holder.
+        inline: whether brief jobs may run on the event loop, because a commit does not wait for the disk.
         """
         self.checkpointer = checkpointer
         self._connection = connection
@@ -99,28 +133,55 @@ class FileWriter:
         self._lock_warn_s = lock_warn_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._queue: JobQueue = JobQueue()
-        self._awake = False
+        self._awake = False  # the thread, or a job that waits to run inline, will look at the queue
+        self._turn = threading.Lock()
+        self._inline = inline
+        self._inline_from = 0.0  # time of the event loop
+        self._alone_until = 0.0  # time of the event loop
+        self._inline_pause_ms = INLINE_PAUSE_MS
+        self._checkpoint_due = False  # by a commit on the event loop
+        self._settles = False  # `_settle` will be called
         self._timer: asyncio.TimerHandle | None = None
         self._lock_wanted_ms: int | None = None
         self._warned_ms: int | None = None
 
-    async def write(self, fn: Callable[[Tx], T], size_bytes: int, timeout_ms: int | None) -> T:
+    async def write(
+        self,
+        fn: Callable[[Tx], T],
+        size_bytes: int,
+        timeout_ms: int | None,
+        *,
+        brief: bool = False,
+        step: Step | None = None,
+    ) -> T:
         """See `Database.write`."""
         loop = self._loop
         now = loop.time()
         deadline = now + (WRITE_WAIT_MS_MAX if timeout_ms is None else timeout_ms) / 1000
         future: asyncio.Future[None] = loop.create_future()
-        job = AwaitedJob(fn, size_bytes, future, now, deadline)
+        job = AwaitedJob(fn, size_bytes, future, now, deadline, step)
+        alone = brief and self._inline and not self._awake and not self._queue
         self._queue.append(job)
         if not self._awake:
             self._awake = True
-            self._connection.post(self._drain)
-        if self._timer is None or deadline < self._timer.when():
-            self._watch(min(deadline, now + self._lock_warn_s))
+            if not alone:
+                self._connection.post(self._drain)
         try:
-            await future
+            if alone:
+                if now >= self._alone_until:
+                    # Jobs of other tasks that are ready share a commit of the thread.
+                    await anyio.lowlevel.checkpoint()
+                    lone = len(self._queue) == 1
+                    self._alone_until = loop.time() + ALONE_MS_MAX / 1000 if lone else 0.0
+                self._run_inline(size_bytes)
+            if job.future is not None:  # no result yet
+                if self._timer is None or deadline < self._timer.when():
+                    self._watch(min(deadline, now + self._lock_warn_s))
+                await future
         except asyncio.CancelledError:
             if self._remove(job):
+                if alone:
+                    self._connection.post(self._drain)
                 raise
             await self._wait_through_cancellation(job)
             if not cancellation_returns():
@@ -136,6 +197,89 @@ class FileWriter:
     def idle(self) -> bool:
         """Whether no job waits and no batch runs."""
         return not self._queue and not self._awake
+
+    def _run_inline(self, size_bytes: int) -> None:
+        """Run the only job on the event loop, or let the thread run what waits.
+
+        The thread commits what may wait for another process or for the disk: the first commit of a log that begins
+        again syncs its header.
+        """
+        began, waits, batch = self._loop.time(), _thread_waits(), None
+        try:
+            if (
+                len(self._queue) == 1
+                and size_bytes <= INLINE_BYTES_MAX
+                and began >= self._inline_from
+                and self._log.is_marked
+                and self._log.appends
+                and self._turn.acquire(blocking=False)
+            ):
+                try:
+                    batch = self._commit_inline()
+                finally:
+                    self._turn.release()
+        finally:  # also if it was interrupted, as by Ctrl-C
+            if batch is None:
+                self._connection.post(self._drain)
+            else:
+                self._awake = False
+                self._deliver(batch)
+        if batch is not None:
+            self._note_inline(began, waits)
+
+    def _note_inline(self, began: float, waits: int) -> None:
+        """Let the thread commit for a while if a commit on the event loop was slow, unless only the CPU was busy."""
+        now = self._loop.time()
+        if now - began <= INLINE_MS_MAX / 1000:
+            self._inline_pause_ms = INLINE_PAUSE_MS
+            return
+        if _thread_waits() == waits:
+            return
+        self._inline_from = now + self._inline_pause_ms / 1000
+        self._inline_pause_ms = min(2 * self._inline_pause_ms, INLINE_PAUSE_MS_MAX)
+
+    def _commit_inline(self) -> CommitBatch | None:
+        """Commit the only job; None if another process has the lock, or nothing can be committed any more."""
+        if self._committer.stopped is not None or not self._lock.acquire_nowait(brief=True):
+            return None
+        batch = self._commit(None, self._log.note_end)
+        if batch is not None and batch.changed:
+            self._notifier.wake()
+            if not self._settles:
+                self._settles = True
+                self._loop.call_soon(self._settle)
+            if not self._checkpoint_due and self.checkpointer.is_due(_size_bytes(batch)):
+                self._checkpoint_due = True
+                self._connection.post(self._checkpoint)
+        return batch
+
+    def _settle(self) -> None:
+        """Do once, in the next turn of the event loop, what several commits of the last turn need.
+
+        Record where the log ends, unless another process has committed, and so recorded, since. Wake instances that
+        came since.
+        """
+        if not self._inline:  # the database is being closed
+            return
+        if not self._turn.acquire(blocking=False):  # the thread commits, or runs a checkpoint
+            self._loop.call_later(SETTLE_AGAIN_MS / 1000, self._settle)
+            return
+        self._settles = False
+        try:
+            if self._lock.acquire_nowait(brief=True):
+                try:
+                    if self._log.continues():
+                        self._log.record_end()
+                finally:
+                    self._lock.release()
+            if self._notifier.find_instances():
+                self._notifier.wake()
+        finally:
+            self._turn.release()
+
+    def stop_inline(self) -> None:
+        """Let the thread do everything from now on."""
+        self._inline = False
 
     def close(self) -> None:
         """Stop watching deadlines. Called when no job waits."""
@@ -216,42 +360,89 @@ class FileWriter:
                 while self._queue:
                     self._run_batch()
             except BaseException as why:
-                # A bug, an injected death at a checkpoint, or an unusable lock file: every caller gets the error.
-                LOG.exception("the writer of %s stopped", self._lock_path.parent)
-                self._committer.stop(f"the writer failed ({why!r})")
+                self._stop(why)
             # In this order: a caller that queues a job after the check of the queue sees `_awake` as False.
             self._awake = False
             if not self._queue:
                 return
             self._awake = True
 
+    def _checkpoint(self) -> None:
+        """Run the checkpoint that is due after commits on the event loop, which go on during its longest part."""
+        try:
+            self.checkpointer.sync_log()
+            with self._turn:
+                self.checkpointer.run()
+        except BaseException as why:
+            self._stop(why)
+        finally:
+            self._checkpoint_due = False
+
+    def _stop(self, why: BaseException) -> None:
+        """Give every caller the error: a bug, an injected death at a checkpoint, or an unusable lock file."""
+        LOG.exception("the writer of %s stopped", self._lock_path.parent)
+        self._committer.stop(f"the writer failed ({why!r})")
+
     def _run_batch(self) -> None:
-        if self._committer.stopped is not None:
-            self._send(self._committer.run_batch(self._queue))
-            return
-        self._lock_wanted_ms = self._clock.monotonic_ms()
-        self._lock.acquire()
-        self._lock_wanted_ms = None
+        with self._turn:
+            if self._committer.stopped is not None:
+                self._send(self._committer.run_batch(self._queue))
+                return
+            self._lock_wanted_ms = self._clock.monotonic_ms()
+            self._lock.acquire()
+            self._lock_wanted_ms = None
+            # While the event loop wakes up, the thread does the rest. Where jobs run inline, the callers continue
+            # after it, so that their next jobs find the turn free.
+            sent = not self._inline
+            batch = self._commit(self._send if sent else None, self._log.after_batch)
+            if batch is None:
+                return
+            if batch.changed:
+                self._notifier.notify()
+                if self.checkpointer.is_due(_size_bytes(batch)):
+                    if not sent:
+                        self._send(batch)
+                    sent = True
+                    self.checkpointer.run()
+        if not sent:
+            self._awake = False  # `_drain` looks at the queue after this
+            self._send(batch)
+
+    def _commit(
+        self, send: Callable[[CommitBatch], None] | None, note: Callable[[], None]
+    ) -> CommitBatch | None:
+        """Run the waiting jobs in one commit, and release write.lock, which is held. None if BEGIN failed.
+
+        note: called after a commit, inside the lock. send: called with the batch after that.
+        """
         try:
             self._log.before_batch()
             batch = self._committer.run_batch(self._queue)
             if batch.changed:
-                self._log.after_batch()
+                note()
+            if send is not None:
+                send(batch)
+            return batch
         except sqlite3.OperationalError as why:
             # BEGIN failed. If a program that ignores write.lock holds SQLite's own lock, the jobs keep waiting.
             if primary_code(why) != sqlite3.SQLITE_BUSY:
                 self._committer.stop(f"a transaction could not begin ({why})")
-            return
+            return None
         finally:
             self._lock.release()
-        self._send(batch)
-        if batch.changed:
-            self._notifier.notify()
-            self.checkpointer.maybe_run(sum(job.size_bytes for job in batch.jobs))
 
     def _send(self, batch: CommitBatch) -> None:
         if batch.jobs:
             self._callbacks.call(partial(self._deliver, batch))
+
+
+def _thread_waits() -> int:
+    """Return how often this thread gave up its core to wait. 1 us."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+
+
+def _size_bytes(batch: CommitBatch) -> int:
+    return sum([job.size_bytes for job in batch.jobs])
 
 
 def _resolve(job: Job[T]) -> None:

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
 import attrs
 
 from eventproc.store.database import Tx
-from eventproc.store.model.argument_checks import check_int, invalid_argument
+from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
+from eventproc.store.model.ids import SegmentId
 from eventproc.store.records import RecordKind, keys
 from eventproc.store.replicated import LogId
 
 TruncatedPolicy: TypeAlias = Literal["earliest", "latest", "error"]
 """What a group does when events were truncated before it read them: go on at the head ("earliest"), go on at the tail
 ("latest"), or raise Truncated to its readers ("error")."""
+
+DeletedPolicy: TypeAlias = Literal["error", "drop"]
+"""What a group does when a stream of it was deleted: raise GroupStreamReplaced to its readers ("error"), or read its
+other streams, and a stream created under the same name later from its head ("drop")."""
+
+AddedStart: TypeAlias = Literal["head", "tail"]
+"""Where a group begins in a stream that is older than the group and that a reader subscribes to later."""
+
+RetainedPart: TypeAlias = Literal["progress", "manual"]
+"""What a group keeps a stream from losing by retention by consumption: what it has not finished ("progress"), or what
+it has not released with `ReaderGroup.release` ("manual")."""
+
+EQUAL: Final = "equal"
+"""Name of the default assignor."""
+
+ASSIGNOR_CHARS_MAX: Final = 64
+"""Characters of an assignor's name, which is stored with every group."""
+
+REBALANCE_MS_MIN: Final = 1_000
+"""Shortest time to release a segment. With a shorter one a busy machine would be enough to expire a healthy reader."""
 
 LEASE_MS_MIN: Final = 1_000
 """Shortest lease. With a shorter one a busy machine would be enough to expire a healthy reader."""
@@ -37,6 +59,38 @@ def _policy(instance: object, attribute: object, value: object) -> None:
         raise invalid_argument("on_truncated", value, "it must be 'earliest', 'latest' or 'error'")
 
 
+def _deleted(instance: object, attribute: object, value: object) -> None:
+    if value not in ("error", "drop"):
+        raise invalid_argument("on_deleted", value, "it must be 'error' or 'drop'")
+
+
+def _added(instance: object, attribute: object, value: object) -> None:
+    if value not in ("head", "tail"):
+        raise invalid_argument("added_start", value, "it must be 'head' or 'tail'")
+
+
+def _retains(instance: object, attribute: object, value: object) -> None:
+    if value not in ("progress", "manual", None):
+        raise invalid_argument("retains", value, "it must be 'progress', 'manual' or None")
+
+
+def _rebalance(instance: object, attribute: object, value: int | None) -> None:
+    if value is not None:
+        check_int("rebalance timeout", value, least=REBALANCE_MS_MIN, unit="ms")
+
+
+def _assignor(instance: object, attribute: object, value: str) -> None:
+    check_assignor(value)
+
+
+def check_assignor(name: str) -> str:
+    """Return `name` if an assignor may have it. Raises InvalidArgument."""
+    if not check_str("assignor", name).isidentifier() or len(name) > ASSIGNOR_CHARS_MAX:
+        reason = f"it must be a name of up to {ASSIGNOR_CHARS_MAX} letters, digits and '_', such as 'equal' or 'range'"
+        raise invalid_argument("assignor", name, reason)
+    return name
+
+
 @attrs.frozen(kw_only=True)
 class GroupOptions:
     """Options of a group.
@@ -45,12 +99,25 @@ class GroupOptions:
         (default): only readers of dead processes are expired.
     checkpoint_ms: pause between automatic checkpoints. None (default): there are none.
     on_truncated: what to do when unread events were truncated; the loss is always logged and counted.
+    on_deleted: what to do when a stream was deleted. Default: "error".
+    added_start: where to begin in a stream that is older than the group and that a reader subscribes to later. Default:
+        "head". A younger stream is always read from its head.
+    rebalance_ms: how long a reader may take to release a segment that another reader shall own, in ms; the group
+        expires a reader that exceeds it. None (default): as long as it needs.
+    assignor: who decides which reader owns which segment: "equal" (default), "range", "round_robin", or an own one.
+    retains: what a stream with retention by consumption keeps for the group: what it has not finished ("progress",
+        default), what it has not released ("manual"), or nothing (None).
     Raises InvalidArgument.
     """
 
     lease_ms: int | None = attrs.field(default=None, validator=_lease)
     checkpoint_ms: int | None = attrs.field(default=None, validator=_pause)
     on_truncated: TruncatedPolicy = attrs.field(default="earliest", validator=_policy)
+    on_deleted: DeletedPolicy = attrs.field(default="error", validator=_deleted)
+    added_start: AddedStart = attrs.field(default="head", validator=_added)
+    rebalance_ms: int | None = attrs.field(default=None, validator=_rebalance)
+    assignor: str = attrs.field(default=EQUAL, validator=_assignor)
+    retains: RetainedPart | None = attrs.field(default="progress", validator=_retains)
 
 
 @attrs.frozen
@@ -72,6 +139,7 @@ class GroupRecord:
     name: "scope/group".
     generation: grows with each change of members or owners.
     kind: "processor" or "readers".
+    dropped: streams that were deleted under the group; see `DeletedPolicy`.
     """
 
     name: str
@@ -82,6 +150,7 @@ class GroupRecord:
     created_ms: int
     paused: bool = False
     options: GroupOptions = attrs.field(factory=GroupOptions)
+    dropped: tuple[GroupStream, ...] = ()
 
 
 def _group_may_follow(before: GroupRecord | None, after: GroupRecord) -> str | None:
@@ -91,6 +160,22 @@ def _group_may_follow(before: GroupRecord | None, after: GroupRecord) -> str | N
 
 
 GROUP: Final = RecordKind(name="group", value=GroupRecord, invariant=_group_may_follow)
+
+
+@attrs.frozen
+class ReleasedCut:
+    """How far a group with `retains="manual"` has released a stream."""
+
+    offsets: Mapping[SegmentId, int]
+
+
+RELEASED: Final = RecordKind(name="released cut", value=ReleasedCut)
+
+
+def released_key(group: str, stream_id: int) -> str:
+    """Return the key of the record of what a group has released of a stream."""
+    return f"{group}/{stream_id:016d}"
+
 
 GENERATION: Final = "group_generation"
 """Name of a counter: the highest generation of any deleted group. A later group starts above it and repeats none."""

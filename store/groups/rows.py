@@ -1,7 +1,8 @@
 """The rows of a group's segments and members: how far each segment is finished, its owner, signs of life.
 
-The log of a group decides who owns what (`eventproc/groups/`), and these rows repeat it. Progress is the exception: it
-moves in its row alone (`store.progress.move_progress`) and enters the log when the segment changes hands.
+The log of a group decides which member owns which segment (`eventproc/groups/`), and these rows repeat it. Progress is
+the exception: it moves in its row alone (`store.progress.move_progress`) and enters the log when the segment changes
+hands.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from eventproc.store.database import Tx, Watch
-from eventproc.store.groups.records import GROUP, raise_last_generation, topic_of
+from eventproc.store.groups.records import GROUP, RELEASED, raise_last_generation, topic_of
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text
-from eventproc.store.records import delete, get
+from eventproc.store.records import delete, delete_all, get, keys
 from eventproc.store.replicated import delete_log
 
 SegmentKey: TypeAlias = tuple[int, SegmentId]
@@ -116,13 +117,14 @@ def write_segment(
     owner_epoch: int,
     target: str | None,
 ) -> None:
-    """Insert or replace the row of an open segment."""
+    """Insert or replace the row of an open segment. A new row has no time at which its progress moved."""
     tx.execute(
         "INSERT INTO group_segment (group_name, stream_id, segment, offset, number, finished, owner,"
-        " owner_epoch, target, moved_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " owner_epoch, target) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET offset = excluded.offset, number = excluded.number,"
         " finished = excluded.finished, owner = excluded.owner, owner_epoch = excluded.owner_epoch,"
-        " target = excluded.target, waiting = NULL, moved_ms = excluded.moved_ms",
+        " target = excluded.target, waiting = NULL,"
+        " moved_ms = CASE WHEN finished = excluded.finished THEN moved_ms ELSE ? END",
         (
             *(group, *key, progress.offset, progress.number, progress_text(progress)),
             *(owner, owner_epoch, target, tx.now_ms),
@@ -184,6 +186,12 @@ def member_statuses(tx: Tx, group: str) -> list[tuple[str, str | None]]:
     return sorted(rows)
 
 
+def member_instances(tx: Tx) -> list[tuple[str, str]]:
+    """Return (group, instance) of all readers online in any group, sorted. One query."""
+    rows = tx.execute("SELECT DISTINCT group_name, instance FROM group_member ORDER BY group_name, instance")
+    return list(rows.fetchall())
+
+
 def delete_group(tx: Tx, name: str) -> None:
     """Remove the group and its progress; readers that are online are fenced. Raises NotFound."""
     found = get(tx, GROUP, name)
@@ -191,5 +199,6 @@ def delete_group(tx: Tx, name: str) -> None:
     delete_log(tx, found.value.log)
     tx.execute("DELETE FROM group_segment WHERE group_name = ?", (name,))
     tx.execute("DELETE FROM group_member WHERE group_name = ?", (name,))
+    delete_all(tx, RELEASED, keys(tx, RELEASED, prefix=f"{name}/"))
     raise_last_generation(tx, found.value.generation)
     tx.wake(topic_of(name))

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
-from eventproc.store.catalog import EPOCH, REQUEST_STREAM, STREAM, SYSTEM_SCOPE, StoredHistory, StreamRecord
-from eventproc.store.catalog.stream_records import epoch_prefix
+from eventproc.store.catalog import REQUEST_STREAM, STREAM, SYSTEM_SCOPE, StoredHistory, StreamRecord
 from eventproc.store.database import Tx
 from eventproc.store.inspection.extents import extent_violations
 from eventproc.store.inspection.logs import log_violations
 from eventproc.store.inspection.unfinished_events import unfinished_events
 from eventproc.store.model.cuts import StreamCut, verify_cut
+from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.partitions import check_partitions, is_reserve
 from eventproc.store.model.states import StreamState
 from eventproc.store.records import get, keys
 from eventproc.store.replicated import list_logs
-from eventproc.store.segments import SegmentState, segment_states
+from eventproc.store.segments import SegmentState, segment_state, segment_states
 
 
 def stream_violations(tx: Tx) -> Iterator[str]:
@@ -32,20 +34,28 @@ def stream_violations(tx: Tx) -> Iterator[str]:
     for log in list_logs(tx):
         known.add(log)
         yield from log_violations(tx, log)
+    indexed = tx.execute("SELECT stream, tag FROM stream_tag ORDER BY stream, tag").fetchall()
+    tagged = [(name, tag) for name in keys(tx, STREAM) for tag in get(tx, STREAM, name).value.config.tags]
+    if indexed != tagged:
+        yield f"the index of tags has {indexed}, the streams have {tagged}"
     yield from _of_leftovers(tx, known)
 
 
 def _of_stream(tx: Tx, stream: StreamRecord) -> Iterator[str]:
-    history = StoredHistory(tx, stream)
+    history = StoredHistory(tx, stream, stored=True)
     epochs = [history.epoch(number) for number in range(history.first, history.current + 1)]
+    check = check_partitions if stream.config.is_topic else Epoch.check
     for epoch in epochs:
-        epoch.check()
+        check(epoch)
     times = [epoch.created_ms for epoch in epochs]
     if sorted(set(times)) != times:
         yield f"the times of its epochs do not grow: {times}"
-    newest = keys(tx, EPOCH, prefix=epoch_prefix(stream.stream_id))[-1]
-    if int(newest.partition("/")[2]) != stream.epoch:
+    (newest,) = tx.execute(
+        "SELECT max(number) FROM epoch WHERE stream_id = ?", (stream.stream_id,)
+    ).fetchone()
+    if newest != stream.epoch:
         yield f"its newest epoch is {newest}, its record says {stream.epoch}"
+    yield from _of_totals(tx, stream.stream_id, epochs)
     active = set(epochs[-1].ids)
     ranges = {segment.id: segment.range for epoch in epochs for segment in epoch.segments}
     states: dict[SegmentId, SegmentState] = {}
@@ -56,10 +66,28 @@ def _of_stream(tx: Tx, stream: StreamRecord) -> Iterator[str]:
             yield f"segment {segment} is {'' if found.sealed else 'not '}sealed in state {stream.state.value}"
         if not 0 <= found.head <= found.tail or not 0 <= found.head_number <= found.tail_number:
             yield f"segment {segment}: its head is beyond its tail: {found}"
-        yield from extent_violations(tx, stream.stream_id, segment, found, ranges.get(segment))
+        if is_reserve(segment) and found.tail:
+            yield f"segment {segment}: the reserve holds {found.tail_number} events"
+        # A key says nothing about the partition of its events, because a caller may choose any.
+        key_range = None if stream.config.is_topic else ranges.get(segment)
+        yield from extent_violations(tx, stream.stream_id, segment, found, key_range)
     if missing := set(ranges) - set(states):
         yield f"segments {sorted(missing)} are in its history and have no row"
     yield from _of_head(stream, history, states)
+
+
+def _of_totals(tx: Tx, stream_id: int, epochs: Sequence[Epoch]) -> Iterator[str]:
+    """Yield each epoch whose totals are not those of the epoch before and of the segments that it replaced."""
+    for before, after in pairwise(epochs):
+        replaced = [segment_state(tx, stream_id, each) for each in sorted({*before.ids} - {*after.ids})]
+        lengths = [(each.tail, each.tail_number) for each in replaced if each is not None]
+        size_bytes = before.sealed_bytes + sum(length for length, _ in lengths)
+        events = before.sealed_events + sum(count for _, count in lengths)
+        if len(lengths) == len(replaced) and (size_bytes, events) != (
+            after.sealed_bytes,
+            after.sealed_events,
+        ):
+            yield f"epoch {after.number}: {after.sealed_bytes} bytes sealed before it, found {size_bytes}"
 
 
 def _of_head(
@@ -80,16 +108,12 @@ def _of_leftovers(tx: Tx, known: set[int]) -> Iterator[str]:
     reaped = dict(tx.execute("SELECT stream_id, deleted FROM reap").fetchall())
     # Blobs of an aborting transaction do not need their stream.
     reaped.update(tx.execute("SELECT DISTINCT stream_id, 1 FROM txn WHERE state = 'aborting'").fetchall())
-    for table in ("segment", "extent", "blob", "sink", "writer"):
+    for table in ("segment", "epoch", "extent", "blob", "sink", "writer"):
         for (stream_id,) in tx.execute(f"SELECT DISTINCT stream_id FROM {table}").fetchall():
             if stream_id not in known and not reaped.get(stream_id):
                 yield f"{table}: rows of stream {stream_id}, which was deleted and is not being reaped"
             if stream_id not in known and table == "segment":
                 yield f"segment: rows of the deleted stream {stream_id}"
-    for key in keys(tx, EPOCH):
-        stream_id = int(key.partition("/")[0])
-        if stream_id not in known and not reaped.get(stream_id):
-            yield f"epoch {key} of a stream that was deleted and is not being reaped"
     highest = tx.execute("SELECT value FROM counter WHERE name = 'stream_id'").fetchone()[0]
     if known and max(known) > highest:
         yield f"stream id {max(known)} is higher than the last one given, {highest}"

@@ -19,6 +19,7 @@ def txn_violations(tx: Tx) -> Iterator[str]:
     txns = [txn_from_row(row) for row in tx.execute(f"SELECT {TXN_COLUMNS} FROM txn").fetchall()]
     yield from _of_rows(tx, txns)
     yield from _of_bells(tx, txns)
+    yield from _of_joint(txns)
     for stream_id in {txn.stream_id for txn in txns}:
         yield from _of_order([txn for txn in txns if txn.stream_id == stream_id])
 
@@ -60,6 +61,29 @@ def _of_bells(tx: Tx, txns: list[TxnRecord]) -> Iterator[str]:
             yield f"transaction {txn.id} is decided, but no notice of {txn.stream} is pending"
         if txn.state is TxnState.ABORTING and not {all_of, one} & aborts:
             yield f"transaction {txn.id} is aborting, but no notice is pending"
+
+
+def _of_joint(txns: list[TxnRecord]) -> Iterator[str]:
+    """Yield joint transactions whose streams disagree: one decision holds for all, and one lease until then."""
+    rows: dict[str, list[TxnRecord]] = {}
+    for txn in txns:
+        if txn.joint is not None:
+            rows.setdefault(txn.id, []).append(txn)
+    for txn_id, own in rows.items():
+        open_ones = {(txn.instance, txn.lease_until_ms) for txn in own if txn.state is TxnState.OPEN}
+        if len({(txn.joint, _decision(txn)) for txn in own}) > 1 or len(open_ones) > 1:
+            found = ", ".join(f"{txn.stream} {txn.state.value}" for txn in own)
+            yield f"the streams of joint transaction {txn_id} disagree: {found}"
+
+
+def _decision(txn: TxnRecord) -> str:
+    match txn.state:
+        case TxnState.OPEN:
+            return "none"
+        case TxnState.COMMITTING | TxnState.COMMITTED:
+            return "commit"
+        case TxnState.ABORTING | TxnState.ABORTED:
+            return "abort"
 
 
 def _of_order(txns: list[TxnRecord]) -> Iterator[str]:

@@ -21,25 +21,28 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 
 from eventproc.store.model.argument_checks import INT_MAX, check_instance, check_int, check_mapping, check_str
 from eventproc.store.model.epochs import Epoch, Segment
 from eventproc.store.model.errors import InvalidArgument, InvalidCut, NotFound
-from eventproc.store.model.history import History, get_segment, sealed_in, segments_during
+from eventproc.store.model.history import History, get_segment, segments_during
 from eventproc.store.model.ids import SegmentId, as_segment, epoch_of, format_segment, parse_segment
 from eventproc.store.model.ranges import KEY_SPACE, KeyRange
 from eventproc.store.model.short_repr import short_repr_of_fields
 
 NOT_REACHED: Final = -1
 """Offset of a segment that will be read from its beginning after all its predecessors were read."""
+
+_Place: TypeAlias = tuple[SegmentId, int]
+"""The segment to be read next at one point, and the offset in it: places at one point are ordered."""
 
 _MEANT: Final = "it must be a mapping of segment ids to offsets"
 _TEXT: Final = re.compile(r"([0-9]{1,19}):(.*)", re.ASCII | re.DOTALL)
@@ -247,13 +250,77 @@ def equal_or_after(a: StreamCut, b: StreamCut, history: History) -> bool:
     return compare_cuts(a, b, history) is CutOrder.EQUAL_OR_AFTER
 
 
+def earlier(a: StreamCut, b: StreamCut, history: History) -> StreamCut:
+    """Return the cut that is, at each point of the key space, the earlier of two valid cuts; it is valid too.
+
+    Raises InvalidCut as `divide_cut` does.
+    """
+    return _combined(a, b, history, min)
+
+
+def later(a: StreamCut, b: StreamCut, history: History) -> StreamCut:
+    """Return the cut that is, at each point of the key space, the later of two valid cuts; it is valid too."""
+    return _combined(a, b, history, max)
+
+
+def _combined(
+    a: StreamCut, b: StreamCut, history: History, choose: Callable[[_Place, _Place], _Place]
+) -> StreamCut:
+    pieces: list[tuple[KeyRange, SegmentId, int]] = []
+    for key_range, left, right in _refine(divide_cut(a, history), divide_cut(b, history)):
+        identifier, offset = choose((left.id, left.offset), (right.id, right.offset))
+        if pieces and pieces[-1][1] == identifier:
+            low = pieces.pop()[0].low
+            key_range = KeyRange(low, key_range.high)
+        pieces.append((key_range, identifier, offset))
+    offsets: dict[SegmentId, int] = {}
+    for key_range, identifier, offset in pieces:
+        opened = key_range == get_segment(history, identifier).range
+        offsets[identifier] = max(offset, 0) if opened else NOT_REACHED
+    return StreamCut(stream=a.stream, stream_id=a.stream_id, offsets=offsets)
+
+
+def with_ends(
+    own: Mapping[SegmentId, int], ends: Mapping[SegmentId, int], history: History
+) -> dict[SegmentId, int]:
+    """Return the offsets of the cut of a reader that stands at `own`, and at `ends` where it has finished.
+
+    own: offsets of a cut that may leave points without a segment; there the reader has read up to the cut `ends`.
+    """
+    found = dict(own)
+    for segment in ends.keys() - own.keys():
+        key_range = get_segment(history, segment).range
+        before = [get_segment(history, each).range for each in own if each < segment]
+        overlapping = [each for each in before if each.overlaps(key_range)]
+        if not overlapping:
+            found[segment] = ends[segment]
+        elif not _cover(overlapping, key_range):
+            found[segment] = NOT_REACHED
+    return found
+
+
+def _cover(ranges: list[KeyRange], whole: KeyRange) -> bool:
+    point = whole.low
+    for each in sorted(ranges):
+        if each.low <= point < each.high:
+            point = each.high
+    return point >= whole.high
+
+
 def segments_between(
-    history: History, from_cut: StreamCut | None, to_cut: StreamCut | None
+    history: History,
+    from_cut: StreamCut | None,
+    to_cut: StreamCut | None,
+    *,
+    after: SegmentId | None = None,
+    limit: int | None = None,
 ) -> tuple[SegmentId, ...]:
     """Return the segments in either cut or between them, sorted by id; both cuts are valid.
 
     from_cut: None means the beginning of the oldest epoch kept. to_cut: None means the end of the active epoch.
+    after: only segments whose ids are greater. limit: at most that many; None: all.
     Raises InvalidArgument if `to_cut` is not equal to or after `from_cut`.
+    Cost: reads the epochs in which the returned segments were created, and those in between.
     """
     start = _whole(history.epoch(history.first), 0) if from_cut is None else divide_cut(from_cut, history)
     end = _whole(history.epoch(history.current), _ENDLESS) if to_cut is None else divide_cut(to_cut, history)
@@ -262,34 +329,24 @@ def segments_between(
         raise InvalidArgument(what="cut", value=str(to_cut), reason=f"it is before {from_cut or 'the head'}")
     lows = [key_range.low for key_range, _, _ in steps]
     oldest, newest = min(left.id for _, left, _ in steps), max(right.id for _, _, right in steps)
-    found = {
-        segment.id
-        for segment in segments_during(history, epoch_of(oldest), epoch_of(newest))
-        for _, left, right in steps[
-            bisect_right(lows, segment.range.low) - 1 : bisect_left(lows, segment.range.high)
-        ]
-        if left.id <= segment.id <= right.id
-    }
     named = {*(from_cut.offsets if from_cut else ()), *(to_cut.offsets if to_cut else ())}
-    return tuple(sorted(found | named))
-
-
-def size_between(
-    from_cut: StreamCut | None, to_cut: StreamCut, history: History, sealed_lengths: Mapping[SegmentId, int]
-) -> int:
-    """Return the bytes between two valid cuts; None means the beginning of the oldest epoch.
-
-    sealed_lengths: length, from offset 0, of at least each segment that is behind `to_cut` and not
-    behind `from_cut`. Raises InvalidArgument if `to_cut` is not equal to or after `from_cut`.
-    """
-    starts = from_cut.offsets if from_cut else {}
-    total = 0
-    for identifier in segments_between(history, from_cut, to_cut):
-        if (end := to_cut.offsets.get(identifier)) is None:
-            assert identifier in sealed_lengths, f"no length was given for {format_segment(identifier)}"
-            end = sealed_lengths[identifier]
-        total += max(end, 0) - max(starts.get(identifier, 0), 0)
-    return total
+    # A segment after `after` was created in the epoch of `after` or later.
+    first = epoch_of(oldest) if after is None else max(epoch_of(oldest), epoch_of(after))
+    found = (
+        segment.id
+        for segment in segments_during(history, first, epoch_of(newest))
+        if (after is None or segment.id > after)
+        and (
+            segment.id in named
+            or any(
+                left.id <= segment.id <= right.id
+                for _, left, right in steps[
+                    bisect_right(lows, segment.range.low) - 1 : bisect_left(lows, segment.range.high)
+                ]
+            )
+        )
+    )
+    return tuple(islice(found, limit))
 
 
 _ENDLESS: Final = 2**63 - 1
@@ -322,7 +379,7 @@ def _perhaps_halved(cut: StreamCut, history: History) -> list[Segment]:
     At the other point it is the cut's own segment, or began after that was sealed.
     """
     segments = [get_segment(history, identifier) for identifier in cut.offsets]
-    sealed = [epoch for each in cut.offsets if (epoch := sealed_in(history, each)) is not None]
+    sealed = [epoch for each in cut.offsets if (epoch := history.sealed_in(each)) is not None]
     if sealed:
         for number in range(min(sealed), epoch_of(max(cut.offsets)) + 1):
             segments.extend(each for each in history.epoch(number).opened if each.id not in cut.offsets)

@@ -41,7 +41,8 @@ class Epoch:
     """A period between two scales: S active segments, sorted by range, tiling [0, 1) exactly once.
 
     created_ms: wall clock, forced to grow from epoch to epoch. splits, merges: counted over all epochs up
-    to this one. request_id: the scale that opened it, None for the first.
+    to this one. request_id: the scale that opened it, None for the first. sealed_bytes, sealed_events: what is in
+    the segments that this epoch and the earlier ones replaced.
     """
 
     __repr__ = short_repr_of_fields
@@ -52,6 +53,8 @@ class Epoch:
     splits: int = 0
     merges: int = 0
     request_id: str | None = None
+    sealed_bytes: int = 0
+    sealed_events: int = 0
 
     @cached_property
     def _lows(self) -> tuple[float, ...]:
@@ -123,6 +126,7 @@ def next_epoch(
     now_ms: int,
     segments_min: int,
     request_id: str | None,
+    segments_max: int = SEGMENTS_MAX,
 ) -> Epoch:
     """Return the epoch after `current` for a scale that replaces the segments `seal` by new ones with `ranges`.
 
@@ -131,7 +135,14 @@ def next_epoch(
     to one past the current epoch's time if need be. `stream` is for the errors' texts.
     Raises what `verify_scale` raises.
     """
-    verify_scale(current, stream=stream, seal=seal, ranges=ranges, segments_min=segments_min)
+    verify_scale(
+        current,
+        stream=stream,
+        seal=seal,
+        ranges=ranges,
+        segments_min=segments_min,
+        segments_max=segments_max,
+    )
     number = current.number + 1
     first_number = max(map(number_of, current.ids)) + 1
     opened = [
@@ -158,12 +169,13 @@ def verify_scale(
     seal: Collection[SegmentId],
     ranges: Sequence[KeyRange],
     segments_min: int,
+    segments_max: int = SEGMENTS_MAX,
 ) -> None:
     """Verify that a scale may replace the segments `seal` by new ones with `ranges`. stream: for the errors' texts.
 
     Raises ScaleRefused if a segment is not active, InvalidArgument if one is named twice or `ranges` do not
     cover exactly what `seal` covers, once; then ScaleRefused if fewer than segments_min, or more than
-    SEGMENTS_MAX, would remain: in this order, as reference pravega.md 1.10.
+    segments_max and than now, would remain: in this order, as reference pravega.md 1.10.
     """
     sealed = frozenset(seal)
     giving_way = [segment.range for segment in current.segments if segment.id in sealed]
@@ -177,10 +189,13 @@ def verify_scale(
         )
     _verify_ranges(giving_way, ranges)
     remaining = len(current.segments) - len(sealed) + len(ranges)
-    if not segments_min <= remaining <= SEGMENTS_MAX:
+    most = max(
+        segments_max, len(current.segments)
+    )  # beyond a maximum that was lowered, a stream may still shrink
+    if not segments_min <= remaining <= most:
         raise ScaleRefused(
             stream=stream,
-            reason=f"{counted(remaining, 'segment')} would remain, {segments_min:,} to {SEGMENTS_MAX:,} are possible",
+            reason=f"{counted(remaining, 'segment')} would remain, {segments_min:,} to {most:,} are possible",
         )
 
 

@@ -601,6 +601,24 @@ class TransactionDecided(Rejected):
 
 
 @error
+class TransactionMovesProgress(Rejected):
+    """The joint transaction moves the progress of a consumer, so only the block that began it may commit it.
+
+    Let that process commit it, or abort it.
+    """
+
+    stream: str
+    txn: str
+    group: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.stream}: transaction {self.txn} moves the progress of group {self.group}, so only the process that"
+            f" began it may commit it; `eventproc txn abort {self.stream} {self.txn}` aborts it"
+        )
+
+
+@error
 class TransactionNotFound(NotFound):
     """The stream has no transaction of that id: it never began, or ended more than a day ago.
 

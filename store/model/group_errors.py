@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from eventproc.store.model.errors import Fenced, Rejected, Retryable, error
+
+LOST_SHOWN_MAX: Final = 5
+"""Events that the text of `LockLost` names; its field names all of them."""
 
 
 @error
@@ -40,6 +45,24 @@ class NotAReaderGroup(Rejected):
 
 
 @error
+class AssignorDiffers(Rejected):
+    """The reader brought an own assignor that is not the one of the group, so it did not join.
+
+    Join without it, or change the assignor of the group.
+    """
+
+    group: str
+    assignor: str
+    brought: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.group}: the group uses the assignor {self.assignor!r}, and the reader brought {self.brought!r}; "
+            f"join without it, or change the assignor of the group"
+        )
+
+
+@error
 class GroupStreamReplaced(Rejected):
     """A stream of the group was deleted, and another stream, or none, has its name now.
 
@@ -56,6 +79,25 @@ class GroupStreamReplaced(Rejected):
         return (
             f"{self.group} reads stream {self.stream_id} of {self.stream}, which was deleted; the name {now}. "
             f"Reset the group by name to go on (`eventproc group reset {self.group}`)"
+        )
+
+
+@error
+class GroupNotEmpty(Rejected):
+    """The group has consumers online, which would continue elsewhere or be fenced; nothing was changed.
+
+    Stop them first, or declare them offline.
+    """
+
+    group: str
+    event: str
+    readers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.group}: {self.event} needs a group without consumers online, and {', '.join(self.readers)} "
+            f"{'is' if len(self.readers) == 1 else 'are'}; nothing was changed. Stop them first, or declare them "
+            f"offline (`eventproc group offline {self.group} READER`)"
         )
 
 
@@ -126,3 +168,40 @@ class ReaderFenced(Fenced):
 
     def __str__(self) -> str:
         return f"{self.group}: reader {self.reader!r} was taken over by another process; nothing was written"
+
+
+@error
+class LockLost(Fenced):
+    """The consumer no longer holds some of the events: their lock expired or ended, or they were settled before.
+
+    Nothing changed. Drop the effects of these events if possible, because another consumer may handle them; settle
+    the others again without them.
+    """
+
+    group: str
+    consumer: str
+    events: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = len(self.events) - LOST_SHOWN_MAX
+        shown = ", ".join(self.events[:LOST_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+        return (
+            f"{self.group}: consumer {self.consumer!r} does not hold {shown}; nothing was changed. The lock ended, or "
+            f"the event was settled before: choose a longer lock_ms, or renew it while the handler works"
+        )
+
+
+@error
+class ShareStreamsDeleted(Rejected):
+    """All streams of a share group were deleted.
+
+    Reset the group to streams that exist, or delete it: `eventproc share reset GROUP --stream SCOPE/STREAM`.
+    """
+
+    group: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.group}: all its streams were deleted. Reset it to streams that exist "
+            f"(`eventproc share reset {self.group} --stream SCOPE/STREAM`), or delete it"
+        )

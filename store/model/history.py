@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from typing import Protocol
 
 import attrs
@@ -41,6 +42,17 @@ class History(Protocol):
     def epoch(self, number: int) -> Epoch:
         """Return that epoch. Raises NotFound outside [first, current]."""
 
+    @abstractmethod
+    def sealed_in(self, identifier: SegmentId) -> int | None:
+        """Return the first epoch that no longer contains the segment, None while it is active.
+
+        Raises NotFound as `get_segment` does.
+        """
+
+    @abstractmethod
+    def number_at(self, time_ms: int) -> int:
+        """Return the number of the last epoch created at or before `time_ms`; `first` if there is none."""
+
 
 @attrs.frozen
 class ListHistory:
@@ -65,6 +77,22 @@ class ListHistory:
             raise NotFound(kind=f"epoch of {self.stream}", name=str(number))
         return self.epochs[number - self.first]
 
+    def sealed_in(self, identifier: SegmentId) -> int | None:
+        """See `History.sealed_in`. O(log epochs)."""
+        if identifier in self.epochs[-1].by_id:
+            return None
+        get_segment(self, identifier)
+        # A segment is in every epoch from its creation until it is sealed, and in no later one.
+        following = range(max(epoch_of(identifier), self.first) + 1, self.current + 1)
+        return following[
+            bisect_left(following, True, key=lambda number: identifier not in self.epoch(number).by_id)
+        ]
+
+    def number_at(self, time_ms: int) -> int:
+        """See `History.number_at`. O(log epochs)."""
+        later = bisect_right(self.epochs, time_ms, key=lambda epoch: epoch.created_ms)
+        return self.first + max(later - 1, 0)
+
 
 def get_segment(history: History, identifier: SegmentId) -> Segment:
     """Return the segment of that id, active or sealed. One epoch is read.
@@ -85,28 +113,13 @@ def find_segment(history: History, identifier: SegmentId) -> Segment | None:
         return None
 
 
-def sealed_in(history: History, identifier: SegmentId) -> int | None:
-    """Return the first epoch that no longer contains the segment, None while it is active.
-
-    O(log epochs) epochs are read, one for an active segment. Raises NotFound as `get_segment` does.
-    """
-    if identifier in history.epoch(history.current).by_id:
-        return None
-    get_segment(history, identifier)
-    # A segment is in every epoch from its creation until it is sealed, and in no later one.
-    following = range(max(epoch_of(identifier), history.first) + 1, history.current + 1)
-    return following[
-        bisect_left(following, True, key=lambda number: identifier not in history.epoch(number).by_id)
-    ]
-
-
 def successors(history: History, identifier: SegmentId) -> dict[SegmentId, tuple[SegmentId, ...]]:
     """Return the successors of a segment in the order of their ranges, each with all its predecessors.
 
     Empty for an active segment. A reader may open a successor after it has read all those predecessors to
     their ends. Raises NotFound as `get_segment` does, also for an id that never existed.
     """
-    sealed = sealed_in(history, identifier)
+    sealed = history.sealed_in(identifier)
     if sealed is None:
         return {}
     before, after = history.epoch(sealed - 1), history.epoch(sealed)
@@ -132,20 +145,21 @@ def predecessors(history: History, identifier: SegmentId) -> tuple[SegmentId, ..
 def epoch_at(history: History, time_ms: int) -> Epoch:
     """Return the epoch that was active at `time_ms`: the last one created at or before it.
 
-    For a time before the oldest epoch kept, return that one. O(log epochs) epochs are read.
+    For a time before the oldest epoch kept, return that one.
     """
-    numbers = range(history.first, history.current + 1)
-    later = bisect_right(numbers, time_ms, key=lambda number: history.epoch(number).created_ms)
-    return history.epoch(numbers[max(later - 1, 0)])
+    return history.epoch(history.number_at(time_ms))
 
 
-def segments_during(history: History, first: int, last: int) -> list[Segment]:
-    """Return each segment that was active in one of the epochs first to last, once, oldest epoch first.
+def segments_during(history: History, first: int, last: int) -> Iterator[Segment]:
+    """Yield each segment that was active in one of the epochs first to last, once, sorted by id.
 
-    `first` is raised to the oldest epoch kept. All epochs in between are read.
+    `first` is raised to the oldest epoch kept. One epoch is read at a time.
     """
     first = max(first, history.first)
-    segments = list(history.epoch(first).segments)
+    yield from sorted(history.epoch(first).segments, key=_id)
     for number in range(first + 1, last + 1):
-        segments.extend(history.epoch(number).opened)
-    return segments
+        yield from sorted(history.epoch(number).opened, key=_id)
+
+
+def _id(segment: Segment) -> SegmentId:
+    return segment.id

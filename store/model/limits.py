@@ -46,6 +46,9 @@ SEGMENTS_MAX: Final = 1024
 is read and decoded in about a millisecond. Higher: slower scales and cuts; lower: less parallelism,
 although a directory has one writer whatever the number of segments."""
 
+PARTITIONS_MAX: Final = SEGMENTS_MAX - 1
+"""Partitions of a topic: one segment fewer than a stream may have, because the reserve is a segment too."""
+
 SEGMENT_PART_BITS: Final = 31
 """Bits of a segment number, and of an epoch: both are non-negative 32-bit integers in Pravega's ids, and
 an id fits SQLite's signed 64-bit integer."""

@@ -1,4 +1,7 @@
-"""The configuration of a stream: how many segments it has, and what changes that. Only what is enforced exists."""
+"""The configuration of a stream: how many segments or partitions it has, and what changes that.
+
+Only what is enforced exists.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,17 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.model.argument_checks import check_instance, check_int
-from eventproc.store.model.limits import SEGMENTS_MAX
+from eventproc.store.model.argument_checks import (
+    INT_MAX,
+    check_instance,
+    check_int,
+    check_iterable,
+    check_str,
+    invalid_argument,
+)
+from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.limits import PARTITIONS_MAX, SEGMENTS_MAX
+from eventproc.store.model.short_repr import short_repr_of_fields
 
 
 class ScalingKind(StrEnum):
@@ -17,16 +29,61 @@ class ScalingKind(StrEnum):
     FIXED = "fixed"
     """Requests of users only; never the system."""
 
+    PARTITIONS = "partitions"
+    """Requests of users that add partitions. The stream is a topic."""
+
+    EVENT_RATE = "event_rate"
+    """The system, by the events per second of each segment; and requests of users."""
+
+    BYTE_RATE = "byte_rate"
+    """The system, by the bytes per second of each segment; and requests of users."""
+
+
+class Partitioning(StrEnum):
+    """How a topic chooses the partition of an event that is written without one."""
+
+    KEY = "key"
+    """By the routing key; an event without a key goes to any partition."""
+
+    ROUND_ROBIN = "round_robin"
+    """The partitions in turn, from a random one on; the key does not matter."""
+
+    OWN = "own"
+    """By a `Partitioner` that each producer is given; other writers use the key."""
+
+
+WINDOW_MS: Final = 120_000
+"""Default of the shortest window over which a policy takes rates, as in Pravega. Higher: a burst is noticed later.
+Lower: shorter bursts scale the stream, and each scale adds an epoch to its history."""
+
+WINDOW_MS_MIN: Final = 1_000
+"""Shortest such window. With a shorter one a pause of the garbage collector looks like silence."""
+
+WINDOW_MS_MAX: Final = 24 * 3_600_000
+"""Longest such window: a day."""
+
+FACTOR: Final = 2
+"""Default of the most segments that one split makes. Higher: a burst is followed in fewer scales."""
+
 
 @attrs.frozen
 class ScalingPolicy:
-    """How a stream is scaled. Make one with `ScalingPolicy.fixed`.
+    """How a stream is scaled. Make one with `fixed`, `by_event_rate` or `by_byte_rate`.
 
-    kind: what scales the stream. segments_min: the smallest number of active segments.
+    kind: what scales the stream.
+    segments_min: the smallest number of active segments; of a topic, its number of partitions.
+    target: rate per segment, in events or bytes per second; None unless the policy goes by a rate, like the rest.
+    factor: the most segments that one split makes.
+    segments_max: the largest number of active segments.
+    window_ms: the shortest of the windows over which rates are taken, in ms.
     """
 
     kind: ScalingKind
     segments_min: int
+    target: int | None = None
+    factor: int | None = None
+    segments_max: int | None = None
+    window_ms: int | None = None
 
     @classmethod
     def fixed(cls, segments: int) -> ScalingPolicy:
@@ -43,26 +100,249 @@ class ScalingPolicy:
             segments_min=check_int("number of segments", segments, least=1, most=SEGMENTS_MAX),
         )
 
+    @classmethod
+    def partitions(cls, count: int) -> ScalingPolicy:
+        """Return the policy of a topic, as `ep.create_topic` makes it.
+
+        Args:
+            count: number of partitions, 1 to 1023.
+
+        Raises:
+            InvalidArgument: the number is outside these limits.
+        """
+        return cls(
+            kind=ScalingKind.PARTITIONS,
+            segments_min=check_int("number of partitions", count, least=1, most=PARTITIONS_MAX),
+        )
+
+    @classmethod
+    def by_event_rate(
+        cls,
+        target: int,
+        *,
+        factor: int = FACTOR,
+        segments_min: int = 1,
+        segments_max: int = SEGMENTS_MAX,
+        window_ms: int = WINDOW_MS,
+    ) -> ScalingPolicy:
+        """Return the policy that splits segments with more events per second than `target`, and merges quiet ones.
+
+        Args:
+            target: events per second that one segment should take.
+            factor: the most segments that one split makes, at least 2. Default: 2.
+            segments_min: the smallest number of segments; a new stream begins with it. Default: 1.
+            segments_max: the largest number of segments. Default: 1024.
+            window_ms: the shortest window over which rates are taken, in ms; the others are 2.5, 5 and 10 times as
+                long. A segment is left alone until it is 5 of them old. Default: 2 min.
+
+        Raises:
+            InvalidArgument: a number is out of range.
+        """
+        return cls._by_rate(ScalingKind.EVENT_RATE, target, factor, segments_min, segments_max, window_ms)
+
+    @classmethod
+    def by_byte_rate(
+        cls,
+        target: int,
+        *,
+        factor: int = FACTOR,
+        segments_min: int = 1,
+        segments_max: int = SEGMENTS_MAX,
+        window_ms: int = WINDOW_MS,
+    ) -> ScalingPolicy:
+        """Return the policy that splits segments with more bytes per second than `target`, and merges quiet ones.
+
+        Args:
+            target: bytes per second that one segment should take, with 8 bytes for each event.
+            factor: the most segments that one split makes, at least 2. Default: 2.
+            segments_min: the smallest number of segments; a new stream begins with it. Default: 1.
+            segments_max: the largest number of segments. Default: 1024.
+            window_ms: the shortest window over which rates are taken, in ms, as for `by_event_rate`. Default: 2 min.
+
+        Raises:
+            InvalidArgument: a number is out of range.
+        """
+        return cls._by_rate(ScalingKind.BYTE_RATE, target, factor, segments_min, segments_max, window_ms)
+
+    @classmethod
+    def _by_rate(
+        cls, kind: ScalingKind, target: int, factor: int, segments_min: int, segments_max: int, window_ms: int
+    ) -> ScalingPolicy:
+        least = check_int("smallest number of segments", segments_min, least=1, most=SEGMENTS_MAX)
+        return cls(
+            kind=kind,
+            segments_min=least,
+            target=check_int("target rate", target, least=1, most=INT_MAX),
+            factor=check_int("factor of a split", factor, least=2, most=SEGMENTS_MAX),
+            segments_max=check_int(
+                "largest number of segments", segments_max, least=least, most=SEGMENTS_MAX
+            ),
+            window_ms=check_int("window", window_ms, least=WINDOW_MS_MIN, most=WINDOW_MS_MAX, unit="ms"),
+        )
+
+    @property
+    def goes_by_rate(self) -> bool:
+        """Whether the system scales the stream by its rate."""
+        return self.kind in (ScalingKind.EVENT_RATE, ScalingKind.BYTE_RATE)
+
+    @property
+    def most(self) -> int:
+        """The largest number of active segments that a scale may leave."""
+        return SEGMENTS_MAX if self.segments_max is None else self.segments_max
+
+    def leaves(self, count: int) -> bool:
+        """Return whether an update to this policy leaves `count` active segments as they are."""
+        return count >= self.segments_min if self.goes_by_rate else count == self.segments_min
+
 
 def as_scaling(value: object) -> ScalingPolicy:
     """Return `value` if it is a policy that `ScalingPolicy` makes. Raises InvalidArgument."""
     reason = "it must be a ScalingPolicy, such as ScalingPolicy.fixed(2)"
     policy = check_instance(ScalingPolicy, "scaling", value, reason)
-    check_instance(ScalingKind, "scaling", policy.kind, reason)
-    return ScalingPolicy.fixed(policy.segments_min)
+    kind = check_instance(ScalingKind, "scaling", policy.kind, reason)
+    if kind is ScalingKind.PARTITIONS:
+        raise InvalidArgument(
+            what="scaling", value="partitions", reason="a stream has segments; use `ep.create_topic`"
+        )
+    if kind is ScalingKind.FIXED:
+        return ScalingPolicy.fixed(policy.segments_min)
+    make = ScalingPolicy.by_event_rate if kind is ScalingKind.EVENT_RATE else ScalingPolicy.by_byte_rate
+    return make(
+        check_instance(int, "target rate", policy.target, "it must be an int"),
+        factor=FACTOR if policy.factor is None else policy.factor,
+        segments_min=policy.segments_min,
+        segments_max=policy.most,
+        window_ms=WINDOW_MS if policy.window_ms is None else policy.window_ms,
+    )
 
 
 _ONE_SEGMENT: Final = ScalingPolicy.fixed(1)
 
 
 @attrs.frozen
+class RetentionPolicy:
+    """How long a stream keeps its events. The system truncates the stream in the background.
+
+    age_ms: events appended longer ago are truncated; None: no age is too high.
+    size_bytes: the newest events of this size are kept, and older ones truncated; None: any size is kept.
+    consumed: whether events that all subscribed groups have passed are truncated. Groups with `retains=None` do not
+        count. Without a subscribed group, the minimum below decides, and without one nothing is truncated.
+    age_ms_min: with `consumed`, events younger than this are kept all the same; None: no age is too low.
+    size_bytes_min: with `consumed`, the newest events of this size are kept all the same; None: none are.
+
+    `age_ms` and `size_bytes` also truncate events that a group has not passed. An event is truncated as soon as one
+    of them asks for it.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    age_ms: int | None = None
+    size_bytes: int | None = None
+    consumed: bool = False
+    age_ms_min: int | None = None
+    size_bytes_min: int | None = None
+
+    @property
+    def has_minimum(self) -> bool:
+        """Whether events are kept after they were consumed."""
+        return self.age_ms_min is not None or self.size_bytes_min is not None
+
+    def __str__(self) -> str:
+        texts = [] if self.age_ms is None else [f"age {self.age_ms:,} ms"]
+        texts += [] if self.size_bytes is None else [f"size {self.size_bytes:,} bytes"]
+        texts += ["consumed"] if self.consumed else []
+        texts += [] if self.age_ms_min is None else [f"age at least {self.age_ms_min:,} ms"]
+        texts += [] if self.size_bytes_min is None else [f"size at least {self.size_bytes_min:,} bytes"]
+        return ", ".join(texts) or "nothing is truncated"
+
+
+def as_retention(value: object) -> RetentionPolicy:
+    """Return `value` if it is a policy with valid limits. Raises InvalidArgument."""
+    reason = "it must be a RetentionPolicy, such as RetentionPolicy(age_ms=86_400_000)"
+    policy = check_instance(RetentionPolicy, "retention", value, reason)
+    check_instance(bool, "consumed", policy.consumed, "it must be True or False")
+    _check_limits("age", "ms", policy.age_ms_min, policy.age_ms)
+    _check_limits("size", "bytes", policy.size_bytes_min, policy.size_bytes)
+    if policy.has_minimum and not policy.consumed:
+        raise InvalidArgument(
+            what="retention",
+            value=str(policy),
+            reason="a minimum bounds what consumption truncates; it needs consumed=True",
+        )
+    return policy
+
+
+def _check_limits(what: str, unit: str, least: int | None, most: int | None) -> None:
+    if least is not None:
+        check_int(f"smallest retention {what}", least, least=1, unit=unit)
+    if most is not None:
+        check_int(f"retention {what}", most, least=1, unit=unit)
+    if least is not None and most is not None and least > most:
+        raise InvalidArgument(
+            what=f"smallest retention {what}",
+            value=f"{least:,} {unit}",
+            reason=f"it is above {most:,} {unit}",
+        )
+
+
+KEEP_ALL: Final = RetentionPolicy()
+"""The policy of a stream that only requests truncate."""
+
+
+TAGS_MAX: Final = 128
+"""Tags of one stream."""
+
+TAG_CHARACTERS_MAX: Final = 256
+"""Length of a tag."""
+
+
+def as_tags(value: object) -> tuple[str, ...]:
+    """Return the tags sorted, each once. Raises InvalidArgument for too many, or for one that is empty or too long."""
+    reason = "it must be an iterable of str"
+    if isinstance(value, str):
+        raise invalid_argument("tags", value, reason)
+    tags = sorted({check_str("tag", each) for each in check_iterable("tags", value, reason)})
+    for tag in tags:
+        if not 0 < len(tag) <= TAG_CHARACTERS_MAX:
+            raise invalid_argument("tag", tag, f"it must have 1 to {TAG_CHARACTERS_MAX} characters")
+    if len(tags) > TAGS_MAX:
+        raise InvalidArgument(what="tags", value=str(len(tags)), reason=f"a stream has at most {TAGS_MAX}")
+    return tuple(tags)
+
+
+DATABASE_STORAGE: Final = "database"
+"""Name of the storage that keeps events in the database itself."""
+
+
+@attrs.frozen
 class StreamConfig:
-    """The configuration of a stream."""
+    """The configuration of a stream.
+
+    scaling: how many segments it has, and what changes that.
+    storage: where the bytes of its events lie: "database", or the name of a storage of a system in memory.
+    partitioning: how a topic chooses partitions; None for a stream that is not a topic.
+    retention: how long events are kept.
+    ttl_ms: how long groups deliver an event after it was appended, in ms; None: as long as it is kept.
+    tags: labels by which streams are listed, sorted.
+    """
 
     scaling: ScalingPolicy = _ONE_SEGMENT
+    storage: str = DATABASE_STORAGE
+    partitioning: Partitioning | None = None
+    retention: RetentionPolicy = KEEP_ALL
+    ttl_ms: int | None = None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def is_topic(self) -> bool:
+        """Whether the stream is a topic."""
+        return self.scaling.kind is ScalingKind.PARTITIONS
 
 
 def differing(a: StreamConfig, b: StreamConfig) -> tuple[str, ...]:
     """Return the names of the choices that are not the same in both, such as "scaling.segments_min"."""
-    ours, theirs = attrs.asdict(a.scaling), attrs.asdict(b.scaling)
-    return tuple(f"scaling.{name}" for name in ours if ours[name] != theirs[name])
+    ours, theirs = attrs.asdict(a), attrs.asdict(b)
+    scaling = [
+        f"scaling.{name}" for name, value in ours.pop("scaling").items() if value != theirs["scaling"][name]
+    ]
+    return (*scaling, *(name for name, value in ours.items() if value != theirs[name]))

@@ -39,8 +39,12 @@ def initialize(tx: Tx, log: LogId, kind: ReplicatedType[S, U], initial: S) -> Fo
     return require(fold_tail(tx, log, kind), log)
 
 
-def append(tx: Tx, log: LogId, kind: ReplicatedType[S, U], updates: Sequence[U]) -> FoldedState[S]:
+def append(
+    tx: Tx, log: LogId, kind: ReplicatedType[S, U], updates: Sequence[U], *, after: S | None = None
+) -> FoldedState[S]:
     """Append the updates, all or none, and return the state after them. Does nothing without updates.
+
+    after: that state, if the caller has folded the updates already.
 
     The caller decides on them by the state that `fold_tail` returns in the same transaction. Compacts the log when
     that is due. Raises NotFound (no such log, or not initialized), InvalidArgument (too large), and what `fold`
@@ -50,7 +54,8 @@ def append(tx: Tx, log: LogId, kind: ReplicatedType[S, U], updates: Sequence[U])
     if not updates:
         return before
     entry = kind.encode_updates(updates)
-    return append_entry(tx, log, kind, before, entry, kind.fold_all(before.state, updates))
+    state = kind.fold_all(before.state, updates) if after is None else after
+    return append_entry(tx, log, kind, before, entry, state)
 
 
 def append_entry(

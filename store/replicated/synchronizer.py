@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 import anyio
 
 from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
 from eventproc.store.replicated.change import append, append_entry, compact, initialize
 from eventproc.store.replicated.fold import (
     FOLD_BYTES,
@@ -128,7 +129,7 @@ class StateSynchronizer(Generic[S, U]):
             InvalidArgument: the state is larger than 8 MiB.
         """
         write = partial(initialize, log=self._log, kind=self._kind, initial=initial)
-        self._adopt(await self._db.write(write))
+        self._adopt(await self._db.write(write, step=Step.STATE_UPDATE))
         return self.state
 
     async def update(self, generate: Callable[[S], Sequence[U]]) -> S:
@@ -186,7 +187,9 @@ class StateSynchronizer(Generic[S, U]):
             NotFound: the object was deleted.
             InvalidArgument: the state is larger than 8 MiB.
         """
-        self._adopt(await self._db.write(partial(compact, log=self._log, kind=self._kind)))
+        self._adopt(
+            await self._db.write(partial(compact, log=self._log, kind=self._kind), step=Step.STATE_COMPACT)
+        )
         return self.state
 
     async def _update(self, generate: Callable[[S], tuple[Sequence[U], R]]) -> tuple[R, S]:
@@ -218,7 +221,7 @@ class StateSynchronizer(Generic[S, U]):
                 )  # the write that lost the race returns the newer state: no extra read is needed
             return True, append_entry(tx, self._log, self._kind, before, entry, state)
 
-        appended, after = await self._db.write(append_or_learn, size_bytes=len(entry))
+        appended, after = await self._db.write(append_or_learn, size_bytes=len(entry), step=Step.STATE_UPDATE)
         self._adopt(after)
         return appended, after
 
@@ -230,7 +233,7 @@ class StateSynchronizer(Generic[S, U]):
             updates, result = generate(last.state)
             return result, append(tx, self._log, self._kind, updates)
 
-        result, after = await self._db.write(decide)
+        result, after = await self._db.write(decide, step=Step.STATE_UPDATE)
         self._adopt(after)
         return result, after.state
 

@@ -12,8 +12,9 @@ from eventproc.store.segments.append import (
     tail_offset,
 )
 from eventproc.store.segments.columns import EncodedBlock, EventBlock, Headers
-from eventproc.store.segments.event import NO_HEADERS, Event, EventRun
+from eventproc.store.segments.event import NO_HEADERS, TTL_HEADER, Event, EventRun
 from eventproc.store.segments.extents import INLINE_EXTENT_COUNTER, InlineExtentCounter, read_extents
+from eventproc.store.segments.framed import from_frames
 from eventproc.store.segments.inline_extents import join_step
 from eventproc.store.segments.lifecycle import (
     create_segments,
@@ -23,27 +24,44 @@ from eventproc.store.segments.lifecycle import (
     seal_segments,
     truncate_segments,
 )
-from eventproc.store.segments.offsets import is_event_boundary, number_at, offset_at_time, verify_offset
+from eventproc.store.segments.offsets import (
+    SegmentTimes,
+    is_event_boundary,
+    number_at,
+    offset_at_time,
+    offset_of_number,
+    verify_offset,
+)
+from eventproc.store.segments.rates import SegmentRate, segment_rates, write_rate
 from eventproc.store.segments.read import READ_BYTES_MAX, ReadResult, read
+from eventproc.store.segments.read_bytes import read_bytes
 from eventproc.store.segments.reaper import forget_writers, free_step
 from eventproc.store.segments.recent import RECENT_EVENTS, RecentEvents
 from eventproc.store.segments.state import (
     SegmentState,
     readable_sealed,
-    readable_size,
     sealed_epoch,
-    sealed_lengths,
+    sealed_segments,
     segment_ids,
     segment_state,
     segment_states,
 )
-from eventproc.store.segments.write_rate import write_rate
+from eventproc.store.segments.time_to_live import (
+    NEVER,
+    TimedHeaders,
+    check_ttl,
+    first_expiry,
+    live_ranges,
+    with_ttl,
+)
 
 __all__ = [
     "INLINE_EXTENT_COUNTER",
+    "NEVER",
     "NO_HEADERS",
     "READ_BYTES_MAX",
     "RECENT_EVENTS",
+    "TTL_HEADER",
     "AppendResult",
     "EncodedBlock",
     "Event",
@@ -54,33 +72,43 @@ __all__ = [
     "ReadResult",
     "RecentEvents",
     "SegmentEvents",
+    "SegmentRate",
     "SegmentState",
+    "SegmentTimes",
+    "TimedHeaders",
     "WriterSequence",
     "append",
+    "check_ttl",
     "create_segments",
     "delete_segments",
+    "first_expiry",
     "flush_appends",
     "forget_passed_segments",
     "forget_writers",
     "free_step",
+    "from_frames",
     "is_event_boundary",
     "join_step",
     "last_sequence",
+    "live_ranges",
     "number_at",
     "offset_at_time",
+    "offset_of_number",
     "read",
+    "read_bytes",
     "read_extents",
     "readable_sealed",
-    "readable_size",
     "request_reaping",
     "seal_segments",
     "sealed_epoch",
-    "sealed_lengths",
+    "sealed_segments",
     "segment_ids",
+    "segment_rates",
     "segment_state",
     "segment_states",
     "tail_offset",
     "truncate_segments",
     "verify_offset",
+    "with_ttl",
     "write_rate",
 ]

@@ -16,15 +16,15 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 import attrs
 
 from eventproc.store.database import PendingSlot, Tx
-from eventproc.store.model.errors import OffsetConflict
+from eventproc.store.model.errors import OffsetConflict, WriterFenced
 from eventproc.store.model.ids import SegmentId, format_segment, printable
 from eventproc.store.segments.columns import EncodedBlock, EventBlock, join_blocks
 from eventproc.store.segments.event import EventRun
 from eventproc.store.segments.extents import (
-    INLINE_BYTES_MAX,
     INLINE_EXTENT_COUNTER,
     INSERT_EXTENT,
     insert_blob,
+    is_inline,
     pack_inline,
 )
 from eventproc.store.segments.recent import RecentEvents
@@ -47,10 +47,15 @@ class SegmentEvents(NamedTuple):
 
 @attrs.frozen
 class WriterSequence:
-    """Identity of an append: the `sequence`-th append of the writer to the stream, counted from 1."""
+    """Identity of an append: the `sequence`-th append of the writer to the stream, counted from 1.
+
+    after: sequence that the writer's last append must have had, 0 for none. None: any lower one. With it, an append
+    that is delayed on an old connection cannot overlap with one that a new connection has divided differently.
+    """
 
     writer: str
     sequence: int
+    after: int | None = None
 
 
 @attrs.frozen
@@ -79,19 +84,27 @@ def append(
     *,
     identity: WriterSequence | None = None,
     expected_offset: int | None = None,
+    guard: SegmentId | None = None,
 ) -> tuple[AppendResult, ...]:
     """Append all parts or none; return where, or an empty tuple if the identity appended them before.
 
     stream: name of the stream `stream_id`, for errors.
     identity: makes the append idempotent. None: a repeated call appends again.
     expected_offset: fail unless the segment ends there; for an append of one part.
-    Raises SegmentSealed, NotFound (the stream has no such segment), OffsetConflict; then nothing changed.
+    guard: a segment that must be active too, although nothing is appended to it: the reserve of a topic.
+    Raises SegmentSealed, NotFound (the stream has no such segment), OffsetConflict, and WriterFenced (the writer's last
+    append is not the one before); then nothing changed.
     Cost: one look-up per segment and commit, and the rows that are written at the end of the commit.
     """
     group = tx.pending[_PENDING_APPENDS]
     assert expected_offset is None or len(parts) == 1, "a conditional append has one part"
-    if identity is not None and group.has_appended(tx, stream_id, identity):
-        return ()
+    if identity is not None:
+        if identity.after is not None:
+            verify_follows(stream, identity, group.last_sequence(tx, stream_id, identity.writer))
+        elif group.has_appended(tx, stream_id, identity):
+            return ()
+    if guard is not None:
+        group.tail(tx, stream, stream_id, guard)
     tails = [group.tail(tx, stream, stream_id, part.segment) for part in parts]
     if expected_offset is not None and tails[0].offset != expected_offset:
         raise OffsetConflict(
@@ -125,6 +138,12 @@ def last_sequence(tx: Tx, stream_id: int, writer: str) -> int:
     return _stored_sequence(tx, stream_id, writer)
 
 
+def verify_follows(stream: str, identity: WriterSequence, last: int) -> None:
+    """Raise WriterFenced unless `last`, the writer's last sequence, is the one that the identity names."""
+    if last != identity.after:
+        raise WriterFenced(stream=stream, writer=identity.writer)
+
+
 def _stored_sequence(tx: Tx, stream_id: int, writer: str) -> int:
     row = tx.execute(
         "SELECT sequence FROM writer WHERE stream_id = ? AND writer = ?", (stream_id, writer)
@@ -147,14 +166,21 @@ class _PendingAppends:
             return True
         return identity.sequence <= _stored_sequence(tx, stream_id, identity.writer)
 
+    def last_sequence(self, tx: Tx, stream_id: int, writer: str) -> int:
+        """Return the sequence of the writer's last append, 0 if there is none."""
+        here = [each.sequence for each in self._identities.get(stream_id, ()) if each.writer == writer]
+        return max(here) if here else _stored_sequence(tx, stream_id, writer)
+
     def knows(self, stream_id: int) -> bool:
         """Return whether this object knows a tail of the stream."""
         return any(known == stream_id for known, _ in self._tails)
 
     def tail(self, tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> SegmentTail:
         """Return the segment's tail after the pending appends. Raises NotFound, SegmentSealed."""
-        if (tail := self._tails.get((stream_id, segment))) is None:
-            tail = self._tails[stream_id, segment] = find_tail(tx, stream, stream_id, segment)
+        key = (stream_id, segment)
+        if (tail := self._tails.get(key)) is None:
+            known: SegmentTail | None = tx.known.find(key, tx)
+            tail = self._tails[key] = known or find_tail(tx, stream, stream_id, segment)
         return tail
 
     def add(
@@ -185,11 +211,12 @@ class _PendingAppends:
     def flush(self, tx: Tx) -> None:
         """Write the collected appends: extents, at most one blob per stream, and the sequences of writers."""
         recent, tiny = RecentEvents.of(tx), tx.shared[INLINE_EXTENT_COUNTER]
+        tx.known.begin(tx)
         for stream_id, pending in self._pending.items():
             by_segment = _by_segment(pending)
-            if sum([len(events.data) for _, _, events in pending]) <= INLINE_BYTES_MAX:
+            if is_inline(tx, stream_id, sum([len(events.data) for _, _, events in pending])):
+                _insert_inline(tx, stream_id, by_segment)
                 for appends in by_segment:
-                    _insert_inline(tx, stream_id, appends)
                     first, _, _ = appends[0]
                     tx.after(partial(tiny.note, stream_id, first.segment, first.offset))
             else:
@@ -199,6 +226,7 @@ class _PendingAppends:
             if recent.wanted(stream_id):
                 runs = [run for appends in by_segment for run in _event_runs(appends)]
                 tx.after(partial(recent.add, stream_id, runs))
+        tx.known.keep(self._tails, tx)
         self._tails.clear()
         self._pending.clear()
         self._identities.clear()
@@ -217,9 +245,12 @@ def _by_segment(pending: list[_PendingAppend]) -> list[list[_PendingAppend]]:
     return [by_segment[segment] for segment in sorted(by_segment)]
 
 
-def _insert_inline(tx: Tx, stream_id: int, appends: list[_PendingAppend]) -> None:
-    columns = join_blocks([events for _, _, events in appends])
-    tx.execute(INSERT_EXTENT, (*_extent(stream_id, appends), None, 0, pack_inline(columns)))
+def _insert_inline(tx: Tx, stream_id: int, by_segment: list[list[_PendingAppend]]) -> None:
+    rows = []
+    for appends in by_segment:
+        columns = join_blocks([events for _, _, events in appends])
+        rows.append((*_extent(stream_id, appends), None, 0, pack_inline(columns)))
+    tx.executemany(INSERT_EXTENT, rows)
 
 
 def _insert_blob(tx: Tx, stream_id: int, by_segment: list[list[_PendingAppend]]) -> None:

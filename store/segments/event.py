@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import accumulate, repeat
 from types import MappingProxyType
@@ -11,12 +11,15 @@ from typing import Any, Final, Generic, NamedTuple
 import attrs
 from typing_extensions import TypeVar
 
-from eventproc.store.model.ids import SegmentId, printable
+from eventproc.store.model.ids import SegmentId, number_of, printable
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.short_repr import short_repr
 from eventproc.store.segments.columns import Headers
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+TTL_HEADER: Final = "ep-ttl-ms"
+"""Name of the reserved header that holds an event's own time to live, as decimal text. Events are shown without it."""
 
 
 P = TypeVar("P", default=bytes)
@@ -39,6 +42,11 @@ class Event(NamedTuple, Generic[P]):
     offset: int
     number: int
     headers: Mapping[str, str]
+
+    @property
+    def partition(self) -> int:
+        """Number of its partition, if it is an event of a topic; `number` is then its offset in the partition."""
+        return number_of(self.segment)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={short_repr(value)}" for name, value in self._asdict().items())
@@ -82,16 +90,38 @@ class EventRun:
             repeat(printable(self.segment)),  # once per run: it costs nothing per event
             accumulate(lengths, initial=self.start),
             range(self.first_number, self.first_number + len(self.payloads)),
-            repeat(NO_HEADERS) if self.headers is None else [found or NO_HEADERS for found in self.headers],
+            self.shown_headers(),
             strict=False,  # the repeating columns never end
         )
         return map(_make_event, columns)
+
+    def shown_headers(self) -> Iterable[Mapping[str, str]]:
+        """Return the headers of each event as users see them: without the reserved one."""
+        if self.headers is None:
+            return repeat(NO_HEADERS)
+        return [_shown(found) if found else NO_HEADERS for found in self.headers]
 
     def end_of(self, count: int) -> int:
         """Return the offset after the first `count` events."""
         if count == len(self.payloads):
             return self.end
         return self.start + count * FRAME_BYTES + sum(map(len, self.payloads[:count]))
+
+    def part(self, first: int, count: int, start: int) -> EventRun:
+        """Return `count` events from index `first` on, whose bytes begin at `start`. O(count)."""
+        size_bytes = count * FRAME_BYTES + sum(map(len, self.payloads[first : first + count]))
+        return self._slice(first, first + count, start, start + size_bytes)
+
+    def parts(self, ranges: Iterable[tuple[int, int]]) -> list[EventRun]:
+        """Return the events of sorted ranges [low, high) of indices, one run per range. O(events)."""
+        found: list[EventRun] = []
+        at, start = 0, self.start
+        for low, high in ranges:
+            start += (low - at) * FRAME_BYTES + sum(map(len, self.payloads[at:low]))
+            part = self.part(low, high - low, start)
+            found.append(part)
+            at, start = high, part.end
+        return found
 
     def split(self, offset: int) -> tuple[EventRun, EventRun]:
         """Return the events before `offset` and those from it on; `offset` must be an event boundary inside the run."""
@@ -115,3 +145,9 @@ class EventRun:
             headers=cut(self.headers),  # type: ignore[arg-type]
             times=cut(self.times),  # type: ignore[arg-type]
         )
+
+
+def _shown(headers: Headers) -> Headers:
+    if TTL_HEADER not in headers:
+        return headers
+    return {name: value for name, value in headers.items() if name != TTL_HEADER} or NO_HEADERS

@@ -23,6 +23,7 @@ from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments.columns import NO_TIME, Columns, decode_keys
 from eventproc.store.segments.event import EventRun
+from eventproc.store.segments.event_storage import STORAGE_BLOB_FORMAT, STREAM_STORAGES
 from eventproc.store.segments.file_blobs import FILE_BLOB_FORMAT, load_file_blob
 from eventproc.store.segments.stored_columns import concatenate_columns
 
@@ -68,6 +69,7 @@ class Extent:
     first_number: int
     count: int
     first_time: int
+    last_time: int
     place: int | None
     place_offset: int
     inline: bytes | None
@@ -84,7 +86,7 @@ def read_extents(
     """Return the extents of the segment from the one that holds `offset` on, in order, at most `limit`."""
     rows = tx.execute(
         """
-        SELECT start, length, first_number, count, first_time, place, place_offset, inline FROM extent
+        SELECT start, length, first_number, count, first_time, last_time, place, place_offset, inline FROM extent
         WHERE stream_id = ? AND segment = ? AND start >= coalesce(
             (SELECT max(start) FROM extent WHERE stream_id = ? AND segment = ? AND start <= ?), ?)
         ORDER BY start LIMIT ?
@@ -92,6 +94,29 @@ def read_extents(
         (stream_id, segment, stream_id, segment, offset, offset, limit),
     )
     return [Extent(*row) for row in rows]
+
+
+def find_extent(
+    tx: Tx, stream_id: int, segment: SegmentId, within: tuple[int, int], column: str, least: int
+) -> Extent | None:
+    """Return the first extent of a range of offsets whose `column` is at least `least`, None if there is none.
+
+    within: the first offset and the one behind the last. It must be readable.
+    column: an expression that grows from extent to extent. The index is by offset, so the extent is found by halving
+    the bytes: about 40 look-ups, 0.2 ms, for the longest range, whatever the number of extents.
+    """
+    query = f"""
+        SELECT start, start + length, {column} FROM extent
+        WHERE stream_id = ? AND segment = ? AND start <= ? ORDER BY start DESC LIMIT 1
+        """
+    low, high = within
+    while low < high:
+        start, end, value = tx.execute(query, (stream_id, segment, (low + high) // 2)).fetchone()
+        if value < least:
+            low = end
+        else:
+            high = start
+    return None if low >= within[1] else read_extents(tx, stream_id, segment, low, limit=1)[0]
 
 
 INSERT_EXTENT: Final = """
@@ -126,18 +151,20 @@ class BlobLoader:
 def load_blob(tx: Tx, blob_id: int) -> Columns:
     """Return the columns of a blob. Raises CorruptRecord if it is missing, was changed, or has an unknown format."""
     row = tx.execute(
-        "SELECT format, chunk, checksum, ends, keys, positions, times, event_times, headers, data FROM blob"
-        " WHERE id = ?",
+        "SELECT format, stream_id, chunk, checksum, ends, keys, positions, times, event_times, headers, data"
+        " FROM blob WHERE id = ?",
         (blob_id,),
     ).fetchone()
     if row is None:
         raise CorruptRecord(key=f"blob {blob_id}", reason="not found, but an extent refers to it")
     if row[0] == FILE_BLOB_FORMAT:
-        return load_file_blob(tx, row[1], row[-1])
-    if row[0] != BLOB_FORMAT:
+        return load_file_blob(tx, row[2], row[-1])
+    columns = Columns(*row[4:])
+    if row[0] == STORAGE_BLOB_FORMAT:
+        columns = columns._replace(data=tx.shared[STREAM_STORAGES].read(row[1], row[-1]))
+    elif row[0] != BLOB_FORMAT:
         raise CorruptRecord(key=f"blob {blob_id}", reason=f"unknown format {row[0]}")
-    columns = Columns(*row[3:])
-    if _checksum(columns) != row[2]:
+    if _checksum(columns) != row[3]:
         raise CorruptRecord(key=f"blob {blob_id}", reason=CHANGED)
     return columns
 
@@ -153,13 +180,28 @@ def _checksum(columns: Columns) -> int:
 
 def insert_blob(tx: Tx, stream_id: int, columns: Columns) -> int:
     """Store the columns as a blob of the stream and return its id."""
+    storages = tx.shared[STREAM_STORAGES]
+    if storages.has(stream_id):
+        position = storages.append(stream_id, columns.data)
+        blob_id = _insert_blob_row(tx, stream_id, STORAGE_BLOB_FORMAT, columns, position)
+        storages.note(tx, blob_id, stream_id, position)
+        return blob_id
+    return _insert_blob_row(tx, stream_id, BLOB_FORMAT, columns, columns.data)
+
+
+def _insert_blob_row(tx: Tx, stream_id: int, form: int, columns: Columns, data: bytes | int) -> int:
     done = tx.execute(
         "INSERT INTO blob (stream_id, format, checksum, ends, keys, positions, times, event_times, headers, data)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (stream_id, BLOB_FORMAT, _checksum(columns), *columns),
+        (stream_id, form, _checksum(columns), *columns[:-1], data),
     )
     assert done.lastrowid is not None
     return done.lastrowid
+
+
+def is_inline(tx: Tx, stream_id: int, size_bytes: int) -> bool:
+    """Return whether events of so many bytes lie in their extents' rows: never those with a storage of their own."""
+    return size_bytes <= INLINE_BYTES_MAX and not tx.shared[STREAM_STORAGES].has(stream_id)
 
 
 def pack_inline(columns: Columns) -> bytes:

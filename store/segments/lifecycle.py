@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import attrs
+
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.append import flush_appends
 from eventproc.store.segments.offsets import number_at
 from eventproc.store.segments.recent import RecentEvents
 from eventproc.store.segments.state import find_tail, segment_state
+
+
+@attrs.frozen
+class SealedTotals:
+    """What is in segments that were sealed together.
+
+    bytes, events: from their beginnings to their ends. time: of their last event, a lower bound for the append times
+    of events in successors.
+    """
+
+    bytes: int
+    events: int
+    time: int
 
 
 def create_segments(tx: Tx, stream_id: int, segments: Iterable[SegmentId], *, since_ms: int = 0) -> None:
@@ -22,12 +37,11 @@ def create_segments(tx: Tx, stream_id: int, segments: Iterable[SegmentId], *, si
 
 def seal_segments(
     tx: Tx, stream: str, stream_id: int, segments: Iterable[SegmentId], *, sealed_epoch: int | None
-) -> int:
-    """Seal active segments at their tails: they never grow after this transaction. Return their latest append time.
+) -> SealedTotals:
+    """Seal active segments at their tails: they never grow after this transaction. Return what is in them.
 
     stream: name, for errors. segments: at least one.
     sealed_epoch: the epoch that replaces them, None if the complete stream is sealed.
-    The returned time is a lower bound for the append times of events in successors.
     Raises SegmentSealed or NotFound if a segment is not active. Cost: one look-up per segment.
     """
     flush_appends(tx, stream_id)
@@ -37,7 +51,11 @@ def seal_segments(
         [(tail.offset, sealed_epoch, stream_id, segment) for segment, tail in tails.items()],
     )
     tx.wake(("stream", stream_id))
-    return max(tail.time for tail in tails.values())
+    return SealedTotals(
+        bytes=sum([tail.offset for tail in tails.values()]),
+        events=sum([tail.number for tail in tails.values()]),
+        time=max([tail.time for tail in tails.values()]),
+    )
 
 
 def truncate_segments(

@@ -1,6 +1,6 @@
 """Event boundaries in a segment: offsets, event numbers and append times, converted into each other.
 
-No event is decoded for this. The functions read index rows and the ends of one blob; only `offset_at_time` decodes an
+No event is decoded for this. The functions read index rows and the ends of one blob; only look-ups by time decode an
 extent.
 """
 
@@ -13,8 +13,14 @@ from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.ids import SegmentId, format_segment
-from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.segments.extents import BLOB_FORMAT, BlobLoader, Extent, decode_extent, read_extents
+from eventproc.store.segments.event_storage import STORAGE_BLOB_FORMAT
+from eventproc.store.segments.extents import (
+    BLOB_FORMAT,
+    BlobLoader,
+    Extent,
+    find_extent,
+    read_extents,
+)
 from eventproc.store.segments.file_blobs import FILE_BLOB_FORMAT, load_file_blob_ends
 from eventproc.store.segments.state import SegmentState, segment_state
 
@@ -37,25 +43,31 @@ def number_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
     return extent.first_number + _ExtentBoundaries(tx, extent).count_before(offset)
 
 
+def offset_of_number(tx: Tx, stream_id: int, segment: SegmentId, number: int) -> int:
+    """Return the offset at which event `number` of the segment begins: at least the head, at most the tail.
+
+    Cost: O(log bytes) look-ups in the index, and one blob's ends.
+    """
+    state = segment_state(tx, stream_id, segment)
+    assert state is not None, f"segment {format_segment(segment)} of stream {stream_id} not found"
+    if number <= state.head_number:
+        return state.head
+    if number >= state.tail_number:
+        return state.tail
+    readable = (state.head, state.tail)
+    extent = find_extent(tx, stream_id, segment, readable, "first_number + count", number + 1)
+    assert extent is not None, f"segment {format_segment(segment)} ends before event {state.tail_number}"
+    return max(_ExtentBoundaries(tx, extent).offset_after(number - extent.first_number), state.head)
+
+
 def offset_after(tx: Tx, stream_id: int, segment: SegmentId, offset: int, count: int) -> int:
     """Return the event boundary `count` events after `offset`, at most the tail.
 
     offset: an event boundary in [head, tail].
-    Cost: reads the index rows in between, and the ends of two blobs.
+    Cost: as `number_at` and `offset_of_number`.
     """
-    state = segment_state(tx, stream_id, segment)
-    assert state is not None, f"segment {format_segment(segment)} of stream {stream_id} not found"
     number = number_at(tx, stream_id, segment, offset) + count
-    if number >= state.tail_number:
-        return state.tail
-    row = tx.execute(
-        "SELECT start FROM extent WHERE stream_id = ? AND segment = ? AND first_number + count > ?"
-        " AND start >= (SELECT max(start) FROM extent WHERE stream_id = ? AND segment = ? AND start <= ?)"
-        " ORDER BY start LIMIT 1",
-        (stream_id, segment, number, stream_id, segment, offset),
-    ).fetchone()
-    extent = read_extents(tx, stream_id, segment, row[0], limit=1)[0]
-    return _ExtentBoundaries(tx, extent).offset_after(number - extent.first_number)
+    return offset if count == 0 else offset_of_number(tx, stream_id, segment, number)
 
 
 def boundary_before(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
@@ -103,22 +115,56 @@ def verify_offset(tx: Tx, cut: StreamCut, segment: SegmentId) -> SegmentState | 
 def offset_at_time(tx: Tx, stream_id: int, segment: SegmentId, time_ms: int) -> int:
     """Return the offset of the first event appended at or after `time_ms`, the tail if there is none.
 
-    Append times never fall within a segment, so the event lies in the first extent that ends late enough. Of the
-    extents before it only the index rows are read.
+    Append times never fall within a segment, so the event lies in the first extent that ends late enough.
+    Cost: O(log bytes) look-ups in the index, and one extent, which is decoded.
     """
     state = segment_state(tx, stream_id, segment)
-    if state is None:
-        return 0
-    row = tx.execute(
-        "SELECT start FROM extent WHERE stream_id = ? AND segment = ? AND last_time >= ? ORDER BY start LIMIT 1",
-        (stream_id, segment, time_ms),
-    ).fetchone()
-    if row is None:
-        return state.tail
-    run = decode_extent(BlobLoader(tx), segment, read_extents(tx, stream_id, segment, row[0], limit=1)[0])
-    skipped = 0 if run.times is None else bisect_left(run.times, time_ms)
-    skipped_bytes = sum(FRAME_BYTES + len(payload) for payload in run.payloads[:skipped])
-    return max(run.start + skipped_bytes, state.head)
+    return 0 if state is None else SegmentTimes(tx, stream_id, segment, state).offset_at(time_ms)
+
+
+class SegmentTimes:
+    """The offsets of a segment at several times: what one look-up found bounds the next ones.
+
+    A search over times therefore costs little more than one look-up, and decodes few extents.
+    """
+
+    def __init__(self, tx: Tx, stream_id: int, segment: SegmentId, state: SegmentState) -> None:
+        self._tx = tx
+        self._stream_id = stream_id
+        self._segment = segment
+        self._head = state.head
+        self._times: list[int] = []
+        self._offsets = [state.head, state.tail]  # before the first of the times, at each of them, at the end
+        self._blobs = BlobLoader(tx)
+        self._decoded: tuple[int, array[int] | None, array[int]] | None = None
+
+    def offset_at(self, time_ms: int) -> int:
+        """Return the offset of the first event appended at or after `time_ms`, the tail if there is none."""
+        index = bisect_left(self._times, time_ms)
+        if index < len(self._times) and self._times[index] == time_ms:
+            return self._offsets[index + 1]
+        low, high = self._offsets[index], self._offsets[index + 1]
+        if low == high:
+            return low
+        found = find_extent(self._tx, self._stream_id, self._segment, (low, high), "last_time", time_ms)
+        offset = high if found is None else self._offset_in(found, time_ms)
+        self._times.insert(index, time_ms)
+        self._offsets.insert(index + 1, offset)
+        return offset
+
+    def _offset_in(self, extent: Extent, time_ms: int) -> int:
+        if extent.first_time >= time_ms:
+            return max(extent.start, self._head)
+        if self._decoded is None or self._decoded[0] != extent.start:
+            columns, ends = self._blobs.columns(extent)
+            times = None if columns.times is None else array("q", columns.times)
+            self._decoded = (extent.start, times, ends)
+        _, times, ends = self._decoded
+        begun = bisect_right(ends, extent.place_offset)
+        last = begun if times is None else bisect_left(times, time_ms, begun, begun + extent.count)
+        if last == begun:
+            return max(extent.start, self._head)
+        return max(ends[last - 1] - extent.place_offset + extent.start, self._head)
 
 
 class _ExtentBoundaries:
@@ -151,7 +197,7 @@ def _ends(tx: Tx, extent: Extent) -> array[int]:
     ).fetchone()
     if row is not None and row[0] == FILE_BLOB_FORMAT:
         return load_file_blob_ends(tx, row[2], row[3])
-    if row is None or row[0] != BLOB_FORMAT:
+    if row is None or row[0] not in (BLOB_FORMAT, STORAGE_BLOB_FORMAT):
         return BlobLoader(tx).columns(extent)[1]  # inline, or raises CorruptRecord
     ends = array("I")
     ends.frombytes(row[1])

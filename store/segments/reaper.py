@@ -15,6 +15,7 @@ import attrs
 
 from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.segments.event_storage import STORAGE_BLOB_FORMAT, STREAM_STORAGES
 from eventproc.store.segments.holds import held_from, postpone_reaping
 from eventproc.store.segments.state import segment_state
 
@@ -234,8 +235,11 @@ def _free_extents(
 def free_unreferenced_blobs(tx: Tx, places: Iterable[int]) -> None:
     """Delete those of the blobs that no extent and no staged row refers to."""
     for place in places:
-        tx.execute(
+        deleted = tx.execute(
             "DELETE FROM blob WHERE id = ? AND NOT EXISTS (SELECT 1 FROM extent WHERE place = ?)"
-            " AND NOT EXISTS (SELECT 1 FROM staged WHERE place = ?)",
-            (place, place, place),
-        )
+            " AND NOT EXISTS (SELECT 1 FROM staged WHERE place = ?)"
+            " RETURNING stream_id, iif(format = ?, data, NULL)",
+            (place, place, place, STORAGE_BLOB_FORMAT),
+        ).fetchone()
+        if deleted is not None and deleted[1] is not None:
+            tx.shared[STREAM_STORAGES].free_after(tx, *deleted)

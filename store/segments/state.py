@@ -43,6 +43,16 @@ _FIND: Final = """
 """The tail is not stored: it is the end of the last extent, or the base where no extent is left."""
 
 
+_FIND_ALL: Final = """
+    SELECT s.segment, s.head, s.head_number, coalesce(e.start + e.length, s.base_offset),
+           coalesce(e.first_number + e.count, s.base_number), s.sealed_length IS NOT NULL
+    FROM segment s LEFT JOIN extent e ON e.stream_id = s.stream_id AND e.segment = s.segment AND e.start =
+         (SELECT max(start) FROM extent l WHERE l.stream_id = s.stream_id AND l.segment = s.segment)
+    WHERE s.stream_id = ?
+"""
+"""The same for all segments of a stream."""
+
+
 def segment_ids(tx: Tx, stream_id: int, *, active_only: bool = False) -> list[SegmentId]:
     """Return the ids of the stream's segments in ascending order, of active and of sealed ones. One query."""
     only = " AND sealed_length IS NULL" if active_only else ""
@@ -62,13 +72,11 @@ def segment_state(tx: Tx, stream_id: int, segment: SegmentId) -> SegmentState | 
 def segment_states(
     tx: Tx, stream_id: int, *, active_only: bool = False
 ) -> Iterator[tuple[SegmentId, SegmentState]]:
-    """Yield each segment of the stream with its state, in ascending order. One look-up per segment."""
-    for segment in segment_ids(tx, stream_id, active_only=active_only):
-        state = segment_state(tx, stream_id, segment)
-        assert state is not None, (
-            f"segment {format_segment(segment)} of stream {stream_id} vanished within a snapshot"
-        )
-        yield segment, state
+    """Yield each segment of the stream with its state, in ascending order. One query, two look-ups per segment."""
+    only = " AND s.sealed_length IS NULL" if active_only else ""
+    rows = tx.execute(f"{_FIND_ALL}{only} ORDER BY s.segment", (stream_id,)).fetchall()
+    for segment, head, head_number, tail, tail_number, sealed in rows:
+        yield SegmentId(segment), SegmentState(head, head_number, tail, tail_number, bool(sealed))
 
 
 def find_tail(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> SegmentTail:
@@ -92,20 +100,19 @@ def verify_active(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> No
         raise SegmentSealed(stream=stream, segment=format_segment(segment))
 
 
-def readable_size(tx: Tx, stream_id: int) -> tuple[int, int]:
-    """Return how many events and how many bytes of the stream can be read. One look-up per segment."""
-    states = [state for _, state in segment_states(tx, stream_id)]
-    events = sum(state.tail_number - state.head_number for state in states)
-    return events, sum(state.tail - state.head for state in states)
+def sealed_segments(
+    tx: Tx, stream_id: int, *, first_epoch: int = 0, after: SegmentId | None = None, limit: int | None = None
+) -> list[SegmentId]:
+    """Return the ids of sealed segments, in ascending order. One query.
 
-
-def sealed_lengths(tx: Tx, stream_id: int) -> dict[SegmentId, int]:
-    """Return the length of each sealed segment of the stream."""
+    first_epoch: only segments of this epoch or a later one. after: only greater ids. limit: at most that many.
+    """
     rows = tx.execute(
-        "SELECT segment, sealed_length FROM segment WHERE stream_id = ? AND sealed_length IS NOT NULL",
-        (stream_id,),
+        "SELECT segment FROM segment WHERE stream_id = ? AND segment > ? AND sealed_length IS NOT NULL"
+        " AND (sealed_epoch IS NULL OR sealed_epoch > ?) ORDER BY segment LIMIT ?",
+        (stream_id, -1 if after is None else after, first_epoch, -1 if limit is None else limit),
     )
-    return dict(rows.fetchall())
+    return [SegmentId(segment) for (segment,) in rows.fetchall()]
 
 
 def sealed_epoch(tx: Tx, stream_id: int, segment: SegmentId) -> int | None:

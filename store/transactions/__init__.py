@@ -12,13 +12,19 @@ from eventproc.store.transactions.decisions import (
     create_txn,
     decide_abort,
     decide_commit,
+    decide_joint_commit,
     notify_commit,
     notify_failed_commits,
     ping,
     record_commit_failure,
     state_after_abort,
 )
-from eventproc.store.transactions.direct_commit import TxnStart, abort_directly, commit_directly
+from eventproc.store.transactions.direct_commit import (
+    TxnStart,
+    abort_directly,
+    commit_directly,
+    commit_jointly,
+)
 from eventproc.store.transactions.leases import ExpiredTxn, expired_txns, first_open, next_lease_end_ms
 from eventproc.store.transactions.preparation import (
     PreparationStep,
@@ -26,7 +32,7 @@ from eventproc.store.transactions.preparation import (
     count_preparation,
     plan_preparation,
 )
-from eventproc.store.transactions.staging import StagedTotals, stage
+from eventproc.store.transactions.staging import StagedTotals, last_staged_sequence, stage
 from eventproc.store.transactions.txn_record import (
     TXN_OUTCOMES,
     TXN_STEP_LIMITS,
@@ -37,6 +43,7 @@ from eventproc.store.transactions.txn_record import (
     get_txn,
     has_decided,
     has_unfinished,
+    joint_rows,
     list_failing,
     list_finished,
     list_open,
@@ -62,11 +69,13 @@ __all__ = [
     "abort_open",
     "apply_preparation",
     "commit_directly",
+    "commit_jointly",
     "commit_round",
     "count_preparation",
     "create_txn",
     "decide_abort",
     "decide_commit",
+    "decide_joint_commit",
     "drop_staged_step",
     "expired_txns",
     "find_aborting",
@@ -77,6 +86,8 @@ __all__ = [
     "get_txn",
     "has_decided",
     "has_unfinished",
+    "joint_rows",
+    "last_staged_sequence",
     "list_decided",
     "list_failing",
     "list_finished",

@@ -6,8 +6,9 @@ very many rows, is prepared first (`preparation`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 import attrs
@@ -25,6 +26,7 @@ from eventproc.store.segments import (
 )
 from eventproc.store.segments.extents import INSERT_EXTENT, BlobLoader, Extent, decode_extent
 from eventproc.store.segments.state import SegmentTail, find_tail
+from eventproc.store.transactions.staging import BOUND
 from eventproc.store.transactions.txn_record import (
     TXN_COLUMNS,
     TXN_STEP_LIMITS,
@@ -44,7 +46,7 @@ class StagedRow(NamedTuple):
     segment: SegmentId
     length: int
     events: int
-    keyed: bool
+    keyed: int
     packed: bool
     place: int | None
     place_offset: int
@@ -58,13 +60,23 @@ class CommitRound:
     committed: the transactions that it committed, in order.
     unprepared: the next transaction, if the round ended because that one must be prepared first.
     pack: the unprepared transaction has too many rows, so that its small rows must be packed.
+    sealed: sealed segments to whose key ranges events of the next transaction belong: it needs a roll.
     more: decided transactions are left.
     """
 
     committed: tuple[TxnRecord, ...] = ()
     unprepared: TxnRecord | None = None
     pack: bool = False
+    sealed: tuple[SegmentId, ...] = ()
     more: bool = False
+
+
+@attrs.frozen
+class _Unready:
+    """Why a transaction cannot be committed yet, as in `CommitRound`."""
+
+    pack: bool = False
+    sealed: tuple[SegmentId, ...] = ()
 
 
 STAGED_COLUMNS: Final = "seq, part, segment, length, count, keyed, packed, place, place_offset, inline"
@@ -86,13 +98,23 @@ def keyless_segment(epoch: Epoch, txn_id: str) -> SegmentId:
     return epoch.ids[int(txn_id[-8:], 16) % len(epoch.ids)]
 
 
+_NO_TARGETS: Final[Mapping[SegmentId, SegmentId]] = MappingProxyType({})
+
+
 def commit_round(
-    tx: Tx, stream: str, stream_id: int, epoch: Epoch, *, transactions_max: int = ROUND_TRANSACTIONS
+    tx: Tx,
+    stream: str,
+    stream_id: int,
+    epoch: Epoch,
+    *,
+    transactions_max: int = ROUND_TRANSACTIONS,
+    targets: Mapping[SegmentId, SegmentId] = _NO_TARGETS,
 ) -> CommitRound:
     """Commit the next decided transactions of the stream, in order, as many as fit into one step.
 
     epoch: the stream's current epoch, read in `tx`.
     transactions_max: upper bound of this round, in addition to `TxnStepLimits`.
+    targets: active segments that take the events that belong to the key ranges of these sealed ones.
     A transaction with more rows than a round may move is committed alone, after all its rows were packed.
     Cost: one look-up per segment, one insert per row, one update per transaction.
     """
@@ -102,20 +124,26 @@ def commit_round(
     writer = _CommitWriter(tx, stream, stream_id, limits)
     committed: list[_Moved] = []
     for txn in waiting[:transactions_max]:
-        rows = _ready(tx, txn, epoch, limits)
-        if isinstance(rows, bool):
-            return CommitRound(writer.finish(committed), txn, pack=rows, more=True)
+        rows = _ready(tx, txn, epoch, limits, targets)
+        if isinstance(rows, _Unready):
+            done = writer.finish(committed)
+            if rows.sealed:
+                return CommitRound(done, sealed=rows.sealed, more=True)
+            return CommitRound(done, txn, pack=rows.pack, more=True)
         if committed and not writer.has_room(rows):
             break
         committed.append((txn, writer.add(rows)))
     return CommitRound(writer.finish(committed), more=len(committed) < len(waiting))
 
 
-def _ready(tx: Tx, txn: TxnRecord, epoch: Epoch, limits: TxnStepLimits) -> list[StagedRow] | bool:
-    """Return the transaction's rows in written order if they can be committed, else whether they must be packed."""
+def _ready(
+    tx: Tx, txn: TxnRecord, epoch: Epoch, limits: TxnStepLimits, targets: Mapping[SegmentId, SegmentId]
+) -> list[StagedRow] | _Unready:
+    """Return the transaction's rows in written order if they can be committed, else what must be done before."""
     if txn.rows > limits.round_rows and not txn.prepared:
-        return True  # without reading the rows
+        return _Unready(pack=True)  # without reading the rows
     rows: list[StagedRow] = []
+    sealed: dict[SegmentId, None] = {}
     active = epoch.by_id
     inline_bytes, unpacked = 0, False
     cursor = tx.execute(
@@ -126,17 +154,24 @@ def _ready(tx: Tx, txn: TxnRecord, epoch: Epoch, limits: TxnStepLimits) -> list[
         for columns in cursor:
             row = StagedRow._make(columns)
             if row.segment not in active:
-                if row.keyed:
-                    return txn.rows > limits.round_rows
-                row = row._replace(segment=keyless_segment(epoch, txn.id))
+                if row.keyed == BOUND:
+                    target = targets.get(row.segment)
+                    if target is None:
+                        sealed[row.segment] = None
+                        target = row.segment
+                elif row.keyed:
+                    return _Unready(pack=txn.rows > limits.round_rows)
+                else:
+                    target = keyless_segment(epoch, txn.id)
+                row = row._replace(segment=target)
             rows.append(row)
             inline_bytes += 0 if row.inline is None else len(row.inline)
             unpacked = unpacked or not row.packed
             if unpacked and (len(rows) > limits.round_rows or inline_bytes > PREPARED_INLINE_BYTES):
-                return True
+                return _Unready(pack=True)
     finally:
         cursor.close()
-    return rows
+    return _Unready(sealed=tuple(sealed)) if sealed else rows
 
 
 _Moved: TypeAlias = tuple[TxnRecord, tuple[AppendResult, ...]]
@@ -223,5 +258,4 @@ def _count_inline(counter: InlineExtentCounter, rows: Collection[_ExtentRow]) ->
 
 
 def _extent(row: _ExtentRow) -> Extent:
-    _, _, start, length, number, count, time, _, place, place_offset, inline = row
-    return Extent(start, length, number, count, time, place, place_offset, inline)
+    return Extent(*row[2:])

@@ -13,13 +13,19 @@ stream.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Final
 
 import attrs
 
 from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, get_writable_stream, post_event
 from eventproc.store.database import Tx
-from eventproc.store.model.errors import TransactionAborted
+from eventproc.store.model.errors import (
+    IllegalTransition,
+    NotFound,
+    TransactionAborted,
+    TransactionMovesProgress,
+)
 from eventproc.store.model.transactions import (
     PingResult,
     TxnEvent,
@@ -39,6 +45,7 @@ from eventproc.store.transactions.txn_record import (
     get_txn,
     has_decided,
     insert_txn,
+    joint_rows,
     list_failing,
     new_txn,
 )
@@ -66,27 +73,51 @@ class TxnNotice:
 
 
 def create_txn(
-    tx: Tx, stream: str, stream_id: int, txn_id: str, *, instance: str, lease_ms: int | None
+    tx: Tx,
+    stream: str,
+    stream_id: int,
+    txn_id: str,
+    *,
+    instance: str,
+    lease_ms: int | None,
+    joint: str | None = None,
 ) -> TxnRecord:
     """Begin a transaction on the stream; return the existing one if it has begun already.
 
     txn_id: made by the caller with `new_id(clock)`, so that a repeated call begins no second one.
     instance: id of the instance that owns the transaction.
     lease_ms: LEASE_MS_MIN to LEASE_MS_MAX. None: the transaction lasts as long as the instance lives.
-    Raises InvalidArgument, NotFound, StreamReplaced, StreamSealed. Cost: three look-ups, one row.
+    joint: as in `TxnRecord`. The stream is added to the open joint transaction of this id, with its lease, if there is
+    one.
+    Raises InvalidArgument, NotFound, StreamReplaced, StreamSealed; and TransactionAborted or IllegalTransition if the
+    joint transaction is decided. Cost: three look-ups, one row.
     """
     check_lease(lease_ms)
     if (found := find_txn(tx, stream_id, txn_id)) is not None:
         return found
     epoch = get_writable_stream(tx, stream, stream_id=stream_id).value.epoch
-    txn = new_txn(tx, stream, stream_id, txn_id, epoch=epoch, instance=instance, lease_ms=lease_ms)
+    txn = new_txn(
+        tx, stream, stream_id, txn_id, epoch=epoch, instance=instance, lease_ms=lease_ms, joint=joint
+    )
+    if joint is not None and (others := joint_rows(tx, txn_id)):
+        first = others[0]
+        _verify_undecided(first, "adding a stream")
+        txn = attrs.evolve(
+            txn,
+            created_ms=first.created_ms,
+            instance=first.instance,
+            lease_ms=first.lease_ms,
+            boot_id=first.boot_id,
+            lease_until_ms=first.lease_until_ms,
+            execution_until_ms=first.execution_until_ms,
+        )
     insert_txn(tx, txn)
     tx.wake(TXN_OPENED)
     return txn
 
 
 def ping(tx: Tx, stream_id: int, txn_id: str, *, instance: str, lease_ms: int | None = None) -> PingResult:
-    """Extend the lease of an open transaction, counted from now, and make `instance` its owner.
+    """Extend the lease of an open transaction, counted from now, and make `instance` its owner; in all its streams.
 
     lease_ms: the new lease; None keeps the length of the old one.
     Each OK makes a new version, so that a timer of an older version does nothing. A missing transaction returns
@@ -105,33 +136,56 @@ def ping(tx: Tx, stream_id: int, txn_id: str, *, instance: str, lease_ms: int | 
     check_lease(lease)
     if until is None and lease is not None:
         until = tx.monotonic_ms + execution_ms(lease)
-    change_txn(
-        tx,
-        found,
-        instance=instance,
-        lease_ms=lease,
-        boot_id=tx.clock.boot_id,
-        lease_until_ms=None if lease is None else tx.monotonic_ms + lease,
-        execution_until_ms=until,
-    )
+    for each in _all_rows(tx, found):
+        change_txn(
+            tx,
+            each,
+            instance=instance,
+            lease_ms=lease,
+            boot_id=tx.clock.boot_id,
+            lease_until_ms=None if lease is None else tx.monotonic_ms + lease,
+            execution_until_ms=until,
+        )
     return PingResult.OK
 
 
 def decide_commit(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord:
     """Decide to commit: give an open transaction the next position in the stream's order of commits, and return it.
 
-    A repeated decision changes nothing. Raises NotFound, TransactionAborted. Cost: four look-ups, one row, one index
-    entry, and one small append if the stream has no other decided transaction.
+    A joint transaction gets one in each of its streams. A repeated decision changes nothing.
+    Raises NotFound, TransactionAborted, and TransactionMovesProgress for an open joint transaction with a consumer.
+    Cost per stream: four look-ups, one row, one index entry, and one small append if the stream has no other decided
+    transaction.
     """
     found = get_txn(tx, stream_id, txn_id)
+    if found.state is TxnState.OPEN and found.joint:
+        raise TransactionMovesProgress(stream=found.stream, txn=txn_id, group=found.joint)
+    decided = {each.stream_id: each for each in [_decide_commit(tx, each) for each in _all_rows(tx, found)]}
+    return decided[stream_id]
+
+
+def decide_joint_commit(tx: Tx, txn_id: str, stream_ids: Collection[int]) -> tuple[TxnRecord, ...]:
+    """Decide to commit a joint transaction in all its streams, and return its records.
+
+    For the handle that began it, which moves the progress of its consumer in the same database transaction.
+    stream_ids: streams that the caller has added. Raises NotFound if one has no record, TransactionAborted.
+    """
+    rows = joint_rows(tx, txn_id)
+    if not {row.stream_id for row in rows}.issuperset(stream_ids):
+        raise NotFound(kind="transaction", name=txn_id)
+    return tuple([_decide_commit(tx, row) for row in rows])
+
+
+def _decide_commit(tx: Tx, found: TxnRecord) -> TxnRecord:
+    """Decide to commit in one stream."""
     if found.state in (TxnState.ABORTING, TxnState.ABORTED):
-        raise TransactionAborted(stream=found.stream, txn=txn_id, reason=found.reason or "")
+        raise TransactionAborted(stream=found.stream, txn=found.id, reason=found.reason or "")
     state = advance_txn(found.state, TxnEvent.COMMIT, name=_name(found))
     if found.state is not TxnState.OPEN:
         return found
-    order = commit_order(tx, stream_id)
+    order = commit_order(tx, found.stream_id)
     if not order.undone:
-        notify_commit(tx, found.stream, stream_id)
+        notify_commit(tx, found.stream, found.stream_id)
     return change_txn(tx, found, state=state, position=order.last + 1)
 
 
@@ -141,7 +195,8 @@ def decide_abort(
     """Decide to abort: the transaction's events never become visible. Return the transaction.
 
     reason: shown to people. version: the version that a timer saw; None skips the check.
-    force: also abort a committing transaction whose commit has failed; the ones decided after it then go on.
+    force: also abort a committing transaction whose commit has failed; the ones decided after it then go on. Of a joint
+    one, this gives up the events of this stream only, because other streams may show theirs already.
     A repeated decision changes nothing. Raises NotFound, IllegalTransition (it is committing), VersionConflict.
     """
     found = get_txn(tx, stream_id, txn_id)
@@ -149,13 +204,27 @@ def decide_abort(
     if state is found.state:
         return found
     given_up = found.state is TxnState.COMMITTING
+    others = [] if given_up else [each for each in _all_rows(tx, found) if each.stream_id != stream_id]
     if given_up:
         reason = f"{reason}, as its commit failed: {found.reason}"
-    after = change_txn(tx, found, expected=version, state=state, reason=reason, position=None)
-    post_event(tx, ABORT_STREAM, found.stream, TxnNotice(found.stream, stream_id, txn_id).encode())
+    joint = None if given_up else found.joint
+    after = change_txn(tx, found, expected=version, state=state, reason=reason, position=None, joint=joint)
+    _notify_abort(tx, found)
+    for each in others:
+        _abort(tx, each, reason=f"{reason}, in {found.stream}")
     if given_up and has_decided(tx, stream_id):
         notify_commit(tx, found.stream, stream_id)
     return after
+
+
+def _abort(tx: Tx, txn: TxnRecord, *, reason: str) -> None:
+    """Decide to abort an open transaction in one stream."""
+    change_txn(tx, txn, state=advance_txn(txn.state, TxnEvent.ABORT), reason=reason)
+    _notify_abort(tx, txn)
+
+
+def _notify_abort(tx: Tx, txn: TxnRecord) -> None:
+    post_event(tx, ABORT_STREAM, txn.stream, TxnNotice(txn.stream, txn.stream_id, txn.id).encode())
 
 
 def state_after_abort(state: TxnState, failure: str | None, *, force: bool, name: str = "") -> TxnState:
@@ -168,7 +237,10 @@ def state_after_abort(state: TxnState, failure: str | None, *, force: bool, name
 
 
 def abort_open(tx: Tx, stream: str, stream_id: int, *, reason: str) -> bool:
-    """Decide to abort all open transactions of the stream, with one notice; return whether there were any."""
+    """Decide to abort all open transactions of the stream, with one notice; return whether there were any.
+
+    Joint ones are aborted in all their streams.
+    """
     flush_txns(tx)
     after = advance_txn(TxnState.OPEN, TxnEvent.ABORT)
     aborting = tx.execute(
@@ -176,8 +248,12 @@ def abort_open(tx: Tx, stream: str, stream_id: int, *, reason: str) -> bool:
     ).fetchall()
     if not aborting:
         return False
-    for (txn_id,) in aborting:
+    for txn_id, joint in aborting:
         tx.wake(("txn", stream_id, txn_id))
+        if joint is not None:
+            for each in joint_rows(tx, txn_id):
+                if each.state is TxnState.OPEN:
+                    _abort(tx, each, reason=f"{reason}, in {stream}")
     post_event(tx, ABORT_STREAM, stream, TxnNotice(stream, stream_id).encode())
     return True
 
@@ -189,7 +265,7 @@ _ABORT_OPEN: Final = """
             coalesce(max(total_events), 0), coalesce(max(total_bytes), 0), coalesce(max(total_rows), 0)
         FROM (SELECT total_events, total_bytes, total_rows FROM staged WHERE stream_id = ? AND txn = txn.id
               ORDER BY seq DESC, part DESC LIMIT 1))
-    WHERE finished = 0 AND stream_id = ? AND state = ? RETURNING id
+    WHERE finished = 0 AND stream_id = ? AND state = ? RETURNING id, joint
 """
 
 
@@ -211,6 +287,19 @@ def notify_failed_commits(tx: Tx) -> None:
     """Post notices for all streams whose next commit failed. It reads every unfinished transaction."""
     for txn in list_failing(tx):
         notify_commit(tx, txn.stream, txn.stream_id)
+
+
+def _all_rows(tx: Tx, txn: TxnRecord) -> list[TxnRecord]:
+    """Return the record, and those of a joint transaction in its other streams."""
+    return [txn] if txn.joint is None else joint_rows(tx, txn.id)
+
+
+def _verify_undecided(txn: TxnRecord, event: str) -> None:
+    """Raise TransactionAborted or IllegalTransition if the transaction is decided."""
+    if txn.state in (TxnState.ABORTING, TxnState.ABORTED):
+        raise TransactionAborted(stream=txn.stream, txn=txn.id, reason=txn.reason or "")
+    if txn.state is not TxnState.OPEN:
+        raise IllegalTransition(state=txn.state.value, event=event, name=_name(txn))
 
 
 def _name(txn: TxnRecord) -> str:

@@ -18,9 +18,11 @@ import attrs
 
 from eventproc.store.catalog import get_writable_stream
 from eventproc.store.database import Tx
+from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.transactions import TxnEvent, TxnState, advance_txn, check_lease
 from eventproc.store.segments import SegmentEvents, append
 from eventproc.store.transactions.txn_record import (
+    CommitOrder,
     TxnRecord,
     change_txn,
     commit_order,
@@ -36,7 +38,7 @@ class TxnStart:
     """What a transaction begins with.
 
     stream, stream_id, id: as for `create_txn`. epoch: number of the epoch that routed its events. instance, lease_ms:
-    its owner and lease.
+    its owner and lease. joint: as in `TxnRecord`. guard: as for `append`.
     """
 
     stream: str
@@ -45,6 +47,8 @@ class TxnStart:
     epoch: int
     instance: str
     lease_ms: int | None
+    joint: str | None = None
+    guard: SegmentId | None = None
 
 
 def commit_directly(
@@ -63,10 +67,43 @@ def commit_directly(
     if found is not None and found.state is TxnState.COMMITTED and found.version == 0:
         return found  # by an earlier call, whose result did not arrive
     order = commit_order(tx, start.stream_id)
-    if order.undone or (found is not None and (found.state is not TxnState.OPEN or found.rows)):
+    if not _is_possible(order, found):
         return None
+    return _commit(tx, start, parts, order, found)
+
+
+def commit_jointly(
+    tx: Tx, txns: Sequence[tuple[TxnStart, Sequence[SegmentEvents]]], *, seen: bool
+) -> tuple[TxnRecord, ...] | None:
+    """Commit a joint transaction with all its events in all its streams, or return None, without a change.
+
+    txns: one for each stream, of one id. It raises, and costs for each stream, what `commit_directly` does.
+    """
+    known = [find_txn(tx, start.stream_id, start.id) if seen else None for start, _ in txns]
+    done = [found for found in known if found is not None and found.state is TxnState.COMMITTED]
+    if len(done) == len(txns) and not any(found.version for found in done):
+        return tuple(done)  # by an earlier call, whose result did not arrive
+    orders = [commit_order(tx, start.stream_id) for start, _ in txns]
+    if not all(_is_possible(order, found) for order, found in zip(orders, known, strict=True)):
+        return None
+    return tuple(
+        [
+            _commit(tx, start, parts, order, found)
+            for (start, parts), order, found in zip(txns, orders, known, strict=True)
+        ]
+    )
+
+
+def _is_possible(order: CommitOrder, found: TxnRecord | None) -> bool:
+    """Return whether the commit may take the next position, and nothing of it is staged."""
+    return not order.undone and (found is None or (found.state is TxnState.OPEN and not found.rows))
+
+
+def _commit(
+    tx: Tx, start: TxnStart, parts: Sequence[SegmentEvents], order: CommitOrder, found: TxnRecord | None
+) -> TxnRecord:
     if parts:
-        appended = append(tx, start.stream, start.stream_id, parts)
+        appended = append(tx, start.stream, start.stream_id, parts, guard=start.guard)
     else:
         get_writable_stream(tx, start.stream, stream_id=start.stream_id)
         appended = ()
@@ -107,6 +144,7 @@ def _end(tx: Tx, start: TxnStart, *, state: TxnState, **decided: Any) -> TxnReco
         epoch=start.epoch,
         instance=start.instance,
         lease_ms=start.lease_ms,
+        joint=start.joint,
         state=state,
         finished_ms=tx.now_ms,
         **decided,

@@ -25,8 +25,8 @@ from eventproc.store.model.limits import PREPARE_BYTES, PREPARE_ROWS
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.segments.columns import Columns
 from eventproc.store.segments.extents import (
-    INLINE_BYTES_MAX,
     insert_blob,
+    is_inline,
     load_blob,
     pack_inline,
     unpack_inline,
@@ -34,6 +34,7 @@ from eventproc.store.segments.extents import (
 from eventproc.store.segments.reaper import free_unreferenced_blobs
 from eventproc.store.segments.stored_columns import concatenate_columns, pick_events, slice_columns
 from eventproc.store.transactions.commit_round import STAGED_COLUMNS, StagedRow, keyless_segment
+from eventproc.store.transactions.staging import BOUND
 from eventproc.store.transactions.txn_record import TxnRecord, change_txn, find_txn
 
 
@@ -45,7 +46,7 @@ class _PreparedRow:
     part: int
     segment: SegmentId
     events: tuple[tuple[Columns, int], ...]
-    keyed: bool
+    keyed: int
     packed: bool
 
     @property
@@ -146,7 +147,7 @@ def _still_committing(tx: Tx, txn: TxnRecord) -> TxnRecord | None:
 def _new_rows(
     tx: Tx, txn: TxnRecord, planned: PreparationStep, columns: Columns
 ) -> Iterator[tuple[SqlValue, ...]]:
-    inline = len(columns.data) <= INLINE_BYTES_MAX
+    inline = is_inline(tx, txn.stream_id, len(columns.data))
     place = None if inline else insert_blob(tx, txn.stream_id, columns)
     place_offset, first = 0, 0
     for row in planned.new_rows:
@@ -182,12 +183,17 @@ def _window(
             if full and row.seq not in last_part:  # a staging is never split between steps
                 return work, last_part, row.seq
             last_part[row.seq] = row.part
-            if row.segment not in epoch.by_id or (pack and not row.packed):
+            if _must_move(row, epoch) or (pack and not row.packed):
                 work.append(row)
                 size_bytes += row.length
     finally:
         cursor.close()
     return work, last_part, None
+
+
+def _must_move(row: StagedRow, epoch: Epoch) -> bool:
+    """Return whether the row's events need other segments. Events that belong to a key range need a roll instead."""
+    return row.segment not in epoch.by_id and row.keyed != BOUND
 
 
 _Split = dict[SegmentId, tuple[Columns, int]]
@@ -199,14 +205,13 @@ def _prepared_rows(
 ) -> list[_PreparedRow]:
     """Return new rows, one per segment, with the events of `rows` in order, from `part` of staging `seq` on."""
     events: dict[SegmentId, list[tuple[Columns, int]]] = {}
-    keyed: set[SegmentId] = set()
+    keyed: dict[SegmentId, int] = {}
     for row, split in rows:
         for segment, own in split.items():
             events.setdefault(segment, []).append(own)
-            if row.keyed:
-                keyed.add(segment)
+            keyed[segment] = max(keyed.get(segment, 0), row.keyed)
     return [
-        _PreparedRow(seq, part + index, segment, tuple(events[segment]), segment in keyed, packed)
+        _PreparedRow(seq, part + index, segment, tuple(events[segment]), keyed[segment], packed)
         for index, segment in enumerate(sorted(events))
     ]
 
@@ -244,7 +249,7 @@ class _RowSplitter:
         return slice_columns(found, first, first + row.events)
 
     def _route(self, row: StagedRow, columns: Columns) -> list[SegmentId]:
-        if row.segment in self._epoch.by_id:
+        if not _must_move(row, self._epoch):
             return [row.segment] * row.events
         if columns.positions is None:
             return [self._keyless] * row.events

@@ -21,9 +21,14 @@ from eventproc.store.model.errors import IllegalTransition, NotFound, Transactio
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.segments import EncodedBlock, SegmentEvents, WriterSequence
+from eventproc.store.segments.append import verify_follows
 from eventproc.store.segments.columns import join_blocks
-from eventproc.store.segments.extents import INLINE_BYTES_MAX, insert_blob, pack_inline
+from eventproc.store.segments.extents import insert_blob, is_inline, pack_inline
 from eventproc.store.segments.state import verify_active
+
+BOUND: Final = 2
+"""`staged.keyed` of events that belong to the key range of their segment: 0 is for events without keys, 1 for events
+that are routed by their positions."""
 
 
 @attrs.frozen
@@ -40,10 +45,12 @@ class _PendingStaging:
     """A staging that is not written yet, or several of one writer in one group commit."""
 
     identity: WriterSequence | None
+    bound: bool
     parts: dict[SegmentId, list[EncodedBlock]] = attrs.field(factory=dict)
 
-    def joins(self, identity: WriterSequence | None) -> bool:
-        return (self.identity and self.identity.writer) == (identity and identity.writer)
+    def joins(self, identity: WriterSequence | None, bound: bool) -> bool:
+        same = (self.identity and self.identity.writer) == (identity and identity.writer)
+        return same and self.bound == bound
 
     @property
     def size_bytes(self) -> int:
@@ -70,25 +77,35 @@ def stage(
     parts: Sequence[SegmentEvents],
     *,
     identity: WriterSequence | None = None,
+    guard: SegmentId | None = None,
+    bound: bool = False,
 ) -> StagedTotals:
     """Add all parts or none to an open transaction; return what it has staged then.
 
     stream: name, for errors.
     parts: events for active segments, as for `append`. The caller bounds them to what one commit takes.
     identity: the writer's `sequence`-th staging of this transaction, counted from 1. A repeated one changes nothing.
+    guard: as for `append`.
+    bound: the events belong to the key range of their segment, which may be sealed meanwhile; see `roll_epoch`.
     Raises NotFound (no such transaction), TransactionAborted, IllegalTransition (it is decided), SegmentSealed (route
-    the events again); then nothing changed.
+    the events again), and WriterFenced as `append` does; then nothing changed.
     Cost: one look-up per segment, two per transaction and commit, and one row per segment at the end of the commit.
     """
     group = tx.pending[_STAGING]
     found = group.find(tx, stream, stream_id, txn_id)
-    if identity is not None and _has_staged(tx, found, txn_id, identity):
-        return found.totals
-    for part in parts:
-        verify_active(tx, stream, stream_id, part.segment)
+    if identity is not None:
+        if identity.after is not None:
+            verify_follows(stream, identity, _last_staged(tx, found, txn_id, identity.writer))
+        elif _has_staged(tx, found, txn_id, identity):
+            return found.totals
+    if guard is not None:
+        verify_active(tx, stream, stream_id, guard)
+    if not bound:
+        for part in parts:
+            verify_active(tx, stream, stream_id, part.segment)
     tx.mark_changed()
-    if not found.calls or not found.calls[-1].joins(identity):
-        found.calls.append(_PendingStaging(identity))
+    if not found.calls or not found.calls[-1].joins(identity, bound):
+        found.calls.append(_PendingStaging(identity, bound))
     call = found.calls[-1]
     call.identity = identity
     for part in parts:
@@ -99,6 +116,15 @@ def stage(
         found.stored.rows + sum(len(each.parts) for each in found.calls),
     )
     return found.totals
+
+
+def last_staged_sequence(tx: Tx, stream: str, stream_id: int, txn_id: str, writer: str) -> int:
+    """Return the sequence of the writer's last staging of an open transaction, 0 if there is none.
+
+    Raises NotFound, TransactionAborted, IllegalTransition, as `stage` does.
+    """
+    found = tx.pending[_STAGING].find(tx, stream, stream_id, txn_id)
+    return _last_staged(tx, found, txn_id, writer)
 
 
 def flush_staging(tx: Tx) -> None:
@@ -156,7 +182,7 @@ _Row = tuple[
     int,
     int,
     int,
-    bool,
+    int,
     str | None,
     int | None,
     int,
@@ -170,7 +196,7 @@ _Row = tuple[
 
 def _rows(tx: Tx, txn_id: str, found: _OpenTxn) -> list[_Row]:
     place: int | None = None
-    if sum(call.size_bytes for call in found.calls) > INLINE_BYTES_MAX:
+    if not is_inline(tx, found.stream_id, sum(call.size_bytes for call in found.calls)):
         blocks = [events for call in found.calls for each in call.parts.values() for events in each]
         place = insert_blob(tx, found.stream_id, join_blocks(blocks))
     rows: list[_Row] = []
@@ -182,7 +208,7 @@ def _rows(tx: Tx, txn_id: str, found: _OpenTxn) -> list[_Row]:
         )
         for part, (segment, encoded) in enumerate(call.parts.items()):
             length, own = sum(each.size_bytes for each in encoded), sum(each.count for each in encoded)
-            keyed = any(each.block.positions is not None for each in encoded)
+            keyed = BOUND if call.bound else any(each.block.positions is not None for each in encoded)
             inline = pack_inline(join_blocks(encoded)) if place is None else None
             events, size_bytes, count = events + own, size_bytes + length, count + 1
             rows.append(
@@ -208,19 +234,25 @@ def _last_row(
 
 def _has_staged(tx: Tx, found: _OpenTxn, txn_id: str, identity: WriterSequence) -> bool:
     """Return whether the writer has already made this staging or a later one."""
-    here = [call.identity for call in found.calls if call.identity is not None]
-    if any(other.writer == identity.writer and other.sequence >= identity.sequence for other in here):
-        return True
+    return identity.sequence <= _last_staged(tx, found, txn_id, identity.writer)
+
+
+def _last_staged(tx: Tx, found: _OpenTxn, txn_id: str, writer: str) -> int:
+    """Return the sequence of the writer's last staging, 0 if there is none."""
+    calls = [call.identity for call in found.calls if call.identity is not None]
+    here = [identity.sequence for identity in calls if identity.writer == writer]
+    if here:
+        return max(here)
     if found.seq == 0:
-        return False
-    if found.last is not None and found.last.writer == identity.writer:
-        return identity.sequence <= found.last.sequence
+        return 0
+    if found.last is not None and found.last.writer == writer:
+        return found.last.sequence
     # The last staging is of another writer or has no identity: rare enough to read all rows.
     row = tx.execute(
         "SELECT max(sequence) FROM staged WHERE stream_id = ? AND txn = ? AND writer = ?",
-        (found.stream_id, txn_id, identity.writer),
+        (found.stream_id, txn_id, writer),
     ).fetchone()
-    return row[0] is not None and identity.sequence <= row[0]
+    return row[0] or 0
 
 
 def _verify_open(tx: Tx, stream: str, stream_id: int, txn_id: str) -> None:

@@ -38,6 +38,8 @@ class TxnRecord:
     prepared: how often its commit was prepared.
     appended: where its events were appended, one result per segment.
     reason: why it was aborted; of a committing transaction, how its commit failed last.
+    joint: None for a transaction of one stream. A joint transaction has a record of the same id in each of its streams;
+        there it is the group whose progress it moves, or "" if it moves none.
     """
 
     id: str
@@ -60,6 +62,7 @@ class TxnRecord:
     appended: tuple[AppendResult, ...] = ()
     reason: str | None = None
     finished_ms: int | None = None
+    joint: str | None = None
 
     def lease_left_ms(self, tx: Tx) -> int | None:
         """Return how long its lease still lasts, at least 0; None while it lasts as long as its process lives."""
@@ -89,7 +92,7 @@ TXN_STEP_LIMITS: Final = SharedSlot(TxnStepLimits)
 
 TXN_COLUMNS: Final = (
     "id, stream, stream_id, state, version, epoch, created_ms, instance, lease_ms, boot, lease_until_ms,"
-    " execution_until_ms, position, events, bytes, rows, prepared, appended, reason, finished_ms"
+    " execution_until_ms, position, events, bytes, rows, prepared, appended, reason, finished_ms, joint"
 )
 
 _INSERT: Final = (
@@ -118,7 +121,9 @@ class _PendingCommits:
     def flush(self, tx: Tx) -> None:
         """Write the rows. The orders stay valid."""
         if self.ended:
+            tx.known.begin(tx)
             tx.executemany(_INSERT, [(True, *_row_of(txn)) for txn in self.ended])
+            tx.known.keep({("order", stream_id): order for stream_id, order in self.orders.items()}, tx)
             self.ended.clear()
 
 
@@ -135,11 +140,16 @@ def commit_order(tx: Tx, stream_id: int) -> CommitOrder:
     """Return the order of the stream's commits. Two look-ups, once per group commit while no other way changes it."""
     orders = tx.pending[_PENDING_COMMITS].orders
     if (order := orders.get(stream_id)) is None:
-        flush_txns(tx)
-        undone = _last_position(tx, stream_id, finished=0)
-        last = undone if undone is not None else last_finished_position(tx, stream_id)
-        order = orders[stream_id] = CommitOrder(last or 0, undone is not None)
+        known: CommitOrder | None = tx.known.find(("order", stream_id), tx)
+        order = orders[stream_id] = known or _read_order(tx, stream_id)
     return order
+
+
+def _read_order(tx: Tx, stream_id: int) -> CommitOrder:
+    flush_txns(tx)
+    undone = _last_position(tx, stream_id, finished=0)
+    last = undone if undone is not None else last_finished_position(tx, stream_id)
+    return CommitOrder(last or 0, undone is not None)
 
 
 def has_decided(tx: Tx, stream_id: int) -> bool:
@@ -176,6 +186,15 @@ def get_txn(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord:
     if (found := find_txn(tx, stream_id, txn_id)) is None:
         raise NotFound(kind="transaction", name=txn_id)
     return found
+
+
+def joint_rows(tx: Tx, txn_id: str) -> list[TxnRecord]:
+    """Return the records of a joint transaction, one per stream, by stream id. Two look-ups per stream."""
+    flush_txns(tx)
+    rows = tx.execute(
+        f"SELECT {TXN_COLUMNS} FROM txn WHERE id = ? AND joint IS NOT NULL ORDER BY stream_id", (txn_id,)
+    )
+    return [_with_totals(tx, txn_from_row(row)) for row in rows.fetchall()]
 
 
 def list_open(tx: Tx, stream_id: int) -> list[TxnRecord]:
@@ -325,6 +344,7 @@ def txn_from_row(row: tuple[Any, ...]) -> TxnRecord:
         appended=appended,
         reason=row[18],
         finished_ms=row[19],
+        joint=row[20],
     )
 
 
@@ -351,6 +371,7 @@ def _row_of(txn: TxnRecord) -> tuple[Any, ...]:
             _appended_text(txn),
             txn.reason,
             txn.finished_ms,
+            txn.joint,
         ),
     )
 

@@ -1,0 +1,36 @@
+"""Notices streams that come, go, or get another policy: a counter of changes, and the subscription to it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from eventproc.store.database import Tx, Watch
+
+COUNTER: Final = "catalog"
+"""Name of a counter: how many streams were created and deleted, or got another policy."""
+
+_TOPIC: Final = ("catalog",)
+
+
+def note_change(tx: Tx) -> None:
+    """Wake the subscribers of the catalog. Called in each transaction that creates or deletes a stream, or changes
+    its policies. One row."""
+    tx.execute(
+        "INSERT INTO counter (name, value) VALUES (?, 1) ON CONFLICT DO UPDATE SET value = value + 1",
+        (COUNTER,),
+    )
+    tx.wake(_TOPIC)
+
+
+def catalog_version(tx: Tx) -> int:
+    """Return a number that grows whenever a stream is created or deleted, or gets another policy. One look-up."""
+    row = tx.execute("SELECT value FROM counter WHERE name = ?", (COUNTER,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def watch_catalog() -> Watch:
+    """Return the subscription to changes of `catalog_version`. Each wake-up costs one look-up."""
+    return _WATCH
+
+
+_WATCH: Final = Watch(_TOPIC, catalog_version)

@@ -1,0 +1,281 @@
+"""What is durable of share groups: a record each, the progress of their segments, and the ranges in delivery.
+
+A share group has no members and no owners, so it has no log. `eventproc/shares/` decides what happens in one. The
+records lie here, below the workflows, because deleting a scope deletes its groups, and redriving dead letters adds a
+stream to one. Source: docs/design/share-groups.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import attrs
+
+from eventproc.store.catalog import StreamRecord, get_stream
+from eventproc.store.database import Tx, Watch
+from eventproc.store.groups.records import last_generation, raise_last_generation
+from eventproc.store.groups.rows import SegmentKey
+from eventproc.store.model.argument_checks import check_int
+from eventproc.store.model.deliveries import DeliveredRange, DeliveryLock, SegmentDeliveries
+from eventproc.store.model.ids import SegmentId, epoch_of
+from eventproc.store.model.partitions import is_reserve
+from eventproc.store.model.progress import Progress
+from eventproc.store.progress import progress_of_text, progress_text
+from eventproc.store.records import RecordKind, Versioned, delete, get, keys, replace
+from eventproc.store.segments import segment_ids
+
+LOCK_MS: Final = 30_000
+"""Default time for which a consumer holds an event, as in Kafka. Higher: an event of a hung consumer waits longer.
+Lower: a slow handler loses its events to others."""
+
+LOCK_MS_MIN: Final = 100
+"""Shortest lock. With a shorter one a busy machine would be enough to lose it before the handler begins."""
+
+DELIVERIES_MAX: Final = 5
+"""Default number of deliveries after which an event becomes a dead letter, as in Kafka."""
+
+SHARE_POLL_EVENTS: Final = 500
+"""Default size of a poll, as in Kafka. Higher: fewer transactions; more events wait in one consumer."""
+
+
+def _lock(instance: object, attribute: object, value: int) -> None:
+    check_int("lock", value, least=LOCK_MS_MIN, unit="ms")
+
+
+def _deliveries(instance: object, attribute: object, value: int) -> None:
+    check_int("deliveries_max", value, least=1)
+
+
+@attrs.frozen(kw_only=True)
+class ShareOptions:
+    """Options of a share group.
+
+    lock_ms: how long a consumer holds an event without renewing its lock.
+    deliveries_max: after so many deliveries an event that was not accepted becomes a dead letter.
+    Raises InvalidArgument.
+    """
+
+    lock_ms: int = attrs.field(default=LOCK_MS, validator=_lock)
+    deliveries_max: int = attrs.field(default=DELIVERIES_MAX, validator=_deliveries)
+
+
+@attrs.frozen
+class ShareStream:
+    """A stream that a share group consumes, in one incarnation.
+
+    epoch: the latest epoch whose segments the group has opened. Segments of later epochs are new to it.
+    added: the system added it, for dead letters that were redriven.
+    """
+
+    name: str
+    stream_id: int
+    epoch: int
+    added: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ShareRecord:
+    """The record of a share group.
+
+    generation: grows with each reset, and is never reused. A lock of an earlier generation is lost.
+    lost_events: unfinished events that were truncated.
+    """
+
+    name: str
+    streams: tuple[ShareStream, ...]
+    generation: int
+    created_ms: int
+    options: ShareOptions = attrs.field(factory=ShareOptions)
+    lost_events: int = 0
+
+
+def _share_may_follow(before: ShareRecord | None, after: ShareRecord) -> str | None:
+    if before is not None and after.generation < before.generation:
+        return f"its generation never falls; {before.generation} -> {after.generation}"
+    return None
+
+
+SHARE: Final = RecordKind(name="share group", value=ShareRecord, invariant=_share_may_follow, immutable=True)
+
+
+def share_topic(group: str) -> tuple[str, str]:
+    """Return the topic to wake when events of a share group may have become available, or the group changed."""
+    return "share", group
+
+
+def watch_share(group: str) -> Watch:
+    """Return the subscription to a share group. Each wake-up costs three queries."""
+
+    def probe(tx: Tx) -> tuple[object, ...]:
+        version = tx.execute(
+            "SELECT version FROM record WHERE kind = ? AND key = ?", (SHARE.name, group)
+        ).fetchone()
+        available = tx.execute(
+            "SELECT count(*), total(low), total(count) FROM delivery WHERE group_name = ? AND session IS NULL",
+            (group,),
+        ).fetchone()
+        finished = tx.execute(
+            "SELECT total(number), total(length(finished)) FROM group_segment WHERE group_name = ?", (group,)
+        ).fetchone()
+        return version, available, finished
+
+    return Watch(share_topic(group), probe)
+
+
+def share_names(tx: Tx, scope: str | None = None) -> list[str]:
+    """Return the names of the share groups of a scope, or of all scopes, sorted."""
+    return keys(tx, SHARE, prefix="" if scope is None else f"{scope}/")
+
+
+def next_generation(tx: Tx) -> int:
+    """Return the generation of a new share group, which no deleted group had."""
+    return last_generation(tx) + 1
+
+
+def read_deliveries(tx: Tx, group: str) -> dict[SegmentKey, SegmentDeliveries]:
+    """Return the deliveries of all open segments of the group, sorted. Two queries."""
+    ranges: dict[SegmentKey, list[DeliveredRange]] = {}
+    for (
+        stream_id,
+        segment,
+        low,
+        high,
+        start,
+        end,
+        count,
+        session,
+        consumer,
+        instance,
+        boot,
+        until_ms,
+    ) in tx.execute(
+        "SELECT stream_id, segment, low, high, start_offset, end_offset, count, session, consumer, instance, boot,"
+        " until_ms FROM delivery WHERE group_name = ? ORDER BY stream_id, segment, low",
+        (group,),
+    ).fetchall():
+        lock = None if session is None else DeliveryLock(session, consumer, instance, boot, until_ms)
+        found = DeliveredRange(low, high, start, end, count, lock)
+        ranges.setdefault((stream_id, segment), []).append(found)
+    rows = tx.execute(
+        "SELECT stream_id, segment, finished FROM group_segment WHERE group_name = ?"
+        " ORDER BY stream_id, segment",
+        (group,),
+    ).fetchall()
+    return {
+        (stream_id, SegmentId(segment)): SegmentDeliveries(
+            progress_of_text(text, group, stream_id, segment), tuple(ranges.get((stream_id, segment), ()))
+        )
+        for stream_id, segment, text in rows
+    }
+
+
+def lock_instances(tx: Tx) -> list[tuple[str, str]]:
+    """Return (group, instance) of all locks of any share group, sorted. One query."""
+    rows = tx.execute(
+        "SELECT DISTINCT group_name, instance FROM delivery WHERE session IS NOT NULL"
+        " ORDER BY group_name, instance"
+    )
+    return list(rows.fetchall())
+
+
+def write_deliveries(
+    tx: Tx, group: str, key: SegmentKey, before: SegmentDeliveries | None, after: SegmentDeliveries
+) -> None:
+    """Write the rows of a segment that differ. before: what is stored; None if the segment is new."""
+    if before is None or before.progress != after.progress:
+        tx.execute(
+            "INSERT INTO group_segment (group_name, stream_id, segment, offset, number, finished, moved_ms)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET offset = excluded.offset,"
+            " number = excluded.number, finished = excluded.finished, moved_ms = excluded.moved_ms",
+            (
+                *(group, *key, after.progress.offset, after.progress.number),
+                *(progress_text(after.progress), tx.now_ms),
+            ),
+        )
+    old = {} if before is None else {each.low: each for each in before.ranges}
+    new = {each.low: each for each in after.ranges}
+    tx.executemany(
+        "DELETE FROM delivery WHERE group_name = ? AND stream_id = ? AND segment = ? AND low = ?",
+        [(group, *key, low) for low in old.keys() - new.keys()],
+    )
+    tx.executemany(
+        "INSERT OR REPLACE INTO delivery (group_name, stream_id, segment, low, high, start_offset, end_offset,"
+        " count, session, consumer, instance, boot, until_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [(group, *key, *_columns(each)) for low, each in new.items() if old.get(low) != each],
+    )
+
+
+def _columns(each: DeliveredRange) -> tuple[int | str | None, ...]:
+    lock = each.lock
+    holder: tuple[int | str | None, ...] = (None,) * 5
+    if lock is not None:
+        holder = lock.session, lock.consumer, lock.instance, lock.boot, lock.until_ms
+    return each.low, each.high, each.start, each.end, each.count, *holder
+
+
+def delete_deliveries(tx: Tx, group: str, segments: Iterable[SegmentKey]) -> None:
+    """Remove the rows of segments: they were finished, deleted, or truncated."""
+    for key in segments:
+        for table in ("group_segment", "delivery"):
+            tx.execute(
+                f"DELETE FROM {table} WHERE group_name = ? AND stream_id = ? AND segment = ?", (group, *key)
+            )
+
+
+def start_share_group(
+    tx: Tx, group: str, starts: Mapping[int, Mapping[SegmentId, Progress]], opened: Iterable[SegmentKey] = ()
+) -> None:
+    """Let the group begin at `starts`, {stream id: {segment: progress}}. opened: the segments that it has now."""
+    delete_deliveries(tx, group, opened)
+    for stream_id, segments in starts.items():
+        for segment, progress in segments.items():
+            write_deliveries(tx, group, (stream_id, segment), None, SegmentDeliveries(progress))
+
+
+def open_new_segments(
+    tx: Tx, group: str, where: ShareStream, stream: StreamRecord
+) -> tuple[ShareStream, list[SegmentKey]]:
+    """Open the segments that were created after `where.epoch`, from their beginnings; return the stream and them.
+
+    The reserve of a topic is not opened: it never has events.
+    """
+    opened = [
+        (stream.stream_id, segment)
+        for segment in segment_ids(tx, stream.stream_id)
+        if epoch_of(segment) > where.epoch and not is_reserve(segment)
+    ]
+    for key in opened:
+        write_deliveries(tx, group, key, None, SegmentDeliveries())
+    return attrs.evolve(where, epoch=stream.epoch), opened
+
+
+def add_share_stream(tx: Tx, group: str, name: str) -> None:
+    """Let a share group consume one more stream, from its head. Does nothing if it consumes it already.
+
+    Raises NotFound.
+    """
+    found = get(tx, SHARE, group)
+    stream = get_stream(tx, name).value
+    if any(each.stream_id == stream.stream_id for each in found.value.streams):
+        return
+    where = ShareStream(name, stream.stream_id, epoch=-1, added=True)
+    added, _ = open_new_segments(tx, group, where, stream)
+    kept = tuple(each for each in found.value.streams if each.name != name)
+    replace_share(tx, found, attrs.evolve(found.value, streams=(*kept, added)))
+
+
+def replace_share(tx: Tx, found: Versioned[ShareRecord], after: ShareRecord) -> None:
+    """Replace the record of a share group, and wake its consumers."""
+    replace(tx, SHARE, found, after)
+    tx.wake(share_topic(found.key))
+
+
+def delete_share_group(tx: Tx, name: str) -> None:
+    """Remove a share group and its progress; its consumers lose their locks. Raises NotFound."""
+    found = get(tx, SHARE, name)
+    delete(tx, SHARE, found)
+    for table in ("group_segment", "delivery"):
+        tx.execute(f"DELETE FROM {table} WHERE group_name = ?", (name,))
+    raise_last_generation(tx, found.value.generation)
+    tx.wake(share_topic(name))

@@ -1,0 +1,67 @@
+"""The durable queue of each supervisor, and the signal that tells workers and supervisors that something changed.
+
+An equal notice that waits already is not added, so a thousand ends of tasks make one run. Source:
+docs/design/ingestion.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from eventproc.store.database import Tx, Watch
+
+INGEST_TOPIC: Final = "ingest"
+"""Topic to wake after a change that supervisors or workers must see."""
+
+RUN: Final = "run"
+"""Kind of the notice that starts a run."""
+
+
+@attrs.frozen
+class StoredNotice:
+    """A notice in the queue. id: grows in the order of posting. body: JSON, by kind."""
+
+    id: int
+    kind: str
+    body: str
+
+
+def announce(tx: Tx) -> None:
+    """Wake supervisors and workers, in this process and in others, once the transaction is durable."""
+    tx.execute(
+        "INSERT INTO counter (name, value) VALUES ('ingest', 1) ON CONFLICT DO UPDATE SET value = value + 1"
+    )
+    tx.wake(INGEST_TOPIC)
+
+
+def watch_ingestion() -> Watch:
+    """Return the subscription to everything that `announce` announces. Each wake-up costs one look-up."""
+
+    def probe(tx: Tx) -> object:
+        return tx.execute("SELECT value FROM counter WHERE name = 'ingest'").fetchone()
+
+    return Watch(INGEST_TOPIC, probe)
+
+
+def post_notice(tx: Tx, supervisor: str, kind: str = RUN, body: str = "{}") -> None:
+    """Put a notice into the queue of a supervisor, unless an equal one waits there."""
+    tx.execute(
+        "INSERT OR IGNORE INTO supervisor_notice (supervisor, kind, body, created_ms) VALUES (?, ?, ?, ?)",
+        (supervisor, kind, body, tx.now_ms),
+    )
+    announce(tx)
+
+
+def waiting_notices(tx: Tx, supervisor: str) -> list[StoredNotice]:
+    """Return the notices of a supervisor, oldest first."""
+    rows = tx.execute(
+        "SELECT id, kind, body FROM supervisor_notice WHERE supervisor = ? ORDER BY id", (supervisor,)
+    ).fetchall()
+    return [StoredNotice(*row) for row in rows]
+
+
+def remove_notice(tx: Tx, notice: StoredNotice) -> None:
+    """Remove a notice that was handled."""
+    tx.execute("DELETE FROM supervisor_notice WHERE id = ?", (notice.id,))

@@ -1,0 +1,167 @@
+"""Published files of tables: what a query reads, and how files are replaced, dropped and forgotten.
+
+A table is the set of its used files, at one moment: one read. A file that was replaced or dropped stays for a while
+after it became unused, so that running queries can finish. Source: docs/design/spark-ingestion.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import attrs
+
+from eventproc.store.database import Tx
+from eventproc.store.ingestion.notices import announce
+from eventproc.store.model.errors import NotFound
+from eventproc.store.model.ingestion import NewFile
+
+TABLES_FOLDER: Final = "tables"
+"""Folder, within a directory, of the published files and of what tasks have not published yet."""
+
+UNUSED_MS: Final = 3_600_000
+"""How long an unused file stays. Longer lets longer queries finish; shorter frees the disk earlier."""
+
+_COLUMNS: Final = (
+    "id, supervisor, datasource, start_ms, end_ms, version, partition, path, bytes, rows, min_ms, max_ms,"
+    " sequence, created_ms, unused_ms"
+)
+
+
+@attrs.frozen
+class PublishedFile:
+    """A Parquet file of a table, whose rows all lie in the interval [start_ms, end_ms).
+
+    version: grows when the interval is written again. path: relative to the folder of tables. min_ms, max_ms: times of
+    its first and last row. sequence: what published it; "" for a file that replaced others. unused_ms: since when no
+    query reads it; None while it is used.
+    """
+
+    id: int
+    supervisor: str
+    datasource: str
+    start_ms: int
+    end_ms: int
+    version: str
+    partition: int
+    path: str
+    bytes: int
+    rows: int
+    min_ms: int
+    max_ms: int
+    sequence: str
+    created_ms: int
+    unused_ms: int | None
+
+
+@attrs.frozen
+class TableSummary:
+    """A table: its used files, their bytes and rows, and the first and the last time of a row."""
+
+    name: str
+    files: int
+    bytes: int
+    rows: int
+    min_ms: int | None
+    max_ms: int | None
+    intervals: int
+
+
+def list_tables(tx: Tx) -> list[TableSummary]:
+    """Return the tables that have used files, sorted by name. One query, which scans the published files."""
+    rows = tx.execute(
+        "SELECT datasource, count(*), sum(bytes), sum(rows), min(min_ms), max(max_ms), count(DISTINCT start_ms)"
+        " FROM published WHERE unused_ms IS NULL GROUP BY datasource ORDER BY datasource"
+    ).fetchall()
+    return [TableSummary(*row) for row in rows]
+
+
+def find_table(tx: Tx, name: str) -> TableSummary:
+    """Return a table; an empty one if a supervisor writes to it and has not published yet. Raises NotFound."""
+    row = tx.execute(
+        "SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(rows), 0), min(min_ms), max(max_ms),"
+        " count(DISTINCT start_ms) FROM published WHERE datasource = ? AND unused_ms IS NULL",
+        (name,),
+    ).fetchone()
+    if not row[0] and tx.execute("SELECT 1 FROM published WHERE datasource = ?", (name,)).fetchone() is None:
+        raise NotFound(kind="table", name=name)
+    return TableSummary(name, *row)
+
+
+def used_files(
+    tx: Tx, name: str, start_ms: int | None = None, end_ms: int | None = None
+) -> list[PublishedFile]:
+    """Return the files that hold the rows of a table in [start_ms, end_ms), by interval, version and partition.
+
+    None: unbounded. A file may also hold rows outside of the bounds. Cost: one query, a row per file.
+    """
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM published WHERE datasource = ? AND unused_ms IS NULL"
+        " AND (? IS NULL OR max_ms >= ?) AND (? IS NULL OR min_ms < ?)"
+        " ORDER BY start_ms, version, partition",
+        (name, start_ms, start_ms, end_ms, end_ms),
+    ).fetchall()
+    return [PublishedFile(*row) for row in rows]
+
+
+def replace_files(tx: Tx, name: str, old: Sequence[PublishedFile], new: Sequence[NewFile]) -> bool:
+    """Make `new` files take the place of `old` ones of a table, with a version after theirs; return whether it did.
+
+    False, and nothing changes, if one of the old files is not used any more: another call was faster.
+    """
+    for used in old:
+        row = tx.execute("SELECT unused_ms FROM published WHERE id = ?", (used.id,)).fetchone()
+        if row is None or row[0] is not None:
+            return False
+    _set_unused(tx, [file.id for file in old])
+    partitions: dict[int, int] = {}
+    for file in new:
+        same = [each.version for each in old if each.start_ms == file.start_ms]
+        version = f"{max((int(each) for each in same), default=0) + 1:012d}"
+        partition = partitions[file.start_ms] = partitions.get(file.start_ms, -1) + 1
+        tx.execute(
+            "INSERT INTO published (supervisor, datasource, start_ms, end_ms, version, partition, path, bytes, rows,"
+            " min_ms, max_ms, sequence, created_ms) VALUES ('', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?)",
+            (
+                *(name, file.start_ms, file.end_ms, version, partition, file.path, file.bytes, file.rows),
+                *(file.min_ms, file.max_ms, tx.now_ms),
+            ),
+        )
+    announce(tx)
+    return True
+
+
+def drop_files(tx: Tx, name: str, start_ms: int | None = None, end_ms: int | None = None) -> int:
+    """Remove the intervals that lie within [start_ms, end_ms) from a table; return how many files held them.
+
+    An interval that reaches beyond the bounds stays. None: unbounded.
+    """
+    rows = tx.execute(
+        "SELECT id FROM published WHERE datasource = ? AND unused_ms IS NULL"
+        " AND (? IS NULL OR start_ms >= ?) AND (? IS NULL OR end_ms <= ?)",
+        (name, start_ms, start_ms, end_ms, end_ms),
+    ).fetchall()
+    _set_unused(tx, [row[0] for row in rows])
+    if rows:
+        announce(tx)
+    return len(rows)
+
+
+def forget_unused(tx: Tx, *, before_ms: int) -> list[str]:
+    """Delete the rows of files that became unused before a time, and return the paths of the files to delete."""
+    rows = tx.execute("SELECT path FROM published WHERE unused_ms < ?", (before_ms,)).fetchall()
+    tx.execute("DELETE FROM published WHERE unused_ms < ?", (before_ms,))
+    return [row[0] for row in rows]
+
+
+def known_paths(tx: Tx, paths: Iterable[str]) -> set[str]:
+    """Return those of the paths that have a row. One look-up per path."""
+    return {
+        path
+        for path in paths
+        if tx.execute("SELECT 1 FROM published WHERE path = ?", (path,)).fetchone() is not None
+    }
+
+
+def _set_unused(tx: Tx, ids: Iterable[int]) -> None:
+    tx.executemany("UPDATE published SET unused_ms = ? WHERE id = ?", [(tx.now_ms, each) for each in ids])

@@ -1,0 +1,296 @@
+"""Rows of ingestion: offsets, groups, tasks and sequences, read and written as values of `store/model/ingestion.py`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import NotFound
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ingestion import (
+    IngestGroup,
+    IngestGroupState,
+    IngestSequence,
+    IngestTask,
+    PartitionKey,
+    SequenceState,
+    TaskState,
+    TaskStats,
+    decode_positions,
+    encode_positions,
+)
+
+_GROUP: Final = (
+    "base, supervisor, gid, version, fingerprint, state, created_ms, starts, ends, min_ms, max_ms,"
+    " deadline_ms"
+)
+_TASK: Final = (
+    "id, supervisor, base, replica, state, worker, n, read, planned, created_ms, not_before_ms, started_ms,"
+    " seen_ms, finished_ms, error, stats"
+)
+
+
+@attrs.frozen
+class IngestOffset:
+    """How far the published rows of a partition go.
+
+    number: of the event at `offset`. closed: the segment is sealed, and was published to its end.
+    """
+
+    offset: int
+    number: int
+    closed: bool = False
+
+
+def read_offsets(tx: Tx, supervisor: str) -> dict[PartitionKey, IngestOffset]:
+    """Return the committed offsets of a supervisor. One query."""
+    rows = tx.execute(
+        "SELECT stream_id, segment, offset, number, closed FROM ingest_offset WHERE supervisor = ?"
+        " ORDER BY stream_id, segment",
+        (supervisor,),
+    ).fetchall()
+    return {
+        (stream_id, SegmentId(segment)): IngestOffset(offset, number, bool(closed))
+        for stream_id, segment, offset, number, closed in rows
+    }
+
+
+def find_offset(tx: Tx, supervisor: str, key: PartitionKey) -> IngestOffset | None:
+    """Return the committed offset of a partition, or None."""
+    row = tx.execute(
+        "SELECT offset, number, closed FROM ingest_offset WHERE supervisor = ? AND stream_id = ? AND segment = ?",
+        (supervisor, *key),
+    ).fetchone()
+    return None if row is None else IngestOffset(row[0], row[1], bool(row[2]))
+
+
+def write_offset(tx: Tx, supervisor: str, key: PartitionKey, offset: IngestOffset) -> None:
+    """Set the committed offset of a partition."""
+    tx.execute(
+        "INSERT INTO ingest_offset (supervisor, stream_id, segment, offset, number, closed)"
+        " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET offset = excluded.offset,"
+        " number = excluded.number, closed = excluded.closed",
+        (supervisor, *key, offset.offset, offset.number, int(offset.closed)),
+    )
+
+
+def delete_offsets(tx: Tx, supervisor: str) -> None:
+    """Forget all committed offsets of a supervisor."""
+    tx.execute("DELETE FROM ingest_offset WHERE supervisor = ?", (supervisor,))
+
+
+def read_streams(tx: Tx, supervisor: str) -> dict[str, int]:
+    """Return the streams that a supervisor reads, {name: stream id}."""
+    rows = tx.execute("SELECT name, stream_id FROM ingest_stream WHERE supervisor = ?", (supervisor,))
+    return dict(rows.fetchall())
+
+
+def write_stream(tx: Tx, supervisor: str, name: str, stream_id: int) -> None:
+    """Note the incarnation of a stream that a supervisor reads from now on."""
+    tx.execute(
+        "INSERT OR REPLACE INTO ingest_stream (supervisor, name, stream_id) VALUES (?, ?, ?)",
+        (supervisor, name, stream_id),
+    )
+
+
+def read_groups(tx: Tx, supervisor: str) -> list[IngestGroup]:
+    """Return the groups of a supervisor, oldest first. One query."""
+    rows = tx.execute(
+        f"SELECT {_GROUP} FROM ingest_group WHERE supervisor = ? ORDER BY created_ms, base", (supervisor,)
+    ).fetchall()
+    return [_group(row) for row in rows]
+
+
+def find_group(tx: Tx, base: str) -> IngestGroup | None:
+    """Return the group of that base name, or None if it has ended."""
+    row = tx.execute(f"SELECT {_GROUP} FROM ingest_group WHERE base = ?", (base,)).fetchone()
+    return None if row is None else _group(row)
+
+
+def _group(row: tuple[Any, ...]) -> IngestGroup:
+    base, supervisor, gid, version, fingerprint, state, created_ms, starts, ends, *times = row
+    min_ms, max_ms, deadline_ms = times
+    return IngestGroup(
+        base=base,
+        supervisor=supervisor,
+        gid=gid,
+        version=version,
+        fingerprint=fingerprint,
+        state=IngestGroupState(state),
+        created_ms=created_ms,
+        starts=decode_positions(starts),
+        ends=None if ends is None else decode_positions(ends),
+        min_ms=min_ms,
+        max_ms=max_ms,
+        deadline_ms=deadline_ms,
+    )
+
+
+def write_group(tx: Tx, group: IngestGroup) -> None:
+    """Create or replace the row of a group."""
+    ends = None if group.ends is None else encode_positions(group.ends)
+    tx.execute(
+        f"INSERT OR REPLACE INTO ingest_group ({_GROUP}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            *(group.base, group.supervisor, group.gid, group.version, group.fingerprint, group.state.value),
+            *(group.created_ms, encode_positions(group.starts), ends),
+            *(group.min_ms, group.max_ms, group.deadline_ms),
+        ),
+    )
+
+
+def delete_group(tx: Tx, base: str) -> None:
+    """Remove a group with its sequences. Its tasks stay as history."""
+    tx.execute("DELETE FROM ingest_group WHERE base = ?", (base,))
+    tx.execute("DELETE FROM ingest_sequence WHERE base = ?", (base,))
+
+
+def read_tasks(tx: Tx, supervisor: str, *, uncounted_only: bool = False) -> list[IngestTask]:
+    """Return the tasks of a supervisor, oldest first. uncounted_only: those whose end it has not seen. One query."""
+    only = " AND counted = 0" if uncounted_only else ""
+    rows = tx.execute(
+        f"SELECT {_TASK} FROM ingest_task WHERE supervisor = ?{only} ORDER BY created_ms, id", (supervisor,)
+    ).fetchall()
+    return [_task(row) for row in rows]
+
+
+def tasks_of_group(tx: Tx, group: IngestGroup) -> list[IngestTask]:
+    """Return the live tasks of a group. One query."""
+    rows = tx.execute(
+        f"SELECT {_TASK} FROM ingest_task WHERE supervisor = ? AND base = ? AND finished_ms IS NULL ORDER BY id",
+        (group.supervisor, group.base),
+    ).fetchall()
+    return [_task(row) for row in rows]
+
+
+def tasks_of_worker(tx: Tx, worker: str) -> list[IngestTask]:
+    """Return the live tasks of a worker. One query."""
+    rows = tx.execute(
+        f"SELECT {_TASK} FROM ingest_task WHERE state = 'running' AND finished_ms IS NULL AND worker = ?"
+        " ORDER BY created_ms, id",
+        (worker,),
+    ).fetchall()
+    return [_task(row) for row in rows]
+
+
+def waiting_tasks(tx: Tx) -> list[IngestTask]:
+    """Return the tasks that wait for a worker and may start now, oldest first. One query."""
+    rows = tx.execute(
+        f"SELECT {_TASK} FROM ingest_task WHERE state = 'waiting' AND finished_ms IS NULL AND not_before_ms <= ?"
+        " ORDER BY created_ms, id",
+        (tx.now_ms,),
+    ).fetchall()
+    return [_task(row) for row in rows]
+
+
+def find_task(tx: Tx, task_id: str) -> IngestTask | None:
+    """Return a task, or None."""
+    row = tx.execute(f"SELECT {_TASK} FROM ingest_task WHERE id = ?", (task_id,)).fetchone()
+    return None if row is None else _task(row)
+
+
+def _task(row: tuple[Any, ...]) -> IngestTask:
+    task_id, supervisor, base, replica, state, worker, n, read, planned, created_ms, not_before_ms, *rest = (
+        row
+    )
+    started_ms, seen_ms, finished_ms, error, stats = rest
+    return IngestTask(
+        id=task_id,
+        supervisor=supervisor,
+        base=base,
+        replica=replica,
+        state=TaskState(state),
+        worker=worker,
+        n=n,
+        read=decode_positions(read),
+        planned=decode_positions(planned),
+        created_ms=created_ms,
+        not_before_ms=not_before_ms,
+        started_ms=started_ms,
+        seen_ms=seen_ms,
+        finished_ms=finished_ms,
+        error=error,
+        stats=TaskStats.decode(stats),
+    )
+
+
+def write_task(tx: Tx, task: IngestTask) -> None:
+    """Create or replace the row of a task whose end was not counted."""
+    tx.execute(
+        f"INSERT OR REPLACE INTO ingest_task ({_TASK}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            *(task.id, task.supervisor, task.base, task.replica, task.state.value, task.worker, task.n),
+            *(encode_positions(task.read), encode_positions(task.planned), task.created_ms),
+            *(task.not_before_ms, task.started_ms, task.seen_ms, task.finished_ms, task.error),
+            task.stats.encode(),
+        ),
+    )
+
+
+def count_task(tx: Tx, task_id: str) -> None:
+    """Note that the supervisor has seen the end of a task."""
+    tx.execute("UPDATE ingest_task SET counted = 1 WHERE id = ?", (task_id,))
+
+
+def forget_tasks(tx: Tx, supervisor: str, *, kept: int) -> None:
+    """Delete the oldest tasks whose ends were counted, beyond `kept` of them."""
+    tx.execute(
+        "DELETE FROM ingest_task WHERE id IN (SELECT id FROM ingest_task WHERE supervisor = ? AND counted = 1"
+        " ORDER BY finished_ms DESC, id DESC LIMIT -1 OFFSET ?)",
+        (supervisor, kept),
+    )
+
+
+def read_sequences(tx: Tx, base: str) -> list[IngestSequence]:
+    """Return the sequences of a group in their order. One query."""
+    rows = tx.execute(
+        "SELECT n, starts, ends, state FROM ingest_sequence WHERE base = ? ORDER BY n", (base,)
+    ).fetchall()
+    return [_sequence(base, *row) for row in rows]
+
+
+def find_sequence(tx: Tx, base: str, n: int) -> IngestSequence | None:
+    """Return one sequence of a group, or None."""
+    row = tx.execute(
+        "SELECT n, starts, ends, state FROM ingest_sequence WHERE base = ? AND n = ?", (base, n)
+    ).fetchone()
+    return None if row is None else _sequence(base, *row)
+
+
+def get_sequence(tx: Tx, base: str, n: int) -> IngestSequence:
+    """Return one sequence of a group. Raises NotFound."""
+    found = find_sequence(tx, base, n)
+    if found is None:
+        raise NotFound(kind="sequence", name=f"{base}/{n}")
+    return found
+
+
+def _sequence(base: str, n: int, starts: str, ends: str | None, state: str) -> IngestSequence:
+    return IngestSequence(
+        base=base,
+        n=n,
+        starts=decode_positions(starts),
+        ends=None if ends is None else decode_positions(ends),
+        state=SequenceState(state),
+    )
+
+
+def write_sequence(tx: Tx, sequence: IngestSequence) -> None:
+    """Create or replace the row of a sequence."""
+    ends = None if sequence.ends is None else encode_positions(sequence.ends)
+    tx.execute(
+        "INSERT OR REPLACE INTO ingest_sequence (base, n, starts, ends, state) VALUES (?, ?, ?, ?, ?)",
+        (sequence.base, sequence.n, encode_positions(sequence.starts), ends, sequence.state.value),
+    )
+
+
+def open_sequence(tx: Tx, base: str) -> IngestSequence | None:
+    """Return the sequence of a group that has no ends yet, or None."""
+    return next((each for each in read_sequences(tx, base) if each.state is SequenceState.OPEN), None)
+
+
+def forget_streams(tx: Tx, supervisor: str) -> None:
+    """Forget which incarnations of streams a supervisor has read."""
+    tx.execute("DELETE FROM ingest_stream WHERE supervisor = ?", (supervisor,))

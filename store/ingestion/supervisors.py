@@ -1,0 +1,126 @@
+"""Records of supervisors: the versions of their specs, what they remember, and when their next run is due."""
+
+from __future__ import annotations
+
+import attrs
+
+from eventproc.store.database import Tx
+from eventproc.store.ingestion.notices import announce, post_notice
+from eventproc.store.model.errors import NotFound
+
+
+@attrs.frozen
+class SpecVersion:
+    """One version of a supervisor's spec. text: JSON; None: the supervisor was terminated."""
+
+    id: str
+    version: int
+    text: str | None
+    created_ms: int
+
+
+def spec_versions(tx: Tx, supervisor: str) -> list[SpecVersion]:
+    """Return all versions of a spec, newest first. Raises NotFound."""
+    rows = tx.execute(
+        "SELECT id, version, spec, created_ms FROM supervisor WHERE id = ? ORDER BY version DESC",
+        (supervisor,),
+    ).fetchall()
+    if not rows:
+        raise NotFound(kind="supervisor", name=supervisor)
+    return [SpecVersion(*row) for row in rows]
+
+
+def find_spec(tx: Tx, supervisor: str) -> SpecVersion | None:
+    """Return the newest version of a spec, which may say that the supervisor was terminated; None without one."""
+    row = tx.execute(
+        "SELECT id, version, spec, created_ms FROM supervisor WHERE id = ? ORDER BY version DESC LIMIT 1",
+        (supervisor,),
+    ).fetchone()
+    return None if row is None else SpecVersion(*row)
+
+
+def get_live_spec(tx: Tx, supervisor: str) -> SpecVersion:
+    """Return the newest spec of a supervisor that was not terminated. Raises NotFound."""
+    found = find_spec(tx, supervisor)
+    if found is None or found.text is None:
+        raise NotFound(kind="supervisor", name=supervisor)
+    return found
+
+
+def get_spec_text(tx: Tx, supervisor: str, version: int) -> str:
+    """Return the text of a version of a spec, for the tasks that were created under it. Raises NotFound."""
+    row = tx.execute(
+        "SELECT spec FROM supervisor WHERE id = ? AND version = ?", (supervisor, version)
+    ).fetchone()
+    if row is None or row[0] is None:
+        raise NotFound(kind="supervisor", name=f"{supervisor} version {version}")
+    return str(row[0])
+
+
+def add_spec(tx: Tx, supervisor: str, text: str | None, *, start_delay_ms: int = 0) -> SpecVersion:
+    """Add a version of a spec, and let the supervisor run.
+
+    text: None terminates the supervisor. start_delay_ms: pause before the first run of a new one.
+    """
+    found = find_spec(tx, supervisor)
+    added = SpecVersion(supervisor, 1 if found is None else found.version + 1, text, tx.now_ms)
+    tx.execute(
+        "INSERT INTO supervisor (id, version, spec, created_ms) VALUES (?, ?, ?, ?)",
+        (added.id, added.version, added.text, added.created_ms),
+    )
+    if read_memory(tx, supervisor) is None:
+        tx.execute(
+            "INSERT INTO supervisor_state (id, memory, due_ms) VALUES (?, '{}', ?)",
+            (supervisor, tx.now_ms + start_delay_ms),
+        )
+        announce(tx)
+    else:
+        post_notice(tx, supervisor)
+    return added
+
+
+def supervisor_ids(tx: Tx) -> list[str]:
+    """Return the ids of all supervisors that run, are suspended, or still end their tasks, sorted."""
+    return [row[0] for row in tx.execute("SELECT id FROM supervisor_state ORDER BY id").fetchall()]
+
+
+def due_supervisors(tx: Tx) -> list[str]:
+    """Return the supervisors that have a notice, or whose next run is due, sorted."""
+    rows = tx.execute(
+        "SELECT id FROM supervisor_state WHERE due_ms <= ? UNION SELECT supervisor FROM supervisor_notice"
+        " ORDER BY 1",
+        (tx.now_ms,),
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+def next_due_ms(tx: Tx) -> int | None:
+    """Return the wall time at which the next run is due, or None without any supervisor. One look-up."""
+    row = tx.execute("SELECT min(due_ms) FROM supervisor_state").fetchone()
+    return None if row[0] is None else int(row[0])
+
+
+def read_memory(tx: Tx, supervisor: str) -> str | None:
+    """Return what a supervisor remembers (JSON), or None if it has ended."""
+    row = tx.execute("SELECT memory FROM supervisor_state WHERE id = ?", (supervisor,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def write_memory(tx: Tx, supervisor: str, memory: str, due_ms: int) -> None:
+    """Store what a supervisor remembers, and when its next run is due."""
+    tx.execute(
+        "UPDATE supervisor_state SET memory = ?, due_ms = ? WHERE id = ?", (memory, due_ms, supervisor)
+    )
+
+
+def end_supervisor(tx: Tx, supervisor: str) -> None:
+    """Forget a terminated supervisor whose tasks have ended. Its history, offsets and published files stay."""
+    tx.execute("DELETE FROM supervisor_state WHERE id = ?", (supervisor,))
+    tx.execute("DELETE FROM supervisor_notice WHERE supervisor = ?", (supervisor,))
+
+
+def running_workers(tx: Tx) -> list[tuple[str, str]]:
+    """Return the pairs (supervisor, worker) that have a running task. One query, over the live tasks."""
+    return tx.execute(
+        "SELECT DISTINCT supervisor, worker FROM ingest_task WHERE state = 'running' AND finished_ms IS NULL"
+    ).fetchall()

@@ -1,0 +1,255 @@
+"""What a worker does to its tasks: claim them, plan slices, close sequences, end them.
+
+The end of a slice is durable before the slice is read. So a supervisor that ends a group takes the greatest planned end
+of its replicas, in one transaction, and stops no task. Every call compares the task's row with the caller, so that a
+worker that was suspended while its tasks were replaced changes nothing. Source: docs/design/ingestion.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import attrs
+
+from eventproc.store.database import Tx
+from eventproc.store.ingestion.notices import announce, post_notice
+from eventproc.store.ingestion.rows import (
+    find_group,
+    find_sequence,
+    find_task,
+    get_sequence,
+    read_sequences,
+    read_streams,
+    tasks_of_group,
+    tasks_of_worker,
+    waiting_tasks,
+    write_sequence,
+    write_task,
+)
+from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.ingestion import (
+    IngestGroup,
+    IngestGroupState,
+    IngestSequence,
+    IngestTask,
+    PartitionKey,
+    Positions,
+    SequenceState,
+    SlicePlan,
+    TaskState,
+    TaskStats,
+    sequence_ends,
+)
+from eventproc.store.model.ingestion_errors import TaskFenced
+
+ERROR_CHARS_MAX: Final = 2_000
+"""Characters of a task's error that are kept."""
+
+
+@attrs.frozen(kw_only=True)
+class TaskOrder:
+    """A task with all that its worker needs to begin, or to begin again.
+
+    n, starts: the sequence to begin with, behind what the group has published. streams: names by stream id.
+    """
+
+    task: IngestTask
+    group: IngestGroup
+    n: int
+    starts: Positions
+    streams: Mapping[int, str]
+
+
+@attrs.frozen
+class IngestWorker:
+    """A process that runs tasks. instance: of its opening, whose lock shows that it lives."""
+
+    instance: str
+    slots: int
+    started_ms: int
+
+
+def register_worker(tx: Tx, instance: str, slots: int) -> None:
+    """Announce a worker that can run `slots` tasks simultaneously."""
+    tx.execute(
+        "INSERT OR REPLACE INTO ingest_worker (instance, slots, started_ms) VALUES (?, ?, ?)",
+        (instance, slots, tx.now_ms),
+    )
+    announce(tx)
+
+
+def forget_worker(tx: Tx, instance: str) -> None:
+    """Remove a worker; its tasks fail, and their supervisors replace them."""
+    tx.execute("DELETE FROM ingest_worker WHERE instance = ?", (instance,))
+    for task in tasks_of_worker(tx, instance):
+        end_task(tx, task, TaskState.FAILED, error="its worker left")
+        post_notice(tx, task.supervisor)
+    announce(tx)
+
+
+def read_workers(tx: Tx) -> list[IngestWorker]:
+    """Return the registered workers, dead ones included, oldest first. One query."""
+    rows = tx.execute("SELECT instance, slots, started_ms FROM ingest_worker ORDER BY started_ms, instance")
+    return [IngestWorker(*row) for row in rows.fetchall()]
+
+
+def claim_tasks(tx: Tx, worker: str, slots_free: int, is_alive: Callable[[str], bool]) -> list[TaskOrder]:
+    """Take waiting tasks, the oldest first, at most `slots_free`.
+
+    A worker takes no second replica of a group while another live worker could run it. is_alive: of an instance.
+    """
+    if slots_free < 1 or not (waiting := waiting_tasks(tx)):
+        return []
+    others = any(each.instance != worker and is_alive(each.instance) for each in read_workers(tx))
+    bases = {each.base for each in tasks_of_worker(tx, worker)}
+    taken: list[TaskOrder] = []
+    for task in waiting:
+        if len(taken) == slots_free or (others and task.base in bases):
+            continue
+        group = find_group(tx, task.base)
+        if group is None:  # it ended meanwhile; the supervisor has not seen this task yet
+            end_task(tx, task, TaskState.STOPPED)
+            continue
+        bases.add(task.base)
+        first = next(
+            each for each in read_sequences(tx, task.base) if each.state is not SequenceState.PUBLISHED
+        )
+        claimed = attrs.evolve(
+            task,
+            state=TaskState.RUNNING,
+            worker=worker,
+            n=first.n,
+            read=first.starts,
+            planned=first.starts,
+            started_ms=tx.now_ms,
+            seen_ms=tx.now_ms,
+        )
+        write_task(tx, claimed)
+        taken.append(_order(tx, claimed, group, first))
+    if taken:
+        announce(tx)
+    return taken
+
+
+def own_tasks(tx: Tx, worker: str) -> list[TaskOrder]:
+    """Return the live tasks of a worker. A task that it runs and that is missing here was stopped."""
+    tasks = tasks_of_worker(tx, worker)
+    groups = {each.base: find_group(tx, each.base) for each in tasks}
+    return [
+        _order(tx, task, group, get_sequence(tx, task.base, task.n))
+        for task in tasks
+        if (group := groups[task.base]) is not None
+    ]
+
+
+def _order(tx: Tx, task: IngestTask, group: IngestGroup, sequence: IngestSequence) -> TaskOrder:
+    streams = {stream_id: name for name, stream_id in read_streams(tx, task.supervisor).items()}
+    return TaskOrder(task=task, group=group, n=sequence.n, starts=sequence.starts, streams=streams)
+
+
+def get_running(tx: Tx, task_id: str, worker: str) -> IngestTask:
+    """Return a task that this worker still runs. Raises TaskFenced."""
+    task = find_task(tx, task_id)
+    if task is None or task.worker != worker or task.state is not TaskState.RUNNING:
+        raise TaskFenced(task=task_id, state="replaced" if task is None else task.state.value)
+    return task
+
+
+def plan_slice(
+    tx: Tx,
+    task_id: str,
+    worker: str,
+    n: int,
+    *,
+    read: Positions,
+    wanted: Positions,
+    stats: TaskStats,
+) -> SlicePlan:
+    """Report how far sequence `n` was read, and return what to read next. To be called at each border of a slice.
+
+    wanted: where the next slice should end in each partition; a missing one is not read now. The plan bounds it by the
+    sequence's ends. An empty `until` with `closed` means that the sequence was read to its end, or is published.
+    Raises TaskFenced; NotFound if the group has no such sequence.
+    """
+    task = get_running(tx, task_id, worker)
+    sequence = get_sequence(tx, task.base, n)
+    until: dict[PartitionKey, int] = {}
+    if sequence.state is not SequenceState.PUBLISHED:
+        for key, start in sequence.starts.items():
+            at = max(read.get(key, start), start)
+            end = max(wanted.get(key, at), at)
+            if sequence.ends is not None:
+                end = min(end, sequence.ends[key])
+            if end > at:
+                until[key] = end
+    done = {key: max(read.get(key, start), start) for key, start in sequence.starts.items()}
+    write_task(
+        tx,
+        attrs.evolve(task, n=n, read=done, planned={**done, **until}, seen_ms=tx.now_ms, stats=stats),
+    )
+    return SlicePlan(
+        n=n,
+        starts=sequence.starts,
+        ends=sequence.ends,
+        until=until,
+        final=_is_final(tx, sequence),
+        state=sequence.state,
+    )
+
+
+def _is_final(tx: Tx, sequence: IngestSequence) -> bool:
+    """Return whether no sequence follows. A group that reads always has an open one behind the closed ones."""
+    return (
+        sequence.state is not SequenceState.OPEN and find_sequence(tx, sequence.base, sequence.n + 1) is None
+    )
+
+
+def close_sequence(tx: Tx, task_id: str, worker: str, n: int) -> Positions:
+    """End sequence `n` while its group goes on reading, and open the next; return the ends.
+
+    A replica that closed it first has set the ends. Raises TaskFenced, NotFound.
+    """
+    task = get_running(tx, task_id, worker)
+    sequence = get_sequence(tx, task.base, n)
+    if sequence.ends is not None:
+        return sequence.ends
+    group = find_group(tx, task.base)
+    assert group is not None, "a group with an open sequence exists"
+    ends = sequence_ends(sequence, tasks_of_group(tx, group))
+    write_sequence(tx, attrs.evolve(sequence, ends=ends, state=SequenceState.CLOSED))
+    write_sequence(
+        tx,
+        IngestSequence(base=task.base, n=n + 1, starts=ends, ends=None, state=SequenceState.OPEN),
+    )
+    announce(tx)
+    return ends
+
+
+def keep_task(tx: Tx, task_id: str, worker: str, stats: TaskStats) -> None:
+    """Give a sign of life, for a task that writes or publishes for long. Raises TaskFenced."""
+    write_task(tx, attrs.evolve(get_running(tx, task_id, worker), seen_ms=tx.now_ms, stats=stats))
+
+
+def finish_task(tx: Tx, task_id: str, worker: str, *, error: str | None, stats: TaskStats) -> None:
+    """End a task: with an error, or because everything to its group's ends is published.
+
+    Raises TaskFenced; InvalidArgument if there is no error and something is left to publish.
+    """
+    task = get_running(tx, task_id, worker)
+    if error is None:
+        group = find_group(tx, task.base)
+        left = [each.n for each in read_sequences(tx, task.base) if each.state is not SequenceState.PUBLISHED]
+        if left or (group is not None and group.state is IngestGroupState.ACTIVE):
+            raise InvalidArgument(
+                what="task", value=task_id, reason=f"it has not published its sequences {left or 'to come'}"
+            )
+    state = TaskState.SUCCEEDED if error is None else TaskState.FAILED
+    end_task(tx, attrs.evolve(task, stats=stats), state, error=error)
+    post_notice(tx, task.supervisor)
+
+
+def end_task(tx: Tx, task: IngestTask, state: TaskState, *, error: str | None = None) -> None:
+    """Write the final state of a task. From then on its worker is fenced."""
+    text = None if error is None else error[:ERROR_CHARS_MAX]
+    write_task(tx, attrs.evolve(task, state=state, finished_ms=tx.now_ms, error=text))

@@ -1,0 +1,130 @@
+"""What a supervisor decides on: one snapshot of its spec, its streams, its offsets, groups, tasks and sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+
+from eventproc.store.catalog import find_stream, list_streams
+from eventproc.store.database import Tx
+from eventproc.store.ingestion.rows import IngestOffset, read_groups, read_offsets, read_streams, read_tasks
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ingestion import (
+    IngestGroup,
+    IngestSequence,
+    IngestTask,
+    PartitionKey,
+    SequenceState,
+    TaskState,
+    decode_positions,
+)
+from eventproc.store.model.partitions import is_reserve
+from eventproc.store.segments import SegmentState, number_at, segment_states
+
+
+@attrs.frozen(kw_only=True)
+class IngestView:
+    """One snapshot for a decision.
+
+    now_ms: wall clock. wanted: names of the streams to read; the pattern, if one was given, already applied.
+    found: {name: stream id} of those that exist. noted: incarnations that were read before.
+    partitions: every segment of the streams. tasks: those whose end was not counted.
+    sequences: by base, those that are not published, in order. dead_workers: of running tasks.
+    lags: events behind each partition's furthest reader; None if they were not counted.
+    """
+
+    supervisor: str
+    now_ms: int
+    wanted: Sequence[str]
+    found: Mapping[str, int]
+    noted: Mapping[str, int]
+    partitions: Mapping[PartitionKey, SegmentState]
+    offsets: Mapping[PartitionKey, IngestOffset]
+    groups: Sequence[IngestGroup]
+    tasks: Sequence[IngestTask]
+    sequences: Mapping[str, Sequence[IngestSequence]]
+    dead_workers: frozenset[str] = frozenset()
+    lags: Mapping[PartitionKey, int] | None = None
+
+
+def read_view(
+    tx: Tx,
+    supervisor: str,
+    *,
+    streams: Sequence[str],
+    matches: Callable[[str], bool] | None,
+    is_alive: Callable[[str], bool],
+    with_lags: bool,
+) -> IngestView:
+    """Return the view of a supervisor.
+
+    streams: names to read, or if `matches` is given, every stream whose name it accepts.
+    Cost: one look-up per segment, and with lags one per segment that was not read to its tail.
+    """
+    wanted = streams if matches is None else [each.name for each in list_streams(tx) if matches(each.name)]
+    found: dict[str, int] = {}
+    partitions: dict[PartitionKey, SegmentState] = {}
+    for name in wanted:
+        if (stream := find_stream(tx, name)) is not None:
+            found[name] = stream.value.stream_id
+            for segment, state in segment_states(tx, stream.value.stream_id):
+                if not is_reserve(segment):
+                    partitions[stream.value.stream_id, segment] = state
+    tasks = read_tasks(tx, supervisor, uncounted_only=True)
+    workers = {each.worker for each in tasks if each.state is TaskState.RUNNING and each.worker is not None}
+    view = IngestView(
+        supervisor=supervisor,
+        now_ms=tx.now_ms,
+        wanted=wanted,
+        found=found,
+        noted=read_streams(tx, supervisor),
+        partitions=partitions,
+        offsets=read_offsets(tx, supervisor),
+        groups=read_groups(tx, supervisor),
+        tasks=tasks,
+        sequences=_unpublished(tx, supervisor),
+        dead_workers=frozenset(each for each in workers if not is_alive(each)),
+    )
+    return attrs.evolve(view, lags=_lags(tx, view)) if with_lags else view
+
+
+def _unpublished(tx: Tx, supervisor: str) -> dict[str, list[IngestSequence]]:
+    rows = tx.execute(
+        "SELECT base, n, starts, ends, state FROM ingest_sequence WHERE state <> 'published' AND base IN"
+        " (SELECT base FROM ingest_group WHERE supervisor = ?) ORDER BY base, n",
+        (supervisor,),
+    ).fetchall()
+    found: dict[str, list[IngestSequence]] = {}
+    for base, n, starts, ends, state in rows:
+        found.setdefault(base, []).append(
+            IngestSequence(
+                base=base,
+                n=n,
+                starts=decode_positions(starts),
+                ends=None if ends is None else decode_positions(ends),
+                state=SequenceState(state),
+            )
+        )
+    return found
+
+
+def furthest_reads(view: IngestView) -> dict[PartitionKey, int]:
+    """Return how far each partition was read: by any live task, or as committed."""
+    furthest = {key: each.offset for key, each in view.offsets.items()}
+    for task in view.tasks:
+        if task.state is TaskState.RUNNING:
+            for key, offset in task.read.items():
+                furthest[key] = max(offset, furthest.get(key, offset))
+    return furthest
+
+
+def _lags(tx: Tx, view: IngestView) -> dict[PartitionKey, int]:
+    lags: dict[PartitionKey, int] = {}
+    for key, offset in furthest_reads(view).items():
+        if (state := view.partitions.get(key)) is None:
+            continue
+        at = min(max(offset, state.head), state.tail)
+        number = state.tail_number if at == state.tail else number_at(tx, key[0], SegmentId(key[1]), at)
+        lags[key] = state.tail_number - number
+    return lags

@@ -1,0 +1,49 @@
+"""Errors of ingestion. Users import them from `eventproc.errors`."""
+
+from __future__ import annotations
+
+import attrs
+
+from eventproc.store.model.errors import Fenced, Rejected, error
+from eventproc.store.model.short_repr import short_repr_of_fields
+
+
+@attrs.frozen
+class SpecProblem:
+    """One problem of a spec. path: of the value, such as `io.task_count`."""
+
+    __repr__ = short_repr_of_fields
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@error
+class InvalidSpec(Rejected):
+    """The spec of a supervisor is not valid. All problems are named, each with the path of its value.
+
+    Correct the named values, and submit the spec again.
+    """
+
+    spec: str
+    problems: tuple[SpecProblem, ...]
+
+    def __str__(self) -> str:
+        return f"the spec of {self.spec} is not valid: " + "; ".join(map(str, self.problems))
+
+
+@error
+class TaskFenced(Fenced):
+    """A supervisor ended or replaced an ingestion task that still ran.
+
+    Drop the task and what it has not published; another task reads the range again.
+    """
+
+    task: str
+    state: str
+
+    def __str__(self) -> str:
+        return f"ingestion task {self.task} is {self.state}; its worker must drop it"

@@ -1,0 +1,183 @@
+"""Key-value tables of Pravega's clients, which keep the state of their reader groups in them.
+
+A table is a map of bytes to bytes, where each entry has a version. Versions grow within the table, also across keys, so
+that they order its entries: a client that knows a version reads what was written since. Conditions of a batch are
+checked against the state before the batch, and a batch takes effect completely or not at all. Only the latest entry of
+a key is kept. Source: docs/design/endpoints.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import NotFound, VersionConflict
+
+ANY_VERSION: Final = -(2**63)
+"""Condition of an update that replaces whatever the key has."""
+
+NO_VERSION: Final = -1
+"""Condition of an update that needs the key to be absent, and version of an absent key."""
+
+ENTRY_BYTES: Final = 8 + 8
+"""What an entry adds to the positions of its table, besides its key and value."""
+
+
+@attrs.frozen
+class TableEntry:
+    """A key with its value and version. An absent key has NO_VERSION and an empty value."""
+
+    key: bytes
+    value: bytes
+    version: int
+
+
+@attrs.frozen
+class KeyTable:
+    """A table. tail: position of its next entry. key_length: bytes of every key, 0 for any."""
+
+    id: int
+    name: str
+    tail: int
+    key_length: int
+
+
+@attrs.frozen
+class TableDelta:
+    """Entries in the order of writing, and the position from which to read on."""
+
+    entries: tuple[TableEntry, ...]
+    position: int
+    reached_end: bool
+
+
+def create_table(tx: Tx, name: str, *, key_length: int = 0) -> bool:
+    """Create an empty table; return False if one of that name exists."""
+    done = tx.execute(
+        "INSERT OR IGNORE INTO ktable (name, tail, key_length) VALUES (?, 0, ?)", (name, key_length)
+    )
+    return done.rowcount > 0
+
+
+def delete_table(tx: Tx, name: str) -> None:
+    """Delete a table with its entries. Raises NotFound."""
+    table = get_table(tx, name)
+    tx.execute("DELETE FROM kentry WHERE tbl = ?", (table.id,))
+    tx.execute("DELETE FROM ktable WHERE id = ?", (table.id,))
+
+
+def delete_tables_of_scope(tx: Tx, scope: str) -> None:
+    """Delete the tables of a scope; it may have none."""
+    for name in table_names(tx, scope):
+        delete_table(tx, name)
+
+
+def table_names(tx: Tx, scope: str) -> list[str]:
+    """Return the names of the scope's tables."""
+    rows = tx.execute("SELECT name FROM ktable WHERE name >= ? AND name < ?", (f"{scope}/", f"{scope}0"))
+    return [name for (name,) in rows.fetchall()]
+
+
+def get_table(tx: Tx, name: str) -> KeyTable:
+    """Return the table. Raises NotFound."""
+    row = tx.execute("SELECT id, name, tail, key_length FROM ktable WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        raise NotFound(kind="table", name=name)
+    return KeyTable(*row)
+
+
+def count_entries(tx: Tx, table: KeyTable) -> int:
+    """Return the number of keys."""
+    count: int = tx.execute("SELECT count(*) FROM kentry WHERE tbl = ?", (table.id,)).fetchone()[0]
+    return count
+
+
+def get_entries(tx: Tx, table: KeyTable, keys: Sequence[bytes]) -> list[TableEntry]:
+    """Return one entry per key, in the order of `keys`. One look-up each."""
+    return [_find(tx, table, key) or TableEntry(key, b"", NO_VERSION) for key in keys]
+
+
+def update_entries(tx: Tx, name: str, entries: Sequence[TableEntry]) -> list[int]:
+    """Write all entries or none; return their new versions, in order. A key may occur repeatedly: the last one wins.
+
+    entries: the version of each is its condition: ANY_VERSION, NO_VERSION, or the key's present version.
+    Raises NotFound for the table, or for a key that should have a version and is absent; VersionConflict.
+    Cost: one look-up and two b-trees per entry.
+    """
+    table = get_table(tx, name)
+    for entry in entries:
+        _verify(tx, table, entry.key, entry.version)
+    versions = []
+    rows: dict[bytes, tuple[int, bytes, int, bytes]] = {}
+    for entry in entries:
+        versions.append(table.tail)
+        rows[entry.key] = (table.id, entry.key, table.tail, entry.value)
+        table = attrs.evolve(table, tail=table.tail + ENTRY_BYTES + len(entry.key) + len(entry.value))
+    tx.executemany(
+        "INSERT OR REPLACE INTO kentry (tbl, key, version, value) VALUES (?, ?, ?, ?)", rows.values()
+    )
+    _move_tail(tx, table)
+    return versions
+
+
+def remove_entries(tx: Tx, name: str, keys: Sequence[tuple[bytes, int]]) -> None:
+    """Remove all keys or none. keys: with conditions as for `update_entries`; an absent key is removed already.
+
+    Raises NotFound, VersionConflict.
+    """
+    table = get_table(tx, name)
+    for key, version in keys:
+        _verify(tx, table, key, version)
+    tx.executemany("DELETE FROM kentry WHERE tbl = ? AND key = ?", [(table.id, key) for key, _ in keys])
+    _move_tail(tx, attrs.evolve(table, tail=table.tail + sum(ENTRY_BYTES + len(key) for key, _ in keys)))
+
+
+def entries_since(tx: Tx, table: KeyTable, position: int, count: int) -> TableDelta:
+    """Return up to `count` entries that were written at `position` or later, oldest first; one index scan.
+
+    A removed key, and an older entry of a key that was written again, are left out.
+    """
+    rows = tx.execute(
+        "SELECT key, value, version FROM kentry WHERE tbl = ? AND version >= ? ORDER BY version LIMIT ?",
+        (table.id, position, count),
+    )
+    entries = tuple([TableEntry(*row) for row in rows.fetchall()])
+    if len(entries) < count:
+        return TableDelta(entries, max(table.tail, position), True)
+    return TableDelta(entries, entries[-1].version + 1, False)
+
+
+def entries_after(tx: Tx, table: KeyTable, after: bytes, count: int) -> list[TableEntry]:
+    """Return up to `count` entries in the order of keys, beginning after the key `after`. No key is empty."""
+    rows = tx.execute(
+        "SELECT key, value, version FROM kentry WHERE tbl = ? AND key > ? ORDER BY key LIMIT ?",
+        (table.id, after, count),
+    )
+    return [TableEntry(*row) for row in rows.fetchall()]
+
+
+def _find(tx: Tx, table: KeyTable, key: bytes) -> TableEntry | None:
+    row = tx.execute(
+        "SELECT key, value, version FROM kentry WHERE tbl = ? AND key = ?", (table.id, key)
+    ).fetchone()
+    return None if row is None else TableEntry(*row)
+
+
+def _verify(tx: Tx, table: KeyTable, key: bytes, version: int) -> None:
+    if version == ANY_VERSION:
+        return
+    found = _find(tx, table, key)
+    actual = NO_VERSION if found is None else found.version
+    if actual == version:
+        return
+    shown = f"{table.name} {key!r}"
+    if found is None:
+        raise NotFound(kind="key of table", name=shown)
+    raise VersionConflict(key=shown, expected=version, actual=actual)
+
+
+def _move_tail(tx: Tx, table: KeyTable) -> None:
+    tx.execute("UPDATE ktable SET tail = ? WHERE id = ?", (table.tail, table.id))

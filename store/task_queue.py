@@ -1,0 +1,298 @@
+"""Tasks: long work that one instance at a time does until it ends, and another one continues after a death.
+
+A task is a record: `open/BUCKET/ID` until it has ended, then `ended/ID` for a day. It runs where the bucket of its
+resource is owned. Tasks of one resource run one after the other, in the order of their ids. Starting raises `attempt`,
+which fences the instance that ran it before: every step of a task compares the attempt (`hold_task`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from enum import StrEnum
+from typing import Final
+
+import attrs
+
+from eventproc.store.clock import id_floor, id_time_ms
+from eventproc.store.database import Tx, Watch
+from eventproc.store.model.buckets import BUCKET_COUNT, bucket_of
+from eventproc.store.model.errors import InvalidArgument, NotFound, OwnerFenced
+from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.store.records import RecordKind, Versioned, create, delete, delete_all, find, keys, replace
+
+TASK_MEMORY_MS: Final = 24 * 3600 * 1000
+"""How long a task is kept after its end. Higher: more records."""
+
+ATTEMPTS_MAX: Final = 5
+"""Starts of a task; after as many deaths it fails, because it may be their cause."""
+
+LOOK_TASKS: Final = 100
+"""Tasks of a bucket that are considered for a start, the oldest ones. Higher: longer reads."""
+
+TASKS_TOPIC: Final = "tasks"
+
+
+class TaskStatus(StrEnum):
+    """How far a task is."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it will not change any more."""
+        return self in (TaskStatus.DONE, TaskStatus.FAILED, TaskStatus.CANCELLED)
+
+
+class TaskCancelled(Exception):
+    """Raised by the next step of a task that was asked to end. It ends the job."""
+
+
+@attrs.frozen(kw_only=True)
+class TaskInfo:
+    """A task and how far it is.
+
+    Attributes:
+        id: UUID version 7.
+        kind: of the job.
+        resource: what no other task works on meanwhile, such as "stream shop/orders".
+        arguments: those of the job.
+        status: how far it is.
+        created_ms: when it was submitted, wall clock.
+        instance: the instance that runs it, or ran it last; None before its first start.
+        attempt: how often it was started.
+        cancelling: whether it was asked to end.
+        done: how much is done, in the unit of the job, such as bytes.
+        total: how much there is to do; None if it is not known.
+        result: what the job returned.
+        error: why it failed; None if it did not.
+        finished_ms: when it ended, wall clock; None before.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    id: str
+    kind: str
+    resource: str
+    arguments: dict[str, str | int]
+    status: TaskStatus = TaskStatus.WAITING
+    created_ms: int
+    instance: str | None = None
+    attempt: int = 0
+    cancelling: bool = False
+    done: int = 0
+    total: int | None = None
+    result: dict[str, str | int] = attrs.field(factory=dict)
+    error: str | None = None
+    finished_ms: int | None = None
+
+
+def _may_follow(before: TaskInfo | None, after: TaskInfo) -> str | None:
+    if before is None:
+        return None
+    if before.status.has_ended:
+        return f"it has ended: {before.status.value}"
+    return "its attempt is lower" if after.attempt < before.attempt else None
+
+
+TASK: Final = RecordKind(name="task", value=TaskInfo, invariant=_may_follow)
+
+_OPEN: Final = "open/"
+_ENDED: Final = "ended/"
+
+
+def submit_task(
+    tx: Tx, *, task_id: str, kind: str, resource: str, arguments: Mapping[str, str | int]
+) -> TaskInfo:
+    """Store a task and return it. An equal one that has not ended is returned instead; a repeated id returns its task.
+
+    Raises InvalidArgument: the id is no UUID of version 7.
+    """
+    try:
+        id_time_ms(task_id)
+    except ValueError as error:
+        raise InvalidArgument(
+            what="task id", value=task_id, reason="it is not a UUID of version 7"
+        ) from error
+    if (repeated := find_task(tx, task_id)) is not None:
+        return repeated
+    for each in _open_tasks(tx, bucket_of(resource)):
+        found = each.value
+        if (found.kind, found.resource, found.arguments) == (kind, resource, dict(arguments)):
+            return found
+    task = TaskInfo(id=task_id, kind=kind, resource=resource, arguments=dict(arguments), created_ms=tx.now_ms)
+    create(tx, TASK, _open_key(task), task)
+    _wake(tx, task_id)
+    return task
+
+
+def find_task(tx: Tx, task_id: str) -> TaskInfo | None:
+    """Return a task; None if it never existed, or is forgotten."""
+    found = _find(tx, task_id)
+    return None if found is None else found.value
+
+
+def get_task(tx: Tx, task_id: str) -> TaskInfo:
+    """Return a task. Raises NotFound."""
+    if (found := find_task(tx, task_id)) is None:
+        raise NotFound(kind="task", name=task_id)
+    return found
+
+
+def list_tasks(tx: Tx, *, limit: int) -> list[TaskInfo]:
+    """Return the newest tasks, newest first."""
+    ids = sorted((key.rpartition("/")[2], key) for key in keys(tx, TASK))
+    found = (find(tx, TASK, key) for _, key in ids[::-1][:limit])
+    return [each.value for each in found if each is not None]
+
+
+def cancel_task(tx: Tx, task_id: str) -> TaskInfo:
+    """Ask a task to end; one that does not run ends immediately. Return it. Raises NotFound."""
+    found = _find(tx, task_id)
+    if found is None:
+        raise NotFound(kind="task", name=task_id)
+    task = found.value
+    if task.status is TaskStatus.WAITING:
+        return _end(tx, found, attrs.evolve(task, status=TaskStatus.CANCELLED, cancelling=True))
+    if task.status is TaskStatus.RUNNING and not task.cancelling:
+        task = attrs.evolve(task, cancelling=True)
+        replace(tx, TASK, found, task)
+        _wake(tx, task_id)
+    return task
+
+
+def due_tasks(tx: Tx, buckets: Collection[int], may_run: Callable[[TaskInfo], bool]) -> list[TaskInfo]:
+    """Return the tasks of these buckets that may start: of each resource the running one, else the first; if `may_run`.
+
+    So a resource has one running task, whatever the ids of those that wait.
+    """
+    due: list[TaskInfo] = []
+    for bucket in sorted(buckets):
+        first: dict[str, TaskInfo] = {}
+        for each in _open_tasks(tx, bucket, limit=LOOK_TASKS):
+            task = each.value
+            if task.status is TaskStatus.RUNNING or task.resource not in first:
+                first[task.resource] = task
+        due += filter(may_run, first.values())
+    return due
+
+
+def start_task(tx: Tx, task_id: str, instance: str, may_run: Callable[[TaskInfo], bool]) -> TaskInfo | None:
+    """Start a task at this instance; return None if it may not start any more, or ended instead.
+
+    The caller has compared the ownership of the bucket in this transaction.
+    """
+    found = _find(tx, task_id)
+    if found is None or found.value not in due_tasks(tx, [bucket_of(found.value.resource)], may_run):
+        return None
+    task = found.value
+    if task.cancelling:
+        _end(tx, found, attrs.evolve(task, status=TaskStatus.CANCELLED))
+        return None
+    if task.attempt >= ATTEMPTS_MAX:
+        error = f"{task.attempt} instances ended while they ran it; submit it again to try again"
+        _end(tx, found, attrs.evolve(task, status=TaskStatus.FAILED, error=error))
+        return None
+    started = attrs.evolve(task, status=TaskStatus.RUNNING, instance=instance, attempt=task.attempt + 1)
+    replace(tx, TASK, found, started)
+    _wake(tx, task_id)
+    return started
+
+
+def hold_task(tx: Tx, started: TaskInfo) -> Versioned[TaskInfo]:
+    """Return the record of a running task. Raises OwnerFenced if another attempt began, or it has ended."""
+    found = _find(tx, started.id)
+    attempt = 0 if found is None else found.value.attempt
+    if found is None or found.value.status is not TaskStatus.RUNNING or attempt != started.attempt:
+        raise OwnerFenced(what=f"task {started.id}", owner_epoch=started.attempt, current_epoch=attempt)
+    return found
+
+
+def note_progress(tx: Tx, started: TaskInfo, done: int, total: int | None) -> None:
+    """Store how far a running task is. Raises OwnerFenced, and TaskCancelled if it was asked to end."""
+    found = hold_task(tx, started)
+    if found.value.cancelling:
+        raise TaskCancelled
+    if (found.value.done, found.value.total) != (done, total):
+        replace(tx, TASK, found, attrs.evolve(found.value, done=done, total=total))
+        tx.wake(_topic(started.id))
+
+
+def end_task(
+    tx: Tx,
+    started: TaskInfo,
+    status: TaskStatus,
+    *,
+    done: int,
+    total: int | None,
+    result: Mapping[str, str | int] | None = None,
+    error: str | None = None,
+) -> TaskInfo:
+    """Store the outcome of a running task. Raises OwnerFenced."""
+    found = hold_task(tx, started)
+    ended = attrs.evolve(
+        found.value, status=status, done=done, total=total, result=dict(result or {}), error=error
+    )
+    return _end(tx, found, ended)
+
+
+def forget_tasks(tx: Tx, *, limit: int = 1000) -> bool:
+    """Delete at most `limit` tasks that ended more than TASK_MEMORY_MS ago. Return whether there may be more."""
+    before_ms = tx.now_ms - TASK_MEMORY_MS
+    old = [key for key in keys(tx, TASK, prefix=_ENDED, limit=limit) if key < _ENDED + id_floor(before_ms)]
+    ended = (find(tx, TASK, key) for key in old)
+    gone = [each.key for each in ended if each is not None and (each.value.finished_ms or 0) < before_ms]
+    delete_all(tx, TASK, gone)
+    return len(gone) == limit
+
+
+def watch_tasks() -> Watch:
+    """Return the watch for tasks that were submitted, started or ended."""
+    return Watch(TASKS_TOPIC, lambda tx: tuple(keys(tx, TASK, prefix=_OPEN, limit=LOOK_TASKS)))
+
+
+def watch_task(task_id: str) -> Watch:
+    """Return the watch for any change of a task."""
+
+    def probe(tx: Tx) -> tuple[str, int] | None:
+        found = _find(tx, task_id)
+        return None if found is None else (found.key, found.version)
+
+    return Watch(_topic(task_id), probe)
+
+
+def _end(tx: Tx, found: Versioned[TaskInfo], ended: TaskInfo) -> TaskInfo:
+    ended = attrs.evolve(ended, finished_ms=tx.now_ms)
+    delete(tx, TASK, found)
+    create(tx, TASK, _ENDED + ended.id, ended)
+    _wake(tx, ended.id)
+    return ended
+
+
+def _find(tx: Tx, task_id: str) -> Versioned[TaskInfo] | None:
+    """Return a task of an id. At most 17 look-ups, about 5 us each."""
+    places = (_ENDED, *(f"{_OPEN}{bucket:02}/" for bucket in range(BUCKET_COUNT)))
+    found = (find(tx, TASK, place + task_id) for place in places)
+    return next((each for each in found if each is not None), None)
+
+
+def _open_tasks(tx: Tx, bucket: int, limit: int = -1) -> Iterator[Versioned[TaskInfo]]:
+    for key in keys(tx, TASK, prefix=f"{_OPEN}{bucket:02}/", limit=limit):
+        if (found := find(tx, TASK, key)) is not None:
+            yield found
+
+
+def _open_key(task: TaskInfo) -> str:
+    return f"{_OPEN}{bucket_of(task.resource):02}/{task.id}"
+
+
+def _topic(task_id: str) -> tuple[str, str]:
+    return "task", task_id
+
+
+def _wake(tx: Tx, task_id: str) -> None:
+    tx.wake(TASKS_TOPIC)
+    tx.wake(_topic(task_id))
