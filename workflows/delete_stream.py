@@ -6,12 +6,13 @@ stream of the same name. The sweep frees them in steps.
 
 from __future__ import annotations
 
-from eventproc.store.catalog import STREAM, forget_routes, get_stream
+from eventproc.store.catalog import STREAM, change_tags, forget_routes, get_stream, note_change
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import StreamNotSealed
 from eventproc.store.model.states import StreamEvent, StreamState, advance
 from eventproc.store.records import delete
 from eventproc.store.segments import delete_segments
+from eventproc.store.segments.event_storage import drop_storage
 from eventproc.workflows.requests import DeleteStream
 
 
@@ -29,6 +30,9 @@ def apply(tx: Tx, request: DeleteStream, request_id: str) -> bool:
     found = get_stream(tx, request.stream, stream_id=request.stream_id)
     advance(found.value.state, StreamEvent.DELETE, name=request.stream)
     delete(tx, STREAM, found)
+    change_tags(tx, request.stream, found.value.config.tags, ())
+    note_change(tx)
     forget_routes(tx, request.stream_id)
+    drop_storage(tx, request.stream_id)
     delete_segments(tx, request.stream, request.stream_id)
     return True

@@ -18,6 +18,7 @@ from eventproc.store.progress import EventRef, finish_event
 from eventproc.store.records import from_json, to_json
 from eventproc.store.requests import (
     Request,
+    RequestOrigin,
     RequestStatus,
     find_request,
     finish_request,
@@ -28,10 +29,18 @@ from eventproc.workflows.requests import AnyRequest
 from eventproc.workflows.workflow_table import WORKFLOWS
 
 
-def submit(tx: Tx, request: AnyRequest, request_id: str, *, within_ms: int | None = None) -> Request:
+def submit(
+    tx: Tx,
+    request: AnyRequest,
+    request_id: str,
+    *,
+    within_ms: int | None = None,
+    origin: RequestOrigin = RequestOrigin.PERSON,
+) -> Request:
     """Check the request, record it and post its event; return the pending request.
 
     within_ms: how long from now the request may begin, in ms; a request that has begun runs to its end.
+    origin: a person or a policy.
 
     Raises the refusals of the workflow's check, InProgress and Expired, and InvalidArgument for the system's own
     streams; then nothing is recorded.
@@ -46,6 +55,7 @@ def submit(tx: Tx, request: AnyRequest, request_id: str, *, within_ms: int | Non
         body=to_json(request),
         satisfied=check,
         within_ms=within_ms,
+        origin=origin,
     )
 
 

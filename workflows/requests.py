@@ -54,15 +54,22 @@ class _OfStream:
 
 @attrs.frozen
 class UpdateStream(_OfStream):
-    """Replace the configuration. With a fixed policy the number of segments changes in the same transaction."""
+    """Replace the configuration. With a fixed policy the number of segments changes in the same transaction.
+
+    keep_segments: leave the number of segments as it is, also if scales have changed it since.
+    """
 
     kind: ClassVar[str] = "update"
     config: StreamConfig
+    keep_segments: bool = False
 
 
 @attrs.frozen
 class ScaleStream(_OfStream):
-    """Seal active segments and open new ones over exactly the same key space."""
+    """Seal active segments and open new ones over exactly the same key space.
+
+    reason: why a policy asks for it; empty for the request of a person.
+    """
 
     __repr__ = short_repr_of_fields
 
@@ -70,6 +77,7 @@ class ScaleStream(_OfStream):
     # Sorted, so that equal requests are equal in whichever order their callers listed the segments.
     seal: tuple[SegmentId, ...] = attrs.field(converter=_sorted_ids)
     ranges: tuple[KeyRange, ...]
+    reason: str = ""
 
 
 @attrs.frozen

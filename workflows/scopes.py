@@ -12,12 +12,13 @@ import attrs
 
 from eventproc.store.catalog import SCOPE, Scope, get_scope, get_stream, stream_names, verify_active
 from eventproc.store.database import Tx
-from eventproc.store.groups import delete_group, group_names
+from eventproc.store.groups import delete_group, delete_share_group, group_names, share_names
 from eventproc.store.model.errors import ScopeNotEmpty
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.states import ScopeEvent, ScopeState, advance_scope
 from eventproc.store.records import create, delete, find, replace
 from eventproc.store.replicated import delete_named, named_objects
+from eventproc.store.tables import delete_tables_of_scope
 from eventproc.workflows import delete_stream, seal_stream
 from eventproc.workflows.requests import DeleteScope, DeleteStream, SealStream
 
@@ -43,12 +44,14 @@ def delete_empty_scope(tx: Tx, name: str) -> None:
     found = get_scope(tx, name)
     verify_active(found.value, "delete")
     verify_empty(tx, name)
+    delete_tables_of_scope(tx, name)
     delete(tx, SCOPE, found)
 
 
 def verify_empty(tx: Tx, name: str) -> None:
     """Raise ScopeNotEmpty when the scope has streams, groups or synchronizers."""
-    streams, groups, objects = stream_names(tx, name), group_names(tx, name), named_objects(tx, name)
+    streams, objects = stream_names(tx, name), named_objects(tx, name)
+    groups = [*group_names(tx, name), *share_names(tx, name)]
     if streams or groups or objects:
         raise ScopeNotEmpty(scope=name, streams=len(streams), groups=len(groups), synchronizers=len(objects))
 
@@ -70,10 +73,14 @@ def apply(tx: Tx, request: DeleteScope, request_id: str) -> bool:
     if groups := group_names(tx, request.scope):
         delete_group(tx, groups[0])
         return False
+    if shares := share_names(tx, request.scope):
+        delete_share_group(tx, shares[0])
+        return False
     if objects := named_objects(tx, request.scope):
         delete_named(tx, objects[0])
         return False
-    if not (names := stream_names(tx, request.scope)):
+    if not (names := stream_names(tx, request.scope, limit=1)):
+        delete_tables_of_scope(tx, request.scope)
         delete(tx, SCOPE, scope)
         return True
     stream = get_stream(tx, names[0]).value

@@ -17,17 +17,18 @@ from eventproc.store.catalog import (
     StreamRecord,
     SystemStream,
     find_stream,
+    forget_epochs,
     get_stream,
 )
-from eventproc.store.catalog.stream_records import EPOCH, epoch_key, epoch_prefix
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import get_progress
-from eventproc.store.records import delete_all, keys, replace
+from eventproc.store.records import replace
 from eventproc.store.requests import forget_outcomes
 from eventproc.store.segments import forget_passed_segments, forget_writers, free_step, truncate_segments
 from eventproc.store.segments.reaper import find_due_reaping, finish_reaping
+from eventproc.store.task_queue import forget_tasks
 from eventproc.store.transactions import forget_txns
 
 EPOCHS_A_STEP: Final = 256
@@ -59,6 +60,7 @@ def forget(tx: Tx, owner: Owner) -> bool:
     owner.check(tx)
     forget_writers(tx)
     more = forget_txns(tx)
+    more = forget_tasks(tx) or more
     return forget_outcomes(tx) or more
 
 
@@ -83,11 +85,7 @@ def _forget_history(tx: Tx, stream_id: int, stream: StreamRecord | None) -> bool
 
     stream: None for a deleted stream, whose epochs are all deleted.
     """
-    first = epoch_key(stream_id, 0)
-    old = keys(tx, EPOCH, prefix=epoch_prefix(stream_id), limit=EPOCHS_A_STEP)
-    if stream is not None:
-        kept = epoch_key(stream_id, stream.first_epoch)
-        old = [key for key in old if first <= key < kept]
-        forget_passed_segments(tx, stream_id, first_epoch=stream.first_epoch)
-    delete_all(tx, EPOCH, old)
-    return len(old) < EPOCHS_A_STEP
+    before = None if stream is None else stream.first_epoch
+    if before is not None:
+        forget_passed_segments(tx, stream_id, first_epoch=before)
+    return forget_epochs(tx, stream_id, before=before, limit=EPOCHS_A_STEP)

@@ -21,7 +21,9 @@ from eventproc.store.model.history import get_segment
 from eventproc.store.model.ids import SegmentId, epoch_of
 from eventproc.store.model.states import StreamEvent, advance
 from eventproc.store.records import replace
+from eventproc.store.requests import RequestOrigin, find_request
 from eventproc.store.segments import readable_sealed, sealed_epoch, truncate_segments, verify_offset
+from eventproc.workflows.policies.retention import retained_head
 from eventproc.workflows.requests import TruncateStream
 
 SLACK_EPOCHS: Final = 1
@@ -46,6 +48,7 @@ def apply(tx: Tx, request: TruncateStream, request_id: str) -> bool:
     cut = _cut(stream, request.offsets)
     if not _moves_head(tx, stream, history, cut):
         return True
+    _verify_policy(tx, stream, history, cut, request_id)
     truncating = advance(stream.state, StreamEvent.TRUNCATE, name=stream.name)
     oldest = _oldest_needed(tx, cut, history)
     heads = {segment: offset for segment, offset in cut.offsets.items() if offset > 0}
@@ -59,6 +62,7 @@ def apply(tx: Tx, request: TruncateStream, request_id: str) -> bool:
             stream,
             state=advance(truncating, StreamEvent.TRUNCATED, name=stream.name),
             head=dict(cut.offsets),
+            truncated_ms=tx.now_ms,
             first_epoch=max(stream.first_epoch, oldest - SLACK_EPOCHS),
         ),
     )
@@ -75,6 +79,18 @@ def _moves_head(tx: Tx, stream: StreamRecord, history: StoredHistory, cut: Strea
     for segment in cut.offsets:
         verify_offset(tx, cut, segment)
     return True
+
+
+def _verify_policy(
+    tx: Tx, stream: StreamRecord, history: StoredHistory, cut: StreamCut, request_id: str
+) -> None:
+    """Raise InvalidCut if a policy asked for this cut and keeps events before it now, because a group went back."""
+    asked = find_request(tx, request_id)
+    if asked is None or asked.origin is not RequestOrigin.POLICY:
+        return
+    if not equal_or_after(retained_head(tx, stream), cut, history):
+        reason = "a group needs events before it, or the policy changed, since it was asked for"
+        raise InvalidCut(stream=stream.name, cut=str(cut), reason=reason)
 
 
 def _oldest_needed(tx: Tx, cut: StreamCut, history: StoredHistory) -> int:

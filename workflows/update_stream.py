@@ -1,15 +1,30 @@
-"""Replace a stream's configuration. With a fixed policy the number of segments changes in the same transaction.
+"""Replace a stream's configuration. The number of segments, or of partitions, changes in the same transaction.
 
 Semantics: pravega.md 3.2. If the number differs, all active segments are sealed, and the new number of segments is
-opened with equal key ranges. The update and its scale are one transaction, so the scale cannot be half done.
+opened with equal key ranges. A policy that goes by a rate asks for its smallest number if there are fewer. The update
+and its scale are one transaction, so the scale cannot be half done.
+
+A topic only gains partitions. If its partitioning changes, its reserve is replaced even if no partition is added: that
+ends the epoch, so every writer reads the new partitioning before its next send.
 """
 
 from __future__ import annotations
 
 import attrs
 
-from eventproc.store.catalog import STREAM, StreamRecord, current_epoch, get_writable_stream
+from eventproc.store.catalog import (
+    STREAM,
+    StreamRecord,
+    change_tags,
+    current_epoch,
+    get_writable_stream,
+    note_change,
+)
 from eventproc.store.database import Tx
+from eventproc.store.model.counts import counted
+from eventproc.store.model.errors import ScaleRefused
+from eventproc.store.model.partitions import growth, partition_ids
+from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.ranges import initial_ranges
 from eventproc.store.model.states import StreamEvent, advance
 from eventproc.store.records import replace
@@ -20,24 +35,60 @@ from eventproc.workflows.scale_stream import open_epoch, plan_epoch
 def check(tx: Tx, request: UpdateStream) -> bool:
     """Return whether the stream has this configuration already. Raises NotFound, StreamReplaced, StreamSealed."""
     stream = get_writable_stream(tx, request.stream, stream_id=request.stream_id).value
-    return stream.config == request.config and not _count_differs(tx, stream, request)
+    _verify_kind(stream, request.config)
+    return stream.config == _config_after(stream, request) and not _count_differs(tx, stream, request)
 
 
 def apply(tx: Tx, request: UpdateStream, request_id: str) -> bool:
     """Store the configuration, and open an epoch with the new number of segments if it differs. One step."""
     before = get_writable_stream(tx, request.stream, stream_id=request.stream_id)
-    stream = attrs.evolve(before.value, config=request.config)
+    _verify_kind(before.value, request.config)
+    stream = attrs.evolve(before.value, config=_config_after(before.value, request))
     updating = advance(stream.state, StreamEvent.UPDATE, name=request.stream)
-    if _count_differs(tx, stream, request):
+    if _count_differs(tx, stream, request) or before.value.config.partitioning != stream.config.partitioning:
         wanted = request.config.scaling.segments_min
-        seal = current_epoch(tx, stream).ids
-        epoch = plan_epoch(tx, stream, seal=seal, ranges=initial_ranges(wanted), request_id=request_id)
+        current = current_epoch(tx, stream)
+        if stream.config.is_topic:
+            added = wanted - len(partition_ids(current)) if _count_differs(tx, stream, request) else 0
+            seal, ranges = growth(current, added)
+        else:
+            seal, ranges = current.ids, initial_ranges(wanted)
+        epoch = plan_epoch(tx, stream, seal=seal, ranges=ranges, request_id=request_id)
         stream = attrs.evolve(stream, epoch=open_epoch(tx, stream, epoch, seal=seal).number)
     updated = advance(updating, StreamEvent.UPDATED, name=request.stream)
+    change_tags(tx, stream.name, before.value.config.tags, stream.config.tags)
     replace(tx, STREAM, before, attrs.evolve(stream, state=updated))
+    if (before.value.config.scaling, before.value.config.retention) != (
+        request.config.scaling,
+        request.config.retention,
+    ):
+        note_change(tx)  # so that the policy is kept from now on
     return True
 
 
+def _config_after(stream: StreamRecord, request: UpdateStream) -> StreamConfig:
+    # Events stay where they are: the storage is chosen once, when the stream is created.
+    return attrs.evolve(request.config, storage=stream.config.storage)
+
+
 def _count_differs(tx: Tx, stream: StreamRecord, request: UpdateStream) -> bool:
-    # A fixed policy is a count, not a minimum: pravega.md 3.2, "segment count fix-up".
-    return len(current_epoch(tx, stream).segments) != request.config.scaling.segments_min
+    # A fixed policy is a count, and one by rate a minimum: pravega.md 3.2, "segment count fix-up".
+    if request.keep_segments:
+        return False
+    return not request.config.scaling.leaves(len(partition_ids(current_epoch(tx, stream))))
+
+
+def _verify_kind(stream: StreamRecord, config: StreamConfig) -> None:
+    """Raise ScaleRefused if the update would make a stream a topic, a topic a stream, or remove partitions."""
+    before, after = stream.config.scaling, config.scaling
+    if stream.config.is_topic is not config.is_topic:
+        remedy = (
+            "use `topic.alter`" if stream.config.is_topic else "create another one with `ep.create_topic`"
+        )
+        what = "it is a topic" if stream.config.is_topic else "it is not a topic"
+        raise ScaleRefused(stream=stream.name, reason=f"{what}; {remedy}")
+    if stream.config.is_topic and after.segments_min < before.segments_min:
+        kept = counted(before.segments_min, "partition")
+        raise ScaleRefused(
+            stream=stream.name, reason=f"it has {kept}; partitions can be added, and never removed"
+        )

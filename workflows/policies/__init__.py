@@ -1,0 +1,25 @@
+"""What the policies of a stream ask for: decisions from the index, which end as ordinary requests."""
+
+from __future__ import annotations
+
+from eventproc.workflows.policies.look import (
+    PolicyLook,
+    has_policy,
+    look_at_stream,
+    streams_after,
+    streams_with_policies,
+)
+from eventproc.workflows.policies.retention import wanted_truncation
+from eventproc.workflows.policies.scaling import ScalingDescription, describe_scaling, wanted_scale
+
+__all__ = [
+    "PolicyLook",
+    "ScalingDescription",
+    "describe_scaling",
+    "has_policy",
+    "look_at_stream",
+    "streams_after",
+    "streams_with_policies",
+    "wanted_scale",
+    "wanted_truncation",
+]

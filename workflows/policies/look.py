@@ -1,0 +1,74 @@
+"""One look at a stream: everything that its policies ask for now, and when to look again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from eventproc.store.catalog import STREAM, StreamRecord, find_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.policies import KEEP_ALL
+from eventproc.store.model.scaling import windows_ms
+from eventproc.store.records import keys
+from eventproc.workflows.policies.retention import wanted_truncation
+from eventproc.workflows.policies.scaling import wanted_scale
+from eventproc.workflows.requests import ScaleStream, TruncateStream
+
+STREAMS_A_STEP: Final = 256
+"""Streams that one step of a walk over all names reads. Higher: longer reads; lower: more of them."""
+
+RETENTION_MS: Final = 60_000
+"""Pause between two looks at a stream with a policy of retention: how long events stay beyond it. Lower: more reads,
+about 1 ms each."""
+
+LOOKS_A_WINDOW: Final = 4
+"""Looks at a stream that is scaled by its rate during its shortest window. Higher: a burst is noticed sooner, by less
+than a window, and each look takes about 0.3 ms."""
+
+
+@attrs.frozen
+class PolicyLook:
+    """What the policies of a stream ask for at one moment.
+
+    next_ms: how long to wait before the next look.
+    """
+
+    stream: str
+    requests: tuple[ScaleStream | TruncateStream, ...]
+    next_ms: int
+
+
+def streams_after(tx: Tx, name: str) -> list[str]:
+    """Return the names of the next streams after `name`, at most STREAMS_A_STEP; empty behind the last one."""
+    return keys(tx, STREAM, after=name, limit=STREAMS_A_STEP)
+
+
+def streams_with_policies(tx: Tx, names: list[str]) -> list[str]:
+    """Return those of the streams that have a policy to keep. One look-up each."""
+    found = [(name, find_stream(tx, name)) for name in names]
+    return [name for name, each in found if each is not None and has_policy(each.value)]
+
+
+def has_policy(stream: StreamRecord) -> bool:
+    """Return whether the system has to look at the stream: it accepts events, and has a policy to keep."""
+    config = stream.config
+    return stream.is_writable and (config.retention != KEEP_ALL or config.scaling.goes_by_rate)
+
+
+def look_at_stream(tx: Tx, name: str) -> PolicyLook | None:
+    """Return what the policies of a stream ask for now; None if it has none, or does not exist any more."""
+    found = find_stream(tx, name)
+    if found is None or not has_policy(found.value):
+        return None
+    stream = found.value
+    # The scale first: its rates need the events that the truncation removes.
+    wanted = (wanted_scale(tx, stream), wanted_truncation(tx, stream))
+    return PolicyLook(name, tuple([each for each in wanted if each is not None]), _pause_ms(stream))
+
+
+def _pause_ms(stream: StreamRecord) -> int:
+    scaling = stream.config.scaling
+    if not scaling.goes_by_rate:
+        return RETENTION_MS
+    return min(windows_ms(scaling)[0] // LOOKS_A_WINDOW, RETENTION_MS)
