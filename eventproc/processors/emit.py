@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
-from eventproc.store.catalog import KeyRoutes, StreamRecord, current_epoch, get_writable_stream
+from eventproc.store.catalog import KeyRoutes, StreamRecord, current_router, get_writable_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.argument_checks import check_instance
 from eventproc.store.model.limits import EVENT_BYTES_MAX, FRAME_BYTES
@@ -115,7 +115,7 @@ def append_emissions(tx: Tx, emissions: Sequence[Emission]) -> None:
     for name in dict.fromkeys(each.stream for each in emissions):
         streams[name] = stream = get_writable_stream(tx, name).value
         spread = int.from_bytes(tx.clock.random_bytes(4), "big")
-        by_stream[name] = SegmentBuffers(KeyRoutes(current_epoch(tx, stream)), spread)
+        by_stream[name] = SegmentBuffers(KeyRoutes(current_router(tx, stream)), spread)
     for name, payload, key, event_time, headers in emissions:
         buffers = by_stream[name]
         buffer = buffers.find(key) or buffers.open(key)

@@ -47,6 +47,7 @@ from eventproc.processors.options import OnFailure, Options, ProcessorLimits
 from eventproc.processors.retry import retry_transient
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, NotFound
 from eventproc.store.model.group_errors import GroupStreamReplaced
@@ -187,7 +188,7 @@ class ProcessorRun:
             engine.measure.lag(stream, events)
 
     async def _publish(self, engine: Engine, text: str) -> None:
-        await self._db.write(lambda tx: engine.membership.publish(tx, text))
+        await self._db.write(lambda tx: engine.membership.publish(tx, text), step=Step.PROCESSOR_STATUS)
 
     def _member_status(self, engine: Engine) -> MemberStatus:
         counters = engine.counters
@@ -314,7 +315,7 @@ class Running(Openable):
         if name not in self._processors:
             raise NotFound(kind="processor", name=name)
         group = self._processors[name].options.group
-        await self._db.write(lambda tx: set_paused(tx, group, paused))
+        await self._db.write(lambda tx: set_paused(tx, group, paused), step=Step.PROCESSOR_PAUSE)
 
     async def wait(self) -> None:
         """Return when all processors were stopped.
@@ -445,7 +446,7 @@ def run_app(
             )
             raise InvalidArgument(what="app", value=type(app).__name__, reason=reason)
         try:
-            await db.write(lambda tx: _set_up(tx, app))
+            await db.write(lambda tx: _set_up(tx, app), step=Step.PROCESSOR_SET_UP)
         except Exception as why:
             if not isinstance(why, EventprocError):  # the user's code in `setup` raised it
                 LOG.error("the app could not be set up: %s", failure_text(why), exc_info=why)

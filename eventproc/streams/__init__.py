@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from eventproc.streams.codec import Codec, register_codec
 from eventproc.streams.description import (
+    PastScale,
     ScopeInfo,
     SegmentDescription,
     StreamDescription,
     StreamInfo,
     TransactionDescription,
+    TruncationDescription,
 )
+from eventproc.streams.joint_transaction import JointTransaction, ProgressHold, ProgressSource, StreamTarget
 from eventproc.streams.new_events import NewEvent
 from eventproc.streams.reader import Batch, StreamReader
 from eventproc.streams.stream import Stream
@@ -20,14 +23,20 @@ __all__ = [
     "Batch",
     "Codec",
     "EventWriter",
+    "JointTransaction",
     "NewEvent",
+    "PastScale",
+    "ProgressHold",
+    "ProgressSource",
     "ScopeInfo",
     "SegmentDescription",
     "Stream",
     "StreamDescription",
     "StreamInfo",
     "StreamReader",
+    "StreamTarget",
     "Transaction",
     "TransactionDescription",
+    "TruncationDescription",
     "register_codec",
 ]

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import attrs
 
-from eventproc.store.catalog import Scope, StoredHistory, StreamRecord
-from eventproc.store.database import Tx
-from eventproc.store.database.instances import is_alive, pid_of
+from eventproc.store.catalog import Scope, StoredHistory, StreamRecord, readable_size
+from eventproc.store.catalog.cuts import head_cut, tail_cut
+from eventproc.store.database import Peers, Tx
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.history import get_segment
 from eventproc.store.model.ids import SegmentId, printable
+from eventproc.store.model.partitions import partition_ids
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.model.states import ScopeState, StreamState
-from eventproc.store.segments import AppendResult, readable_size, segment_state
-from eventproc.store.transactions import TxnRecord, TxnState
-from eventproc.streams.stream_cuts import head_cut, tail_cut
+from eventproc.store.segments import AppendResult, sealed_epoch, segment_state
+from eventproc.store.transactions import TxnRecord, TxnState, joint_rows
+from eventproc.workflows.policies import ScalingDescription, describe_scaling
 
 
 @attrs.frozen
@@ -67,7 +66,12 @@ class StreamInfo:
 
 @attrs.frozen
 class SegmentDescription:
-    """A segment as `describe` shows it. [head, tail) is readable, in bytes and in event numbers."""
+    """A segment as `describe` shows it. [head, tail) is readable, in bytes and in event numbers.
+
+    low, high: its key range [low, high).
+    sealed: whether it takes no more events; then `tail` and `tail_number` are its final size.
+    sealed_epoch: the epoch that replaced it; None for a segment of the current epoch.
+    """
 
     id: SegmentId
     low: float
@@ -77,11 +81,54 @@ class SegmentDescription:
     tail: int
     head_number: int
     tail_number: int
+    sealed_epoch: int | None = None
+
+
+@attrs.frozen
+class PastScale:
+    """An epoch as a scale made it.
+
+    epoch: its number. created_ms: when it began, in ms since 1970.
+    sealed: the segments that it replaced; empty if the epoch before is not kept.
+    opened: the segments that it opened. segments: number of its segments.
+    splits, merges: of this scale alone.
+    request_id: of the request that asked for it; None for the first epoch.
+    """
+
+    epoch: int
+    created_ms: int
+    sealed: tuple[SegmentId, ...]
+    opened: tuple[SegmentId, ...]
+    segments: int
+    splits: int
+    merges: int
+    request_id: str | None
+
+
+@attrs.frozen
+class TruncationDescription:
+    """The last truncation of a stream.
+
+    head: the cut at which the stream begins since. truncated_ms: when, in ms since 1970.
+    bytes_before, events_before: everything that was ever truncated.
+    first_epoch: the oldest epoch that is kept.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    head: StreamCut
+    truncated_ms: int
+    bytes_before: int
+    events_before: int
+    first_epoch: int
 
 
 @attrs.frozen
 class StreamDescription:
-    """A stream as `describe` shows it; everything of one moment."""
+    """A stream as `describe` shows it; everything of one moment.
+
+    scaling: what the scaling policy sees, and why it acts or does not; None if the policy goes by no rate.
+    """
 
     __repr__ = short_repr_of_fields
 
@@ -96,29 +143,51 @@ class StreamDescription:
     tail: StreamCut
     events: int
     size_bytes: int
+    scaling: ScalingDescription | None = attrs.field(default=None, kw_only=True)
+
+
+def describe_segment(tx: Tx, stream: StreamRecord, identifier: SegmentId) -> SegmentDescription:
+    """Return a segment, active or sealed. Raises NotFound if no epoch that is kept has it."""
+    key_range = get_segment(StoredHistory(tx, stream), identifier).range
+    state = segment_state(tx, stream.stream_id, identifier)
+    assert state is not None, f"segment {identifier} of {stream.name} is in its history and has no row"
+    return SegmentDescription(
+        id=printable(identifier),
+        low=key_range.low,
+        high=key_range.high,
+        sealed=state.sealed,
+        head=state.head,
+        tail=state.tail,
+        head_number=state.head_number,
+        tail_number=state.tail_number,
+        sealed_epoch=sealed_epoch(tx, stream.stream_id, identifier) if state.sealed else None,
+    )
+
+
+def describe_scale(history: StoredHistory, number: int) -> PastScale:
+    """Return the scale that made an epoch. Raises NotFound."""
+    epoch = history.epoch(number)
+    before = history.epoch(number - 1) if number > history.first else None
+    opened = tuple([printable(each.id) for each in epoch.opened])
+    return PastScale(
+        epoch=number,
+        created_ms=epoch.created_ms,
+        sealed=()
+        if before is None
+        else tuple([printable(each) for each in before.ids if each not in epoch.by_id]),
+        opened=opened,
+        segments=len(epoch.segments),
+        splits=0 if before is None else epoch.splits - before.splits,
+        merges=0 if before is None else epoch.merges - before.merges,
+        request_id=epoch.request_id,
+    )
 
 
 def describe_stream(tx: Tx, stream: StreamRecord) -> StreamDescription:
-    """Return the stream as it is in this transaction."""
-    history = StoredHistory(tx, stream)
-    segments = []
-    for identifier in history.epoch(stream.epoch).ids:
-        key_range = get_segment(history, identifier).range
-        state = segment_state(tx, stream.stream_id, identifier)
-        assert state is not None, f"active segment {identifier} of {stream.name} has no row"
-        segments.append(
-            SegmentDescription(
-                id=printable(identifier),
-                low=key_range.low,
-                high=key_range.high,
-                sealed=state.sealed,
-                head=state.head,
-                tail=state.tail,
-                head_number=state.head_number,
-                tail_number=state.tail_number,
-            )
-        )
-    events, size_bytes = readable_size(tx, stream.stream_id)
+    """Return the stream as it is in this transaction. The reserve of a topic is left out: it is always empty."""
+    partitions = partition_ids(StoredHistory(tx, stream).epoch(stream.epoch))
+    segments = [describe_segment(tx, stream, each) for each in partitions]
+    size = readable_size(tx, stream)
     return StreamDescription(
         name=stream.name,
         stream_id=stream.stream_id,
@@ -129,8 +198,9 @@ def describe_stream(tx: Tx, stream: StreamRecord) -> StreamDescription:
         segments=tuple(segments),
         head=head_cut(tx, stream),
         tail=tail_cut(tx, stream),
-        events=events,
-        size_bytes=size_bytes,
+        events=size.events,
+        size_bytes=size.bytes,
+        scaling=describe_scaling(tx, stream),
     )
 
 
@@ -148,6 +218,8 @@ class TransactionDescription:
     position: its place in the order of the stream's commits; known once it is decided.
     appended: where its events are once it is committed, one entry a segment.
     reason: of its abort; while it is committing, the last failure of the commit.
+    streams: of a joint transaction, all in which it is stored by now; else its own.
+    group: of a joint transaction, the group whose progress its commit moves; None if it moves none.
     """
 
     __repr__ = short_repr_of_fields
@@ -167,19 +239,22 @@ class TransactionDescription:
     appended: tuple[AppendResult, ...]
     reason: str | None
     finished_ms: int | None
+    streams: tuple[str, ...]
+    group: str | None
 
 
-def describe_txn(tx: Tx, txn: TxnRecord, path: Path | None) -> TransactionDescription:
-    """Return the transaction as people look at it. path: the directory, None in memory."""
+def describe_txn(tx: Tx, txn: TxnRecord, peers: Peers) -> TransactionDescription:
+    """Return the transaction as people look at it. peers: the openings of the database."""
     is_open = txn.state is TxnState.OPEN
+    streams = [txn.stream] if txn.joint is None else sorted(each.stream for each in joint_rows(tx, txn.id))
     return TransactionDescription(
         id=txn.id,
         stream=txn.stream,
         state=txn.state,
         created_ms=txn.created_ms,
         age_ms=max(tx.now_ms - txn.created_ms, 0),
-        owner=None if path is None else pid_of(path, txn.instance),
-        owner_alive=path is None or is_alive(path, txn.instance),
+        owner=peers.pid_of(txn.instance),
+        owner_alive=peers.is_alive(txn.instance),
         lease_ms=txn.lease_ms,
         lease_left_ms=txn.lease_left_ms(tx) if is_open else None,
         events=txn.events,
@@ -188,4 +263,6 @@ def describe_txn(tx: Tx, txn: TxnRecord, path: Path | None) -> TransactionDescri
         appended=tuple([each.printable() for each in txn.appended]),
         reason=txn.reason,
         finished_ms=txn.finished_ms,
+        streams=tuple(streams),
+        group=txn.joint or None,
     )

@@ -37,12 +37,22 @@ BATCH_BYTES_MAX: Final = 2**20
 lower: more cost per event."""
 
 
+TTL_KNOWN_MS: Final = 1_000
+"""How long a reader that gets its events from memory uses the time to live that it knows. Higher: a changed one takes
+effect later. Lower: more look-ups, one for each stream and period."""
+
+
 @attrs.frozen
 class Fetched:
-    """runs: events, in order per segment. ended: {segment that ends where its runs do: its successors}."""
+    """What follows in some segments.
+
+    runs: events, in order per segment. ended: {segment that ends where its runs do: its successors}.
+    ttl_ms: the time to live that the stream's configuration gives its events; only if the fetcher was asked for it.
+    """
 
     runs: list[EventRun]
     ended: dict[SegmentId, dict[SegmentId, tuple[SegmentId, ...]]]
+    ttl_ms: int | None = None
 
 
 def fetch(
@@ -75,7 +85,7 @@ def fetch(
                 ended[segment] = successors(history, segment)
             except NotFound:  # the reaper has not come to its row yet
                 raise truncated(tx, stream, segment, offsets[segment]) from None
-    return Fetched(found.runs, ended)
+    return Fetched(found.runs, ended, stream.config.ttl_ms)
 
 
 class StreamFetcher:
@@ -84,13 +94,17 @@ class StreamFetcher:
     Used in `with`: meanwhile the process keeps its commits to the stream in memory.
     """
 
-    def __init__(self, db: Database, stream: str, stream_id: int) -> None:
+    def __init__(self, db: Database, stream: str, stream_id: int, *, with_ttl: bool = False) -> None:
+        """with_ttl: know the stream's time to live, at most TTL_KNOWN_MS old."""
         self._db = db
         self._stream = stream
         self._stream_id = stream_id
         self._recent = db.shared[RECENT_EVENTS]
         self._owed = False  # a read for segments that were not in memory, while others were
         self._open = ExitStack()
+        self._with_ttl = with_ttl
+        self._ttl_ms: int | None = None
+        self._ttl_until_ms = 0  # monotonic
 
     def __enter__(self) -> StreamFetcher:
         self._open.enter_context(self._recent.watching(self._stream_id))
@@ -111,12 +125,22 @@ class StreamFetcher:
         # Memory alone would starve a segment that is further behind, and miss the end of a segment.
         if not missing or (runs and not self._owed):
             self._owed = bool(missing)
-            return Fetched(runs, {})
+            if self._with_ttl and self._db.clock.monotonic_ms() >= self._ttl_until_ms:
+                await self._db.read(self._look_up_ttl)
+            return Fetched(runs, {}, self._ttl_ms)
         fetched = await self._db.read(
             lambda tx: fetch(tx, self._stream, self._stream_id, missing, READ_BYTES_MAX)
         )
         self._owed = False
-        return Fetched(runs + fetched.runs, fetched.ended)
+        self._note_ttl(fetched.ttl_ms)
+        return Fetched(runs + fetched.runs, fetched.ended, fetched.ttl_ms)
+
+    def _look_up_ttl(self, tx: Tx) -> None:
+        self._note_ttl(get_stream(tx, self._stream, stream_id=self._stream_id).value.config.ttl_ms)
+
+    def _note_ttl(self, ttl_ms: int | None) -> None:
+        self._ttl_ms = ttl_ms
+        self._ttl_until_ms = self._db.clock.monotonic_ms() + TTL_KNOWN_MS
 
     def _find_recent(
         self, wanted: Mapping[SegmentId, Limit]

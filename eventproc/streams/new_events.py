@@ -16,6 +16,7 @@ from eventproc.store.model.limits import (
     HEADERS_COUNT_MAX,
 )
 from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.store.segments import TTL_HEADER, TimedHeaders, with_ttl
 
 P = TypeVar("P")
 
@@ -27,7 +28,11 @@ _EVENTS: str = "it must be an iterable of NewEvents, or of pairs (payload, key)"
 
 @attrs.frozen
 class NewEvent(Generic[P]):
-    """An event to be written, for `write_many`."""
+    """An event to be written, for `write_many`.
+
+    partition: number of the topic's partition that takes it. None (default): the topic's strategy chooses.
+    ttl_ms: how long groups deliver it after it was appended, in ms. None (default): as its topic says.
+    """
 
     __repr__ = short_repr_of_fields
 
@@ -35,6 +40,13 @@ class NewEvent(Generic[P]):
     key: str | None = None
     event_time: int | None = None
     headers: Mapping[str, str] | None = None
+    partition: int | None = None
+    ttl_ms: int | None = None
+
+    @property
+    def stored_headers(self) -> Mapping[str, str] | None:
+        """The headers as they are stored: with the time to live. Raises InvalidArgument."""
+        return headers_with_ttl(self.headers, self.ttl_ms)
 
 
 def check_events(events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> None:
@@ -75,12 +87,22 @@ def check_event_time(event_time: int) -> None:
         raise InvalidArgument(what="event time", value=str(event_time), reason=reason)
 
 
+def headers_with_ttl(headers: Mapping[str, str] | None, ttl_ms: int | None) -> Mapping[str, str] | None:
+    """Return the headers with a time to live, if there is one. Raises InvalidArgument."""
+    if ttl_ms is None:
+        return headers
+    return with_ttl({} if headers is None else check_headers(headers), ttl_ms)
+
+
 def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return a copy of the headers, which later changes by the caller do not affect. Raises InvalidArgument."""
     if not isinstance(cast("object", headers), Mapping):
         reason = "headers must be a mapping of str to str"
         raise InvalidArgument(what="headers", value=type(headers).__name__, reason=reason)
-    copied = dict(headers)
+    copied = TimedHeaders(headers) if isinstance(headers, TimedHeaders) else dict(headers)
+    if TTL_HEADER in copied and not isinstance(headers, TimedHeaders):
+        reason = "the name is reserved; pass ttl_ms"
+        raise InvalidArgument(what="header name", value=TTL_HEADER, reason=reason)
     if len(copied) > HEADERS_COUNT_MAX:
         raise InvalidArgument(what="headers", value=str(len(copied)), reason=f"at most {HEADERS_COUNT_MAX}")
     size_bytes = 0

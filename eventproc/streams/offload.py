@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import anyio.from_thread
 import anyio.to_thread
@@ -16,6 +16,7 @@ from eventproc.store.chunks.index import ChunkFile, find_chunk, register_chunks
 from eventproc.store.chunks.offload import DEFAULT_LIMITS, ChunkBatch, OffloadLimits, move_step, next_cold_run
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
 from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import segment_ids
@@ -39,10 +40,28 @@ class OffloadResult:
     files: int = 0
 
 
+class OffloadWrite(Protocol):
+    """Runs a function in a transaction, as `Database.write`."""
+
+    async def __call__(self, fn: Callable[[Tx], T], *, step: Step) -> T:
+        """Return what `fn` returns."""
+        ...
+
+
 async def offload(
-    db: Database, stream: str, stream_id: int, older_than_ms: int, *, limits: OffloadLimits = DEFAULT_LIMITS
+    db: Database,
+    stream: str,
+    stream_id: int,
+    older_than_ms: int,
+    *,
+    limits: OffloadLimits = DEFAULT_LIMITS,
+    write: OffloadWrite | None = None,
+    advance: Callable[[OffloadResult], None] = lambda _: None,
 ) -> OffloadResult:
     """Move events that were appended longer ago than `older_than_ms` into chunk files.
+
+    write: runs each step that begins or moves a run; that of `db` unless given.
+    advance: called after each run with what was moved until then.
 
     Raises StreamReplaced, NotSupported (without pyarrow, or in memory), Truncated (the stream was deleted meanwhile),
     CorruptRecord, DiskFull, OSError.
@@ -67,11 +86,12 @@ async def offload(
     total = OffloadResult()
     for segment in await db.read(partial(_segments, stream, stream_id)):
         offset = 0
-        while run := await _offload_run(db, export, segment, offset, cold_ms, limits):
+        while run := await _offload_run(db, write or db.write, export, segment, offset, cold_ms, limits):
             offset, done = run
             total = OffloadResult(
                 total.events + done.events, total.bytes + done.bytes, total.files + done.files
             )
+            advance(total)
     while await db.write(vacuum_step):
         pass  # one transaction each, so that other writers get in between
     return total
@@ -83,7 +103,13 @@ def _segments(stream: str, stream_id: int, tx: Tx) -> list[SegmentId]:
 
 
 async def _offload_run(
-    db: Database, export: ChunkExporter, segment: SegmentId, offset: int, cold_ms: int, limits: OffloadLimits
+    db: Database,
+    write: OffloadWrite,
+    export: ChunkExporter,
+    segment: SegmentId,
+    offset: int,
+    cold_ms: int,
+    limits: OffloadLimits,
 ) -> tuple[int, OffloadResult] | None:
     """Move the next run of a segment; return where it ends and what was moved, None if there is no such run."""
     stream_id, name = export.stream_id, f"offload-{new_id(db.clock)}"
@@ -100,7 +126,7 @@ async def _offload_run(
             place_hold(tx, stream_id, name, plan=name, ranges=[[run]], until_ms=until_ms)
         return run
 
-    if (run := await db.write(hold)) is None:
+    if (run := await write(hold, step=Step.OFFLOAD)) is None:
         return None
     try:
         done = OffloadResult()
@@ -111,7 +137,7 @@ async def _offload_run(
                 move_step, stream_id=stream_id, segment=segment, path=chunk.path, moved=moved, limits=limits
             )
             at = chunk.start
-            while at < chunk.end and (end := await db.write(partial(moving, start=at))):
+            while at < chunk.end and (end := await write(partial(moving, start=at), step=Step.OFFLOAD)):
                 at = end
             events = sum(each.count for each in moved if each.end <= at)
             done = OffloadResult(done.events + events, done.bytes + at - chunk.start, done.files + 1)

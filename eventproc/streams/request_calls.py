@@ -9,6 +9,7 @@ import attrs
 from eventproc.store.catalog import ROUTES
 from eventproc.store.clock import new_id
 from eventproc.store.database import WRITE_WAIT_MS_MAX, Database
+from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.errors import StillPending
 from eventproc.store.records import from_json, to_json
@@ -49,6 +50,7 @@ async def submit_request(
     return await db.write(
         lambda tx: submit(tx, request, identifier, within_ms=within_ms),
         timeout_ms=min(max(patience_ms, SUBMIT_MS_MIN), WRITE_WAIT_MS_MAX),
+        step=Step.REQUEST_SUBMIT,
     )
 
 

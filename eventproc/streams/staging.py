@@ -21,9 +21,11 @@ import attrs
 
 from eventproc.store.catalog import ROUTES, KeyRoutes
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.epochs import Epoch
+from eventproc.store.faults import Step
 from eventproc.store.model.errors import NotFound, SegmentSealed
+from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.store.model.partitions import Router
 from eventproc.store.segments import SegmentEvents, WriterSequence
 from eventproc.store.transactions import (
     TxnRecord,
@@ -63,9 +65,20 @@ class Staging:
     """Stages the events of one transaction. For any number of tasks, on the event loop only."""
 
     def __init__(
-        self, db: Database, stream: str, stream_id: int, txn_id: str, *, lease_ms: int | None, begun: bool
+        self,
+        db: Database,
+        stream: str,
+        stream_id: int,
+        txn_id: str,
+        *,
+        lease_ms: int | None,
+        begun: bool,
+        joint: str | None = None,
     ) -> None:
-        """begun: the transaction is in the database. Otherwise the first batch, `begin` or `send` writes it."""
+        """begun: the transaction is in the database. Otherwise the first batch, `begin` or `send` writes it.
+
+        joint: as in `TxnRecord`.
+        """
         self.begun = begun
         self._own = not begun  # the id was made here
         self._tried = False  # to write the transaction, perhaps with an unknown result
@@ -75,6 +88,7 @@ class Staging:
         self._stream = stream
         self.stream_id = stream_id
         self._txn_id = txn_id
+        self._joint = joint
         self._writer = db.clock.random_bytes(_IDENTITY_BYTES).hex()
         self._sequence = 0
         self._batches: deque[_Batch] = deque()
@@ -114,7 +128,7 @@ class Staging:
     async def begin(self) -> None:
         """Write the transaction to the database, and read the epoch that routes events; once. Raises as `open`."""
 
-        def make(tx: Tx) -> Epoch:
+        def make(tx: Tx) -> Router:
             self._create(tx)
             tx.after(partial(self._settled, None))
             return self._look(tx)
@@ -122,18 +136,38 @@ class Staging:
         async with self._one_at_a_time:
             if not self.begun:
                 self._tried = True
-                epoch = await self._db.write(make)
+                router = await self._db.write(make, step=Step.TRANSACTION_BEGIN)
                 if self._routes is None:
-                    self._use(self._db.shared[ROUTES].add(self.stream_id, epoch))
+                    self._use(self._db.shared[ROUTES].add(self.stream_id, router))
+
+    def knows(self, partition: int) -> bool:
+        """Whether the partition is one of the epoch that routes the events, or can be none."""
+        return (
+            self._routes is None
+            or type(partition) is not int
+            or partition < len(self._routes.router.segments)
+        )
+
+    async def learn_partitions(self) -> None:
+        """Route by the current epoch: partitions may have been added. Raises as `open`."""
+        async with self._one_at_a_time:
+            self._reroute(await self._db.read(self._look))
 
     def put(
-        self, data: bytes, key: str | None, event_time: int | None, headers: Mapping[str, str] | None
+        self,
+        data: bytes,
+        key: str | None,
+        event_time: int | None,
+        headers: Mapping[str, str] | None,
+        partition: int | None = None,
     ) -> bool:
         """Add an event; return whether another batch is full. Raises InvalidArgument; then it was not added."""
         closed = bool(self._waiting_bytes) and self._waiting_bytes + len(data) + FRAME_BYTES > STAGE_BYTES
         if closed:
             self._close_batch()
-        self._waiting_bytes += add_event(self._buffers, data, key, event_time, headers)
+        self._waiting_bytes += add_event(
+            self._buffers, data, key, event_time, headers, partition, self._stream
+        )
         if self._waiting_bytes < STAGE_BYTES:
             return closed
         self._close_batch()
@@ -165,14 +199,18 @@ class Staging:
     async def abort(self, decide: Last, note: Note) -> None:
         """Drop events that are not staged; then run `decide`, or, for an unseen transaction, abort and call `note`."""
         async with self._one_at_a_time:
-            self._batches.clear()
-            self._waiting_bytes = 0
-            if self._routes is not None:
-                self._buffers.take()
+            self._drop_all()
             if self.begun:
                 await self._write(None, decide)
             else:
-                await self._db.write(partial(self._abort, decide, note))
+                await self._db.write(partial(self._abort, decide, note), step=Step.TRANSACTION_END)
+
+    def _drop_all(self) -> None:
+        """Drop the events that are not staged."""
+        self._batches.clear()
+        self._waiting_bytes = 0
+        if self._routes is not None:
+            self._buffers.take()
 
     async def _send_all_but_last(self) -> _Batch | None:
         """Stage all batches but the last one, which is returned."""
@@ -193,7 +231,12 @@ class Staging:
                 fn = partial(self._commit, batch, parts, last, note, self._start(), self._tried)
             self._tried = True
             try:
-                await self._db.write(fn, size_bytes=size_bytes)
+                await self._db.write(
+                    fn,
+                    size_bytes=size_bytes,
+                    brief=True,
+                    step=Step.TRANSACTION_STAGE if last is None else Step.TRANSACTION_END,
+                )
                 return
             except SegmentSealed:
                 await self._follow()
@@ -228,21 +271,40 @@ class Staging:
             self._create(tx)
         if batch is not None:
             identity = WriterSequence(self._writer, batch.sequence)
-            stage(tx, self._stream, self.stream_id, self._txn_id, parts, identity=identity)
+            stage(tx, self._stream, self.stream_id, self._txn_id, parts, identity=identity, guard=self._guard)
         if last is not None:
             last(tx)
         tx.after(partial(self._settled, batch))
 
     def _start(self) -> TxnStart:
-        epoch = 0 if self._routes is None else self._routes.epoch.number
+        epoch = 0 if self._routes is None else self._routes.router.epoch.number
         return TxnStart(
-            self._stream, self.stream_id, self._txn_id, epoch, self._db.instance_id, self.lease_ms
+            self._stream,
+            self.stream_id,
+            self._txn_id,
+            epoch,
+            self._db.instance_id,
+            self.lease_ms,
+            self._joint,
+            self._guard,
         )
+
+    @property
+    def _guard(self) -> SegmentId | None:
+        """The reserve of the topic's epoch that routed the events; None for a stream that is not a topic."""
+        return None if self._routes is None else self._routes.router.reserve
 
     def _create(self, tx: Tx) -> None:
         # Repeating it changes nothing: the id is the caller's.
-        instance = self._db.instance_id
-        create_txn(tx, self._stream, self.stream_id, self._txn_id, instance=instance, lease_ms=self.lease_ms)
+        create_txn(
+            tx,
+            self._stream,
+            self.stream_id,
+            self._txn_id,
+            instance=self._db.instance_id,
+            lease_ms=self.lease_ms,
+            joint=self._joint,
+        )
 
     def _settled(
         self, batch: _Batch | None, note: Note | None = None, decided: TxnRecord | None = None
@@ -263,20 +325,26 @@ class Staging:
 
     async def _follow(self) -> None:
         """Route all waiting events by the current epoch."""
-        epoch = await self._db.read(self._look)
+        router = await self._db.read(self._look)
+        if not self._reroute(router):
+            raise NotFound(kind="segment", name=f"{self._stream}, of epoch {router.epoch.number}")
+
+    def _reroute(self, router: Router) -> bool:
+        """Route all waiting events by this epoch; return False if they are routed by it already."""
         assert self._routes is not None, "a batch was routed"
-        if epoch.number == self._routes.epoch.number:
-            raise NotFound(kind="segment", name=f"{self._stream}, of epoch {epoch.number}")
+        if router.epoch.number == self._routes.router.epoch.number:
+            return False
         waiting = self._buffers.take()
-        self._use(self._db.shared[ROUTES].add(self.stream_id, epoch))
+        self._use(self._db.shared[ROUTES].add(self.stream_id, router))
         for batch in self._batches:
             self._buffers.pour(batch.buffers)
             batch.buffers = self._buffers.take()
         self._buffers.pour(waiting)
+        return True
 
     def _use(self, routes: KeyRoutes) -> None:
         self._routes = routes
         self._buffers = SegmentBuffers(routes, int.from_bytes(self._db.clock.random_bytes(4), "big"))
 
-    def _look(self, tx: Tx) -> Epoch:
+    def _look(self, tx: Tx) -> Router:
         return find_route(tx, self._stream, self.stream_id, None)[0]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Generic, Literal, TypeAlias, overload
 
+import attrs
 from typing_extensions import TypeVar
 
-from eventproc.store.catalog import StoredHistory, StreamRecord, current_epoch, get_stream
+from eventproc.store.catalog import StoredHistory, current_epoch
+from eventproc.store.catalog.cuts import head_cut, tail_cut, time_cut
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.cuts import StreamCut, as_cut
@@ -16,28 +18,21 @@ from eventproc.store.model.epochs import Epoch, merge_ranges, split_ranges
 from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId, as_segment, as_segments, printable
-from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_scaling
+from eventproc.store.model.policies import RetentionPolicy, ScalingPolicy, as_retention, as_scaling, as_tags
 from eventproc.store.model.ranges import KeyRange, as_key_ranges
 from eventproc.store.model.transactions import check_lease
 from eventproc.store.transactions import list_finished, list_open
 from eventproc.streams.codec import Codec, PayloadCodec, codec_for, decode_of
 from eventproc.streams.description import (
-    SegmentDescription,
-    StreamDescription,
     TransactionDescription,
-    describe_stream,
     describe_txn,
 )
 from eventproc.streams.offload import OffloadResult, offload
+from eventproc.streams.queries import SegmentName as SegmentName
+from eventproc.streams.queries import StreamQueries
 from eventproc.streams.reader import StreamReader
 from eventproc.streams.request_calls import WAIT_MS, run_request
-from eventproc.streams.stream_cuts import (
-    frontier_at,
-    frontier_of_segments,
-    head_cut,
-    tail_cut,
-    time_cut,
-)
+from eventproc.streams.stream_cuts import frontier_at, frontier_of_segments
 from eventproc.streams.transaction import LEASE_MS, Transaction
 from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT
 from eventproc.streams.writer import EventWriter
@@ -49,14 +44,11 @@ T = TypeVar("T", default=bytes)
 Start: TypeAlias = StreamCut | Literal["head", "tail"] | int
 """Where a reader begins: an end of the stream, a cut, or a time in wall ms."""
 
-SegmentName: TypeAlias = int | str
-"""How callers name a segment: by its id, or by the text of one, such as "2.1"."""
-
 RangeName: TypeAlias = KeyRange | tuple[float, float] | str
 """How callers name a key range: by [low, high) as a pair, or as text such as "0.25-0.5"."""
 
 
-class Stream(Generic[T]):
+class Stream(StreamQueries, Generic[T]):
     """A stream: write to it, read it, scale it. Made by `ep.create_stream` and `ep.stream`.
 
     The handle belongs to one incarnation: after a delete its methods raise StreamReplaced, also when a
@@ -69,9 +61,7 @@ class Stream(Generic[T]):
     """
 
     def __init__(self, db: Database, name: str, stream_id: int, codec: PayloadCodec[T]) -> None:
-        self._db = db
-        self.name = name
-        self.stream_id = stream_id
+        super().__init__(db, name, stream_id)
         self.codec = codec
 
     def __repr__(self) -> str:
@@ -269,86 +259,47 @@ class Stream(Generic[T]):
         def read(tx: Tx) -> list[TransactionDescription]:
             self._record(tx)
             found = (list_finished if finished else list_open)(tx, self.stream_id)
-            return [describe_txn(tx, txn, self._db.path) for txn in found]
+            return [describe_txn(tx, txn, self._db.peers) for txn in found]
 
         return await self._db.read(read)
 
-    async def describe(self) -> StreamDescription:
-        """Return the stream's state, segments, ends and sizes, all of one moment.
-
-        Raises:
-            StreamReplaced: the handle belongs to a deleted stream of this name.
-        """
-        return await self._db.read(lambda tx: describe_stream(tx, self._record(tx)))
-
-    async def epochs(self) -> list[Epoch]:
-        """Return the epochs that are kept, the oldest first.
-
-        Raises:
-            StreamReplaced: the handle belongs to a deleted stream of this name.
-        """
-
-        def read(tx: Tx) -> list[Epoch]:
-            history = StoredHistory(tx, self._record(tx))
-            return [history.epoch(number).printable() for number in range(history.first, history.current + 1)]
-
-        return await self._db.read(read)
-
-    async def segments(self) -> list[SegmentDescription]:
-        """Return the active segments, in the order of their key ranges.
-
-        Raises:
-            StreamReplaced: the handle belongs to a deleted stream of this name.
-        """
-        return list((await self.describe()).segments)
-
-    async def head(self) -> StreamCut:
-        """Return the earliest readable cut.
-
-        Raises:
-            StreamReplaced: the handle belongs to a deleted stream of this name.
-        """
-        return await self._db.read(lambda tx: head_cut(tx, self._record(tx)))
-
-    async def tail(self) -> StreamCut:
-        """Return the cut after the last event; all segments of one moment.
-
-        Raises:
-            StreamReplaced: the handle belongs to a deleted stream of this name.
-        """
-        return await self._db.read(lambda tx: tail_cut(tx, self._record(tx)))
-
-    async def cut_at(self, time_ms: int) -> StreamCut:
-        """Return the cut before the events that were appended at or after a time; the head if that is later.
+    async def update(
+        self,
+        *,
+        scaling: ScalingPolicy | None = None,
+        retention: RetentionPolicy | None = None,
+        tags: Iterable[str] | None = None,
+        timeout_ms: int = WAIT_MS,
+    ) -> None:
+        """Change the stream's configuration, and scale to the number of segments that it asks for.
 
         Args:
-            time_ms: wall time, in ms since 1970.
-
-        Raises:
-            InvalidArgument: the time is not an int.
-            StreamReplaced: the handle belongs to a deleted stream of this name.
-        """
-        at_ms = check_int("time", time_ms, unit="ms")
-        return await self._db.read(lambda tx: time_cut(tx, self._record(tx), at_ms))
-
-    async def update(self, *, scaling: ScalingPolicy, timeout_ms: int = WAIT_MS) -> None:
-        """Replace the stream's configuration, and scale to the number of segments that it asks for.
-
-        Args:
-            scaling: the new scaling policy.
+            scaling: the new scaling policy. None (default): as now.
+            retention: the new retention policy; `RetentionPolicy()` keeps everything. None (default): as now.
+            tags: the new tags, instead of all present ones. None (default): as now.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            InvalidArgument: a policy or a tag is not valid.
+            ScaleRefused: the stream is a topic, and `scaling` is not for topics.
             StreamReplaced: the stream of this handle was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another update is running.
             StillPending: the wait ended first; the update goes on.
         """
-        await run_request(
-            self._db,
-            UpdateStream(self.name, self.stream_id, StreamConfig(as_scaling(scaling))),
-            timeout_ms=timeout_ms,
-        )
+        if scaling is None and retention is None and tags is None:
+            raise invalid_argument(
+                "scaling", scaling, "a policy is needed, or one for the retention, or tags"
+            )
+        config = (await self._db.read(self._record)).config
+        if scaling is not None:
+            config = attrs.evolve(config, scaling=as_scaling(scaling))
+        if retention is not None:
+            config = attrs.evolve(config, retention=as_retention(retention))
+        if tags is not None:
+            config = attrs.evolve(config, tags=as_tags(tags))
+        request = UpdateStream(self.name, self.stream_id, config, keep_segments=scaling is None)
+        await run_request(self._db, request, timeout_ms=timeout_ms)
 
     async def scale(
         self, *, seal: Sequence[SegmentName], ranges: Sequence[RangeName], timeout_ms: int = WAIT_MS
@@ -496,11 +447,8 @@ class Stream(Generic[T]):
             return tuple(printable(segment.id) for segment in request.result.opened)
 
         def opened(tx: Tx) -> tuple[SegmentId, ...]:
-            history = StoredHistory(tx, self._record(tx))
-            for number in range(history.current, history.first - 1, -1):
-                if (epoch := history.epoch(number)).request_id == request.id:
-                    return tuple(printable(segment.id) for segment in epoch.opened)
-            return ()
+            epoch = StoredHistory(tx, self._record(tx)).opened_by(request.id)
+            return () if epoch is None else tuple(printable(segment.id) for segment in epoch.opened)
 
         return await self._db.read(opened)
 
@@ -515,9 +463,6 @@ class Stream(Generic[T]):
         elif isinstance(start, int):
             start = time_cut(tx, stream, start)
         return frontier_at(tx, stream, start)
-
-    def _record(self, tx: Tx) -> StreamRecord:
-        return get_stream(tx, self.name, stream_id=self.stream_id).value
 
 
 def _as_start(start: Start, *, ends_only: bool) -> Start:

@@ -6,39 +6,15 @@ from collections.abc import Iterable
 
 import attrs
 
-from eventproc.store.catalog import StoredHistory, StreamRecord, head_offsets, tail_offsets
+from eventproc.store.catalog import StoredHistory, StreamRecord
+from eventproc.store.catalog.cuts import head_cut
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, equal_or_after, verify_cut
 from eventproc.store.model.errors import StreamReplaced, Truncated
 from eventproc.store.model.frontier import Frontier
-from eventproc.store.model.history import epoch_at, get_segment, successors
+from eventproc.store.model.history import get_segment, successors
 from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
-from eventproc.store.segments import offset_at_time, segment_state, verify_offset
-
-
-def head_cut(tx: Tx, stream: StreamRecord) -> StreamCut:
-    """Return the earliest readable cut."""
-    return StreamCut(stream=stream.name, stream_id=stream.stream_id, offsets=head_offsets(tx, stream))
-
-
-def tail_cut(tx: Tx, stream: StreamRecord) -> StreamCut:
-    """Return the cut after the last event, of one moment."""
-    return StreamCut(stream=stream.name, stream_id=stream.stream_id, offsets=tail_offsets(tx, stream))
-
-
-def time_cut(tx: Tx, stream: StreamRecord, time_ms: int) -> StreamCut:
-    """Return the cut before the first events that were appended at or after `time_ms`, in each segment.
-
-    Returns the head if that is later. O(log epochs) look-ups, and one per segment of the epoch of that time.
-    """
-    history = StoredHistory(tx, stream)
-    offsets = {
-        segment: offset_at_time(tx, stream.stream_id, segment, time_ms)
-        for segment in epoch_at(history, time_ms).ids
-    }
-    cut = StreamCut(stream=stream.name, stream_id=stream.stream_id, offsets=offsets)
-    head = head_cut(tx, stream)
-    return cut if equal_or_after(cut, head, history) else head
+from eventproc.store.segments import segment_state, verify_offset
 
 
 def frontier_at(tx: Tx, stream: StreamRecord, cut: StreamCut) -> Frontier:

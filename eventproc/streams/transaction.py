@@ -79,6 +79,8 @@ class Transaction(Generic[P]):
     stream: name of the stream, "scope/stream".
     """
 
+    _staging_class = Staging
+
     def __init__(
         self,
         db: Database,
@@ -88,14 +90,21 @@ class Transaction(Generic[P]):
         *,
         lease_ms: int | None,
         txn_id: str | None = None,
+        joint: str | None = None,
     ) -> None:
-        """txn_id: of a transaction that another handle began, which also has the lease; None: a new one."""
+        """txn_id: of a transaction that another handle began, which also has the lease; None: a new one.
+
+        joint: as in `TxnRecord`; `txn_id` is then the id of the joint transaction.
+        """
+        given = txn_id is not None and joint is None
         self.id = new_id(db.clock) if txn_id is None else txn_id
         self.stream = stream
         self._encode = codec.encode
-        self._client = TxnClient(db, stream, stream_id, self.id, known=txn_id is None)
-        self._staging = Staging(db, stream, stream_id, self.id, lease_ms=lease_ms, begun=txn_id is not None)
-        self._given = txn_id is not None
+        self._client = TxnClient(db, stream, stream_id, self.id, known=not given)
+        self._staging = self._staging_class(
+            db, stream, stream_id, self.id, lease_ms=lease_ms, begun=given, joint=joint
+        )
+        self._given = given
         self._attendant = db.shared[TRANSACTION_ATTENDANT]
         self._block = AttendedBlock(stream_id, self.begin, self._attend)
         self._entered = False
@@ -170,6 +179,7 @@ class Transaction(Generic[P]):
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
     ) -> None:
         """Add one event. Waits only while full batches are ahead of it.
 
@@ -182,9 +192,10 @@ class Transaction(Generic[P]):
                 segment.
             event_time: the event's time, in ms. None (default): none.
             headers: names and texts beside the payload. None (default): none.
+            partition: number of the topic's partition that takes it. None (default): its strategy chooses.
 
         Raises:
-            InvalidArgument: the payload, key, event time or headers are not valid.
+            InvalidArgument: the payload, key, event time, headers or partition are not valid.
             TransactionAborted: the transaction was aborted.
             TransactionDecided: the transaction is already committed, or will be.
             TransactionNotFound: no transaction has this id.
@@ -196,7 +207,9 @@ class Transaction(Generic[P]):
         """
         if not self._ready:
             await self._get_ready()
-        self._put(payload, key, event_time, headers)
+        if partition is not None and not self._staging.knows(partition):
+            await self._learn_partitions()
+        self._put(payload, key, event_time, headers, partition)
 
     async def write_many(self, events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> int:
         """Add events, in order; return their number.
@@ -219,7 +232,9 @@ class Transaction(Generic[P]):
             if not self._ready:
                 await self._get_ready()
             new = as_new_event(event)
-            self._put(new.payload, new.key, new.event_time, new.headers)
+            if new.partition is not None and not self._staging.knows(new.partition):
+                await self._learn_partitions()
+            self._put(new.payload, new.key, new.event_time, new.stored_headers, new.partition)
             count += 1
         return count
 
@@ -378,15 +393,27 @@ class Transaction(Generic[P]):
                 await self._make_room()
             self._ready = not self._is_stopped()  # meanwhile; then check everything again
 
+    async def _learn_partitions(self) -> None:
+        """Read which partitions the topic has by now, and get ready again."""
+        with self._client.explained("write"):
+            await self._staging.learn_partitions()
+        if not self._ready:
+            await self._get_ready()
+
     def _is_stopped(self) -> bool:
         refused = self._closing or self._left or self._given_up or self._client.decided is not None
         return refused or self._failure is not None
 
     def _put(
-        self, payload: P, key: str | None, event_time: int | None, headers: Mapping[str, str] | None
+        self,
+        payload: P,
+        key: str | None,
+        event_time: int | None,
+        headers: Mapping[str, str] | None,
+        partition: int | None,
     ) -> None:
         data = self._encode(payload)
-        full = self._staging.put(data, key, event_time, headers)
+        full = self._staging.put(data, key, event_time, headers, partition)
         self._since_yield += len(data)
         if full or self._since_yield >= YIELD_BYTES:
             self._ready = False  # the next one makes room, or yields, first

@@ -51,19 +51,19 @@ class TransactionAttendant:
     """
 
     def __init__(self) -> None:
-        self.running: set[AttendedBlock] = set()
+        self.running: dict[AttendedBlock, None] = {}
         self._due: list[tuple[int, int, AttendedBlock, Work]] = []  # a heap by tick
         self._numbers = count()  # so that equal ticks never compare blocks
         self._idle: anyio.Event | None = None
 
     def enter(self, block: AttendedBlock) -> None:
         """Serve the block from now on."""
-        self.running.add(block)
+        self.running[block] = None
         self._schedule(BEGIN_AFTER_MS, block, block.attend)
 
     def leave(self, block: AttendedBlock) -> None:
         """Begin no further work for the block. Work that has begun goes on."""
-        self.running.discard(block)
+        self.running.pop(block, None)
 
     def start_soon(self, block: AttendedBlock, work: Work) -> None:
         """Do `work` for the block in the background, unless the block ends first."""

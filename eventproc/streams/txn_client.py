@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final, NoReturn
 
 from eventproc.store.database import Database, Subscription, Tx
+from eventproc.store.faults import Step
 from eventproc.store.local_results import LocalResults
 from eventproc.store.model.errors import (
     IllegalTransition,
@@ -75,7 +76,7 @@ class TxnClient:
             answer = ping(tx, self._stream_id, self._txn_id, instance=self._db.instance_id, lease_ms=lease_ms)
             return answer, find_txn(tx, self._stream_id, self._txn_id)
 
-        answer, txn = await self._db.write(renew)
+        answer, txn = await self._db.write(renew, step=Step.TRANSACTION_PING)
         if txn is not None:
             self.note(txn)
         return answer, txn
@@ -85,7 +86,7 @@ class TxnClient:
 
         def look(tx: Tx) -> tuple[TxnRecord, TransactionDescription]:
             txn = get_txn(tx, self._stream_id, self._txn_id)
-            return txn, describe_txn(tx, txn, self._db.path)
+            return txn, describe_txn(tx, txn, self._db.peers)
 
         with self.explained("status"):
             txn, described = await self._db.read(look)

@@ -19,9 +19,9 @@ from typing import Final, Generic, TypeVar
 import anyio
 import attrs
 
-from eventproc.store.catalog import KeyRoutes, current_epoch, get_writable_stream
+from eventproc.store.catalog import KeyRoutes, current_router, get_writable_stream
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.epochs import Epoch
+from eventproc.store.faults import Step
 from eventproc.store.model.errors import (
     Closed,
     EventprocError,
@@ -31,11 +31,13 @@ from eventproc.store.model.errors import (
     WriterFailed,
     WriterFenced,
 )
+from eventproc.store.model.partitions import Router
 from eventproc.store.openable import Openable
 from eventproc.store.segments import AppendResult, SegmentEvents, WriterSequence, append, last_sequence
 from eventproc.store.tasks import HandleTasks
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.new_events import NewEvent, as_new_event, check_events, check_sequence
+from eventproc.streams.partitioners import Partitioner, choose_partition
 from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event
 
 P = TypeVar("P")
@@ -100,14 +102,23 @@ class EventWriter(Openable, Generic[P]):
     """
 
     def __init__(
-        self, db: Database, stream: str, stream_id: int, codec: PayloadCodec[P], *, name: str | None
+        self,
+        db: Database,
+        stream: str,
+        stream_id: int,
+        codec: PayloadCodec[P],
+        *,
+        name: str | None,
+        partitioner: Partitioner[P] | None = None,
     ) -> None:
+        """partitioner: chooses the partitions of a topic; None: the topic's strategy."""
         super().__init__(f"the writer of {stream}", db.handles)
         self._db = db
         self._stream = stream
         self._stream_id = stream_id
         self._encode = codec.encode
         self._name = name
+        self._partitioner = partitioner
         self._sequence = 0
         self._next = Send()  # takes what the buffers hold
         self._ready: deque[Send] = deque()  # complete, go first
@@ -125,7 +136,7 @@ class EventWriter(Openable, Generic[P]):
         return f"EventWriter({self._stream!r}, {self._state})"
 
     async def _start(self) -> None:
-        self._epoch, self._sequence = await self._db.read(self._look)
+        self._router, self._sequence = await self._db.read(self._look)
         self._buffers = self._new_buffers()
         self._tasks.start_soon(self._send_all)
         self._accepts = True
@@ -163,6 +174,7 @@ class EventWriter(Openable, Generic[P]):
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
     ) -> None:
         """Append one event and return when it is durable.
 
@@ -174,9 +186,10 @@ class EventWriter(Openable, Generic[P]):
                 segment.
             event_time: the event's time, in ms. None (default): none.
             headers: names and texts beside the payload. None (default): none.
+            partition: number of the topic's partition that takes it. None (default): its strategy chooses.
 
         Raises:
-            InvalidArgument: the payload, key, event time or headers are not valid.
+            InvalidArgument: the payload, key, event time, headers or partition are not valid.
             StreamSealed: the stream is sealed.
             NotFound: the stream was deleted.
             StreamReplaced: the stream was deleted and created again.
@@ -188,8 +201,10 @@ class EventWriter(Openable, Generic[P]):
         """
         if self._waiting_bytes >= BUFFER_BYTES_MAX:
             await self._wait_room()
+        if partition is not None:
+            await self._learn_partitions(partition)
         alone = self._sending is None and not self._waiting_bytes and not self._ready
-        self._add(payload, key, event_time, headers)
+        self._add(payload, key, event_time, headers, partition)
         if alone:
             await self._send(self._take())  # directly, which saves two switches to the sender's task
         else:
@@ -202,6 +217,7 @@ class EventWriter(Openable, Generic[P]):
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
     ) -> None:
         """Append one event without waiting until it is durable; waits only while 4 MiB are ahead of it.
 
@@ -213,9 +229,10 @@ class EventWriter(Openable, Generic[P]):
                 segment.
             event_time: the event's time, in ms. None (default): none.
             headers: names and texts beside the payload. None (default): none.
+            partition: number of the topic's partition that takes it. None (default): its strategy chooses.
 
         Raises:
-            InvalidArgument: the payload, key, event time or headers are not valid.
+            InvalidArgument: the payload, key, event time, headers or partition are not valid.
             WriterFailed: an earlier event failed; nothing is written out of order. Call `flush`.
             Closed: the block has ended.
 
@@ -224,7 +241,9 @@ class EventWriter(Openable, Generic[P]):
         """
         if self._waiting_bytes >= BUFFER_BYTES_MAX:
             await self._wait_room()
-        self._add(payload, key, event_time, headers)
+        if partition is not None:
+            await self._learn_partitions(partition)
+        self._add(payload, key, event_time, headers, partition)
         self._next.posted = True
         if self._idle is not None:
             self._wake_sender()
@@ -261,10 +280,12 @@ class EventWriter(Openable, Generic[P]):
         check_events(events)
         if sequence is not None:
             return await self._write_once(events, sequence)
-        count, last = 0, None
+        count, last, in_topic = 0, None, self._router.reserve is not None
         for event in events:
             if self._waiting_bytes >= BUFFER_BYTES_MAX:
                 await self._next.wait()
+            if in_topic and isinstance(event, NewEvent):
+                await self._learn_partitions(event.partition)
             self._add_new(event)
             self._wake_sender()
             count, last = count + 1, self._next
@@ -302,7 +323,19 @@ class EventWriter(Openable, Generic[P]):
         buffers, size_bytes, count = self._new_buffers(), 0, 0
         for count, event in enumerate(events, 1):
             new = as_new_event(event)
-            size_bytes += add_event(buffers, self._encode(new.payload), new.key, new.event_time, new.headers)
+            partition, router = new.partition, self._router
+            await self._learn_partitions(partition)
+            if self._router is not router:
+                waiting, buffers = buffers.take(), self._new_buffers()
+                buffers.pour(waiting)
+            if partition is None and self._partitioner is not None:
+                partition = choose_partition(
+                    self._partitioner, new.key, new.payload, len(self._router.segments)
+                )
+            data = self._encode(new.payload)
+            size_bytes += add_event(
+                buffers, data, new.key, new.event_time, new.stored_headers, partition, self._stream
+            )
             if size_bytes > BUFFER_BYTES_MAX:
                 reason = f"one sequence takes at most {BUFFER_BYTES_MAX} bytes"
                 raise InvalidArgument(what="events", value=f"{count} or more", reason=reason)
@@ -317,19 +350,27 @@ class EventWriter(Openable, Generic[P]):
 
     def _add_new(self, event: NewEvent[P] | tuple[P, str | None]) -> None:
         if isinstance(event, NewEvent):
-            self._add(event.payload, event.key, event.event_time, event.headers)
+            self._add(event.payload, event.key, event.event_time, event.stored_headers, event.partition)
         elif type(event) is tuple and len(event) == 2:
-            self._add(event[0], event[1], None, None)
+            self._add(event[0], event[1], None, None, None)
         else:
             self._add_new(as_new_event(event))
 
     def _add(
-        self, payload: P, key: str | None, event_time: int | None, headers: Mapping[str, str] | None
+        self,
+        payload: P,
+        key: str | None,
+        event_time: int | None,
+        headers: Mapping[str, str] | None,
+        partition: int | None,
     ) -> None:
         """Add an event to the next send. Raises InvalidArgument; then nothing was added."""
         if self._failure is not None or not self._accepts:
             self._verify_open()
-        size = add_event(self._buffers, self._encode(payload), key, event_time, headers)
+        if partition is None and self._partitioner is not None:
+            partition = choose_partition(self._partitioner, key, payload, len(self._router.segments))
+        data = self._encode(payload)
+        size = add_event(self._buffers, data, key, event_time, headers, partition, self._stream)
         self._waiting_bytes += size
         self._since_yield += size
 
@@ -391,7 +432,9 @@ class EventWriter(Openable, Generic[P]):
             while appended is None:
                 fn = partial(self._append, send, self._buffers.parts(send.buffers), identity, sequence)
                 try:
-                    appended = await self._db.write(fn, size_bytes=send.size_bytes)
+                    appended = await self._db.write(
+                        fn, size_bytes=send.size_bytes, brief=True, step=Step.WRITER_APPEND
+                    )
                 except (SegmentSealed, NotFound):
                     await self._follow(send)
             if not appended and send.sequence is None:
@@ -418,7 +461,8 @@ class EventWriter(Openable, Generic[P]):
         sequence: int,
         tx: Tx,
     ) -> tuple[AppendResult, ...]:
-        appended = append(tx, self._stream, self._stream_id, parts, identity=identity)
+        guard = self._router.reserve
+        appended = append(tx, self._stream, self._stream_id, parts, identity=identity, guard=guard)
         if appended:
             # As an effect of the transaction, callers continue in the same turn of the event loop as this writer, and
             # their next events are sent in it, too.
@@ -434,15 +478,31 @@ class EventWriter(Openable, Generic[P]):
 
     async def _follow(self, send: Send) -> None:
         """Route the events of a refused send, and those posted since, by the current epoch."""
-        epoch, _ = await self._db.read(self._look)
-        if epoch.number == self._epoch.number:
-            raise NotFound(kind="segment", name=f"{self._stream}, of epoch {epoch.number}")
-        self._epoch = epoch
-        again, waiting = self._new_buffers(), self._buffers.take()
-        again.pour(send.buffers)
-        send.buffers = again.take()
-        self._buffers = self._new_buffers()
+        router, _ = await self._db.read(self._look)
+        if not self._reroute(router, send):
+            raise NotFound(kind="segment", name=f"{self._stream}, of epoch {router.epoch.number}")
+
+    async def _learn_partitions(self, partition: int | None) -> None:
+        """Read the epoch again if the partition is not known: it may have been added since the last send."""
+        if type(partition) is not int or partition < len(self._router.segments) or not self._accepts:
+            return
+        router, _ = await self._db.read(self._look)
+        while self._sending is not None:  # a send verifies the epoch that routed it
+            await self._sending.done().wait()
+            await anyio.lowlevel.checkpoint()
+        self._reroute(router)
+
+    def _reroute(self, router: Router, *sends: Send) -> bool:
+        """Route these sends, and all that wait, by a later epoch; return False, without a change, if it is no later."""
+        if router.epoch.number <= self._router.epoch.number:
+            return False
+        self._router = router
+        waiting, self._buffers = self._buffers.take(), self._new_buffers()
+        for each in (*sends, *self._ready):
+            self._buffers.pour(each.buffers)
+            each.buffers = self._buffers.take()
         self._buffers.pour(waiting)
+        return True
 
     def _fail(self, error: EventprocError) -> None:
         """Keep the first failure, and drop later posted events: written alone they would be out of order."""
@@ -467,18 +527,18 @@ class EventWriter(Openable, Generic[P]):
         self._buffers.take()
         self._make_room()
 
-    def _look(self, tx: Tx) -> tuple[Epoch, int]:
+    def _look(self, tx: Tx) -> tuple[Router, int]:
         return find_route(tx, self._stream, self._stream_id, self._name)
 
     def _new_buffers(self) -> SegmentBuffers:
-        return SegmentBuffers(KeyRoutes(self._epoch), int.from_bytes(self._db.clock.random_bytes(4), "big"))
+        return SegmentBuffers(KeyRoutes(self._router), int.from_bytes(self._db.clock.random_bytes(4), "big"))
 
 
-def find_route(tx: Tx, stream: str, stream_id: int, writer: str | None) -> tuple[Epoch, int]:
-    """Return the current epoch of the stream, which routes events, and the last sequence of the writer's name.
+def find_route(tx: Tx, stream: str, stream_id: int, writer: str | None) -> tuple[Router, int]:
+    """Return what routes events in the current epoch of the stream, and the last sequence of the writer's name.
 
     writer: the name; None: the sequence is 0. Raises StreamSealed, NotFound, StreamReplaced. Three look-ups.
     """
     found = get_writable_stream(tx, stream, stream_id=stream_id).value
     sequence = 0 if writer is None else last_sequence(tx, stream_id, writer)
-    return current_epoch(tx, found), sequence
+    return current_router(tx, found), sequence

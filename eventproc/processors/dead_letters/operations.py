@@ -27,7 +27,6 @@ from eventproc.processors.dead_letters.store import (
     ensure_stream,
     letter_streams,
     letters_in,
-    offset_of,
     open_letter_stream,
     overlap,
     pending,
@@ -39,11 +38,14 @@ from eventproc.processors.dead_letters.store import verify_letter_stream as veri
 from eventproc.processors.emit import Emission, append_emissions
 from eventproc.processors.errors import NotAProcessorGroup
 from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
+from eventproc.store.groups import SHARE, add_share_stream
 from eventproc.store.model.argument_checks import check_int, check_iterable, check_str
 from eventproc.store.model.errors import NotFound
 from eventproc.store.progress import EventRef, finish_events
-from eventproc.store.records import get
+from eventproc.store.records import find, get
 from eventproc.store.segments import READ_BYTES_MAX
+from eventproc.store.segments.offsets import offset_of_number
 
 LIST_MAX: Final = 100
 """Default size of a page of dead letters."""
@@ -145,7 +147,9 @@ def count_letters(tx: Tx, group: str, ids: Ids) -> LetterCount:
     for span in choose(tx, group, ids):
         stream, segment = span.stream.stream_id, span.segment
         count += span.high - span.low
-        size_bytes += offset_of(tx, stream, segment, span.high) - offset_of(tx, stream, segment, span.low)
+        size_bytes += offset_of_number(tx, stream, segment, span.high) - offset_of_number(
+            tx, stream, segment, span.low
+        )
     return LetterCount(count, size_bytes)
 
 
@@ -155,7 +159,8 @@ def choose(tx: Tx, group: str, ids: Ids) -> list[LetterSpan]:
     Raises NotFound (one never existed or was deleted; neither the group nor dead letters of it exist), InvalidArgument,
     and NotAProcessorGroup.
     """
-    if not letter_streams(tx, group) and (kind := get(tx, GROUP, group).value.kind) != PROCESSOR:
+    is_known = bool(letter_streams(tx, group)) or find(tx, SHARE, group) is not None
+    if not is_known and (kind := get(tx, GROUP, group).value.kind) != PROCESSOR:
         raise NotAProcessorGroup(group=group, kind=kind)
     if isinstance(ids, str):
         return pending(tx, group) if ids == "all" else chosen(tx, group, [LetterId.parse(ids)])
@@ -199,7 +204,10 @@ def redrive_step(
     if last is None:
         return LetterStep(0, [])
     ensure_stream(tx, name)
-    add_stream(tx, group, name)
+    if find(tx, SHARE, group) is None:
+        add_stream(tx, group, name)
+    else:
+        add_share_stream(tx, group, name)
     append_emissions(tx, emissions)
     for ref in refs:
         finish_events(tx, ref, 1)
@@ -215,7 +223,7 @@ def drop_step(
     done, rest = waiting[:letters_max], waiting[letters_max:]
     for span in done:
         stream, segment = span.stream.stream_id, span.segment
-        end = offset_of(tx, stream, segment, span.high)
+        end = offset_of_number(tx, stream, segment, span.high)
         ref = EventRef(progress_group(group), stream, segment, span.low, end)
         finish_events(tx, ref, span.high - span.low)
     _truncate(tx, group, done)
@@ -330,7 +338,8 @@ class DeadLetters:
         count = 0
         while spans:
             done = await self._db.write(
-                partial(step, group=self._group, spans=spans, letters_max=letters_max)
+                partial(step, group=self._group, spans=spans, letters_max=letters_max),
+                step=Step.DEAD_LETTER_DECIDE,
             )
             count, spans = count + done.count, done.rest
         return count

@@ -15,6 +15,7 @@ from typing import Final
 import attrs
 
 from eventproc.store.catalog import StoredHistory, find_stream, get_stream, insert_stream
+from eventproc.store.catalog.cuts import head_cut
 from eventproc.store.database import Tx
 from eventproc.store.model.argument_checks import check_str
 from eventproc.store.model.errors import InvalidArgument, NotFound
@@ -25,8 +26,8 @@ from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.progress import get_progress, has_other_group
 from eventproc.store.records import RecordKind, create, find, get, keys, replace
-from eventproc.store.segments import Event, SegmentState, read, read_extents, segment_ids, segment_state
-from eventproc.streams.stream_cuts import head_cut
+from eventproc.store.segments import Event, SegmentState, read, segment_ids, segment_state
+from eventproc.store.segments.offsets import offset_of_number
 from eventproc.workflows.create_stream import check as check_create
 from eventproc.workflows.requests import CreateStream, TruncateStream
 from eventproc.workflows.truncate_stream import apply as truncate
@@ -269,7 +270,7 @@ def letters_in(
         while wanted:
             stream, segment = wanted[-1].stream.stream_id, wanted[-1].segment
             number = max(number, wanted[-1].low)
-            offset = offset_of(tx, stream, segment, number)
+            offset = offset_of_number(tx, stream, segment, number)
             for event in _events(tx, stream, segment, offset, bytes_max):
                 number = event.number + 1
                 if event.number >= wanted[-1].low:
@@ -303,31 +304,6 @@ def truncate_finished(tx: Tx, group: str, stream: DeadLetterStream) -> None:
         if state.sealed and offset == state.tail:
             ended += frontier.complete(segment, successors(history, segment))
     truncate(tx, TruncateStream(record.name, record.stream_id, frontier.offsets()), "")
-
-
-def offset_of(tx: Tx, stream_id: int, segment: SegmentId, number: int) -> int:
-    """Return the offset of event `number` of a segment; the tail for an event that does not exist yet.
-
-    The index is by offset: bisection finds the extent in O(log bytes) look-ups.
-    """
-    state = segment_state(tx, stream_id, segment)
-    assert state is not None, f"segment {segment} of stream {stream_id} does not exist"
-    assert number >= state.head_number, f"event {number} lies before the head, {state.head_number}"
-    if number >= state.tail_number:
-        return state.tail
-    low, high = state.head, state.tail
-    while True:
-        (extent,) = read_extents(tx, stream_id, segment, (low + high) // 2, limit=1)
-        if number < extent.first_number:
-            high = extent.start
-        elif number >= extent.first_number + extent.count:
-            low = extent.end
-        elif number == extent.first_number:
-            return extent.start
-        else:
-            within = max(extent.start, state.head), extent.end
-            (run,) = read(tx, stream_id, {segment: within}, bytes_max=1).runs
-            return run.end_of(number - run.first_number)
 
 
 def _events(tx: Tx, stream_id: int, segment: SegmentId, offset: int, bytes_max: int) -> Iterator[Event]:

@@ -28,6 +28,7 @@ from eventproc.processors.observe.telemetry import NOTHING, Telemetry
 from eventproc.processors.options import Options
 from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
 from eventproc.store.model.counts import counted
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.group_errors import SegmentFenced
@@ -263,7 +264,7 @@ class Committer:
         """
         async with self._lock:
             hook_failures = 0
-            skipped: set[OwnedSegment] = set()
+            skipped: dict[OwnedSegment, None] = {}
             while commit := self._take(skipped):
                 try:
                     await self._publish(commit)
@@ -273,7 +274,7 @@ class Committer:
                     hook_failures += 1
                     await self._pause_hook(hook_failures, why)
                 except SuccessorsUnknown as why:
-                    skipped.add(why.owned)
+                    skipped[why.owned] = None
                 else:
                     break
             for owned in skipped:
@@ -307,7 +308,9 @@ class Committer:
         self._began, self._came_bytes = commit.finished, 0
         began_ms = clock.monotonic_ms()
         try:
-            await retry_transient(lambda: self._db.write(publish), what, clock, LOG)
+            await retry_transient(
+                lambda: self._db.write(publish, step=Step.PROCESSOR_PROGRESS), what, clock, LOG
+            )
         finally:
             if self._durable is not commit:
                 self.outbox = commit.outbox.joined(self.outbox)
@@ -342,7 +345,9 @@ class Committer:
             return skip(tx, group, stream, policy)
 
         what = f"skipping what was truncated, for processor {self._options.name}"
-        lost = await retry_transient(lambda: self._db.write(move_on), what, self._db.clock, LOG)
+        lost = await retry_transient(
+            lambda: self._db.write(move_on, step=Step.PROCESSOR_SKIP), what, self._db.clock, LOG
+        )
         self.truncated += lost
         LOG.warning("%r: %d events behind it were truncated before they were handled", owned, lost)
         await self._drop_lost()

@@ -15,10 +15,11 @@ from eventproc.processors.engine.key_queues import Item
 from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.processors.engine.workers import PUT_EVENTS, WorkerPool
 from eventproc.processors.options import OnTruncated
+from eventproc.store.clock import Clock
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import Truncated
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments import EventRun, SegmentState, segment_state
+from eventproc.store.segments import EventRun, SegmentState, first_expiry, live_ranges, segment_state
 from eventproc.streams.fetch import Fetched, Limit, StreamFetcher, watch_stream
 
 LOG = logging.getLogger("eventproc.processors")
@@ -36,8 +37,13 @@ class ReadAhead:
     The last run that was begun is in flight.
     """
 
-    def __init__(self, owned: OwnedSegment, runs: Iterable[EventRun]) -> None:
+    def __init__(
+        self, owned: OwnedSegment, runs: Iterable[EventRun], ttl_ms: int | None, clock: Clock
+    ) -> None:
+        """ttl_ms: the time to live of the events by the stream's configuration."""
         self._owned = owned
+        self._ttl_ms = ttl_ms
+        self._clock = clock
         self._runs = deque(runs)
         self._end = self._runs[-1].end
         self._items: Iterator[Item] = iter(())
@@ -59,7 +65,7 @@ class ReadAhead:
         return self._owned.unfinished - self._begun
 
     def take(self, events_max: int) -> list[Item]:
-        """Hand out the next events, at most `events_max`, without those that are finished already."""
+        """Hand out the next events, at most `events_max`, without those that are finished or expired."""
         taken: list[Item] = []
         while True:
             before = len(taken)
@@ -71,6 +77,9 @@ class ReadAhead:
 
     def _begin(self, run: EventRun) -> None:
         in_flight = self._owned.add(run)
+        now_ms = self._clock.wall_ms()
+        if first_expiry(run, self._ttl_ms) <= now_ms:
+            in_flight.finish_except(live_ranges(run, self._ttl_ms, now_ms))
         self._begun = in_flight.remaining
         self._items = zip(run.events(), repeat(in_flight), strict=False)
         if in_flight.remaining < in_flight.count:
@@ -183,7 +192,7 @@ class SegmentFetcher:
     def _fetcher(self, name: str, stream_id: int) -> StreamFetcher:
         if (found := self._fetchers.get(stream_id)) is None:
             self.changes.add(watch_stream(stream_id))
-            found = self._open.enter_context(StreamFetcher(self._db, name, stream_id))
+            found = self._open.enter_context(StreamFetcher(self._db, name, stream_id, with_ttl=True))
             self._fetchers[stream_id] = found
         return found
 
@@ -194,7 +203,9 @@ class SegmentFetcher:
             by_segment.setdefault(run.segment, []).append(run)
             ends[run.segment] = run.end
         for segment, runs in by_segment.items():
-            self._ahead[segments[segment]] = ReadAhead(segments[segment], runs)
+            self._ahead[segments[segment]] = ReadAhead(
+                segments[segment], runs, fetched.ttl_ms, self._db.clock
+            )
         for segment in fetched.ended:
             segments[segment].end = ends[segment]
 

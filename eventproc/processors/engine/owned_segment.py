@@ -76,6 +76,18 @@ class InFlightRun:
         if not self.remaining:
             self.owned.settle(self)
 
+    def finish_except(self, ranges: list[tuple[int, int]]) -> None:
+        """Mark the events outside these sorted ranges of indices as finished: they have expired."""
+        if not self.remaining:
+            return
+        at = 0
+        for low, high in [*ranges, (self.count, self.count)]:
+            self.done[at:low] = b"\1" * (low - at)
+            at = high
+        self.remaining = self.done.count(0)
+        if not self.remaining:
+            self.owned.settle(self)
+
     def is_finished(self, number: int) -> bool:
         """Return whether event `number` of this run is finished."""
         return not self.remaining or bool(self.done[number - self.first])

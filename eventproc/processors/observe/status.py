@@ -5,14 +5,12 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Mapping
-from pathlib import Path
 
 import attrs
 
 from eventproc.groups import PROCESSOR, GroupDescription, describe_group, get_group, list_groups, set_paused
 from eventproc.processors.errors import NotAProcessorGroup, failure_text
-from eventproc.store.database import Tx
-from eventproc.store.database.instances import is_alive, pid_of
+from eventproc.store.database import Peers, Tx
 from eventproc.store.model.short_repr import short_repr_of_fields
 
 
@@ -218,10 +216,10 @@ class ProcessorDescription:
         return min((each for each in found if each is not None), key=lambda each: each.since_ms, default=None)
 
 
-def describe_processor(tx: Tx, path: Path | None, name: str) -> ProcessorDescription:
+def describe_processor(tx: Tx, peers: Peers, name: str) -> ProcessorDescription:
     """Return the processor whose group is `name`. Raises NotFound and NotAProcessorGroup.
 
-    path: the directory, None in memory.
+    peers: the openings of the database.
     Cost: as `describe_group`, and 10 us for each member.
     """
     verify_processor(tx, name)
@@ -229,8 +227,8 @@ def describe_processor(tx: Tx, path: Path | None, name: str) -> ProcessorDescrip
     members = tuple(
         ProcessorMember(
             reader=each.reader,
-            pid=None if path is None else pid_of(path, each.instance),
-            alive=path is None or is_alive(path, each.instance),
+            pid=peers.pid_of(each.instance),
+            alive=peers.is_alive(each.instance),
             joined_ms=each.joined_ms,
             segments=each.owned,
             status=None if each.status is None else MemberStatus.from_json(each.status),
@@ -240,10 +238,10 @@ def describe_processor(tx: Tx, path: Path | None, name: str) -> ProcessorDescrip
     return ProcessorDescription(group, members)
 
 
-def describe_processors(tx: Tx, path: Path | None) -> list[ProcessorDescription]:
+def describe_processors(tx: Tx, peers: Peers) -> list[ProcessorDescription]:
     """Return all processors, by name of their groups."""
     names = [each.name for each in list_groups(tx) if each.kind == PROCESSOR]
-    return [describe_processor(tx, path, name) for name in names]
+    return [describe_processor(tx, peers, name) for name in names]
 
 
 def pause_processor(tx: Tx, name: str, *, paused: bool) -> None:
