@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eventproc.groups.assignors import AssignableSegment, AssignmentInput, Assignor, Targets
 from eventproc.groups.changes import (
     PROCESSOR,
     READERS,
@@ -22,7 +23,8 @@ from eventproc.groups.describe import (
     list_group_infos,
 )
 from eventproc.groups.group import ReaderGroup
-from eventproc.groups.membership import Membership, join
+from eventproc.groups.liveness import REBALANCE_MS
+from eventproc.groups.membership import MemberOptions, Membership, join
 from eventproc.groups.names import group_name, stream_names
 from eventproc.groups.operations import GroupCheckpoint, ResetPreview, adopt_recreated_streams, preview_reset
 from eventproc.groups.reader import GroupReader
@@ -30,10 +32,12 @@ from eventproc.groups.start_positions import GroupEnd, GroupResetEnd, GroupStart
 from eventproc.groups.state import SegmentOwnership
 from eventproc.groups.stored_state import folded_state
 from eventproc.store.groups import (
+    EQUAL,
     GROUP,
     GroupOptions,
     GroupRecord,
     GroupStream,
+    RetainedPart,
     SegmentKey,
     TruncatedPolicy,
     delete_group,
@@ -42,9 +46,14 @@ from eventproc.store.groups import (
 )
 
 __all__ = [
+    "EQUAL",
     "GROUP",
     "PROCESSOR",
     "READERS",
+    "REBALANCE_MS",
+    "AssignableSegment",
+    "AssignmentInput",
+    "Assignor",
     "GroupCheckpoint",
     "GroupDescription",
     "GroupEnd",
@@ -56,12 +65,15 @@ __all__ = [
     "GroupStart",
     "GroupStream",
     "MemberDescription",
+    "MemberOptions",
     "Membership",
     "ReaderGroup",
     "ResetPreview",
+    "RetainedPart",
     "SegmentKey",
     "SegmentLag",
     "SegmentOwnership",
+    "Targets",
     "TruncatedPolicy",
     "add_stream",
     "adopt_recreated_streams",

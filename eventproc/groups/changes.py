@@ -9,14 +9,23 @@ from eventproc.groups.names import group_name, stream_names
 from eventproc.groups.start_positions import GroupEnd, GroupStart, start_position_of, start_positions_of
 from eventproc.groups.state import GroupState, begin
 from eventproc.groups.stored_state import GROUP_LOG, change, write_segments
-from eventproc.groups.updates import PauseChanged, ReaderLeft, SegmentCompleted, StreamAdded
+from eventproc.groups.updates import (
+    AssignorChanged,
+    PauseChanged,
+    ReaderAway,
+    ReaderLeft,
+    SegmentCompleted,
+    StreamAdded,
+)
 from eventproc.store.catalog import StoredHistory, find_stream, get_scope, get_stream, verify_active
 from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GROUP,
+    SHARE,
     GroupOptions,
     GroupRecord,
     SegmentKey,
+    check_assignor,
     group_names,
     last_generation,
     progress_of,
@@ -59,10 +68,12 @@ def ensure_group(
         _verify_equal(found.value, names, kind, options)
         verify_streams(tx, found.value)
         return False
+    if find(tx, SHARE, name) is not None:
+        raise AlreadyExists(kind="group", name=name, differing=("kind",))
     verify_active(get_scope(tx, name.partition("/")[0]).value, "create a group")
     starts = start_positions_of(tx, names, start, until)
     empty = GroupState(generation=last_generation(tx))
-    state = begin(empty.generation, starts)
+    state = begin(empty.generation, starts, options.assignor)
     group = GroupRecord(
         name=name,
         log=create_log(tx),
@@ -80,7 +91,7 @@ def ensure_group(
 
 
 def _verify_equal(group: GroupRecord, names: Sequence[str], kind: str, options: GroupOptions) -> None:
-    chosen = {each.name for each in group.streams if not each.added}
+    chosen = {each.name for each in (*group.streams, *group.dropped) if not each.added}
     differing = []
     if chosen != set(names):
         differing.append("streams")
@@ -130,9 +141,20 @@ def set_paused(tx: Tx, name: str, paused: bool) -> None:
         change(tx, name, PauseChanged(paused))
 
 
+def set_assignor(tx: Tx, name: str, assignor: str) -> None:
+    """Let another assignor decide which reader owns which segment, from now on. Raises NotFound, InvalidArgument."""
+    if get(tx, GROUP, name).value.options.assignor != check_assignor(assignor):
+        change(tx, name, AssignorChanged(assignor))
+
+
 def left(tx: Tx, group: str, state: GroupState, reader: str) -> ReaderLeft:
     """Return the update by which a reader goes offline; its segments are released at their durable progress."""
     return ReaderLeft(reader, progress_of(tx, group, state.owned_by(reader)))
+
+
+def away(tx: Tx, group: str, state: GroupState, reader: str) -> ReaderAway:
+    """Return the update by which a static reader owns nothing until it is back; its progress is the durable one."""
+    return ReaderAway(reader, progress_of(tx, group, state.owned_by(reader)), tx.monotonic_ms)
 
 
 def list_groups(tx: Tx, scope: str | None = None) -> list[GroupRecord]:

@@ -14,18 +14,24 @@ from eventproc.groups.state import SegmentOwnership
 from eventproc.store.groups import SegmentKey
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
-from eventproc.store.segments import EventRun
+from eventproc.store.segments import NEVER, EventRun, first_expiry, live_ranges
 
 
 @attrs.define(eq=False)
 class SegmentCursor:
-    """The position in one segment. taken: offset to read on from. ended: no events will follow `taken`."""
+    """The position in one segment.
+
+    taken: offset to read on from. ended: no events will follow `taken`. paused: the user wants none of it for now.
+    held: while a joint transaction holds the progress, what was finished before it; nothing behind it may be saved.
+    """
 
     assigned: SegmentOwnership
     finished: Progress
     saved: Progress
     taken: int
     ended: bool = False
+    held: Progress | None = None
+    paused: bool = False
 
     @property
     def key(self) -> SegmentKey:
@@ -33,19 +39,33 @@ class SegmentCursor:
         return self.assigned.key
 
     @property
+    def savable(self) -> Progress:
+        """What is finished, and held by no transaction."""
+        return self.finished if self.held is None else self.held
+
+    @property
     def is_done(self) -> bool:
         """Whether all events of the segment are finished, and no more will come."""
-        return self.ended and self.finished.offset >= self.taken
+        return self.ended and self.savable.offset >= self.taken
 
 
 @attrs.define(eq=False)
 class InFlight:
-    """A run of events being delivered: `count` of them were delivered, and the first `done` are finished."""
+    """A run of events being delivered: `count` of them were delivered, and the first `done` are finished.
+
+    ttl_ms: the time to live that its events have by the stream's configuration.
+    expires_ms: when the first of the events that were not delivered yet expires, wall time; NEVER if none does.
+    skipped, skipped_end: number of expired events behind the run that are finished with it, and where they end.
+    """
 
     cursor: SegmentCursor
     run: EventRun
     count: int = 0
     done: int = 0
+    ttl_ms: int | None = None
+    expires_ms: float = NEVER
+    skipped: int = 0
+    skipped_end: int = 0
 
     @property
     def end(self) -> int:
@@ -55,8 +75,31 @@ class InFlight:
     def settle(self) -> None:
         """Move the cursor behind the finished events."""
         if done := self.done:  # read once: another thread may increase it meanwhile
-            end = self.run.end_of(done)
+            if self.skipped and done == len(self.run):
+                done, end = done + self.skipped, self.skipped_end
+            else:
+                end = self.run.end_of(done)
             self.cursor.finished = self.cursor.finished.finish(self.run.first_number, done, end)
+
+    def without_expired(self, now_ms: int) -> tuple[int, int, list[InFlight]]:
+        """Return how many of the next events are expired and where they end, and the rest without expired ones.
+
+        O(events of the run).
+        """
+        run, ttl_ms = self.run, self.ttl_ms
+        live = live_ranges(run, ttl_ms, now_ms, self.count)
+        end = self.skipped_end if self.skipped else run.end
+        if not live:
+            return len(run) + self.skipped - self.count, end, []
+        bounds = [low for low, _ in live[1:]] + [len(run) + self.skipped]
+        parts = [
+            InFlight(self.cursor, part, ttl_ms=ttl_ms, expires_ms=first_expiry(part, ttl_ms))
+            for part in run.parts(live)
+        ]
+        for part, (_, high), bound, following in zip(parts, live, bounds, [*parts[1:], None], strict=True):
+            part.skipped = bound - high
+            part.skipped_end = end if following is None else following.run.start
+        return live[0][0] - self.count, parts[0].run.start, parts
 
 
 class SegmentCursors:
@@ -64,6 +107,7 @@ class SegmentCursors:
 
     def __init__(self) -> None:
         self._cursors: dict[SegmentKey, SegmentCursor] = {}
+        self._holding = False
 
     def __iter__(self) -> Iterator[SegmentCursor]:
         return iter(self._cursors.values())
@@ -81,7 +125,10 @@ class SegmentCursors:
         new = [each for key, each in owned.items() if key not in kept]
         self._cursors = kept
         for each in new:
-            self._cursors[each.key] = SegmentCursor(each, each.progress, each.progress, each.progress.offset)
+            held = each.progress if self._holding else None
+            self._cursors[each.key] = SegmentCursor(
+                each, each.progress, each.progress, each.progress.offset, held=held
+            )
         return bool(new)
 
     def drop(self, keys: Iterable[SegmentKey]) -> None:
@@ -94,10 +141,36 @@ class SegmentCursors:
         for cursor in self:
             cursor.taken, cursor.ended = cursor.finished.offset, False
 
-    def take(self, stream_id: int, runs: Iterable[EventRun]) -> list[InFlight]:
+    @property
+    def ends_held(self) -> bool:
+        """Whether a segment is processed to its end, which may not be saved while a transaction holds the progress."""
+        return any(each.ended and each.finished.offset >= each.taken and not each.is_done for each in self)
+
+    def hold(self) -> None:
+        """Let nothing be saved that is not finished yet, until `release` or `give_back`."""
+        self._holding = True
+        for cursor in self:
+            cursor.held = cursor.finished
+
+    def release(self) -> None:
+        """Let everything that is finished be saved."""
+        self._holding = False
+        for cursor in self:
+            cursor.held = None
+
+    def give_back(self) -> None:
+        """Take again what was taken since `hold`. The new cursors know nothing of the runs that were in flight."""
+        self._holding = False
+        for key, cursor in self._cursors.items():
+            before = cursor.savable
+            self._cursors[key] = SegmentCursor(
+                cursor.assigned, before, cursor.saved, before.offset, paused=cursor.paused
+            )
+
+    def take(self, stream_id: int, runs: Iterable[EventRun], ttl_ms: int | None = None) -> list[InFlight]:
         """Note that `runs` were taken, and return what of them is to be handed out. Those taken from come last.
 
-        Runs of segments that were lost while they were being read are left out.
+        Runs of segments that were lost while they were being read are left out. ttl_ms: see `InFlight`.
         """
         taken: list[InFlight] = []
         for run in runs:
@@ -107,7 +180,10 @@ class SegmentCursors:
             assert run.start == cursor.taken, f"a run begins at {run.start}, and {cursor.taken} comes next"
             cursor.taken = run.end
             self._cursors[cursor.key] = cursor
-            taken += (InFlight(cursor, part) for part in unfinished(run, cursor.finished))
+            taken += (
+                InFlight(cursor, part, ttl_ms=ttl_ms, expires_ms=first_expiry(part, ttl_ms))
+                for part in unfinished(run, cursor.finished)
+            )
         return taken
 
     def end(self, stream_id: int, segments: Iterable[SegmentId]) -> None:
@@ -118,6 +194,10 @@ class SegmentCursors:
 
     def unsaved(self) -> dict[SegmentKey, Progress]:
         """Return the finished progress that is not durable yet."""
+        return {each.key: each.savable for each in self if each.savable != each.saved}
+
+    def unsaved_of_hold(self) -> dict[SegmentKey, Progress]:
+        """Return the finished progress that is not durable yet, with what a transaction holds."""
         return {each.key: each.finished for each in self if each.finished != each.saved}
 
     def done(self) -> list[SegmentCursor]:

@@ -6,13 +6,11 @@ from collections.abc import Collection, Mapping
 
 from eventproc.groups.state import CheckpointState, GroupState
 from eventproc.groups.stored_state import folded_state
-from eventproc.store.catalog import StoredHistory, get_stream, tail_offsets
+from eventproc.store.catalog import StoredHistory, find_stream, get_stream, tail_offsets
 from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, GroupStream, SegmentKey, progress_by_segment
-from eventproc.store.model.cuts import NOT_REACHED, StreamCut
-from eventproc.store.model.history import History, get_segment
+from eventproc.store.model.cuts import NOT_REACHED, StreamCut, with_ends
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.states import StreamState
 from eventproc.store.records import get
 
@@ -22,9 +20,18 @@ def group_cuts(tx: Tx, name: str) -> dict[str, StreamCut]:
 
     The group never reads earlier events again, so its streams may be truncated there.
     """
-    state = folded_state(tx, get(tx, GROUP, name).value).state
+    group = get(tx, GROUP, name).value
+    state = folded_state(tx, group).state
     offsets = {key: progress.offset for key, progress in progress_by_segment(tx, name).items()}
-    return {each.name: stream_cut(tx, each, state, offsets, state.waiting.keys()) for each in state.streams}
+    streams = state.streams
+    if group.options.on_deleted == "drop":  # a reader will drop those that were deleted
+        current = {each.name: find_stream(tx, each.name) for each in streams}
+        streams = tuple(
+            each
+            for each in streams
+            if (found := current[each.name]) is not None and found.value.stream_id == each.stream_id
+        )
+    return {each.name: stream_cut(tx, each, state, offsets, state.waiting.keys()) for each in streams}
 
 
 def checkpoint_cuts(tx: Tx, state: GroupState, checkpoint: CheckpointState) -> dict[str, StreamCut]:
@@ -53,33 +60,9 @@ def stream_cut(
     ends = end_offsets(state, where.stream_id)
     if not ends and stream.state is StreamState.SEALED:
         ends = tail_offsets(tx, stream)
-    return StreamCut(where.name, where.stream_id, own | ended(own, ends, StoredHistory(tx, stream)))
+    return StreamCut(where.name, where.stream_id, with_ends(own, ends, StoredHistory(tx, stream)))
 
 
 def end_offsets(state: GroupState, stream_id: int) -> dict[SegmentId, int]:
     """Return where the group ends in a stream; empty if it does not end."""
     return {segment: offset for (each, segment), offset in state.ends if each == stream_id}
-
-
-def ended(
-    own: Mapping[SegmentId, int], ends: Mapping[SegmentId, int], history: History
-) -> dict[SegmentId, int]:
-    """Return the segments that the group has finished, or will not open because it ended before them."""
-    found: dict[SegmentId, int] = {}
-    for segment in ends.keys() - own.keys():
-        key_range = get_segment(history, segment).range
-        before = [get_segment(history, each).range for each in own if each < segment]
-        overlapping = [each for each in before if each.overlaps(key_range)]
-        if not overlapping:
-            found[segment] = ends[segment]
-        elif not _cover(overlapping, key_range):
-            found[segment] = NOT_REACHED
-    return found
-
-
-def _cover(ranges: list[KeyRange], whole: KeyRange) -> bool:
-    point = whole.low
-    for each in sorted(ranges):
-        if each.low <= point < each.high:
-            point = each.high
-    return point >= whole.high

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Literal, TypeAlias
 
 import attrs
 
@@ -37,6 +38,9 @@ from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import get
 from eventproc.store.segments import read
 
+GroupPhase: TypeAlias = Literal["empty", "assigning", "reconciling", "stable"]
+"""What a group is doing; see `GroupDescription`."""
+
 
 @attrs.frozen(kw_only=True)
 class GroupInfo:
@@ -60,10 +64,12 @@ class GroupInfo:
 
 @attrs.frozen
 class MemberDescription:
-    """A reader that is online.
+    """A reader that is online, or a static one that is away.
 
     status: what it published last, as JSON, or None.
     owned: the number of its segments.
+    subscription: the streams that it reads, names or patterns; None: every stream of the group.
+    away: whether it is a static reader that has ended or died, and may come back.
     """
 
     reader: str
@@ -72,6 +78,8 @@ class MemberDescription:
     joined_ms: int
     status: str | None
     owned: int
+    subscription: tuple[str, ...] | None = None
+    away: bool = False
 
 
 @attrs.frozen
@@ -111,6 +119,9 @@ class GroupDescription:
     replaced: names of its streams that were deleted; the group must be reset.
     lost_events: number of events that were truncated before the group read them.
     checkpoints_started: names of the checkpoints under way.
+    assignor: name of the assignor that decides which reader owns which segment.
+    phase: "empty" without readers, "assigning" while the group waits for its own assignor, "reconciling" while segments
+        are on their way to their readers, else "stable".
     """
 
     __repr__ = short_repr_of_fields
@@ -126,6 +137,8 @@ class GroupDescription:
     replaced: tuple[str, ...]
     lost_events: int
     checkpoints_started: tuple[str, ...]
+    assignor: str
+    phase: GroupPhase
 
     @property
     def events(self) -> int:
@@ -174,17 +187,21 @@ def describe_group(tx: Tx, name: str) -> GroupDescription:
     finished = progress_by_segment(tx, name)
     segments: list[SegmentLag] = []
     replaced: list[str] = []
+    streams: list[GroupStream] = []
     moved = progress_times(tx, name)
     for each in group.streams:
         found = find_stream(tx, each.name)
         if found is None or found.value.stream_id != each.stream_id:
-            replaced.append(each.name)
+            if group.options.on_deleted == "error":
+                replaced.append(each.name)
+                streams.append(each)
         else:
+            streams.append(each)
             segments.extend(_of_stream(tx, each, found.value, state, finished, moved))
     return GroupDescription(
         name=name,
         kind=group.kind,
-        streams=group.streams,
+        streams=tuple(streams),
         paused=group.paused,
         generation=group.generation,
         created_ms=group.created_ms,
@@ -193,14 +210,34 @@ def describe_group(tx: Tx, name: str) -> GroupDescription:
         replaced=tuple(replaced),
         lost_events=state.lost_events,
         checkpoints_started=tuple(each.name for each in state.started),
+        assignor=state.assignor,
+        phase=phase_of(state),
     )
 
 
+def phase_of(state: GroupState) -> GroupPhase:
+    """Return what the group is doing, as `GroupDescription.phase` says."""
+    if not state.members:
+        return "empty"
+    if state.assigning is not None:
+        return "assigning"
+    awaited = (each for each in state.assignments if each.target is None or each.target in state.present)
+    return "reconciling" if any(each.owner != each.target for each in awaited) else "stable"
+
+
 def _members(tx: Tx, name: str, state: GroupState) -> Iterator[MemberDescription]:
-    for reader, status in member_statuses(tx, name):
-        member = state.members[reader]
-        owned = len(state.owned_by(reader))
-        yield MemberDescription(reader, member.instance, member.epoch, member.joined_ms, status, owned)
+    statuses = dict(member_statuses(tx, name))
+    for reader, member in sorted(state.members.items()):
+        yield MemberDescription(
+            reader,
+            member.instance,
+            member.epoch,
+            member.joined_ms,
+            statuses.get(reader),
+            len(state.owned_by(reader)),
+            member.subscription,
+            member.away_since_ms is not None,
+        )
 
 
 def _of_stream(

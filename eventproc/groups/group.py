@@ -8,6 +8,7 @@ from typing import Any, TypeVar, overload
 
 import anyio
 
+from eventproc.groups.changes import set_assignor
 from eventproc.groups.cuts import group_cuts
 from eventproc.groups.describe import GroupDescription, GroupInfo, describe_group, group_info
 from eventproc.groups.liveness import POLL_MS, expire_silent, has_silent
@@ -24,9 +25,10 @@ from eventproc.groups.reader import GroupReader
 from eventproc.groups.start_positions import GroupResetEnd, GroupStart
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
-from eventproc.store.groups import delete_group, watch_group
+from eventproc.store.faults import Step
+from eventproc.store.groups import delete_group, release, watch_group
 from eventproc.store.model.argument_checks import check_int, check_str
-from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.group_errors import CheckpointPending
 from eventproc.store.model.ids import SegmentId
 from eventproc.streams.codec import Codec, codec_for, decode_of
@@ -143,11 +145,13 @@ class ReaderGroup:
             return look(tx)
 
         with self._db.subscribe([watch_group(self.name)]) as changes:
-            found, pending, is_silent = await self._db.write(start)
+            found, pending, is_silent = await self._db.write(start, step=Step.GROUP_CHECKPOINT)
             with anyio.move_on_after(timeout_ms / 1000):
                 while found is None:
                     if is_silent:
-                        await self._db.write(partial(expire_silent, db=self._db, group=self.name))
+                        await self._db.write(
+                            partial(expire_silent, db=self._db, group=self.name), step=Step.GROUP_EXPIRE
+                        )
                     else:
                         await changes.wait(POLL_MS)
                     found, pending, is_silent = await self._db.read(look)
@@ -199,7 +203,37 @@ class ReaderGroup:
             streams=streams,
             until=until,
         )
-        await self._db.write(step)
+        await self._db.write(step, step=Step.GROUP_CHANGE)
+
+    async def release(self, cut: StreamCut) -> None:
+        """Let a stream with retention by consumption lose the events before `cut`, as far as this group is concerned.
+
+        For a group created with `retains="manual"`: until the first call it keeps the stream from losing anything.
+
+        Args:
+            cut: of one of the group's streams, at or after the cut that was released last.
+
+        Raises:
+            NotFound: no such group.
+            StreamReplaced: the stream of the cut was deleted.
+            InvalidArgument: the group does not release by itself, or does not read the stream.
+            InvalidCut: the cut is not one of the stream, or is before the last one.
+        """
+        as_cut(cut, "released cut")
+        await self._db.write(partial(release, group=self.name, cut=cut), step=Step.GROUP_CHANGE)
+
+    async def set_assignor(self, assignor: str) -> None:
+        """Let another assignor decide which reader owns which segment, from now on. Readers stay online.
+
+        Args:
+            assignor: "equal", "range", "round_robin", or the name of an own one.
+
+        Raises:
+            NotFound: no such group.
+            InvalidArgument: it is not a valid name.
+        """
+        step = partial(set_assignor, name=self.name, assignor=assignor)
+        await self._db.write(step, step=Step.GROUP_CHANGE)
 
     async def reader_offline(
         self, reader: str, position: Mapping[str, Mapping[SegmentId, int]] | None = None
@@ -219,7 +253,7 @@ class ReaderGroup:
             InvalidCut: an offset is not the boundary of an event.
         """
         step = partial(reader_offline, group=self.name, reader=reader, position=position)
-        await self._db.write(step)
+        await self._db.write(step, step=Step.GROUP_CHANGE)
 
     async def delete(self) -> None:
         """Delete the group and its progress. Its readers are fenced.
@@ -227,4 +261,4 @@ class ReaderGroup:
         Raises:
             NotFound: no such group.
         """
-        await self._db.write(partial(delete_group, name=self.name))
+        await self._db.write(partial(delete_group, name=self.name), step=Step.GROUP_DELETE)

@@ -7,12 +7,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from eventproc.groups.changes import left
+from eventproc.groups.changes import away, left
 from eventproc.groups.state import GroupState, OnlineReader
 from eventproc.groups.stored_state import change, folded_state
+from eventproc.groups.targets import fallen_back
 from eventproc.store.database import Database, SharedSlot, Subscription, Tx
-from eventproc.store.database.instances import is_alive
-from eventproc.store.groups import GROUP, GroupRecord, silent_members, topic_of
+from eventproc.store.groups import (
+    GROUP,
+    GroupOptions,
+    GroupRecord,
+    member_instances,
+    silent_members,
+    topic_of,
+)
 from eventproc.store.records import get
 
 LOG = logging.getLogger("eventproc.groups")
@@ -23,6 +30,14 @@ member. Higher: events of a dead reader wait longer. Lower: no use, as deaths ar
 
 BEATS_A_LEASE: Final = 3
 """Signs of life within a lease, so two may be late. Each costs a write."""
+
+ASSIGN_MS: Final = 5_000
+"""How long a group waits for its own assignor, which needs milliseconds. Higher: segments have no reader for longer if
+no member has its code. Lower: a busy process answers too late."""
+
+REBALANCE_MS: Final = 30_000
+"""How long a consumer may take by default to release a partition. Higher: one that hangs delays the partition for
+longer. Lower: a callback that stores the state of a partition may be cut off."""
 
 NO_READER: Final = ""
 """An id that no reader has."""
@@ -79,8 +94,7 @@ def is_dead(db: Database, group: str, reader: str, member: OnlineReader) -> bool
     """Return whether the member is dead. About 7 us for a member of another process."""
     if member.instance == db.instance_id:
         return not db.shared[LOCAL_MEMBERSHIPS].has(group, reader, member.epoch)
-    # Without a directory there is no lock to look at, and no other process.
-    return db.path is not None and not is_alive(db.path, member.instance)
+    return not db.peers.is_alive(member.instance)
 
 
 def dead_among(
@@ -102,20 +116,99 @@ def hung_among(tx: Tx, group: GroupRecord, *, exclude: str = NO_READER) -> froze
     return silent_members(tx, group.name, group.options.lease_ms, exclude=exclude)
 
 
+def groups_with_dead(tx: Tx, db: Database) -> list[str]:
+    """Return the groups of which a member's instance is dead, sorted. One query, and 7 us for each instance."""
+    members = member_instances(tx)
+    dead = {
+        each
+        for each in {instance for _, instance in members}
+        if each != db.instance_id and not db.peers.is_alive(each)
+    }
+    return sorted({group for group, instance in members if instance in dead})
+
+
 def has_silent(tx: Tx, db: Database, group: str) -> bool:
     """Return whether a reader is dead or exceeds the lease. Raises NotFound."""
     record = get(tx, GROUP, group).value
-    return bool(hung_among(tx, record) or dead_among(db, group, folded_state(tx, record).state.members))
+    state = folded_state(tx, record).state
+    left_ms = deadline_left_ms(state, record.options, tx.monotonic_ms)
+    return left_ms == 0 or bool(hung_among(tx, record) or dead_among(db, group, state.present))
+
+
+def deadline_left_ms(
+    state: GroupState, options: GroupOptions, now_ms: int, *, exclude: str = NO_READER
+) -> int | None:
+    """Return the time until a reader other than `exclude` is too late, or the own assignor is; None: nothing is due.
+
+    0 if a deadline has passed. now_ms: monotonic.
+    """
+    deadlines: list[tuple[int, int]] = []
+    if state.assigning is not None:
+        deadlines.append((state.assigning.since_ms, ASSIGN_MS))
+    deadlines += (
+        (member.away_since_ms, member.static_ms)
+        for member in state.members.values()
+        if member.away_since_ms is not None and member.static_ms is not None
+    )
+    if (rebalance_ms := options.rebalance_ms) is not None:
+        deadlines += (
+            (each.late_since_ms, rebalance_ms)
+            for each in state.assignments
+            if each.late_since_ms is not None and each.owner != exclude
+        )
+    # A monotonic clock that went back means that the machine was restarted: then the deadline has passed.
+    left = [max(since + limit - now_ms, 0) if now_ms >= since else 0 for since, limit in deadlines]
+    return min(left, default=None)
 
 
 def expire_silent(tx: Tx, db: Database, group: str, *, exclude: str = NO_READER) -> GroupState:
-    """Remove dead and unresponsive readers from the group, except `exclude`; return its state. Raises NotFound."""
+    """Remove readers that are dead, unresponsive, too long away or too late, except `exclude`; return the state.
+
+    A static reader that is dead or unresponsive is away first. Raises NotFound.
+    """
     state = change(tx, group)
+    options = get(tx, GROUP, group).value.options
     hung = hung_among(tx, get(tx, GROUP, group).value, exclude=exclude)
-    dead = dead_among(db, group, state.members, exclude=exclude)
-    for reader in hung.union(dead):
+    dead = dead_among(db, group, state.present, exclude=exclude)
+    for reader in sorted(hung.union(dead)):
+        why = "died" if reader in dead else "exceeded its lease"
+        if (static_ms := state.members[reader].static_ms) is not None:
+            LOG.warning("%s: static reader %r %s; its segments wait for %d ms", group, reader, why, static_ms)
+            state = change(tx, group, away(tx, group, state, reader))
+        else:
+            LOG.warning("%s: reader %r %s; expired", group, reader, why)
+            state = change(tx, group, left(tx, group, state, reader))
+    for reader in sorted(
+        each for each, member in state.members.items() if member.is_overdue(tx.monotonic_ms)
+    ):
+        LOG.warning("%s: static reader %r did not come back; expired", group, reader)
+        state = change(tx, group, left(tx, group, state, reader))
+    for reader in _late_among(state, options, tx.monotonic_ms, exclude=exclude):
         LOG.warning(
-            "%s: reader %r %s; expired", group, reader, "died" if reader in dead else "exceeded its lease"
+            "%s: reader %r did not release its segments within %s ms; expired",
+            group,
+            reader,
+            options.rebalance_ms,
         )
         state = change(tx, group, left(tx, group, state, reader))
+    if state.assigning is not None and not 0 <= tx.monotonic_ms - state.assigning.since_ms < ASSIGN_MS:
+        LOG.warning(
+            "%s: no reader ran the assignor %r within %d ms; sharing equally",
+            group,
+            state.assignor,
+            ASSIGN_MS,
+        )
+        state = change(tx, group, fallen_back(state, tx.monotonic_ms))
     return state
+
+
+def _late_among(state: GroupState, options: GroupOptions, now_ms: int, *, exclude: str) -> list[str]:
+    """Return the owners, except `exclude`, that have not released a segment in time, sorted."""
+    if options.rebalance_ms is None:
+        return []
+    late = {
+        each.owner
+        for each in state.assignments
+        if each.late_since_ms is not None and not 0 <= now_ms - each.late_since_ms < options.rebalance_ms
+    }
+    return sorted(each for each in late if each is not None and each != exclude)

@@ -4,6 +4,9 @@ The group's state decides, and a membership follows it. It is refreshed when its
 or gained in the middle of other work. If a segment was lost and came back under a new owner epoch, one refresh drops it
 and the next acquires it. So a user that looks after each refresh stops its work on the older epoch.
 
+A reader may subscribe to some of the streams of its group, by name or by pattern. A static reader keeps its segments
+while it is away: it ended or died, and is expected back within a time of its own.
+
 A reader that dies leaves a row that names its instance. The other members see that the instance is dead, release its
 segments at their durable progress (`ReaderLeft`), and acquire them.
 """
@@ -16,33 +19,40 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 
-from eventproc.groups.changes import completion, left, verify_readers, verify_streams
+from eventproc.groups.assignors import Assignor, fault_in, with_reserves, without_reserves
+from eventproc.groups.changes import away, completion, left, verify_readers, verify_streams
+from eventproc.groups.followed_streams import follow_catalog, stream_updates
 from eventproc.groups.liveness import (
     BEATS_A_LEASE,
     LOCAL_MEMBERSHIPS,
     POLL_MS,
     dead_among,
+    deadline_left_ms,
     expire_silent,
     hung_among,
     is_dead,
 )
-from eventproc.groups.names import AUTOMATIC, check_reader
+from eventproc.groups.names import AUTOMATIC, check_reader, check_subscription
 from eventproc.groups.state import GroupState, OnlineReader, SegmentOwnership
 from eventproc.groups.stored_state import change, folded_state
+from eventproc.groups.targets import assignment_input, retargeted
 from eventproc.groups.updates import (
     CheckpointPassed,
     CheckpointStarted,
     ReaderJoined,
+    ReaderRejoined,
     SegmentsAcquired,
     SegmentsReleased,
+    SubscriptionChanged,
     Update,
 )
+from eventproc.store.catalog import catalog_version, watch_catalog
 from eventproc.store.database import Database, Subscription, Tx
-from eventproc.store.database.instances import pid_of
+from eventproc.store.faults import Step
 from eventproc.store.groups import (
     GROUP,
     GroupOptions,
@@ -55,8 +65,9 @@ from eventproc.store.groups import (
     write_sign_of_life,
     write_status,
 )
+from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.errors import EventprocError
-from eventproc.store.model.group_errors import ReaderFenced, ReaderOnline
+from eventproc.store.model.group_errors import AssignorDiffers, ReaderFenced, ReaderOnline
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import SegmentClaim, move_progress, segment_fenced
 from eventproc.store.records import find, get
@@ -121,20 +132,65 @@ class Membership(Protocol):
 LOG = logging.getLogger("eventproc.groups")
 
 
+STATIC_MS_MIN: Final = 1_000
+"""Shortest time that a static reader may be away. A process needs longer than that to start again."""
+
+
+def _check_static(instance: object, attribute: object, value: int | None) -> None:
+    if value is not None:
+        check_int("time away of a static reader", value, least=STATIC_MS_MIN, unit="ms")
+
+
+@attrs.frozen(kw_only=True)
+class MemberOptions:
+    """Options of a reader's membership.
+
+    subscription: the streams that it reads, by names or patterns ("shop/orders-*"). The group begins to read those that
+        it does not read yet. None (default): every stream of the group.
+    static_ms: makes it a static reader: after it ended or died, its segments wait up to so many ms until it joins again
+        under its id. None (default): they go to other readers immediately.
+    assignor: the code of the group's own assignor, if this reader has it.
+    Raises InvalidArgument.
+    """
+
+    subscription: tuple[str, ...] | None = attrs.field(
+        default=None, converter=attrs.converters.optional(check_subscription)
+    )
+    static_ms: int | None = attrs.field(default=None, validator=_check_static)
+    assignor: Assignor | None = None
+
+
+DEFAULT_MEMBER: Final = MemberOptions()
+
+
 @attrs.frozen
 class _GroupView:
-    """What one read of the group returned. folded: None if its generation is the one that the member knows."""
+    """What one read of the group returned.
+
+    folded: None if its generation is the one that the member knows.
+    catalog: version of the catalog; None if the group does not follow it.
+    follows: whether streams came or went that the group follows.
+    """
 
     group: GroupRecord
     folded: FoldedState[GroupState] | None
     hung: frozenset[str]
+    catalog: int | None
+    follows: bool
 
 
 class GroupMember(Membership):
     """Implements `Membership`; made by `join`."""
 
     def __init__(
-        self, db: Database, group: str, reader: str, changes: Subscription, *, as_reader: bool = False
+        self,
+        db: Database,
+        group: str,
+        reader: str,
+        changes: Subscription,
+        *,
+        as_reader: bool = False,
+        chosen: MemberOptions = DEFAULT_MEMBER,
     ) -> None:
         self.group = group
         self.reader = reader
@@ -142,6 +198,10 @@ class GroupMember(Membership):
         self._db = db
         self._changes = changes
         self._as_reader = as_reader
+        self._chosen = chosen
+        self._subscription = chosen.subscription
+        self._catalog: int | None = None  # its version when this reader followed it last
+        self._answered = -1  # generation of the last request that the own assignor answered
         self._generation = -1
         self._folded: FoldedState[GroupState] | None = None
         self._state: GroupState | None = None
@@ -180,6 +240,11 @@ class GroupMember(Membership):
         return self._options
 
     @property
+    def is_behind(self) -> bool:
+        """Whether another refresh is needed: segments that came back, or are due, were not acquired."""
+        return self._generation < 0
+
+    @property
     def may_be_expired(self) -> bool:
         """Whether the lease ran out since the last sign of life: the process was suspended, or its user busy."""
         lease_ms = self._options.lease_ms
@@ -197,7 +262,7 @@ class GroupMember(Membership):
         if view.folded is not None:
             self._folded = view.folded
             self._state = view.folded.state
-            self._members = view.folded.state.members
+            self._members = view.folded.state.present
         own = self._members.get(self.reader)
         if own is None or own.epoch != self.epoch:
             await self._join_again()
@@ -205,13 +270,76 @@ class GroupMember(Membership):
         state = None if view.folded is None else view.folded.state
         dead = view.hung or dead_among(self._db, self.group, self._members, exclude=self.reader)
         due = self._checkpoint_due(self.state) or (state is not None and self._is_due(state))
-        if dead or due or self._beat_due():
-            state = await self._db.write(self._step)
+        late = self._deadline_left_ms() == 0
+        if dead or due or late or view.follows or self._beat_due():
+            state = await self._db.write(self._step, step=Step.GROUP_REFRESH)
+            if (own := state.present.get(self.reader)) is None or own.epoch != self.epoch:
+                # It was expired since the read, and another process may own segments under its id.
+                await self._join_again()
+                return True
+        self._catalog = view.catalog
+        if view.catalog is not None:
+            self._changes.add(watch_catalog())
         if state is not None:
             if state.generation < self._gave_up:
                 return False
             self._follow(state)
-        return True
+        return not await self._run_assignor()
+
+    def _deadline_left_ms(self) -> int | None:
+        now_ms = self._db.clock.monotonic_ms()
+        return deadline_left_ms(self.state, self._options, now_ms, exclude=self.reader)
+
+    async def subscribe(self, subscription: Collection[str] | None) -> None:
+        """Read other streams from now on: names or patterns; None: every stream of the group. Then refresh.
+
+        Raises InvalidArgument, NotFound (the group was deleted).
+        """
+        wanted = None if subscription is None else check_subscription(tuple(subscription))
+        await self._db.write(partial(self._subscribe, wanted=wanted), step=Step.GROUP_CHANGE)
+        self._subscription = wanted
+        self._catalog = None
+        self._changes.notify(topic_of(self.group))
+
+    def _subscribe(self, tx: Tx, wanted: tuple[str, ...] | None) -> None:
+        state = change(tx, self.group)
+        if (own := state.present.get(self.reader)) is None or own.epoch != self.epoch:
+            return  # it was expired, and joins again with the new subscription
+        if own.subscription != wanted:
+            change(tx, self.group, SubscriptionChanged(self.reader, wanted, tx.monotonic_ms))
+            follow_catalog(tx, self.group)
+
+    async def _run_assignor(self) -> bool:
+        """Answer the group's request for targets, if this reader has the code; return whether they changed."""
+        pending, code, state = self.state.assigning, self._chosen.assignor, self.state
+        if (
+            pending is None
+            or code is None
+            or code.name != state.assignor
+            or pending.generation == self._answered
+        ):
+            return False
+        self._answered = pending.generation
+        wanted = assignment_input(state)
+        try:
+            found = code.assign(without_reserves(wanted))
+        except Exception:
+            LOG.exception("%s: the assignor %r failed", self.group, code.name)
+            return False
+        if (fault := fault_in(found, wanted)) is not None:
+            LOG.error("%s: the result of the assignor %r is not used: %s", self.group, code.name, fault)
+            return False
+
+        def answer(tx: Tx) -> bool:
+            now = change(tx, self.group)
+            if now.assigning != pending:
+                return False  # the group changed meanwhile, or another reader answered
+            targets = retargeted(now, with_reserves(lambda _: found, wanted), tx.monotonic_ms)
+            assert targets is not None, "the group waits for its assignor"
+            change(tx, self.group, targets)
+            return True
+
+        return await self._db.write(answer, step=Step.GROUP_REFRESH)
 
     async def wait_change(self, timeout_ms: int | None = None, *, beat: bool = True) -> None:
         """See `Membership.wait_change`. beat: keep the lease alive; a task beside the reader's must not."""
@@ -220,10 +348,11 @@ class GroupMember(Membership):
         while True:
             left_ms = None if until_ms is None else until_ms - clock.monotonic_ms()
             pauses = [left_ms]
-            if self._db.path is not None:  # in memory `LocalMemberships.discard` reports each death
+            if not self._db.peers.alone:  # `LocalMemberships.discard` reports each death within this opening
                 pauses.append(POLL_MS)
             if beat and self._options.lease_ms is not None:
                 pauses.append(self._options.lease_ms // BEATS_A_LEASE)
+            pauses.append(self._deadline_left_ms())
             pause_ms = min((each for each in pauses if each is not None), default=None)
             changed = await self._changes.wait(pause_ms)
             expired = left_ms is not None and left_ms <= (pause_ms or 0)
@@ -233,6 +362,7 @@ class GroupMember(Membership):
                 changed
                 or expired
                 or due
+                or self._deadline_left_ms() == 0
                 or dead_among(self._db, self.group, self._members, exclude=self.reader)
             ):
                 return
@@ -241,7 +371,7 @@ class GroupMember(Membership):
         """See `Membership.release`."""
         wanted = {key: self._owned[key] for key in keys if key in self._owned}
         if wanted:
-            await self._db.write(lambda tx: self._release(tx, wanted))
+            await self._db.write(lambda tx: self._release(tx, wanted), step=Step.GROUP_RELEASE)
 
     def move(self, tx: Tx, moved: Mapping[SegmentKey, Progress]) -> None:
         """See `Membership.move`."""
@@ -273,14 +403,17 @@ class GroupMember(Membership):
         with present.joining(self.group, self.reader) as alone:
             if not alone:
                 raise ReaderOnline(group=self.group, reader=self.reader, pid=None)
-            await self._db.write(self._join)
+            await self._db.write(self._join, step=Step.GROUP_JOIN)
 
-    async def leave(self) -> None:
-        """Go offline, and release all owned segments at their durable progress. Does nothing if not a member."""
+    async def leave(self, *, for_good: bool = False) -> None:
+        """Go offline, and release all owned segments at their durable progress. Does nothing if not a member.
+
+        for_good: also a static reader gives up its segments; else it is away.
+        """
         if not self.epoch:
             return
         try:
-            await self._db.write(self._leave)
+            await self._db.write(partial(self._leave, for_good=for_good), step=Step.GROUP_LEAVE)
         finally:
             self._drop(list(self._owned))
             self._db.shared[LOCAL_MEMBERSHIPS].discard(self.group, self.reader, self.epoch)
@@ -297,9 +430,15 @@ class GroupMember(Membership):
     def _look(self, tx: Tx) -> _GroupView:
         group = get(tx, GROUP, self.group).value
         hung = hung_among(tx, group, exclude=self.reader)
-        if group.generation == self._generation:
-            return _GroupView(group, None, hung)
-        return _GroupView(group, folded_state(tx, group, self._folded), hung)
+        catalog = catalog_version(tx) if self._follows_catalog(group) else None
+        follows = False
+        if catalog is not None and catalog != self._catalog:
+            follows = bool(stream_updates(tx, group, folded_state(tx, group, self._folded).state))
+        folded = None if group.generation == self._generation else folded_state(tx, group, self._folded)
+        return _GroupView(group, folded, hung, catalog, follows)
+
+    def _follows_catalog(self, group: GroupRecord) -> bool:
+        return group.options.on_deleted == "drop" or self._subscription is not None
 
     def _fresh(self, state: GroupState) -> tuple[SegmentKey, ...]:
         """Return the segments due to this reader, except those that it still counts as its own."""
@@ -311,11 +450,13 @@ class GroupMember(Membership):
     def _step(self, tx: Tx) -> GroupState:
         """Expire dead readers, answer checkpoints, and acquire the segments due to this reader."""
         state = change(tx, self.group)
-        if (own := state.members.get(self.reader)) is None or own.epoch != self.epoch:
+        if (own := state.present.get(self.reader)) is None or own.epoch != self.epoch:
             return state
         if self._options.lease_ms is not None:
             self._beat(tx)
         state = expire_silent(tx, self._db, self.group, exclude=self.reader)
+        if self._follows_catalog(get(tx, GROUP, self.group).value):
+            state = follow_catalog(tx, self.group)
         if self._checkpoint_due(state):
             name = f"{AUTOMATIC}{state.generation + 1}"
             state = change(tx, self.group, CheckpointStarted(name, tx.now_ms, automatic=True))
@@ -354,32 +495,55 @@ class GroupMember(Membership):
         group = get(tx, GROUP, self.group).value
         if self._as_reader:
             verify_readers(group)
-        verify_streams(tx, group)
+        if group.options.on_deleted == "error":
+            verify_streams(tx, group)
+        code = self._chosen.assignor
+        if code is not None and code.name != group.options.assignor:
+            raise AssignorDiffers(group=self.group, assignor=group.options.assignor, brought=code.name)
         state = folded_state(tx, group, self._folded).state
-        updates: list[Update] = []
-        if (known := state.members.get(self.reader)) is not None:
-            if not is_dead(self._db, self.group, self.reader, known):
-                pid = None if self._db.path is None else pid_of(self._db.path, known.instance)
-                raise ReaderOnline(group=self.group, reader=self.reader, pid=pid)
-            updates.append(left(tx, self.group, state, self.reader))
-        updates.append(ReaderJoined(self.reader, self._db.instance_id, tx.now_ms))
-        state = change(tx, self.group, *updates)
+        change(tx, self.group, *self._joining(tx, state))
+        state = follow_catalog(tx, self.group)
         # In the commit itself: a cancellation by asyncio loses what a write returns.
         tx.after(lambda: self._joined(state))
+
+    def _joining(self, tx: Tx, state: GroupState) -> list[Update]:
+        """Return the updates by which this reader comes online, or back. Raises ReaderOnline."""
+        static_ms = self._chosen.static_ms
+        joined = ReaderJoined(self.reader, self._db.instance_id, tx.now_ms, self._subscription, static_ms)
+        if (known := state.members.get(self.reader)) is None:
+            return [joined]
+        updates: list[Update] = []
+        if known.away_since_ms is None:
+            if not is_dead(self._db, self.group, self.reader, known):
+                pid = self._db.peers.pid_of(known.instance)
+                raise ReaderOnline(group=self.group, reader=self.reader, pid=pid)
+            if known.static_ms is None:
+                return [left(tx, self.group, state, self.reader), joined]
+            updates.append(away(tx, self.group, state, self.reader))
+        elif known.is_overdue(tx.monotonic_ms):
+            return [left(tx, self.group, state, self.reader), joined]
+        updates.append(ReaderRejoined(self.reader, self._db.instance_id, tx.now_ms, static_ms))
+        if known.subscription != self._subscription:
+            updates.append(SubscriptionChanged(self.reader, self._subscription, tx.monotonic_ms))
+        return updates
 
     def _joined(self, state: GroupState) -> None:
         self.epoch = state.members[self.reader].epoch
         self._state = state
-        self._members = state.members
+        self._members = state.present
         self._db.shared[LOCAL_MEMBERSHIPS].add(self.group, self.reader, self.epoch, self._changes)
 
-    def _leave(self, tx: Tx) -> None:
+    def _leave(self, tx: Tx, *, for_good: bool) -> None:
         if find(tx, GROUP, self.group) is None:
             return
         state = change(tx, self.group)
         own = state.members.get(self.reader)
-        if own is not None and own.epoch == self.epoch:
+        if own is None or own.epoch != self.epoch:
+            return
+        if for_good or own.static_ms is None:
             change(tx, self.group, left(tx, self.group, state, self.reader))
+        elif own.away_since_ms is None:
+            change(tx, self.group, away(tx, self.group, state, self.reader))
 
     def _release(self, tx: Tx, wanted: Mapping[SegmentKey, SegmentOwnership]) -> None:
         state = change(tx, self.group)
@@ -410,9 +574,9 @@ class GroupMember(Membership):
             else:
                 came_back = True
         self._owned = MappingProxyType(owned)
-        self._surplus = frozenset(key for key in owned if state.open[key].target != self.reader)
+        self._surplus = frozenset(key for key in owned if state.is_surplus(state.open[key]))
         self._state = state
-        self._members = state.members
+        self._members = state.present
         self._paused = state.paused
         self._generation = -1 if came_back or self._is_due(state) else state.generation
         if self._generation < 0:
@@ -452,12 +616,15 @@ async def join(db: Database, group: str, reader: str) -> AsyncIterator[Membershi
 
 @asynccontextmanager
 async def join_member(
-    db: Database, group: str, reader: str, *, as_reader: bool
+    db: Database, group: str, reader: str, *, as_reader: bool, chosen: MemberOptions = DEFAULT_MEMBER
 ) -> AsyncIterator[GroupMember]:
-    """Do as `join` does, and return the member itself. as_reader: raise NotAReaderGroup for a processor's group."""
+    """Do as `join` does, and return the member itself. as_reader: raise NotAReaderGroup for a processor's group.
+
+    Raises AssignorDiffers, too.
+    """
     check_reader(reader)
     with db.subscribe([watch_group(group)]) as changes:
-        member = GroupMember(db, group, reader, changes, as_reader=as_reader)
+        member = GroupMember(db, group, reader, changes, as_reader=as_reader, chosen=chosen)
         try:
             await member.join()
             yield member

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from fnmatch import fnmatchcase
 from typing import Final
 
 from eventproc.store.model.argument_checks import check_iterable, check_str, invalid_argument
@@ -63,3 +64,37 @@ def _check_id(what: str, text: str) -> str:
             what, text, "it must be printable, on one line, and not begin or end with a blank"
         )
     return text
+
+
+PATTERN_CHARS: Final = frozenset("*?[")
+"""Characters that make a name of a stream a pattern of names; no name contains one."""
+
+
+def is_pattern(name: str) -> bool:
+    """Return whether `name` stands for every stream whose name matches it, such as "shop/orders-*"."""
+    return not PATTERN_CHARS.isdisjoint(name)
+
+
+def subscribes(subscription: Collection[str] | None, stream: str) -> bool:
+    """Return whether a reader with this subscription (names and patterns; None: everything) reads the stream."""
+    if subscription is None or stream in subscription:
+        return True
+    return any(fnmatchcase(stream, each) for each in subscription if is_pattern(each))
+
+
+def check_subscription(subscription: Sequence[str]) -> tuple[str, ...]:
+    """Return the names and patterns, sorted. Raises InvalidArgument: none, a duplicate, or an invalid one."""
+    reason = "a sequence of names, or of patterns such as shop/orders-*, is needed"
+    parts = list(check_iterable("subscription", subscription, reason))
+    for each in parts:
+        check_str("subscription", each)
+        scope, slash, _ = each.partition("/")
+        if not is_pattern(each):
+            StreamName.parse(each)
+        elif not slash or is_pattern(scope):
+            raise invalid_argument("subscription", each, "a pattern names its scope: shop/orders-*")
+    if not parts:
+        raise invalid_argument("subscription", subscription, "it names at least one stream or pattern")
+    if len(set(parts)) < len(parts):
+        raise invalid_argument("subscription", subscription, "a stream is named twice")
+    return tuple(sorted(parts))

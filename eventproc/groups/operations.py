@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
 from eventproc.groups.changes import verify_streams
-from eventproc.groups.cuts import checkpoint_cuts, end_offsets, ended, group_cuts
+from eventproc.groups.cuts import checkpoint_cuts, end_offsets, group_cuts
 from eventproc.groups.describe import describe_group
+from eventproc.groups.followed_streams import follow_catalog
+from eventproc.groups.liveness import expire_silent
 from eventproc.groups.names import check_checkpoint, check_reader, stream_names
 from eventproc.groups.start_positions import (
     GroupEnd,
@@ -22,18 +24,32 @@ from eventproc.groups.state import CheckpointState, GroupState
 from eventproc.groups.stored_state import change, folded_state
 from eventproc.groups.updates import CheckpointStarted, GroupReset, ReaderLeft, StartPosition
 from eventproc.store.catalog import StoredHistory, find_stream, get_stream, unfinished_parts
-from eventproc.store.database import Tx
-from eventproc.store.groups import GROUP, GroupStream, SegmentKey, progress_by_segment, progress_of
+from eventproc.store.database import Database, Tx
+from eventproc.store.groups import (
+    GROUP,
+    GroupStream,
+    SegmentKey,
+    progress_by_segment,
+    progress_of,
+    progress_times,
+)
 from eventproc.store.model.argument_checks import check_int, check_mapping, check_str, invalid_argument
-from eventproc.store.model.cuts import NOT_REACHED, StreamCut
+from eventproc.store.model.cuts import NOT_REACHED, StreamCut, with_ends
 from eventproc.store.model.errors import InvalidCut, NotFound
-from eventproc.store.model.group_errors import TooManyCheckpoints
+from eventproc.store.model.group_errors import GroupNotEmpty, TooManyCheckpoints
 from eventproc.store.model.history import History
-from eventproc.store.model.ids import SegmentId, as_segment, format_segment
+from eventproc.store.model.ids import SegmentId, as_segment, format_segment, number_of
+from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import get
-from eventproc.store.segments import is_event_boundary, number_at, segment_state
+from eventproc.store.segments import (
+    is_event_boundary,
+    number_at,
+    offset_at_time,
+    offset_of_number,
+    segment_state,
+)
 
 CHECKPOINTS_OUTSTANDING_MAX: Final = 3
 """Checkpoints under way at the same time, without automatic ones. More than one is a sign of a slow reader."""
@@ -192,6 +208,174 @@ def _ends_after_reset(tx: Tx, group: str, names: Sequence[str], until: GroupRese
     return ends
 
 
+OffsetTarget: TypeAlias = Literal["earliest", "latest"]
+"""An end of a partition to which a group is reset."""
+
+
+@attrs.frozen(kw_only=True)
+class OffsetReset:
+    """A partition before and after a reset of its offset.
+
+    committed: the offset before; None if none was ever committed.
+    offset: the offset of the next event to read after it.
+    clamped: the wanted offset lay outside the partition, so the nearest one was taken.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    stream: str
+    partition: int
+    committed: int | None
+    offset: int
+    clamped: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class OffsetResetRequest:
+    """Where each partition of a group is reset to: one of the fields, the others None.
+
+    to: an end. offset: an event number. shift: so many events further, or back if negative. time_ms: the first event
+    appended then or later, wall clock.
+    """
+
+    to: OffsetTarget | None = None
+    offset: int | None = None
+    shift: int | None = None
+    time_ms: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        given = [each for each in (self.to, self.offset, self.shift, self.time_ms) if each is not None]
+        if len(given) != 1:
+            reason = "exactly one of to, offset, shift, time_ms and duration_ms says where to go"
+            raise invalid_argument("reset", given, reason)
+        if self.to is not None and self.to not in ("earliest", "latest"):
+            raise invalid_argument("to", self.to, "it must be 'earliest' or 'latest'")
+        if self.offset is not None:
+            check_int("offset", self.offset, least=0)
+        for what, number in (("shift", self.shift), ("time", self.time_ms)):
+            if number is not None:
+                check_int(what, number)
+
+    def start(self) -> GroupStart | None:
+        """Return the start position of a complete stream; None for a position that only a partition has."""
+        if self.to is not None:
+            return "head" if self.to == "earliest" else "tail"
+        return self.time_ms
+
+    def number_in(self, tx: Tx, key: SegmentKey, before: Progress) -> tuple[int, bool]:
+        """Return the event number to go to in a segment, and whether it was clamped into what is kept."""
+        state = segment_state(tx, *key)
+        low, high = (0, 0) if state is None else (state.head_number, state.tail_number)
+        if self.to is not None:
+            return (low if self.to == "earliest" else high), False
+        if self.time_ms is not None:
+            found = 0 if state is None else number_at(tx, *key, offset_at_time(tx, *key, self.time_ms))
+            return found, False
+        wanted = self.offset if self.offset is not None else before.number + (self.shift or 0)
+        number = min(max(wanted, low), high)
+        return number, number != wanted
+
+
+def reset_offsets(
+    tx: Tx,
+    db: Database,
+    group: str,
+    request: OffsetResetRequest,
+    *,
+    partitions: Collection[tuple[str, int]] | None = None,
+    dry_run: bool = False,
+) -> list[OffsetReset]:
+    """Move partitions of a group without online readers; return them as before and after.
+
+    partitions: (stream, partition) of those to move; None: all. A partition is a segment that the group has reached.
+    dry_run: change nothing. It is allowed while readers are online.
+    Raises NotFound, GroupNotEmpty, GroupStreamReplaced, and InvalidArgument for a partition that the group does not
+    read.
+    """
+    if not dry_run:
+        verify_empty(tx, db, group, event="a reset of offsets")
+        follow_catalog(tx, group)
+    record = get(tx, GROUP, group).value
+    verify_streams(tx, record)
+    state = _state(tx, group)
+    finished = progress_by_segment(tx, group)
+    moved_ms = progress_times(tx, group)
+    before = {each.name: _standing(state, each, finished) for each in record.streams}
+    wanted = None if partitions is None else set(partitions)
+    start = request.start()
+    if start is None or wanted is not None:
+        moved = [_moved_offsets(tx, each, request, wanted) for each in before.values()]
+    else:
+        positions = reset_positions(tx, group, start, checkpoint=None, streams=None, until="same")
+        moved = [(each, frozenset[SegmentId]()) for each in positions]
+    known = {
+        (name, number_of(segment))
+        for name, each in before.items()
+        for segment, _ in each.held
+        if not is_reserve(segment)
+    }
+    if wanted is not None and (strangers := sorted(wanted - known)):
+        topic, partition = strangers[0]
+        reason = f"{group} does not read partition {partition} of {topic}"
+        raise invalid_argument("partitions", strangers[0], reason)
+    if not dry_run:
+        change(tx, group, GroupReset(tuple(after for after, _ in moved)))
+    rows: list[OffsetReset] = []
+    for after, clamped in moved:
+        name, stream_id = after.stream.name, after.stream.stream_id
+        old = dict(before[name].held)
+        for segment, progress in after.held:
+            where = name, number_of(segment)
+            if is_reserve(segment) or (wanted is not None and where not in wanted):
+                continue
+            committed = moved_ms.get((stream_id, segment)) is not None and segment in old
+            rows.append(
+                OffsetReset(
+                    stream=name,
+                    partition=number_of(segment),
+                    committed=old[segment].number if committed else None,
+                    offset=progress.number,
+                    clamped=segment in clamped,
+                )
+            )
+    return rows
+
+
+def _moved_offsets(
+    tx: Tx, where: StartPosition, request: OffsetResetRequest, wanted: set[tuple[str, int]] | None
+) -> tuple[StartPosition, frozenset[SegmentId]]:
+    """Return the position after the request, and the segments in which it was clamped."""
+    held: list[tuple[SegmentId, Progress]] = []
+    clamped: set[SegmentId] = set()
+    for segment, before in where.held:
+        key, progress = (where.stream.stream_id, segment), before
+        if wanted is None or (where.stream.name, number_of(segment)) in wanted:
+            number, is_clamped = request.number_in(tx, key, before)
+            if segment_state(tx, *key) is not None and number != before.number:
+                progress = Progress(number, offset_of_number(tx, *key, number))
+            if is_clamped:
+                clamped.add(segment)
+        held.append((segment, progress))
+    return attrs.evolve(where, held=tuple(held)), frozenset(clamped)
+
+
+def set_offsets(tx: Tx, db: Database, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """Commit offsets for a group without online readers. Raises as `reset_offsets`."""
+    for (stream, partition), offset in offsets.items():
+        request = OffsetResetRequest(offset=offset)
+        (found,) = reset_offsets(tx, db, group, request, partitions=[(stream, partition)])
+        if found.clamped:
+            reason = f"partition {partition} of {stream} keeps offset {found.offset} and others on one side of it only"
+            raise invalid_argument("offset", offset, reason)
+
+
+def verify_empty(tx: Tx, db: Database, group: str, *, event: str) -> None:
+    """Raise GroupNotEmpty if readers of the group are online; dead ones are removed. Raises NotFound."""
+    state = expire_silent(tx, db, group)
+    if state.members:
+        raise GroupNotEmpty(group=group, event=event, readers=tuple(sorted(state.members)))
+
+
 def reader_offline(
     tx: Tx, group: str, reader: str, position: Mapping[str, Mapping[SegmentId, int]] | None = None
 ) -> None:
@@ -305,5 +489,5 @@ def preview_reset(
 def _cut_of(start_position: StartPosition, history: History) -> StreamCut:
     own = {segment: progress.offset for segment, progress in start_position.held}
     own |= {segment: NOT_REACHED for segment, _ in start_position.waiting}
-    offsets = own | ended(own, dict(start_position.ends), history)
+    offsets = with_ends(own, dict(start_position.ends), history)
     return StreamCut(start_position.stream.name, start_position.stream.stream_id, offsets)

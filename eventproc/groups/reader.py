@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack
 from types import TracebackType
 from typing import Generic
 
@@ -22,10 +22,10 @@ import attrs
 from typing_extensions import TypeVar
 
 from eventproc.groups.cursors import InFlight
-from eventproc.groups.membership import GroupMember, join_member
+from eventproc.groups.membership import DEFAULT_MEMBER, GroupMember, MemberOptions, join_member
 from eventproc.groups.session import SAVE_EVENTS, ReaderSession, StopOffsets
 from eventproc.groups.state import SegmentOwnership
-from eventproc.store.database import Database
+from eventproc.store.database import Database, Subscription
 from eventproc.store.groups import SegmentKey
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import Closed
@@ -33,6 +33,7 @@ from eventproc.store.model.ids import SegmentId, printable
 from eventproc.store.openable import Openable
 from eventproc.store.segments import Event
 from eventproc.store.tasks import HandleTasks, run_uninterrupted
+from eventproc.streams.joint_transaction import ProgressHold
 from eventproc.streams.reader import Batch
 
 LOG = logging.getLogger("eventproc.groups")
@@ -40,48 +41,52 @@ LOG = logging.getLogger("eventproc.groups")
 P = TypeVar("P", default=bytes)
 
 
-class GroupReader(Openable, Generic[P]):
-    """Reads events of a group, by one task at a time. Made by `ReaderGroup.reader`.
+class JoinedMember(Openable):
+    """Base of what a user opens to read as a member of a group: the session, its background, and the next events.
 
-    Open it with `async with`, or with `await` and `close`. Opening joins the group: see `ReaderGroup.reader` for the
-    errors. Leaving the block, as `close`, gives all segments back. If another task closes it, an iteration that waits
-    raises Closed.
+    Opening joins the group. Leaving the block, as `close`, gives all segments back.
     """
 
     def __init__(
-        self, db: Database, group: str, reader: str, *, decode: Callable[[bytes], P] | None = None
+        self, db: Database, group: str, reader: str, what: str, chosen: MemberOptions = DEFAULT_MEMBER
     ) -> None:
-        """decode: makes payloads from bytes. None: payloads stay bytes."""
-        super().__init__(f"reader {reader} of {group}", db.handles)
+        """what: what it is called, as "reader" or "consumer"."""
+        super().__init__(f"{what} {reader} of {group}", db.handles)
         self._db = db
         self._group = group
         self.reader = reader
-        self._decode = decode
+        self._chosen = chosen
         self._member: GroupMember | None = None
         self._session: ReaderSession | None = None
         self._stack = AsyncExitStack()
         self._tasks = HandleTasks(lambda _: self._wake())
 
-    def __repr__(self) -> str:
-        return f"GroupReader({self._group!r}, {self.reader!r}, {self._state})"
+    def _join(self) -> AbstractAsyncContextManager[GroupMember]:
+        return join_member(self._db, self._group, self.reader, as_reader=True, chosen=self._chosen)
+
+    def _make_session(self, member: GroupMember, changes: Subscription, streams: ExitStack) -> ReaderSession:
+        return ReaderSession(self._db, member, changes, streams)
 
     async def _start(self) -> None:
         async with AsyncExitStack() as stack:
-            joined = join_member(self._db, self._group, self.reader, as_reader=True)
-            member = await stack.enter_async_context(joined)
+            member = await stack.enter_async_context(self._join())
             streams = stack.enter_context(ExitStack())
             changes = stack.enter_context(self._db.subscribe())
-            session = ReaderSession(self._db, member, changes, streams)
+            session = self._make_session(member, changes, streams)
             stack.push_async_callback(self._tasks.stop)
+            stack.callback(self._forget)
+            self._member, self._session = member, session
             await session.follow()
             for task in (session.watch_group, session.keep_time, session.save_often):
                 self._tasks.start_soon(task)
-            self._member, self._session = member, session
             stack.push_async_exit(self._save_last)
             self._stack = stack.pop_all()
 
     async def _finish(self, why: BaseException | None) -> None:
         await self._stack.__aexit__(None if why is None else type(why), why, None)
+
+    def _forget(self) -> None:
+        self._session = None
 
     def _wake(self) -> None:
         """Let an iteration that waits see that this reader was closed, or that a task of it failed."""
@@ -109,6 +114,79 @@ class GroupReader(Openable, Generic[P]):
                 raise
             LOG.warning("%s: failed to save progress on leaving: %s", self._group, failed)
 
+    async def _advance(self, limits: StopOffsets | None) -> bool:
+        """Wait until there are events to deliver; return False at the end of the iteration."""
+        while True:
+            await anyio.lowlevel.checkpoint()
+            session = self._open
+            async with session.turn:
+                found = await self._step(session, limits)
+            if found is not None:
+                return found
+            if not session.is_behind and not session.cursors.done():
+                await session.wait()
+
+    async def _step(self, session: ReaderSession, limits: StopOffsets | None) -> bool | None:
+        """Return True if there are events to deliver, False at the end, None if nothing is ready yet."""
+        await session.follow()
+        if limits is not None:
+            await limits.ask(self._offsets())
+        session.skip_expired()
+        if session.waiting:
+            return True
+        if session.cursors.done() or session.events_unsaved >= SAVE_EVENTS:
+            await session.complete()
+            if session.stale:
+                return None
+        if self._is_done(limits):
+            return False
+        await session.take(limits)
+        if session.waiting:
+            return True
+        return False if session.is_held_at_an_end else None
+
+    def _offsets(self) -> dict[SegmentKey, int]:
+        assert self._member is not None, "an open reader is a member"
+        offsets = {key: assignment.progress.offset for key, assignment in self._member.state.open.items()}
+        return offsets | {cursor.key: cursor.finished.offset for cursor in self._open.cursors}
+
+    def _is_done(self, limits: StopOffsets | None) -> bool:
+        """Return whether this reader has nothing left to read: in the group, or before the limits."""
+        assert self._member is not None, "an open reader is a member"
+        state = self._member.state
+        if limits is None:
+            return not state.open and not state.waiting
+        offsets = self._offsets()
+        due = [key for key, assignment in state.open.items() if assignment.target == self.reader]
+        return all((limit := limits.of(key)) is not None and offsets[key] >= limit for key in due)
+
+    @property
+    def _open(self) -> ReaderSession:
+        if self._tasks.failure is not None:
+            raise self._tasks.failure
+        if self._session is None:
+            raise Closed(what=self._what)
+        return self._session
+
+
+class GroupReader(JoinedMember, Generic[P]):
+    """Reads events of a group, by one task at a time. Made by `ReaderGroup.reader`.
+
+    Open it with `async with`, or with `await` and `close`. Opening joins the group: see `ReaderGroup.reader` for the
+    errors. Leaving the block, as `close`, gives all segments back. If another task closes it, an iteration that waits
+    raises Closed.
+    """
+
+    def __init__(
+        self, db: Database, group: str, reader: str, *, decode: Callable[[bytes], P] | None = None
+    ) -> None:
+        """decode: makes payloads from bytes. None: payloads stay bytes."""
+        super().__init__(db, group, reader, "reader")
+        self._decode = decode
+
+    def __repr__(self) -> str:
+        return f"GroupReader({self._group!r}, {self.reader!r}, {self._state})"
+
     @property
     def owned(self) -> tuple[SegmentOwnership, ...]:
         """The segments that this reader owns at this moment."""
@@ -134,16 +212,32 @@ class GroupReader(Openable, Generic[P]):
         in_flight = self._open.in_flight
         return in_flight[0].cursor.assigned.stream if len(in_flight) == 1 else None
 
+    def hold_progress(self, txn: str) -> ProgressHold:
+        """Let only a joint transaction move the progress, until the transaction ends. `ep.transaction` calls it.
+
+        Until then the reader keeps its segments, and an iteration ends where a segment ends.
+
+        Args:
+            txn: the transaction's id.
+
+        Raises:
+            Closed: the reader is not open.
+            IllegalTransition: another transaction holds the progress.
+        """
+        return self._open.hold(txn)
+
     async def commit(self) -> None:
         """Finish every delivered event, the last one included, and make that durable.
 
         Raises:
             NotFound: the group was deleted.
+            IllegalTransition: a joint transaction holds the progress, and moves it with its commit.
 
         Cost:
             One write, if anything is finished that is not durable.
         """
         session = self._open
+        session.verify_free("commit")
         session.finish()
         await session.save(complete=False)
 
@@ -188,11 +282,7 @@ class GroupReader(Openable, Generic[P]):
         limits = await self._begin(until)
         while await self._advance(limits):
             session = self._open
-            session.in_flight = list(session.waiting)
-            session.waiting.clear()
-            for each in session.in_flight:
-                each.count = len(each.run)
-            yield Batch([each.run for each in session.in_flight], self._decode)
+            yield Batch([each.run for each in session.take_waiting()], self._decode)
             self._open.finish()
 
     async def _events(self, until: StreamCut | Iterable[StreamCut] | None) -> AsyncGenerator[Event[P], None]:
@@ -227,57 +317,6 @@ class GroupReader(Openable, Generic[P]):
             await session.follow()
         assert self._member is not None, "an open reader is a member"
         return None if until is None else StopOffsets(self._db, self._member.state.streams, until)
-
-    async def _advance(self, limits: StopOffsets | None) -> bool:
-        """Wait until there are events to deliver; return False at the end of the iteration."""
-        while True:
-            await anyio.lowlevel.checkpoint()
-            session = self._open
-            async with session.turn:
-                found = await self._step(session, limits)
-            if found is not None:
-                return found
-            if not session.stale and not session.cursors.done():
-                await session.wait()
-
-    async def _step(self, session: ReaderSession, limits: StopOffsets | None) -> bool | None:
-        """Return True if there are events to deliver, False at the end, None if nothing is ready yet."""
-        await session.follow()
-        if limits is not None:
-            await limits.ask(self._offsets())
-        if session.waiting:
-            return True
-        if session.cursors.done() or session.events_unsaved >= SAVE_EVENTS:
-            await session.complete()
-            if session.stale:
-                return None
-        if self._is_done(limits):
-            return False
-        await session.take(limits)
-        return True if session.waiting else None
-
-    def _offsets(self) -> dict[SegmentKey, int]:
-        assert self._member is not None, "an open reader is a member"
-        offsets = {key: assignment.progress.offset for key, assignment in self._member.state.open.items()}
-        return offsets | {cursor.key: cursor.finished.offset for cursor in self._open.cursors}
-
-    def _is_done(self, limits: StopOffsets | None) -> bool:
-        """Return whether this reader has nothing left to read: in the group, or before the limits."""
-        assert self._member is not None, "an open reader is a member"
-        state = self._member.state
-        if limits is None:
-            return not state.open and not state.waiting
-        offsets = self._offsets()
-        due = [key for key, assignment in state.open.items() if assignment.target == self.reader]
-        return all((limit := limits.of(key)) is not None and offsets[key] >= limit for key in due)
-
-    @property
-    def _open(self) -> ReaderSession:
-        if self._tasks.failure is not None:
-            raise self._tasks.failure
-        if self._session is None:
-            raise Closed(what=self._what)
-        return self._session
 
 
 class ThreadBatch(Generic[P]):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
@@ -17,17 +17,28 @@ import anyio
 
 from eventproc.groups.changes import verify_streams
 from eventproc.groups.cursors import InFlight, SegmentCursor, SegmentCursors
-from eventproc.groups.liveness import BEATS_A_LEASE
+from eventproc.groups.followed_streams import follow_catalog
+from eventproc.groups.liveness import BEATS_A_LEASE, POLL_MS
 from eventproc.groups.membership import GroupMember
+from eventproc.groups.state import SegmentOwnership
 from eventproc.groups.truncation import skip
 from eventproc.store.database import Database, Subscription, Tx
+from eventproc.store.faults import Step
 from eventproc.store.groups import GROUP, GroupStream, SegmentKey, topic_of
 from eventproc.store.model.argument_checks import check_iterable, invalid_argument
 from eventproc.store.model.cuts import StreamCut, as_cut
-from eventproc.store.model.errors import Closed, EventprocError, NotFound, StreamReplaced, Truncated
+from eventproc.store.model.errors import (
+    Closed,
+    EventprocError,
+    IllegalTransition,
+    NotFound,
+    StreamReplaced,
+    Truncated,
+)
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import SegmentId, parse_segment
 from eventproc.store.model.progress import Progress
+from eventproc.store.progress import SegmentClaim, segment_fenced
 from eventproc.store.records import get
 from eventproc.streams.fetch import Limit, StreamFetcher, limits_of, watch_stream
 
@@ -105,10 +116,35 @@ class ReaderSession:
         self._changes = changes
         self._stack = stack
         self._fetchers: dict[int, StreamFetcher] = {}
+        self._has_skipped = False  # all that was taken last had expired: there may be more
         self.turn = anyio.Lock()
         self._saving = anyio.Lock()
         self._finished = anyio.Event()
+        self._caught_up = anyio.Event()  # replaced each time that the group was followed
         self._ended = False
+        self._hold: SessionHold | None = None
+        self._lost: SegmentOwnership | None = None  # with the event in hand, or during a hold
+
+    def hold(self, txn: str) -> SessionHold:
+        """Let only the transaction `txn` move the progress from now on. Raises IllegalTransition."""
+        self.verify_free(f"another transaction, {txn},")
+        for each in self.in_flight:
+            each.settle()
+        self.cursors.hold()
+        self._hold = SessionHold(self, txn)
+        return self._hold
+
+    def verify_free(self, event: str) -> None:
+        """Raise IllegalTransition if a transaction holds the progress."""
+        if self._hold is not None:
+            name = f"reader {self._member.reader} of {self._member.group}"
+            state = f"in transaction {self._hold.txn}, whose commit moves its progress"
+            raise IllegalTransition(name=name, event=event, state=state)
+
+    @property
+    def is_held_at_an_end(self) -> bool:
+        """Whether a transaction keeps this reader from going on behind a segment that it has read to the end."""
+        return self._hold is not None and self.cursors.ends_held
 
     def end(self) -> None:
         """Let no task follow the group any more: a reader that another task has closed must not join it again."""
@@ -117,6 +153,9 @@ class ReaderSession:
 
     async def follow(self) -> None:
         """Do what the group decided: release segments that are due to others, acquire those due to this reader."""
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
         if self._ended:
             raise Closed(what=f"reader {self._member.reader} of {self._member.group}")
         while self.must_follow():
@@ -126,17 +165,25 @@ class ReaderSession:
             except BaseException:
                 self.stale = True  # interrupted: the change has still to be followed
                 raise
+            if self._member.is_behind:
+                self.stale = True
+        self._caught_up.set()
+        self._caught_up = anyio.Event()
 
     async def _follow(self) -> None:
         await self.save(complete=False)  # a checkpoint records durable progress
         await self._member.refresh()
         self._adopt()
         surplus = self._member.surplus
-        if surplus:
+        if surplus and self._hold is None:
+            await self._before_release(surplus)
             await self.save()
             async with self._saving:
                 await self._member.release(surplus)
             self._adopt()
+
+    async def _before_release(self, keys: Collection[SegmentKey]) -> None:
+        """Let the user finish work on segments that are about to be released. For subclasses."""
 
     def must_follow(self) -> bool:
         """Return whether to follow the group before the next event: it changed, or the lease ran out."""
@@ -146,12 +193,14 @@ class ReaderSession:
         return self.stale
 
     def _adopt(self) -> None:
+        before = list(self.cursors)
         self.cursors.follow(self._member.owned)
+        self._note_lost(before)
         self.waiting = deque(each for each in self.waiting if each.cursor in self.cursors)
         self.in_flight = [each for each in self.in_flight if each.cursor in self.cursors]
         for stream in self._member.state.streams:
             if stream.stream_id not in self._fetchers:
-                fetcher = StreamFetcher(self._db, stream.name, stream.stream_id)
+                fetcher = StreamFetcher(self._db, stream.name, stream.stream_id, with_ttl=True)
                 self._fetchers[stream.stream_id] = self._stack.enter_context(fetcher)
                 self._changes.add(watch_stream(stream.stream_id))
 
@@ -166,6 +215,8 @@ class ReaderSession:
             each.done = each.count
             each.settle()
             self.mark()
+        if self._hold is None:
+            self._lost = None  # no event is in hand any more
 
     def mark(self) -> None:
         """Note that something is finished and not durable."""
@@ -185,10 +236,42 @@ class ReaderSession:
 
     async def take(self, limits: StopOffsets | None) -> None:
         """Take the next events into `waiting`, if there are any; note which segments ended."""
+        self._has_skipped = False
         for stream in self._member.state.streams:
             wanted = self._wanted(stream.stream_id, limits)
             if wanted:
                 await self._take(stream, wanted)
+        self.skip_expired()
+
+    def skip_expired(self) -> None:
+        """Drop expired events from the head of `waiting`, up to one to deliver; they count as finished."""
+        while self.waiting and self.waiting[0].expires_ms <= (now_ms := self._db.clock.wall_ms()):
+            head = self.waiting.popleft()
+            number = head.run.first_number + head.count
+            count, end, parts = head.without_expired(now_ms)
+            self.waiting.extendleft(reversed(parts))
+            self._pass_over(head.cursor, number, count, end)
+            self._has_skipped = True
+
+    def _pass_over(self, cursor: SegmentCursor, number: int, count: int, end: int) -> None:
+        """Count expired events as finished, once those before them are."""
+        before = next((each for each in reversed(self.in_flight) if each.cursor is cursor), None)
+        if before is not None and before.done < len(before.run):
+            behind = before.run.first_number + len(before.run)
+            before.skipped, before.skipped_end = number + count - behind, end
+        else:
+            cursor.finished = cursor.finished.finish(number, count, end)
+        self.mark()
+
+    def take_waiting(self) -> list[InFlight]:
+        """Move what waits into `in_flight`, without expired events, and count it as delivered."""
+        self.in_flight = []
+        while self.waiting:
+            each = self.waiting.popleft()
+            each.count = len(each.run)
+            self.in_flight.append(each)
+            self.skip_expired()
+        return self.in_flight
 
     async def _take(self, stream: GroupStream, wanted: Mapping[SegmentId, Limit]) -> None:
         try:
@@ -197,9 +280,11 @@ class ReaderSession:
             await self._skip(stream, why)
             return
         except StreamReplaced:
+            if await self._drop_deleted():
+                return
             await self._db.read(lambda tx: verify_streams(tx, get(tx, GROUP, self._member.group).value))
             raise
-        self.waiting += self.cursors.take(stream.stream_id, found.runs)
+        self.waiting += self.cursors.take(stream.stream_id, found.runs, found.ttl_ms)
         self.cursors.end(stream.stream_id, found.ended)
 
     def _wanted(self, stream_id: int, limits: StopOffsets | None) -> dict[SegmentId, Limit]:
@@ -208,7 +293,7 @@ class ReaderSession:
             return wanted
         ends = self._member.state.end_offsets
         for cursor in self.cursors:
-            if cursor.key[0] != stream_id or cursor.ended:
+            if cursor.key[0] != stream_id or cursor.ended or cursor.paused:
                 continue
             end = ends.get(cursor.key)
             if end is not None and cursor.taken >= end:
@@ -230,7 +315,9 @@ class ReaderSession:
         if policy == "error":
             raise why
         await self.save(complete=False)
-        lost = await self._db.write(partial(skip, name=self._member.group, stream=stream, policy=policy))
+        lost = await self._db.write(
+            partial(skip, name=self._member.group, stream=stream, policy=policy), step=Step.GROUP_SKIP
+        )
         where = "tail" if policy == "latest" else "head"
         LOG.warning("%s: %s; continuing at the %s, %d events were lost", self._member.group, why, where, lost)
         self.stale = True
@@ -254,14 +341,23 @@ class ReaderSession:
                 if not moved and not done:
                     return
                 try:
-                    await self._db.write(partial(self._write, moved=moved, done=done))
+                    await self._db.write(
+                        partial(self._write, moved=moved, done=done), step=Step.GROUP_PROGRESS
+                    )
+                except StreamReplaced as why:
+                    if not await self._drop_deleted():
+                        raise
+                    before = list(self.cursors)
+                    self._lose([cursor.key for cursor in before if cursor.key[0] == why.stream_id])
+                    self._note_lost(before)
+                    continue
                 except SegmentFenced as fenced:
                     # Expired or reset. This reader still owns the other segments.
-                    self._lose([(fenced.stream_id, parse_segment(fenced.segment))])
+                    before = list(self.cursors)
+                    self._lose_fenced(fenced)
+                    self._note_lost(before)
                     continue
-                for key, progress in moved.items():
-                    if (cursor := self.cursors.find(key)) is not None:
-                        cursor.saved = progress
+                self.note_saved(moved)
                 if done:
                     self._lose([cursor.key for cursor in done])
 
@@ -270,16 +366,55 @@ class ReaderSession:
         for cursor in done:
             self._member.complete(tx, cursor.key)
 
+    async def _drop_deleted(self) -> bool:
+        """Let the group read its other streams, if its options say so; return whether they do."""
+        if self._member.options.on_deleted == "error":
+            return False
+        await self._db.write(partial(follow_catalog, name=self._member.group), step=Step.GROUP_REFRESH)
+        self.stale = True
+        return True
+
+    def give_back(self) -> None:
+        """Take again what was taken since `hold`."""
+        self.waiting.clear()
+        self.in_flight.clear()
+        self.cursors.give_back()
+
+    def note_saved(self, moved: Mapping[SegmentKey, Progress]) -> None:
+        """Note that this progress became durable."""
+        for key, progress in moved.items():
+            if (cursor := self.cursors.find(key)) is not None:
+                cursor.saved = progress
+
+    def _lose_fenced(self, why: SegmentFenced) -> None:
+        """Forget a segment that was taken from this reader."""
+        self._lose([(why.stream_id, parse_segment(why.segment))])
+
     def _lose(self, keys: Iterable[SegmentKey]) -> None:
         """Forget segments that this reader no longer owns."""
         self.cursors.drop(keys)
         self.waiting = deque(each for each in self.waiting if each.cursor in self.cursors)
         self.stale = True
 
-    async def wait(self) -> None:
-        """Return when there may be more events, or when the group changed."""
+    def _note_lost(self, before: Iterable[SegmentCursor]) -> None:
+        """Remember a lost segment with events in a joint transaction, or in hand for one: it cannot commit any more."""
+        for each in self.in_flight:
+            each.settle()
+        in_hand = {each.cursor.key for each in self.in_flight if each.count > each.done}
+        for cursor in before:
+            used = cursor.finished != cursor.savable or cursor.key in in_hand
+            if used and cursor not in self.cursors:
+                self._lost = cursor.assigned
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether to go on immediately: the group changed, or the events that were read last had expired."""
+        return self.stale or self._has_skipped
+
+    async def wait(self, timeout_ms: int | None = None) -> None:
+        """Return when there may be more events, when the group changed, or after `timeout_ms`."""
         if not self.stale:
-            await self._changes.wait()
+            await self._changes.wait(timeout_ms)
 
     @property
     def is_idle(self) -> bool:
@@ -291,14 +426,18 @@ class ReaderSession:
         while True:
             await self._member.wait_change(beat=False)
             self.wake()
-            if self.is_idle:
-                async with self.turn:
-                    if self.is_idle:
-                        await self._follow_alone()
+            while self.stale and not self.is_idle:
+                with anyio.move_on_after(POLL_MS / 1000):
+                    await self._caught_up.wait()
+            async with self.turn:
+                if self.stale and self.is_idle:
+                    await self._follow_alone()
+            if self.stale:  # a deadline of a group that cannot be followed has passed: it must not spin
+                await anyio.sleep(POLL_MS / 1000)
 
     async def _follow_alone(self) -> None:
         try:
-            await self.follow()
+            await self._catch_up()
         except EventprocError as why:  # the reader's own task will raise it too
             LOG.info("%s: %s", self._member.group, why)
 
@@ -327,3 +466,61 @@ class ReaderSession:
         """Let the reader follow the group before it goes on, also if it waits."""
         self.stale = True
         self._changes.notify(topic_of(self._member.group))
+
+    def _fenced(self, lost: SegmentOwnership) -> SegmentFenced:
+        return segment_fenced(
+            SegmentClaim(
+                self._member.group, self._member.reader, lost.stream_id, lost.segment, lost.owner_epoch
+            )
+        )
+
+
+class SessionHold:
+    """The progress of a session, held by a joint transaction. Implements `ProgressHold`.
+
+    group: of the reader. txn: id of the transaction.
+    """
+
+    def __init__(self, session: ReaderSession, txn: str) -> None:
+        self.group = session._member.group
+        self.txn = txn
+        self._session = session
+        self._moved = False
+
+    @asynccontextmanager
+    async def deciding(self) -> AsyncIterator[Callable[[Tx], None]]:
+        """See `ProgressHold.deciding`."""
+        session = self._session
+        async with (
+            session._saving
+        ):  # a save of older progress, even one under way, must not come after the decision
+            if session._ended:
+                raise Closed(what=f"reader {session._member.reader} of {session._member.group}")
+            session.finish()
+            if session._lost is not None:
+                raise session._fenced(session._lost)
+            yield partial(self._move, session.cursors.unsaved_of_hold())
+
+    def _move(self, moved: Mapping[SegmentKey, Progress], tx: Tx) -> None:
+        self._session._member.move(tx, moved)
+        tx.after(partial(self._note_moved, moved))
+
+    def _note_moved(self, moved: Mapping[SegmentKey, Progress]) -> None:
+        """Remember what is durable; as an effect of the transaction, so that a cancelled caller does not lose it."""
+        self._moved = True
+        for key, progress in moved.items():
+            if (cursor := self._session.cursors.find(key)) is not None:
+                cursor.saved = cursor.held = progress
+
+    async def end(self) -> None:
+        """See `ProgressHold.end`."""
+        session = self._session
+        async with session.turn:  # not while another task takes events
+            session._hold = session._lost = None
+            if self._moved:
+                session.cursors.release()
+            else:
+                session.give_back()
+            waits = not self._moved or session._member.surplus or session.cursors.done()
+            if waits and not session._ended:
+                session.wake()  # to give away segments, complete those that ended, or deliver again

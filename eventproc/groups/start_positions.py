@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from eventproc.groups.updates import StartPosition
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream
+from eventproc.store.catalog.cuts import head_cut, tail_cut, time_cut
 from eventproc.store.database import Tx
 from eventproc.store.groups import GroupStream
 from eventproc.store.model.argument_checks import check_int, check_mapping, invalid_argument
@@ -18,7 +19,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.segments import number_at, segment_state
 from eventproc.streams.fetch import limits_of
-from eventproc.streams.stream_cuts import frontier_at, head_cut, tail_cut, time_cut
+from eventproc.streams.stream_cuts import frontier_at
 
 GroupStart: TypeAlias = StreamCut | Mapping[str, StreamCut] | Literal["head", "tail"] | int
 """Where a group starts: an end of its streams, a time in wall ms, or cuts (a stream without one: its head)."""

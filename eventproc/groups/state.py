@@ -1,14 +1,19 @@
 """The state of a group as a pure machine: readers online, owners and targets of segments, segments that wait.
 
 Updates are values (`updates`), decided on and applied within one transaction. `apply` handles every update that can be
-decided on, and asserts that it was allowed. Source: reference pravega.md 6.3 and 6.4, without its timers.
+decided on, and asserts that it was allowed. It decides nothing itself: targets are recorded (`Retargeted`), so that
+processes of different versions compute the same state. Source: reference pravega.md 6.3 and 6.4, without its timers.
 
-Invariants, asserted by `check`:
+Invariants, asserted by `check` of a state between two entries of the log:
 1. a segment is open or waits, not both; a segment that waits has at least one unfinished predecessor;
-2. owners and targets are online; while a reader is online every open segment has a target;
-3. the numbers of segments that are targeted at each reader differ by at most one;
-4. owner epochs are generations: none is above the group's, and each change of owner takes a new one;
-5. every reader that a checkpoint waits for is online.
+2. owners are online and not away; targets subscribe to the stream of the segment;
+3. an open segment has a target while a reader subscribes to its stream, unless the group is assigning;
+4. the assignor "equal" leaves no segment whose move to another subscriber would make two shares more equal. With equal
+   subscriptions the shares differ by at most one. The reserve segments of topics do not count;
+5. owner epochs are generations: none is above the group's, and each change of owner takes a new one;
+6. an owner is late to release a segment exactly while it is the target of another reader, or its owner does not
+   subscribe to it any more;
+7. every reader that a checkpoint waits for is online and not away.
 """
 
 from __future__ import annotations
@@ -19,24 +24,32 @@ from typing import Final, assert_never
 
 import attrs
 
-from eventproc.groups.assign import assign
+from eventproc.groups.names import subscribes
 from eventproc.groups.updates import (
+    AssignmentRequested,
+    AssignorChanged,
     CheckpointPassed,
     CheckpointStarted,
     GroupReset,
     PauseChanged,
+    ReaderAway,
     ReaderJoined,
     ReaderLeft,
+    ReaderRejoined,
+    Retargeted,
     SegmentCompleted,
     SegmentsAcquired,
     SegmentsReleased,
     StartPosition,
     StreamAdded,
+    StreamDropped,
     StreamSkipped,
+    SubscriptionChanged,
     Update,
 )
-from eventproc.store.groups import GroupStream, SegmentKey, SegmentProgress
+from eventproc.store.groups import EQUAL, GroupStream, SegmentKey, SegmentProgress
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 
 CHECKPOINTS_KEPT: Final = 8
@@ -51,6 +64,7 @@ class SegmentAssignment:
     progress: as of the last change of owner.
     owner: the reader that owns it, since generation `owner_epoch`.
     target: the reader that shall own it. An owner that is not the target releases it.
+    late_since_ms: since when the owner has to release it, monotonic; None if it need not.
     """
 
     stream_id: int
@@ -59,6 +73,7 @@ class SegmentAssignment:
     owner: str | None = None
     owner_epoch: int = 0
     target: str | None = None
+    late_since_ms: int | None = None
 
     @property
     def key(self) -> SegmentKey:
@@ -84,11 +99,34 @@ class SegmentOwnership:
 
 @attrs.frozen
 class OnlineReader:
-    """A reader that is online, in an instance, since generation `epoch`."""
+    """A reader that is online, in an instance, since generation `epoch`; or a static one that is away.
+
+    subscription: names of streams, or patterns of names; None: every stream of the group.
+    static_ms: how long its segments stay its own while it is away; None: it is not static.
+    away_since_ms: since when it is away, monotonic; None while it is online.
+    """
 
     instance: str
     epoch: int
     joined_ms: int
+    subscription: tuple[str, ...] | None = None
+    static_ms: int | None = None
+    away_since_ms: int | None = None
+
+    def is_overdue(self, now_ms: int) -> bool:
+        """Return whether the reader is away for longer than `static_ms`."""
+        if self.away_since_ms is None or self.static_ms is None:
+            return False
+        # A monotonic clock that went back means that the machine was restarted.
+        return not 0 <= now_ms - self.away_since_ms < self.static_ms
+
+
+@attrs.frozen
+class PendingAssignment:
+    """The own assignor of the group shall decide on the targets. since_ms: monotonic."""
+
+    generation: int
+    since_ms: int
 
 
 @attrs.frozen
@@ -120,6 +158,9 @@ class GroupState:
     ends: offsets at which the group stops, in segments that have one.
     lost_events: number of events that were truncated before the group read them.
     started, checkpoints: checkpoints under way, and the newest complete ones, oldest first.
+    assignor: name of the assignor that decides on targets.
+    assigning: set while the group waits for its own assignor.
+    dropped: streams that were deleted; the group reads the next stream of such a name.
     """
 
     generation: int
@@ -132,6 +173,9 @@ class GroupState:
     lost_events: int = 0
     started: tuple[CheckpointState, ...] = ()
     checkpoints: tuple[CheckpointState, ...] = ()
+    assignor: str = EQUAL
+    assigning: PendingAssignment | None = None
+    dropped: tuple[GroupStream, ...] = ()
 
     @cached_property
     def open(self) -> dict[SegmentKey, SegmentAssignment]:
@@ -142,6 +186,21 @@ class GroupState:
     def waiting(self) -> dict[SegmentKey, frozenset[SegmentId]]:
         """The segments that may not be read yet, each with its unfinished predecessors."""
         return {key: frozenset(before) for key, before in self.waits}
+
+    @cached_property
+    def present(self) -> dict[str, OnlineReader]:
+        """The readers that are online, without those that are away."""
+        return {reader: each for reader, each in self.members.items() if each.away_since_ms is None}
+
+    @cached_property
+    def subscribers(self) -> dict[int, frozenset[str]]:
+        """The readers that subscribe to each stream, those that are away among them."""
+        return {
+            stream.stream_id: frozenset(
+                reader for reader, each in self.members.items() if subscribes(each.subscription, stream.name)
+            )
+            for stream in self.streams
+        }
 
     @cached_property
     def end_offsets(self) -> dict[SegmentKey, int]:
@@ -156,6 +215,13 @@ class GroupState:
         """Return the segments that the reader may acquire now."""
         return tuple(each.key for each in self.assignments if each.target == reader and each.owner is None)
 
+    def is_surplus(self, assignment: SegmentAssignment) -> bool:
+        """Return whether the owner of the segment has to release it."""
+        owner = assignment.owner
+        return owner is not None and (
+            assignment.target not in (None, owner) or owner not in self.subscribers[assignment.stream_id]
+        )
+
     def asked_of(self, reader: str) -> tuple[str, ...]:
         """Return the names of the checkpoints that wait for the reader."""
         return tuple(each.name for each in self.started if reader in each.pending)
@@ -165,37 +231,59 @@ class GroupState:
         assert list(self.open) == sorted(self.open), "segments are not sorted, or one occurs twice"
         assert not self.open.keys() & self.waiting.keys(), "a segment is open and waits"
         assert all(self.waiting.values()), "a segment waits for nothing"
-        shares = dict.fromkeys(self.members, 0)
         for key, assignment in self.open.items():
-            assert assignment.owner is None or assignment.owner in self.members, (
-                f"{key}: {assignment.owner} is offline"
-            )
-            assert (assignment.target is None) == (not self.members), f"{key} has no target"
+            subscribers = self.subscribers[key[0]]
+            owner, target = assignment.owner, assignment.target
+            assert owner is None or owner in self.present, f"{key}: {owner} is offline"
+            assert target is None or target in subscribers, f"{key}: {target} does not subscribe"
+            assert target is not None or not subscribers or self.assigning, f"{key} has no target"
             assert assignment.owner_epoch <= self.generation, (
                 f"{key}: {assignment.owner_epoch} > {self.generation}"
             )
+            late = assignment.late_since_ms is not None
+            assert late == self.is_surplus(assignment), f"{key} is late: {late}"
+        if self.assignor == EQUAL:
+            self._check_shares()
+        for checkpoint in self.started:
+            assert set(checkpoint.pending) <= self.present.keys(), f"{checkpoint} waits for an offline reader"
+
+    def _check_shares(self) -> None:
+        shares = dict.fromkeys(self.members, 0)
+        counted = [each for each in self.assignments if not is_reserve(each.segment)]
+        for assignment in counted:
             if assignment.target is not None:
                 shares[assignment.target] += 1
-        assert not shares or max(shares.values()) - min(shares.values()) <= 1, f"unfair: {shares}"
-        for checkpoint in self.started:
-            assert set(checkpoint.pending) <= self.members.keys(), f"{checkpoint} waits for an offline reader"
+        for assignment in counted:
+            if assignment.target is not None:
+                least = min(shares[each] for each in self.subscribers[assignment.stream_id])
+                assert shares[assignment.target] - least <= 1, f"unfair: {shares}"
 
 
-def begin(generation: int, starts: Iterable[StartPosition]) -> GroupState:
+def begin(generation: int, starts: Iterable[StartPosition], assignor: str = EQUAL) -> GroupState:
     """Return the state of a new group. Its generations begin above `generation`."""
-    return apply(GroupState(generation=generation), GroupReset(tuple(starts)))
+    return apply(GroupState(generation=generation, assignor=assignor), GroupReset(tuple(starts)))
 
 
 def apply(state: GroupState, update: Update) -> GroupState:
     """Return the state after `update`, one generation later. O(segments) for updates that move segments."""
     state = attrs.evolve(state, generation=state.generation + 1)
     match update:
-        case ReaderJoined(reader, instance, joined_ms):
-            assert reader not in state.members, f"{reader} is online already"
-            member = OnlineReader(instance, state.generation, joined_ms)
-            return _share(attrs.evolve(state, members={**state.members, reader: member}))
+        case ReaderJoined():
+            return _join(state, update)
         case ReaderLeft():
             return _leave(state, update)
+        case ReaderAway():
+            return _go_away(state, update)
+        case ReaderRejoined():
+            return _rejoin(state, update)
+        case SubscriptionChanged():
+            return _subscribe(state, update)
+        case Retargeted():
+            return _retarget(state, update)
+        case AssignmentRequested(at_ms):
+            return attrs.evolve(state, assigning=PendingAssignment(state.generation, at_ms))
+        case AssignorChanged(assignor):
+            return attrs.evolve(state, assignor=assignor, assigning=None)
         case SegmentsAcquired(reader, keys):
             return _acquire(state, reader, keys)
         case SegmentsReleased(reader, positions):
@@ -208,10 +296,12 @@ def apply(state: GroupState, update: Update) -> GroupState:
         case SegmentCompleted():
             return _complete(state, update)
         case StreamAdded(start):
-            return _share(_open(state, start))
+            return _open(state, start)
+        case StreamDropped(stream_id):
+            return _drop(state, stream_id)
         case StreamSkipped(start, kept, events):
             state = attrs.evolve(state, lost_events=state.lost_events + events)
-            return _share(_skip(state, start, kept))
+            return _skip(state, start, kept)
         case GroupReset(starts):
             return _reset(state, starts)
         case PauseChanged(paused):
@@ -241,6 +331,7 @@ def _open(state: GroupState, start: StartPosition) -> GroupState:
     state = attrs.evolve(
         state,
         streams=(*state.streams, start.stream),
+        dropped=tuple(each for each in state.dropped if each.name != start.stream.name),
         ends=(*state.ends, *(((stream_id, segment), offset) for segment, offset in start.ends)),
     )
     opened = {
@@ -258,7 +349,7 @@ def _reset(state: GroupState, starts: Iterable[StartPosition]) -> GroupState:
     streams = {each.stream_id for each in after.streams}
     # With other ends, a segment that a checkpoint does not name need not be one in which the group had ended.
     kept = (each for each in state.checkpoints if streams & set(each.streams) and after.ends == state.ends)
-    return _share(attrs.evolve(after, checkpoints=tuple(kept)))
+    return attrs.evolve(after, checkpoints=tuple(kept))
 
 
 def _skip(state: GroupState, start: StartPosition, kept: Iterable[SegmentId]) -> GroupState:
@@ -273,7 +364,7 @@ def _skip(state: GroupState, start: StartPosition, kept: Iterable[SegmentId]) ->
         before = state.open.get(key, SegmentAssignment(stream_id, segment, progress))
         opened[key] = before
         if segment not in kept:
-            opened[key] = attrs.evolve(before, progress=progress, owner=None, owner_epoch=state.generation)
+            opened[key] = _without_owner(before, progress, state.generation)
     waiting |= {(stream_id, segment): before for segment, before in start.waiting}
     started = tuple(_skipped(each, start) for each in state.started)
     return _with(attrs.evolve(state, started=started), opened, waiting)
@@ -293,15 +384,107 @@ def _skipped(checkpoint: CheckpointState, start: StartPosition) -> CheckpointSta
     )
 
 
+def _drop(state: GroupState, stream_id: int) -> GroupState:
+    """Forget a stream, and what checkpoints say of it; a checkpoint of that stream alone is dropped."""
+    stream = next(each for each in state.streams if each.stream_id == stream_id)
+    streams = tuple(each for each in state.streams if each.stream_id != stream_id)
+    state = attrs.evolve(
+        state,
+        streams=streams,
+        dropped=(*state.dropped, stream),
+        ends=tuple(each for each in state.ends if each[0][0] != stream_id),
+        started=tuple(_without_stream(each, stream_id) for each in state.started),
+        checkpoints=tuple(
+            each for each in (_without_stream(each, stream_id) for each in state.checkpoints) if each.streams
+        ),
+    )
+    opened = {key: assignment for key, assignment in state.open.items() if key[0] != stream_id}
+    waiting = {key: before for key, before in state.waiting.items() if key[0] != stream_id}
+    return _with(state, opened, waiting)
+
+
+def _without_stream(checkpoint: CheckpointState, stream_id: int) -> CheckpointState:
+    return attrs.evolve(
+        checkpoint,
+        positions=tuple(each for each in checkpoint.positions if each[0][0] != stream_id),
+        waiting=tuple(each for each in checkpoint.waiting if each[0] != stream_id),
+        streams=tuple(each for each in checkpoint.streams if each != stream_id),
+    )
+
+
+def _join(state: GroupState, update: ReaderJoined) -> GroupState:
+    assert update.reader not in state.members, f"{update.reader} is online already"
+    member = OnlineReader(
+        update.instance, state.generation, update.joined_ms, update.subscription, update.static_ms
+    )
+    return attrs.evolve(state, members={**state.members, update.reader: member})
+
+
 def _leave(state: GroupState, update: ReaderLeft) -> GroupState:
     reader = update.reader
-    assert reader in state.members, f"{reader} is not online"
-    given = _give_back(state, state.owned_by(reader), update.positions)
-    for name in state.asked_of(reader):
-        positions = tuple((key, given.open[key].progress) for key in state.owned_by(reader))
-        given = _pass_checkpoint(given, name, reader, positions)
+    given = _disown(state, reader, update.positions)
     members = {each: member for each, member in state.members.items() if each != reader}
-    return _share(attrs.evolve(given, members=members))
+    untargeted = [attrs.evolve(each, target=None) for each in given.assignments if each.target == reader]
+    return _settle(attrs.evolve(given, members=members), untargeted, None)
+
+
+def _settle(state: GroupState, changed: Iterable[SegmentAssignment], at_ms: int | None) -> GroupState:
+    """Replace assignments. Those whose owner has to release them are late since `at_ms`, if not since earlier."""
+    settled = {}
+    for each in changed:
+        late = at_ms if each.late_since_ms is None else each.late_since_ms
+        since = late if state.is_surplus(each) else None
+        settled[each.key] = each if each.late_since_ms == since else attrs.evolve(each, late_since_ms=since)
+    return _with(state, state.open | settled)
+
+
+def _go_away(state: GroupState, update: ReaderAway) -> GroupState:
+    given = _disown(state, update.reader, update.positions)
+    member = state.members[update.reader]
+    assert member.static_ms is not None, f"{update.reader} is not static"
+    assert member.away_since_ms is None, f"{update.reader} is away already"
+    away = attrs.evolve(member, away_since_ms=update.at_ms)
+    return attrs.evolve(given, members={**state.members, update.reader: away})
+
+
+def _rejoin(state: GroupState, update: ReaderRejoined) -> GroupState:
+    member = state.members[update.reader]
+    assert member.away_since_ms is not None, f"{update.reader} is online already"
+    back = OnlineReader(
+        update.instance, state.generation, update.joined_ms, member.subscription, update.static_ms
+    )
+    return attrs.evolve(state, members={**state.members, update.reader: back})
+
+
+def _disown(state: GroupState, reader: str, positions: Iterable[SegmentProgress]) -> GroupState:
+    """Take all segments from the reader, and let its last positions be its answers to checkpoints."""
+    assert reader in state.members, f"{reader} is not online"
+    given = _give_back(state, state.owned_by(reader), positions)
+    for name in state.asked_of(reader):
+        answer = tuple((key, given.open[key].progress) for key in state.owned_by(reader))
+        given = _pass_checkpoint(given, name, reader, answer)
+    return given
+
+
+def _subscribe(state: GroupState, update: SubscriptionChanged) -> GroupState:
+    """Change a subscription. Segments of streams that it leaves lose their target, and have to be released."""
+    reader = update.reader
+    member = attrs.evolve(state.members[reader], subscription=update.subscription)
+    state = attrs.evolve(state, members={**state.members, reader: member})
+    left = {stream_id for stream_id, readers in state.subscribers.items() if reader not in readers}
+    changed = [
+        attrs.evolve(each, target=None) if each.target == reader and each.stream_id in left else each
+        for each in state.assignments
+        if reader in (each.owner, each.target)
+    ]
+    return _settle(state, changed, update.at_ms)
+
+
+def _retarget(state: GroupState, update: Retargeted) -> GroupState:
+    changed = [
+        attrs.evolve(state.open[key], target=reader) for reader, keys in update.targets for key in keys
+    ]
+    return _settle(attrs.evolve(state, assigning=None), changed, update.at_ms)
 
 
 def _acquire(state: GroupState, reader: str, keys: Iterable[SegmentKey]) -> GroupState:
@@ -323,7 +506,7 @@ def _give_back(
     for key in keys:
         assert key in progress, f"{key} is released without its progress"
         before = state.open[key]
-        given[key] = attrs.evolve(before, owner=None, owner_epoch=state.generation, progress=progress[key])
+        given[key] = _without_owner(before, progress[key], state.generation)
     return _with(state, state.open | given)
 
 
@@ -344,22 +527,11 @@ def _complete(state: GroupState, update: SegmentCompleted) -> GroupState:
         else:
             waiting.pop(key, None)
             opened[key] = SegmentAssignment(stream_id, successor, Progress())
-    return _share(_with(state, opened, waiting))
+    return _with(state, opened, waiting)
 
 
-def _share(state: GroupState) -> GroupState:
-    """Decide on targets after readers or segments came or went."""
-    targets = assign(
-        {assignment.key: assignment.target for assignment in state.assignments},
-        state.members.keys(),
-        {assignment.key: assignment.owner for assignment in state.assignments},
-    )
-    changed = {
-        assignment.key: attrs.evolve(assignment, target=targets[assignment.key])
-        for assignment in state.assignments
-        if assignment.target != targets[assignment.key]
-    }
-    return _with(state, state.open | changed) if changed else state
+def _without_owner(before: SegmentAssignment, progress: Progress, generation: int) -> SegmentAssignment:
+    return attrs.evolve(before, owner=None, owner_epoch=generation, progress=progress, late_since_ms=None)
 
 
 def _start_checkpoint(state: GroupState, update: CheckpointStarted) -> GroupState:
@@ -368,7 +540,7 @@ def _start_checkpoint(state: GroupState, update: CheckpointStarted) -> GroupStat
         name=update.name,
         at_ms=update.at_ms,
         automatic=update.automatic,
-        pending=tuple(sorted(state.members)),
+        pending=tuple(sorted(state.present)),
         positions=tuple((each.key, each.progress) for each in state.assignments if each.owner is None),
         waiting=tuple(state.waiting),
         streams=tuple(each.stream_id for each in state.streams),

@@ -13,18 +13,26 @@ from typing import Final
 import attrs
 
 from eventproc.groups.state import GroupState, SegmentAssignment, apply
+from eventproc.groups.targets import following, needs_targets
 from eventproc.groups.updates import (
+    AssignmentRequested,
+    AssignorChanged,
     CheckpointPassed,
     CheckpointStarted,
     GroupReset,
     PauseChanged,
+    ReaderAway,
     ReaderJoined,
     ReaderLeft,
+    ReaderRejoined,
+    Retargeted,
     SegmentCompleted,
     SegmentsAcquired,
     SegmentsReleased,
     StreamAdded,
+    StreamDropped,
     StreamSkipped,
+    SubscriptionChanged,
     Update,
 )
 from eventproc.store.database import Tx
@@ -49,10 +57,17 @@ GROUP_LOG: Final[ReplicatedType[GroupState, Update]] = ReplicatedType(
     updates={
         "joined": ReaderJoined,
         "left": ReaderLeft,
+        "away": ReaderAway,
+        "rejoined": ReaderRejoined,
+        "subscription_changed": SubscriptionChanged,
+        "retargeted": Retargeted,
+        "assignment_requested": AssignmentRequested,
+        "assignor_changed": AssignorChanged,
         "acquired": SegmentsAcquired,
         "released": SegmentsReleased,
         "completed": SegmentCompleted,
         "stream_added": StreamAdded,
+        "stream_dropped": StreamDropped,
         "stream_skipped": StreamSkipped,
         "reset": GroupReset,
         "pause_set": PauseChanged,
@@ -64,12 +79,17 @@ GROUP_LOG: Final[ReplicatedType[GroupState, Update]] = ReplicatedType(
 
 
 def change(tx: Tx, name: str, *updates: Update) -> GroupState:
-    """Apply updates to the group, and return its state. Raises NotFound."""
+    """Apply updates to the group, with the targets that follow, as one entry; return its state. Raises NotFound."""
     record = get(tx, GROUP, name)
     before = folded_state(tx, record.value).state
     if not updates:
         return before
-    after = append(tx, record.value.log, GROUP_LOG, updates).state
+    after = GROUP_LOG.fold_all(before, updates)
+    if needs_targets(updates):
+        decided = following(after, updates, tx.monotonic_ms)
+        after = GROUP_LOG.fold_all(after, decided)
+        updates = (*updates, *decided)
+    append(tx, record.value.log, GROUP_LOG, updates, after=after)
     write_state(tx, record, before, after)
     return after
 
@@ -88,7 +108,12 @@ def write_state(tx: Tx, record: Versioned[GroupRecord], before: GroupState, afte
     """Write the rows that differ, and wake the group's subscribers."""
     name = record.key
     group = attrs.evolve(
-        record.value, streams=after.streams, generation=after.generation, paused=after.paused
+        record.value,
+        streams=after.streams,
+        dropped=after.dropped,
+        generation=after.generation,
+        paused=after.paused,
+        options=attrs.evolve(record.value.options, assignor=after.assignor),
     )
     replace(tx, GROUP, record, group)
     _write_members(tx, name, before, after)
@@ -97,11 +122,13 @@ def write_state(tx: Tx, record: Versioned[GroupRecord], before: GroupState, afte
 
 
 def _write_members(tx: Tx, name: str, before: GroupState, after: GroupState) -> None:
-    for reader in before.members:
-        if before.members[reader] != after.members.get(reader):
+    for reader, member in before.present.items():
+        now = after.present.get(reader)
+        if now is None or now.epoch != member.epoch:
             delete_member(tx, name, reader)
-    for reader, member in after.members.items():
-        if before.members.get(reader) != member:
+    for reader, member in after.present.items():
+        known = before.present.get(reader)
+        if known is None or known.epoch != member.epoch:
             insert_member(
                 tx, name, reader, instance=member.instance, epoch=member.epoch, joined_ms=member.joined_ms
             )

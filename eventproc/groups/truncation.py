@@ -15,6 +15,7 @@ from eventproc.groups.state import GroupState
 from eventproc.groups.stored_state import change, folded_state
 from eventproc.groups.updates import StreamSkipped
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream, known_segments, unfinished_part
+from eventproc.store.catalog.cuts import head_cut, tail_cut
 from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, GroupStream, TruncatedPolicy, progress_by_segment
 from eventproc.store.model.cuts import StreamCut, divide_cut
@@ -25,7 +26,6 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get
 from eventproc.store.segments import number_at
-from eventproc.streams.stream_cuts import head_cut, tail_cut
 
 
 def skip(tx: Tx, name: str, stream: GroupStream, policy: TruncatedPolicy) -> int:

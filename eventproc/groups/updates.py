@@ -26,11 +26,17 @@ class StartPosition:
 
 @attrs.frozen
 class ReaderJoined:
-    """A reader came online. Ids are unique among the readers online."""
+    """A reader came online. Ids are unique among the readers online.
+
+    subscription: names of streams, or patterns of names; None: every stream of the group.
+    static_ms: how long the segments of a static reader stay its own while it is away; None: it is not static.
+    """
 
     reader: str
     instance: str
     joined_ms: int
+    subscription: tuple[str, ...] | None = None
+    static_ms: int | None = None
 
 
 @attrs.frozen
@@ -39,6 +45,66 @@ class ReaderLeft:
 
     reader: str
     positions: tuple[SegmentProgress, ...] = ()
+
+
+@attrs.frozen
+class ReaderAway:
+    """A static reader ended or died, and may come back: it owns nothing, and stays the target of its segments.
+
+    positions: where its segments continue. at_ms: now, monotonic.
+    """
+
+    reader: str
+    positions: tuple[SegmentProgress, ...]
+    at_ms: int
+
+
+@attrs.frozen
+class ReaderRejoined:
+    """A static reader that was away came back under its id. It acquires its segments in new owner epochs."""
+
+    reader: str
+    instance: str
+    joined_ms: int
+    static_ms: int | None = None
+
+
+@attrs.frozen
+class SubscriptionChanged:
+    """A reader subscribed to other streams: names, or patterns of names; None: every stream of the group.
+
+    at_ms: now, monotonic: from then on it is late to release what it does not subscribe to any more.
+    """
+
+    reader: str
+    subscription: tuple[str, ...] | None
+    at_ms: int
+
+
+@attrs.frozen
+class Retargeted:
+    """Segments have other targets. It stands in the entry of the change that required it.
+
+    targets: the segments that each reader shall own, without those of which it is the target already.
+    at_ms: now, monotonic: from then on their owners are late to release them.
+    """
+
+    targets: tuple[tuple[str, tuple[SegmentKey, ...]], ...]
+    at_ms: int
+
+
+@attrs.frozen
+class AssignmentRequested:
+    """The targets wait for a reader that has the code of the group's own assignor. at_ms: now, monotonic."""
+
+    at_ms: int
+
+
+@attrs.frozen
+class AssignorChanged:
+    """Another assignor decides from now on."""
+
+    assignor: str
 
 
 @attrs.frozen
@@ -71,6 +137,13 @@ class StreamAdded:
     """The group reads one more stream."""
 
     start: StartPosition
+
+
+@attrs.frozen
+class StreamDropped:
+    """A stream of the group was deleted: the group forgets its position there, and reads its other streams."""
+
+    stream_id: int
 
 
 @attrs.frozen
@@ -121,10 +194,17 @@ class CheckpointPassed:
 Update: TypeAlias = (
     ReaderJoined
     | ReaderLeft
+    | ReaderAway
+    | ReaderRejoined
+    | SubscriptionChanged
+    | Retargeted
+    | AssignmentRequested
+    | AssignorChanged
     | SegmentsAcquired
     | SegmentsReleased
     | SegmentCompleted
     | StreamAdded
+    | StreamDropped
     | StreamSkipped
     | GroupReset
     | PauseChanged

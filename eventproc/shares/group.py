@@ -1,0 +1,112 @@
+"""The handle of a share group: everything that can be done with one, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeVar, overload
+
+from eventproc.groups import GroupStart
+from eventproc.shares.changes import get_share_group, reset_share_group
+from eventproc.shares.consumer import ShareConsumer
+from eventproc.shares.describe import ShareGroupDescription, ShareGroupInfo, describe_share_group
+from eventproc.store.database import Database
+from eventproc.store.faults import Step
+from eventproc.store.groups import delete_share_group
+from eventproc.streams.codec import Codec, codec_for, decode_of
+
+P = TypeVar("P")
+
+
+class ShareGroup:
+    """A group of consumers that share events one by one; made by `create_share_group` and `share_group`."""
+
+    def __init__(self, db: Database, name: str) -> None:
+        self._db = db
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"ShareGroup({self.name!r})"
+
+    @overload
+    def consumer(self, consumer: str | None = None, *, auto_accept: bool = False) -> ShareConsumer[bytes]: ...
+    @overload
+    def consumer(
+        self,
+        consumer: str | None = None,
+        *,
+        payload: type[P] | None = None,
+        codec: Codec[P] | None = None,
+        auto_accept: bool = False,
+    ) -> ShareConsumer[P]: ...
+    def consumer(
+        self,
+        consumer: str | None = None,
+        *,
+        payload: type[Any] | None = None,
+        codec: Codec[Any] | None = None,
+        auto_accept: bool = False,
+    ) -> ShareConsumer[Any]:
+        """Return a consumer of the group, for `async with`, or for `await` and `close`.
+
+        Args:
+            consumer: its id, for descriptions and errors. None (default): a new one.
+            payload: type of the payloads, as for `Stream.reader`. None (default): bytes.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
+            auto_accept: whether a poll accepts what the previous poll returned and the caller did not settle.
+                Default: False. Iterating always does.
+
+        Raises:
+            InvalidArgument: no codec serves the type.
+            NotFound: entering; no such share group.
+        """
+        decode = decode_of(codec_for(payload, codec))
+        return ShareConsumer[Any](self._db, self.name, consumer, decode=decode, auto_accept=auto_accept)
+
+    async def describe(self) -> ShareGroupDescription:
+        """Return the group's state, what is in flight, how often it was delivered, and how much is not finished.
+
+        Raises:
+            NotFound: no such share group.
+
+        Cost:
+            A few look-ups for each open segment.
+        """
+        return await self._db.read(partial(describe_share_group, name=self.name))
+
+    async def info(self) -> ShareGroupInfo:
+        """Return the group's streams, options and generation.
+
+        Raises:
+            NotFound: no such share group.
+        """
+        record = await self._db.read(partial(get_share_group, name=self.name))
+        return ShareGroupInfo.of(record)
+
+    async def reset(self, start: GroupStart = "head", *, streams: Sequence[str] | None = None) -> None:
+        """Move the group to another position, while its consumers stay open.
+
+        Consumers lose what they hold, deliveries are counted from 1 again, and events behind the position are
+        delivered again. Dead letters stay.
+
+        Args:
+            start: "head" (default), "tail", a time in wall ms, a cut, or {stream: cut}.
+            streams: the streams to consume from now on, found by name. None (default): the same as before.
+
+        Raises:
+            NotFound: no such share group, or stream.
+            InvalidArgument: an argument has the wrong form.
+            InvalidCut: a cut is not one of its stream.
+            Truncated: `start` lies before the head of a stream.
+        """
+        await self._db.write(
+            partial(reset_share_group, name=self.name, start=start, streams=streams), step=Step.SHARE_CHANGE
+        )
+
+    async def delete(self) -> None:
+        """Delete the group and its progress. Its consumers lose what they hold; its dead letters stay.
+
+        Raises:
+            NotFound: no such share group.
+        """
+        await self._db.write(partial(delete_share_group, name=self.name), step=Step.SHARE_DELETE)

@@ -1,0 +1,27 @@
+"""Topics: streams with partitions, and what produces to them and consumes them."""
+
+from __future__ import annotations
+
+from eventproc.streams.partitioners import Partitioner
+from eventproc.topics.consumer import Consumer
+from eventproc.topics.description import PartitionDescription, TopicDescription, TopicInfo
+from eventproc.topics.events import TopicEvent, TopicPartition
+from eventproc.topics.group import ConsumerGroup
+from eventproc.topics.offsets import ConsumerGroupDescription, PartitionOffsets
+from eventproc.topics.producer import Producer
+from eventproc.topics.topic import Topic
+
+__all__ = [
+    "Consumer",
+    "ConsumerGroup",
+    "ConsumerGroupDescription",
+    "PartitionDescription",
+    "PartitionOffsets",
+    "Partitioner",
+    "Producer",
+    "Topic",
+    "TopicDescription",
+    "TopicEvent",
+    "TopicInfo",
+    "TopicPartition",
+]

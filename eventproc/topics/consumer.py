@@ -1,0 +1,505 @@
+"""A consumer: polls batches of events of the partitions that its group assigned to it, and commits its positions.
+
+It stands on the reader session of groups: owners, fencing, rebalancing, saving and the end of segments are the group's.
+With automatic commits, the next poll commits what the poll before delivered, which becomes durable every second or
+1,000 events. With manual commits, only `commit` does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import ExitStack
+from typing import Final, Generic, TypeAlias
+
+import anyio
+from typing_extensions import TypeVar
+
+from eventproc.groups.membership import DEFAULT_MEMBER, GroupMember, MemberOptions
+from eventproc.groups.reader import JoinedMember
+from eventproc.groups.session import SAVE_EVENTS
+from eventproc.store.database import Database, Subscription, Tx
+from eventproc.store.groups import SegmentKey
+from eventproc.store.model.argument_checks import (
+    check_int,
+    check_iterable,
+    check_mapping,
+    check_str,
+    invalid_argument,
+)
+from eventproc.store.model.errors import IllegalTransition
+from eventproc.store.model.group_errors import SegmentFenced
+from eventproc.store.segments import offset_of_number, segment_state
+from eventproc.store.tasks import run_uninterrupted
+from eventproc.streams.joint_transaction import ProgressHold
+from eventproc.topics.consumer_session import (
+    ConsumerSession,
+    PartitionPosition,
+    RebalanceCallbacks,
+)
+from eventproc.topics.events import TopicEvent, TopicPartition
+
+P = TypeVar("P", default=bytes)
+
+POLL_EVENTS: Final = 500
+"""Events of one poll by default, as Kafka's consumers have it. Higher: fewer calls, and a death repeats more."""
+
+POLL_EVENTS_MAX: Final = 100_000
+"""Most events of one poll. Each costs about 300 bytes beside its payload."""
+
+PARALLEL: Final = 5
+"""Partitions that `run` handles simultaneously by default."""
+
+PartitionRef: TypeAlias = TopicPartition | tuple[str, int]
+"""A partition as callers name it: `("shop/clicks", 3)`."""
+
+DataHandler: TypeAlias = Callable[[list[TopicEvent[P]]], Awaitable[object]]
+"""Handles consecutive events of one partition."""
+
+
+class Consumer(JoinedMember, Generic[P]):
+    """Consumes events of a group, by one task at a time. Made by `ConsumerGroup.consumer`.
+
+    Open it with `async with`, or with `await` and `close`. Opening joins the group: see `ConsumerGroup.consumer` for
+    the errors. Leaving the block, as `close`, calls `on_revoked` and gives all partitions back. A cancellation does
+    not call it.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        group: str,
+        consumer: str,
+        *,
+        decode: Callable[[bytes], P] | None = None,
+        auto_commit: bool = True,
+        callbacks: RebalanceCallbacks,
+        chosen: MemberOptions = DEFAULT_MEMBER,
+    ) -> None:
+        """decode: makes payloads from bytes. None: payloads stay bytes."""
+        super().__init__(db, group, consumer, "consumer", chosen)
+        self._subscription = chosen.subscription
+        self._decode = decode
+        self._auto_commit = auto_commit
+        self._callbacks = callbacks
+
+    def __repr__(self) -> str:
+        return f"Consumer({self._group!r}, {self.reader!r}, {self._state})"
+
+    @property
+    def id(self) -> str:
+        """Its id, unique among the consumers of the group that are online."""
+        return self.reader
+
+    def _make_session(
+        self, member: GroupMember, changes: Subscription, streams: ExitStack
+    ) -> ConsumerSession:
+        return ConsumerSession(
+            *(self._db, member, changes, streams), auto_commit=self._auto_commit, callbacks=self._callbacks
+        )
+
+    async def _finish(self, why: BaseException | None) -> None:
+        try:
+            if why is None or isinstance(why, Exception):
+                await run_uninterrupted(self._revoke_all)
+        finally:
+            await super()._finish(why)
+
+    async def _revoke_all(self) -> None:
+        if self._session is not None and self._tasks.failure is None:
+            session = self._own
+            async with session.turn:
+                try:
+                    await session.revoke_all()
+                finally:
+                    session.end()  # it must get no partitions any more
+
+    @property
+    def subscription(self) -> tuple[str, ...] | None:
+        """The topics that it consumes, by names or patterns; None: every topic of the group."""
+        return self._subscription
+
+    async def subscribe(self, topics: Iterable[str]) -> None:
+        """Consume other topics from now on. Only partitions of topics that come or go move, at the next poll.
+
+        Args:
+            topics: names, or patterns such as "shop/orders-*", which also match topics that are created later.
+
+        Raises:
+            NotFound: the group was deleted.
+            InvalidArgument: a name or a pattern is not valid.
+        """
+        await self._subscribe(tuple(check_iterable("topics", topics, "a sequence of names is needed")))
+
+    async def unsubscribe(self) -> None:
+        """Consume every topic of the group again, whatever its topics.
+
+        Raises:
+            NotFound: the group was deleted.
+        """
+        await self._subscribe(None)
+
+    async def _subscribe(self, topics: tuple[str, ...] | None) -> None:
+        session = self._own
+        assert self._member is not None, "an open consumer is a member"
+        await self._member.subscribe(topics)
+        self._subscription = topics
+        session.wake()
+
+    async def leave(self) -> None:
+        """Close it, and give up its partitions immediately, also those of a static consumer.
+
+        Raises:
+            As `close`.
+        """
+        session, member = self._own, self._member
+        assert member is not None, "an open consumer is a member"
+        try:
+            await self._revoke_all()
+        finally:  # also if a callback failed
+            async with session.turn:
+                session.finish()
+                await session.save()
+                await member.leave(for_good=True)
+        await self.close()
+
+    @property
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        """The partitions that are assigned to this consumer now, sorted."""
+        return tuple(each.where for each in self._own.positions)
+
+    @property
+    def position(self) -> dict[TopicPartition, int]:
+        """The offset of the next event to deliver, for each assigned partition."""
+        return {each.where: each.number for each in self._own.positions}
+
+    @property
+    def paused(self) -> tuple[TopicPartition, ...]:
+        """The assigned partitions that are paused."""
+        return tuple(each.where for each in self._own.positions if each.cursor.paused)
+
+    @property
+    def committed(self) -> dict[TopicPartition, int]:
+        """The durable offset of each assigned partition: where another consumer would continue."""
+        return {each.where: each.cursor.saved.number for each in self._own.positions}
+
+    async def poll(
+        self, events_max: int = POLL_EVENTS, *, timeout_ms: int | None = None
+    ) -> list[TopicEvent[P]]:
+        """Return the next events of the assigned partitions, as soon as there are any.
+
+        Between two polls the consumer follows its group, which may take partitions from it. With automatic commits,
+        the events of the poll before count as processed. Events of one partition come in order.
+
+        Args:
+            events_max: most events to return. Default: 500.
+            timeout_ms: how long to wait for events, in ms. 0 returns what there is. None (default): no limit.
+
+        Returns:
+            The events. Empty after `timeout_ms`, and when all topics are sealed and processed.
+
+        Raises:
+            NotFound: the group was deleted.
+            GroupStreamReplaced: a topic of the group was deleted.
+            ReaderFenced: another process consumes under this id.
+            Truncated: unread events were truncated, and the group's `on_truncated` is "error".
+            InvalidArgument: a payload is not of the consumer's type. The position stays at that event: `seek` skips it.
+            IllegalTransition: a callback polls.
+            Exception: what a callback raised.
+        """
+        check_int("events_max", events_max, least=1, most=POLL_EVENTS_MAX)
+        if timeout_ms is not None:
+            check_int("timeout_ms", timeout_ms, least=0, unit="ms")
+        return await self._poll(events_max, timeout_ms) or []
+
+    async def _poll(self, events_max: int, timeout_ms: int | None) -> list[TopicEvent[P]] | None:
+        """Return events, none after the time, None at the end."""
+        self._verify_no_callback("poll")
+        until = math.inf if timeout_ms is None else anyio.current_time() + timeout_ms / 1000
+        self._own.finish()
+        while True:
+            await anyio.lowlevel.checkpoint()
+            session = self._own
+            async with session.turn:
+                found = await self._step(session, None)
+                if found:
+                    return session.deliver(events_max, self._decode)
+            if found is not None:
+                return None
+            left_ms = None if until == math.inf else math.ceil((until - anyio.current_time()) * 1000)
+            if left_ms is not None and left_ms <= 0 and not session.is_behind:
+                return []
+            if not session.is_behind and not session.cursors.done():
+                await session.wait(left_ms)
+
+    async def __aiter__(self) -> AsyncGenerator[TopicEvent[P], None]:
+        """Yield events, waiting for more. Ends when all topics are sealed and processed.
+
+        Asking for the next event counts as a poll. Use `contextlib.aclosing` to leave such a loop early.
+
+        Raises:
+            As `poll`.
+        """
+        while True:
+            session = self._own
+            if session.may_deliver and session.events_unsaved < SAVE_EVENTS:
+                session.finish()
+                found: list[TopicEvent[P]] | None = session.deliver(1, self._decode)
+            else:
+                found = await self._poll(1, None)
+            if found is None:
+                return
+            for event in found:
+                yield event
+
+    def hold_progress(self, txn: str) -> ProgressHold:
+        """Let only a joint transaction move the offsets, until the transaction ends. `ep.transaction` calls it.
+
+        Its commit commits the positions of all assigned partitions. Until then the consumer keeps its partitions.
+
+        Args:
+            txn: the transaction's id.
+
+        Raises:
+            Closed: the consumer is not open.
+            IllegalTransition: another transaction holds the progress.
+        """
+        return self._own.hold(txn)
+
+    async def commit(self, offsets: Mapping[PartitionRef, int] | None = None) -> None:
+        """Make positions durable: another consumer would continue there.
+
+        Args:
+            offsets: {(topic, partition): offset of the next event to read}. None (default): the positions of all
+                assigned partitions, so that every event that was delivered counts as processed.
+
+        Raises:
+            SegmentFenced: a partition with delivered events was taken from this consumer. Its offset is unchanged; the
+                others are committed. Nothing is committed if `offsets` names one that is not assigned.
+            InvalidArgument: `offsets` has the wrong form, or an offset lies beyond the end of its partition.
+            NotFound: the group was deleted.
+            IllegalTransition: a joint transaction holds the progress, and moves it with its commit.
+
+        Cost:
+            One write, if anything moved; with `offsets` also a read.
+        """
+        session = self._own
+        session.verify_free("commit")
+        session.fenced = None
+        if offsets is None:
+            if (lost := session.lost) is not None:
+                session.fenced = self._not_assigned(lost.where, lost.cursor.assigned.owner_epoch)
+            session.commit_assigned()
+        else:
+            wanted = as_offsets(offsets)
+            positions = {where: self._assigned(where) for where in wanted}
+            places = await self._places({positions[where]: number for where, number in wanted.items()})
+            for position, number, offset in places:
+                if position.cursor in session.cursors:
+                    session.commit_position(position, number, offset)
+                else:
+                    session.fenced = self._not_assigned(position.where, position.cursor.assigned.owner_epoch)
+        await session.save(complete=False)
+        if session.fenced is not None:
+            raise session.fenced
+
+    async def seek(self, partition: PartitionRef, offset: int) -> None:
+        """Deliver another event of a partition next. The committed offset changes with the next commit.
+
+        Args:
+            partition: (topic, partition), one that is assigned to this consumer.
+            offset: number of the event, from the first one that is kept to the end of the partition.
+
+        Raises:
+            SegmentFenced: the partition is not assigned to this consumer.
+            InvalidArgument: the offset lies outside the partition.
+
+        Cost:
+            One read.
+        """
+        await self._seek({_partition(partition): check_int("offset", offset, least=0)})
+
+    async def seek_to_beginning(self, partitions: Iterable[PartitionRef] | None = None) -> None:
+        """Deliver the first events that are kept next.
+
+        Args:
+            partitions: of which partitions. None (default): of all assigned ones.
+
+        Raises:
+            SegmentFenced: a partition is not assigned to this consumer.
+        """
+        await self._seek(dict.fromkeys(self._named(partitions), 0), clamp=True)
+
+    async def seek_to_end(self, partitions: Iterable[PartitionRef] | None = None) -> None:
+        """Deliver only events that are written from now on.
+
+        Args:
+            partitions: of which partitions. None (default): of all assigned ones.
+
+        Raises:
+            SegmentFenced: a partition is not assigned to this consumer.
+        """
+        await self._seek(dict.fromkeys(self._named(partitions), 2**62), clamp=True)
+
+    def pause(self, partitions: Iterable[PartitionRef]) -> None:
+        """Deliver no events of these partitions until `resume`. They stay assigned, and their lag grows.
+
+        A partition that is revoked and assigned again is not paused.
+
+        Args:
+            partitions: (topic, partition) of each.
+
+        Raises:
+            SegmentFenced: a partition is not assigned to this consumer.
+        """
+        session = self._own
+        for position in [self._assigned(where) for where in self._named(partitions)]:
+            position.cursor.paused = True
+            session.reread(position)
+
+    def resume(self, partitions: Iterable[PartitionRef] | None = None) -> None:
+        """Deliver events of these partitions again, from where they were paused.
+
+        Args:
+            partitions: (topic, partition) of each. None (default): all that are paused.
+
+        Raises:
+            SegmentFenced: a partition is not assigned to this consumer.
+        """
+        chosen = self.paused if partitions is None else self._named(partitions)
+        for position in [self._assigned(where) for where in chosen]:
+            position.cursor.paused = False
+        self._own.wake()
+
+    async def run(
+        self, handler: DataHandler[P], *, poll_max: int = POLL_EVENTS, parallel: int = PARALLEL
+    ) -> None:
+        """Poll, and let `handler` handle the events of each partition, several partitions simultaneously.
+
+        The events of a poll are committed when all its calls have returned. Ends when all topics are sealed and
+        processed. A processor on the topic does the same with retries and dead letters: see `App.processor`.
+
+        Args:
+            handler: an `async` function, called with consecutive events of one partition.
+            poll_max: most events of one poll. Default: 500.
+            parallel: most partitions handled simultaneously. Default: 5.
+
+        Raises:
+            Exception: what the handler raised. The other partitions are committed, and the next poll repeats the
+                events of the failed one.
+            ExceptionGroup: calls for several partitions failed.
+            NotFound, GroupStreamReplaced, ReaderFenced, Truncated: as `poll`.
+        """
+        check_int("poll_max", poll_max, least=1, most=POLL_EVENTS_MAX)
+        limiter = anyio.CapacityLimiter(check_int("parallel", parallel, least=1))
+        self._own.handler = getattr(handler, "__qualname__", repr(handler))
+        while (events := await self._poll(poll_max, None)) is not None:
+            by_partition: dict[TopicPartition, list[TopicEvent[P]]] = {}
+            for event in events:
+                by_partition.setdefault(TopicPartition(event.topic, event.partition), []).append(event)
+            failures: list[Exception] = []
+            with self._own.handling() as handled:
+
+                async def handle(where: TopicPartition, events: list[TopicEvent[P]]) -> None:
+                    async with limiter:
+                        try:
+                            await handler(events)
+                            handled.add(where)
+                        except Exception as why:
+                            failures.append(why)  # noqa: B023
+
+                async with anyio.create_task_group() as tasks:
+                    for where, mine in by_partition.items():
+                        tasks.start_soon(handle, where, mine)
+            self._own.commit_positions()
+            await self._own.save(complete=False)
+            if failures:
+                raise failures[0] if len(failures) == 1 else ExceptionGroup("handlers failed", failures)
+
+    async def _seek(self, wanted: Mapping[TopicPartition, int], *, clamp: bool = False) -> None:
+        session = self._own
+        positions = {self._assigned(where): number for where, number in wanted.items()}
+        for position, number, offset in await self._places(positions, clamp=clamp):
+            if position.cursor in session.cursors:
+                session.move(position, number, offset)
+
+    async def _places(
+        self, wanted: Mapping[PartitionPosition, int], *, clamp: bool = False
+    ) -> list[tuple[PartitionPosition, int, int]]:
+        """Return the number and the byte offset of events. Raises InvalidArgument unless they lie in the partition."""
+
+        def look(tx: Tx) -> list[tuple[PartitionPosition, int, int]]:
+            return [
+                (each, *_place(tx, each.cursor.key, each.where, number, clamp=clamp))
+                for each, number in wanted.items()
+            ]
+
+        return await self._db.read(look) if wanted else []
+
+    def _named(self, partitions: Iterable[PartitionRef] | None) -> tuple[TopicPartition, ...]:
+        if partitions is None:
+            return self.assignment
+        return as_partitions(partitions)
+
+    def _assigned(self, where: TopicPartition) -> PartitionPosition:
+        position = self._own.find(where)
+        if position is None:
+            raise self._not_assigned(where, -1)
+        return position
+
+    def _not_assigned(self, where: TopicPartition, epoch: int) -> SegmentFenced:
+        assert self._member is not None, "an open consumer is a member"
+        ids = {stream.name: stream.stream_id for stream in self._member.state.streams}
+        return SegmentFenced(
+            group=self._group,
+            reader=self.reader,
+            stream_id=ids.get(where.topic, 0),
+            segment=str(where.partition),
+            owner_epoch=epoch,
+        )
+
+    def _verify_no_callback(self, what: str) -> None:
+        if self._own.is_calling:
+            raise IllegalTransition(
+                name=self._what, event=what, state="running a callback; it may only commit"
+            )
+
+    @property
+    def _own(self) -> ConsumerSession:
+        session = self._open
+        assert isinstance(session, ConsumerSession)
+        return session
+
+
+def _place(tx: Tx, key: SegmentKey, where: TopicPartition, number: int, *, clamp: bool) -> tuple[int, int]:
+    state = segment_state(tx, *key)
+    low, high = (0, 0) if state is None else (state.head_number, state.tail_number)
+    if clamp:
+        number = min(max(number, low), high)
+    elif not low <= number <= high:
+        raise invalid_argument("offset", number, f"{where} has offsets {low} to {high}")
+    return number, 0 if state is None else offset_of_number(tx, *key, number)
+
+
+def _partition(partition: object) -> TopicPartition:
+    """Return the partition that a caller names. Raises InvalidArgument."""
+    if not isinstance(partition, tuple) or len(partition) != 2:
+        raise invalid_argument("partition", partition, "it must be a pair (topic, partition)")
+    topic, number = partition
+    return TopicPartition(check_str("topic", topic), check_int("partition", number, least=0))
+
+
+def as_partitions(partitions: object) -> tuple[TopicPartition, ...]:
+    """Return the partitions that a caller passed. Raises InvalidArgument."""
+    reason = "a sequence of (topic, partition) is needed"
+    return tuple(map(_partition, check_iterable("partitions", partitions, reason)))
+
+
+def as_offsets(offsets: object) -> dict[TopicPartition, int]:
+    """Return the offsets that a caller passed. Raises InvalidArgument."""
+    return {
+        _partition(partition): check_int("offset", offset, least=0)
+        for partition, offset in check_mapping(
+            "offsets", offsets, "it must be {(topic, partition): offset}"
+        ).items()
+    }

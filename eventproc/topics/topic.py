@@ -1,0 +1,297 @@
+"""The handle of a topic: a stream with partitions, to which more can be added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, Literal, TypeAlias, overload
+
+import attrs
+from typing_extensions import TypeVar
+
+from eventproc.store.database import Database, Tx
+from eventproc.store.model.argument_checks import check_int, check_iterable, invalid_argument
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.ids import SegmentId, number_of, printable
+from eventproc.store.model.partitions import Router, growth
+from eventproc.store.model.policies import Partitioning, RetentionPolicy, ScalingPolicy, as_retention
+from eventproc.store.segments import check_ttl
+from eventproc.streams.codec import Codec, PayloadCodec
+from eventproc.streams.partitioners import Partitioner
+from eventproc.streams.request_calls import WAIT_MS, run_request
+from eventproc.streams.stream import Stream
+from eventproc.topics.description import PartitionDescription, TopicDescription, describe_topic
+from eventproc.topics.producer import Producer
+from eventproc.topics.truncation import new_heads
+from eventproc.workflows.requests import TruncateStream, UpdateStream
+
+P = TypeVar("P")
+T = TypeVar("T", default=bytes)
+
+Strategy: TypeAlias = Literal["key", "round_robin"]
+"""The strategies that a topic knows by name; an own one is a `Partitioner`."""
+
+_MEANT: Final = (
+    "it must be 'key', 'round_robin', or an object with a method `partition`, such as a Partitioner"
+)
+
+
+def as_ttl(ttl_ms: int) -> int | None:
+    """Return the time to live that a change asks for; None for 0. Raises InvalidArgument."""
+    return None if ttl_ms == 0 else check_ttl(ttl_ms)
+
+
+def as_partitioning(value: object) -> tuple[Partitioning, Partitioner[Any] | None]:
+    """Return what is stored of a strategy, and the partitioner if it is the user's own. Raises InvalidArgument."""
+    if isinstance(value, str) and value in (Partitioning.KEY, Partitioning.ROUND_ROBIN):
+        return Partitioning(value), None
+    if not isinstance(value, (str, type)) and isinstance(value, Partitioner):
+        return Partitioning.OWN, value
+    raise invalid_argument("partitioning", value, _MEANT)
+
+
+class Topic(Stream[T]):
+    """A topic: produce to its partitions, consume them, add more. Made by `ep.create_topic` and `ep.topic`.
+
+    A topic is a stream, so everything works on it that works on a stream, except changes of its key ranges. Partition
+    p is segment number p. It keeps its number, its events and its order when partitions are added.
+
+    name: "scope/topic".
+    stream_id: the incarnation; never reused.
+    codec: encodes and decodes the payloads.
+    partitioner: the own strategy that its producers use; None: that of the topic.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        name: str,
+        stream_id: int,
+        codec: PayloadCodec[T],
+        partitioner: Partitioner[T] | None = None,
+    ) -> None:
+        super().__init__(db, name, stream_id, codec)
+        self.partitioner = partitioner
+
+    def __repr__(self) -> str:
+        return f"Topic({self.name!r})"
+
+    @overload
+    def producer(
+        self, *, name: str | None = None, partitioner: Partitioner[T] | None = None
+    ) -> Producer[T]: ...
+    @overload
+    def producer(
+        self,
+        *,
+        payload: type[P] | None = None,
+        codec: Codec[P] | None = None,
+        name: str | None = None,
+        partitioner: Partitioner[P] | None = None,
+    ) -> Producer[P]: ...
+    def producer(
+        self,
+        *,
+        payload: type[Any] | None = None,
+        codec: Codec[Any] | None = None,
+        name: str | None = None,
+        partitioner: Partitioner[Any] | None = None,
+    ) -> Producer[Any]:
+        """Return a producer, for `async with`, or for `await` and `close`.
+
+        Args:
+            payload: type of the payloads, such as `str` or a dataclass. None (default): that of this handle.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
+            name: identity by which a repeated send is recognised across restarts, until it has sent nothing for
+                7 days. None (default): nothing is remembered.
+            partitioner: chooses the partition of each event. None (default): that of this handle, else the
+                topic's strategy.
+
+        Raises:
+            InvalidArgument: no codec serves the type, or the partitioner has no method `partition`.
+            InvalidArgument: entering; the topic's strategy is the user's own, and no partitioner is given.
+        """
+        chosen = self.partitioner if partitioner is None else partitioner
+        if chosen is not None:
+            as_partitioning(chosen)
+        return Producer(
+            self._db,
+            self.name,
+            self.stream_id,
+            self._codec_for(payload, codec),
+            name=name,
+            partitioner=chosen,
+        )
+
+    async def describe(self) -> TopicDescription:
+        """Return the topic's state, strategy, partitions and sizes, all of one moment.
+
+        Raises:
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+        """
+        return await self._db.read(lambda tx: describe_topic(tx, self._record(tx)))
+
+    async def partitions(self) -> list[PartitionDescription]:
+        """Return the partitions, by number.
+
+        Raises:
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+        """
+        return list((await self.describe()).partitions)
+
+    async def segments_of(self, partitions: Iterable[int]) -> tuple[SegmentId, ...]:
+        """Return the segments of partitions, for `reader(segments=...)`.
+
+        Args:
+            partitions: their numbers.
+
+        Raises:
+            InvalidArgument: there is no such partition.
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+        """
+        router = Router(await self._current_epoch())
+        numbers = check_iterable("partitions", partitions, "an iterable of numbers is needed")
+        return tuple(
+            [printable(router.partition(check_int("partition", each), topic=self.name)) for each in numbers]
+        )
+
+    async def add_partitions(self, count: int, *, timeout_ms: int = WAIT_MS) -> tuple[int, ...]:
+        """Add partitions, and return their numbers. No other partition is touched or waits.
+
+        Keys move: with the strategy "key", most keys go to another partition from now on, so a key's events are in
+        order within the old and within the new partition, and not across them. Groups read new partitions from their
+        beginning.
+
+        Args:
+            count: how many, at least 1. A topic has at most 1,023.
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            InvalidArgument: the number is not valid, or the topic would have too many.
+            ScaleRefused: another call added partitions meanwhile.
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+            StreamSealed: the topic is sealed.
+            InProgress: partitions are being added.
+            StillPending: the wait ended first; the change goes on.
+        """
+        check_int("partitions to add", count, least=1)
+        seal, ranges = growth(await self._current_epoch(), count)
+        added = await self._scale(seal, ranges, timeout_ms)
+        return tuple([number_of(each) for each in added[:-1]])  # the last one is the new reserve
+
+    async def alter(
+        self,
+        *,
+        partitions: int | None = None,
+        partitioning: Strategy | Partitioner[Any] | None = None,
+        retention: RetentionPolicy | None = None,
+        ttl_ms: int | None = None,
+        timeout_ms: int = WAIT_MS,
+    ) -> None:
+        """Change the number of partitions, the strategy, or how long events are kept and delivered.
+
+        The first two move keys to other partitions: see `add_partitions`. An own strategy is used by producers that are
+        made from this handle.
+
+        Args:
+            partitions: how many the topic has afterwards, at least as many as now. None (default): as now.
+            partitioning: "key", "round_robin", or a Partitioner. None (default): as now.
+            retention: how long events are kept; `RetentionPolicy()` keeps everything. None (default): as now.
+            ttl_ms: how long groups deliver an event after it was appended, in ms; 0: as long as it is kept. Consumers
+                use a new value within a second, except for events that they have read ahead. None (default): as now.
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            InvalidArgument: the number, the strategy or the policy is not valid.
+            ScaleRefused: the topic would lose partitions.
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+            StreamSealed: the topic is sealed.
+            InProgress: the topic is being altered.
+            StillPending: the wait ended first; the change goes on.
+        """
+        strategy, own = (None, None) if partitioning is None else as_partitioning(partitioning)
+        scaling = None if partitions is None else ScalingPolicy.partitions(partitions)
+        config = (await self._db.read(self._record)).config
+        changed = attrs.evolve(
+            config,
+            scaling=scaling or config.scaling,
+            partitioning=strategy or config.partitioning,
+            retention=config.retention if retention is None else as_retention(retention),
+            ttl_ms=config.ttl_ms if ttl_ms is None else as_ttl(ttl_ms),
+        )
+        request = UpdateStream(self.name, self.stream_id, changed, keep_segments=partitions is None)
+        await run_request(self._db, request, timeout_ms=timeout_ms)
+        if strategy is not None:
+            self.partitioner = own
+
+    async def truncate(
+        self,
+        cut: StreamCut | None = None,
+        *,
+        partition: int | None = None,
+        before_ms: int | None = None,
+        before_number: int | None = None,
+        timeout_ms: int = WAIT_MS,
+    ) -> None:
+        """Remove the oldest events of all partitions, or of one.
+
+        Exactly one of `cut`, `before_ms` and `before_number` says up to where. Events that are gone already stay gone.
+
+        Args:
+            cut: a cut of this topic: the events before it are removed, from all partitions.
+            partition: its number. None (default): all partitions.
+            before_ms: remove the events that were appended before this wall time, in ms since 1970.
+            before_number: remove the events of `partition` before this event number, which consumers call its offset.
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            InvalidArgument: not exactly one limit is given, it lies beyond the end, or there is no such partition.
+            InvalidCut: the cut is not one of this topic.
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+            StreamSealed: the topic is sealed.
+            InProgress: the topic is being truncated.
+            StillPending: the wait ended first; the truncation goes on.
+        """
+        given = [name for name, value in _limits(cut, before_ms, before_number) if value is not None]
+        if len(given) != 1:
+            reason = "give exactly one of cut, before_ms and before_number"
+            raise InvalidArgument(what="truncation", value=", ".join(given) or "no limit", reason=reason)
+        if cut is not None:
+            if partition is not None:
+                reason = "a cut names all partitions; give before_ms or before_number for one"
+                raise InvalidArgument(what="partition", value=str(partition), reason=reason)
+            await super().truncate(cut, timeout_ms=timeout_ms)
+            return
+        if before_ms is not None:
+            check_int("before_ms", before_ms, unit="ms")
+        elif before_number is not None:
+            check_int("before_number", before_number, least=0)
+            if partition is None:
+                reason = "each partition counts its own events; name the partition"
+                raise InvalidArgument(what="before_number", value=str(before_number), reason=reason)
+
+        def heads(tx: Tx) -> dict[SegmentId, int]:
+            record = self._record(tx)
+            return new_heads(
+                tx, record, partition=partition, before_ms=before_ms, before_number=before_number
+            )
+
+        request = TruncateStream(self.name, self.stream_id, await self._db.read(heads))
+        await run_request(self._db, request, timeout_ms=timeout_ms)
+
+    async def delete(self, *, timeout_ms: int = WAIT_MS) -> None:
+        """Seal and delete the topic, with all its events. Repeat the call if it failed in between.
+
+        Args:
+            timeout_ms: how long to wait for each of the two outcomes, in ms. Default: 120 s.
+
+        Raises:
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+            StillPending: the wait ended first; the deletion goes on, if the topic is sealed.
+        """
+        await self.seal(timeout_ms=timeout_ms)
+        await super().delete(timeout_ms=timeout_ms)
+
+
+def _limits(cut: object, before_ms: object, before_number: object) -> tuple[tuple[str, object], ...]:
+    return ("cut", cut), ("before_ms", before_ms), ("before_number", before_number)
