@@ -1,7 +1,35 @@
-"""The host: which of the open instances runs the internal processors of a directory, and what it runs."""
+"""The host and the workers: which open instance does what in the background of a directory."""
 
 from __future__ import annotations
 
+from eventproc.cluster.buckets import keep_buckets
 from eventproc.cluster.host import run_host
+from eventproc.cluster.membership import (
+    Cluster,
+    ClusterChange,
+    ClusterDescription,
+    ClusterInstance,
+    InstanceAdded,
+    InstanceRemoved,
+)
+from eventproc.cluster.policies import keep_policies
+from eventproc.cluster.task_jobs import TASK_JOBS, AnyTask, BackupTask, DeleteScopeTask, OffloadTask
+from eventproc.cluster.task_runner import run_tasks
 
-__all__ = ["run_host"]
+__all__ = [
+    "TASK_JOBS",
+    "AnyTask",
+    "BackupTask",
+    "Cluster",
+    "ClusterChange",
+    "ClusterDescription",
+    "ClusterInstance",
+    "DeleteScopeTask",
+    "InstanceAdded",
+    "InstanceRemoved",
+    "OffloadTask",
+    "keep_buckets",
+    "keep_policies",
+    "run_host",
+    "run_tasks",
+]

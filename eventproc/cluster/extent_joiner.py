@@ -8,6 +8,7 @@ from functools import partial
 import anyio
 
 from eventproc.store.database import Database
+from eventproc.store.faults import Step
 from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, Retryable
 from eventproc.store.segments import INLINE_EXTENT_COUNTER, join_step
 
@@ -30,7 +31,8 @@ async def join_tiny_extents(db: Database) -> None:
             try:
                 while offset is not None:
                     offset = await db.write(
-                        partial(join_step, stream_id=stream_id, segment=segment, offset=offset)
+                        partial(join_step, stream_id=stream_id, segment=segment, offset=offset),
+                        step=Step.EXTENT_JOIN,
                     )
             except (DatabaseStopped, Closed, ForkedError):
                 return  # the next call on this handle raises the same error to its user

@@ -25,12 +25,15 @@ from typing import Any, Final
 import anyio
 import attrs
 
-from eventproc.cluster.heartbeat import HeartbeatFile
+from eventproc.cluster.buckets import share_buckets
+from eventproc.cluster.failover import sweep_dead_instances
 from eventproc.cluster.internal_processors import run_internal_processors
+from eventproc.cluster.supervisor_runs import run_supervisors
 from eventproc.cluster.sweeper import sweep
 from eventproc.cluster.transaction_timeouts import has_overdue, watch_leases
 from eventproc.store.database import Database, Tx
-from eventproc.store.database.locks import TryLock
+from eventproc.store.database.peers import PeerHeartbeat, PeerLock
+from eventproc.store.faults import Step
 from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner, claim, owner_epoch
 from eventproc.store.requests import pending_requests
@@ -40,7 +43,7 @@ from eventproc.store.transactions import has_unfinished
 LOG = logging.getLogger("eventproc.host")
 
 CONTROLLER: Final = "controller"
-"""Name of the owner row that the host claims."""
+"""Name of the owner row that the host claims, and of its lock and its heartbeat."""
 
 
 @attrs.frozen(kw_only=True)
@@ -107,11 +110,7 @@ async def run_host(
 
 async def _wait_and_serve(db: Database, timings: HostTimings, run_processors: RunProcessors) -> None:
     """Wait until elected, then serve. Ends only by an error, and releases the lock then."""
-    if db.path is None:
-        await _serve(db, timings, run_processors, None)
-        return
-    heartbeat = HeartbeatFile(db.path / "controller.beat", db.clock)
-    lock = TryLock(db.path / "controller.lock")
+    heartbeat, lock = db.peers.beat(CONTROLLER), db.peers.try_lock(CONTROLLER)
     try:
         await _wait_until_elected(db, timings, lock, heartbeat)
         await _serve(db, timings, run_processors, partial(_keep_alive, db, timings, lock, heartbeat))
@@ -120,7 +119,7 @@ async def _wait_and_serve(db: Database, timings: HostTimings, run_processors: Ru
 
 
 async def _wait_until_elected(
-    db: Database, timings: HostTimings, lock: TryLock, heartbeat: HeartbeatFile
+    db: Database, timings: HostTimings, lock: PeerLock, heartbeat: PeerHeartbeat
 ) -> None:
     """Return once this instance holds the lock, or once its holder is suspended while work is pending."""
     looked_ms = db.clock.monotonic_ms()
@@ -145,7 +144,7 @@ async def _serve(
     db: Database,
     timings: HostTimings,
     run_processors: RunProcessors,
-    keep_alive: Callable[[Owner], Coroutine[Any, Any, None]] | None,
+    keep_alive: Callable[[Owner], Coroutine[Any, Any, None]],
 ) -> None:
     """Claim the host's row and run the internal processors until cancelled.
 
@@ -154,11 +153,12 @@ async def _serve(
     owner = await _claim(db, timings)
     try:
         async with anyio.create_task_group() as tasks:
-            if keep_alive is not None:
-                tasks.start_soon(keep_alive, owner)
+            tasks.start_soon(keep_alive, owner)
             tasks.start_soon(run_processors, db, owner)
             tasks.start_soon(sweep, db, owner)
+            tasks.start_soon(sweep_dead_instances, db, owner)
             tasks.start_soon(watch_leases, db, owner)
+            tasks.start_soon(run_supervisors, db, owner)
     except* Exception:
         await _verify_owner(db, owner)
         raise
@@ -173,14 +173,20 @@ async def _verify_owner(db: Database, owner: Owner) -> None:
 async def _claim(db: Database, timings: HostTimings) -> Owner:
     while True:
         try:
-            return await db.write(lambda tx: claim(tx, CONTROLLER, db.instance_id))
+            return await db.write(partial(_become_host, db=db), step=Step.HOST_CLAIM)
         except Retryable as why:
             LOG.warning("cannot become the host yet: %s", why)
             await anyio.sleep(timings.heartbeat_ms / 1000)
 
 
+def _become_host(tx: Tx, db: Database) -> Owner:
+    """Claim the host's row, and take part in the periodic work: a directory with a host has workers."""
+    share_buckets(tx, db.peers.is_alive, joining=db.instance_id)
+    return claim(tx, CONTROLLER, db.instance_id)
+
+
 async def _keep_alive(
-    db: Database, timings: HostTimings, lock: TryLock, heartbeat: HeartbeatFile, owner: Owner
+    db: Database, timings: HostTimings, lock: PeerLock, heartbeat: PeerHeartbeat, owner: Owner
 ) -> None:
     """Write heartbeats unless a newer host does. A host that serves without the lock takes it when it is free."""
     while True:

@@ -10,6 +10,7 @@ from typing import Final
 from eventproc.processors.retry import retry_transient
 from eventproc.store.catalog import REQUEST_STREAM
 from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
 from eventproc.store.model.errors import CommitsPending, DatabaseStopped, Fenced
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef
@@ -45,13 +46,13 @@ async def run_request(db: Database, owner: Owner, event: Event) -> None:
         # A failing request must neither block the requests behind it nor vanish: the failure becomes its outcome.
         LOG.exception("%s failed", what)
         end = partial(give_up, request_id=request_id, event=ref, owner=owner, reason=repr(error))
-        await retry_transient(partial(db.write, end), what, db.clock, LOG)
+        await retry_transient(partial(db.write, end, step=Step.REQUEST_RUN), what, db.clock, LOG)
 
 
 async def _step(db: Database, run: Callable[[Tx], bool]) -> bool:
     """Run one step and return whether it was the last. A step that has to wait for commits is not an error."""
     try:
-        return await db.write(run)
+        return await db.write(run, step=Step.REQUEST_RUN)
     except CommitsPending as why:
         with db.subscribe([watch_commits(why.stream_id)]) as changes:
             if await db.read(partial(has_decided, stream_id=why.stream_id)):

@@ -11,6 +11,7 @@ import anyio
 from eventproc.cluster.chunk_sweep import sweep_chunks, walk_chunks
 from eventproc.cluster.internal_processors import INTERNAL_PROCESSORS
 from eventproc.store.database import Database, Watch
+from eventproc.store.faults import Step
 from eventproc.store.model.errors import Retryable
 from eventproc.store.ownership import Owner
 from eventproc.store.segments.reaper import count_reapings
@@ -32,7 +33,7 @@ async def sweep(db: Database, owner: Owner) -> None:
     with db.subscribe([Watch("reap", count_reapings)]) as changes:
         while True:
             try:
-                while await db.write(partial(reap, owner=owner)):
+                while await db.write(partial(reap, owner=owner), step=Step.HOST_SWEEP):
                     await anyio.lowlevel.checkpoint()
                 if db.clock.monotonic_ms() >= tidy_at_ms:
                     await _tidy(db, owner)
@@ -50,8 +51,8 @@ async def sweep(db: Database, owner: Owner) -> None:
 
 async def _tidy(db: Database, owner: Owner) -> None:
     """Forget old rows, truncate the internal streams, and post failed commits again."""
-    while await db.write(partial(forget, owner=owner)):
+    while await db.write(partial(forget, owner=owner), step=Step.HOST_SWEEP):
         await anyio.lowlevel.checkpoint()
     for each in INTERNAL_PROCESSORS:
-        await db.write(partial(truncate_internal, owner=owner, stream=each.stream))
-    await db.write(partial(retry_failed, owner=owner))
+        await db.write(partial(truncate_internal, owner=owner, stream=each.stream), step=Step.HOST_SWEEP)
+    await db.write(partial(retry_failed, owner=owner), step=Step.HOST_SWEEP)

@@ -11,6 +11,7 @@ import anyio
 from eventproc.processors.retry import retry_transient
 from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, SystemStream, post_event
 from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
 from eventproc.store.model.errors import DatabaseStopped, Fenced
 from eventproc.store.model.limits import ROUND_TRANSACTIONS
 from eventproc.store.ownership import Owner
@@ -54,7 +55,10 @@ async def run_commit(db: Database, owner: Owner, event: Event) -> None:
                 commit_transactions.set_aside, notice=notice, event=ref, owner=owner, reason=repr(error)
             )
             if await retry_transient(
-                partial(db.write, aside), f"the commit of {notice.stream}", db.clock, LOG
+                partial(db.write, aside, step=Step.HOST_PROGRESS),
+                f"the commit of {notice.stream}",
+                db.clock,
+                LOG,
             ):
                 LOG.exception(
                     "%s: a decided transaction cannot be committed, and the transactions after it wait. The commit is"
@@ -74,7 +78,7 @@ async def run_abort(db: Database, owner: Owner, event: Event) -> None:
         # It must neither block the other aborts nor be forgotten: its notice goes to the end of the queue.
         LOG.exception("an abort of %s failed and will be retried", notice.stream)
         await retry_transient(
-            partial(db.write, partial(_ring_again, notice, ref, owner)),
+            partial(db.write, partial(_ring_again, notice, ref, owner), step=Step.HOST_PROGRESS),
             "posting the notice again",
             db.clock,
             LOG,
@@ -99,6 +103,7 @@ async def _commit(
             owner=owner,
             transactions_max=transactions_max,
         ),
+        step=Step.HOST_PROGRESS,
     )
     while (done := await retry_transient(run, what, db.clock, LOG)).unprepared is not None:
         await _prepare(db, owner, done.unprepared, pack=done.pack)
@@ -107,7 +112,11 @@ async def _commit(
 async def _prepare(db: Database, owner: Owner, txn: TxnRecord, *, pack: bool) -> None:
     """Split and pack the staged events of a transaction for the current epoch, unless it was given up."""
     what = f"the preparation of transaction {txn.id}"
-    begin = partial(db.write, partial(commit_transactions.begin_preparation, txn=txn, owner=owner))
+    begin = partial(
+        db.write,
+        partial(commit_transactions.begin_preparation, txn=txn, owner=owner),
+        step=Step.HOST_PROGRESS,
+    )
     if not await retry_transient(begin, what, db.clock, LOG):
         return
     next_seq: int | None = 0
@@ -118,12 +127,21 @@ async def _prepare(db: Database, owner: Owner, txn: TxnRecord, *, pack: bool) ->
         )
         if planned.replaced or planned.moved:
             take = partial(commit_transactions.take_step, txn=txn, planned=planned, owner=owner)
-            await retry_transient(partial(db.write, take, size_bytes=planned.size_bytes), what, db.clock, LOG)
+            await retry_transient(
+                partial(db.write, take, size_bytes=planned.size_bytes, step=Step.HOST_PROGRESS),
+                what,
+                db.clock,
+                LOG,
+            )
         next_seq = planned.next_seq
 
 
 async def _abort(db: Database, owner: Owner, notice: TxnNotice, ref: EventRef) -> None:
-    run = partial(db.write, partial(abort_transactions.run_step, notice=notice, event=ref, owner=owner))
+    run = partial(
+        db.write,
+        partial(abort_transactions.run_step, notice=notice, event=ref, owner=owner),
+        step=Step.HOST_PROGRESS,
+    )
     while not await retry_transient(run, f"an abort of {notice.stream}", db.clock, LOG):
         pass
 

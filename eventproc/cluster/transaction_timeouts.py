@@ -14,7 +14,7 @@ from typing import Final
 import anyio
 
 from eventproc.store.database import Database, Tx, Watch
-from eventproc.store.database.instances import is_alive
+from eventproc.store.faults import Step
 from eventproc.store.model.errors import Retryable
 from eventproc.store.ownership import Owner
 from eventproc.store.transactions import (
@@ -48,7 +48,9 @@ async def watch_leases(db: Database, owner: Owner) -> None:
             try:
                 while expired := await db.read(partial(_expired, db, limit=TIMERS_A_STEP)):
                     timers = [_timer(each) for each in expired]
-                    await db.write(partial(time_out, timers=timers, owner=owner))
+                    await db.write(
+                        partial(time_out, timers=timers, owner=owner), step=Step.TRANSACTION_TIMEOUT
+                    )
             except Retryable as why:
                 LOG.warning("expired transactions will be aborted later: %s", why)
                 await anyio.sleep(LOOK_MS / 1000)
@@ -68,14 +70,9 @@ def has_overdue(tx: Tx, db: Database) -> bool:
 
 
 def _expired(db: Database, tx: Tx, limit: int) -> list[ExpiredTxn]:
-    return expired_txns(tx, partial(_is_alive, db), limit=limit)
+    return expired_txns(tx, db.peers.is_alive, limit=limit)
 
 
 def _timer(expired: ExpiredTxn) -> AbortTimer:
     reason = LEASE_ENDED if expired.has_lease else PROCESS_DIED
     return AbortTimer(expired.stream_id, expired.txn, expired.version, reason)
-
-
-def _is_alive(db: Database, instance: str) -> bool:
-    # A database in memory ends with its one process.
-    return db.path is None or is_alive(db.path, instance)

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast, overload
 
-import anyio
-
-from eventproc.cluster import run_host
+from eventproc.cluster import TASK_JOBS, Cluster, keep_buckets, keep_policies, run_host, run_tasks
 from eventproc.cluster.extent_joiner import join_tiny_extents
 from eventproc.groups import (
+    EQUAL,
     READERS,
     GroupEnd,
     GroupInfo,
     GroupOptions,
     GroupStart,
     ReaderGroup,
+    RetainedPart,
     TruncatedPolicy,
     ensure_group,
     get_group,
@@ -37,10 +37,19 @@ from eventproc.processors import (
     run_app,
 )
 from eventproc.processors.dead_letters.operations import DeadLetters
+from eventproc.runtime.consumer_groups import ConsumerSystem
 from eventproc.runtime.requests import Requests
+from eventproc.runtime.share_groups import ShareSystem
+from eventproc.runtime.supervisors import SupervisorSystem
+from eventproc.runtime.tasks import Tasks
+from eventproc.runtime.topics import TopicSystem
 from eventproc.store.backup.results import BackupResult
-from eventproc.store.catalog import SYSTEM_MIGRATION, get_scope, get_stream, list_scopes, list_streams
-from eventproc.store.clock import Clock
+from eventproc.store.catalog import (
+    get_scope,
+    get_stream,
+    list_scopes,
+    list_streams,
+)
 from eventproc.store.database import (
     Database,
     Durability,
@@ -48,15 +57,23 @@ from eventproc.store.database import (
     SqlValue,
     Tx,
     query_app_tables,
-    start_database,
-    start_memory_database,
 )
-from eventproc.store.faults import NO_FAULTS, Faults
+from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_instance, check_int, check_str, invalid_argument
-from eventproc.store.model.errors import Closed, InvalidArgument, NotFound
+from eventproc.store.model.errors import Closed, NotFound
 from eventproc.store.model.names import StreamName, check_scope_name
-from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_scaling
-from eventproc.store.openable import Openable, Opening, OpenState
+from eventproc.store.model.policies import (
+    DATABASE_STORAGE,
+    KEEP_ALL,
+    RetentionPolicy,
+    ScalingPolicy,
+    StreamConfig,
+    as_retention,
+    as_scaling,
+    as_tags,
+)
+from eventproc.store.model.transactions import check_lease
+from eventproc.store.openable import Opening, OpenState
 from eventproc.store.replicated import (
     ReplicatedType,
     StateSynchronizer,
@@ -66,10 +83,11 @@ from eventproc.store.replicated import (
     named_objects,
 )
 from eventproc.store.tasks import HandleTasks, LoopEnd, run_uninterrupted
-from eventproc.streams import ScopeInfo, StreamInfo, request_calls
+from eventproc.streams import JointTransaction, ProgressSource, ScopeInfo, StreamInfo, request_calls
 from eventproc.streams.codec import Codec, codec_for
 from eventproc.streams.request_calls import WAIT_MS
 from eventproc.streams.stream import Stream
+from eventproc.streams.transaction import LEASE_MS
 from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT
 from eventproc.workflows.requests import CreateStream, DeleteScope
 from eventproc.workflows.scopes import create_scope, delete_empty_scope
@@ -79,21 +97,24 @@ S = TypeVar("S")
 U = TypeVar("U")
 
 
-class Eventproc(Openable):
+class Eventproc(ConsumerSystem, ShareSystem, SupervisorSystem, TopicSystem):
     """An open directory, or memory. Made by `open` and `open_memory`; usable until their block ends, or until `close`.
 
     Closing it closes the writers, readers and running apps that are still open, the newest first.
 
     requests: submits requests, and finds them by id.
+    tasks: submits long work, and finds it by id.
+    cluster: the instances that have it open, and an event for each that comes or goes.
     """
 
     def __init__(self, db: Database) -> None:
-        super().__init__("the directory" if db.path else "the system in memory", is_open=True)
-        self._db = db
+        super().__init__(db, "the directory" if db.path else "the system in memory")
         self._tasks = HandleTasks(self._background_failed)
         self._loop_end = LoopEnd(self._close_unclosed)
         self._warned = False
         self.requests = Requests(db)
+        self.cluster = Cluster(db)
+        self.tasks = Tasks(db)
 
     def __repr__(self) -> str:
         return f"Eventproc({str(self.path or ':memory:')!r}, {self._state})"
@@ -111,6 +132,9 @@ class Eventproc(Openable):
         self._tasks.start_soon(db.shared[TRANSACTION_ATTENDANT].run)
         if host:
             self._tasks.start_soon(run_host, db)
+            self._tasks.start_soon(keep_buckets, db)
+            self._tasks.start_soon(keep_policies, db)
+            self._tasks.start_soon(run_tasks, db, TASK_JOBS)
         return self
 
     async def _start(self) -> None:
@@ -197,7 +221,7 @@ class Eventproc(Openable):
             InvalidArgument: the name is not valid.
             IllegalTransition: a scope of that name is being deleted.
         """
-        await self._db.write(lambda tx: create_scope(tx, name))
+        await self._db.write(lambda tx: create_scope(tx, name), step=Step.SCOPE_CREATE)
 
     async def delete_scope(self, name: str, *, recursive: bool = False, timeout_ms: int = WAIT_MS) -> None:
         """Delete a scope.
@@ -217,7 +241,7 @@ class Eventproc(Openable):
         if recursive:
             await request_calls.run_request(self._db, DeleteScope(name), timeout_ms=timeout_ms)
         else:
-            await self._db.write(lambda tx: delete_empty_scope(tx, name))
+            await self._db.write(lambda tx: delete_empty_scope(tx, name), step=Step.SCOPE_DELETE)
 
     async def scopes(self) -> list[ScopeInfo]:
         """Return the scopes, by name."""
@@ -225,7 +249,14 @@ class Eventproc(Openable):
 
     @overload
     async def create_stream(
-        self, name: str, *, scaling: ScalingPolicy | None = None, timeout_ms: int = WAIT_MS
+        self,
+        name: str,
+        *,
+        scaling: ScalingPolicy | None = None,
+        storage: str = DATABASE_STORAGE,
+        retention: RetentionPolicy = KEEP_ALL,
+        tags: Iterable[str] = (),
+        timeout_ms: int = WAIT_MS,
     ) -> Stream: ...
     @overload
     async def create_stream(
@@ -235,6 +266,9 @@ class Eventproc(Openable):
         payload: type[P] | None = None,
         codec: Codec[P] | None = None,
         scaling: ScalingPolicy | None = None,
+        storage: str = DATABASE_STORAGE,
+        retention: RetentionPolicy = KEEP_ALL,
+        tags: Iterable[str] = (),
         timeout_ms: int = WAIT_MS,
     ) -> Stream[P]: ...
     async def create_stream(
@@ -244,6 +278,9 @@ class Eventproc(Openable):
         payload: type[Any] | None = None,
         codec: Codec[Any] | None = None,
         scaling: ScalingPolicy | None = None,
+        storage: str = DATABASE_STORAGE,
+        retention: RetentionPolicy = KEEP_ALL,
+        tags: Iterable[str] = (),
         timeout_ms: int = WAIT_MS,
     ) -> Stream[Any]:
         """Create a stream and return its handle; returns the existing one if its configuration is equal.
@@ -254,17 +291,27 @@ class Eventproc(Openable):
                 `str`, or a type that a codec serves. It is not stored.
             codec: object with `encode` and `decode`, used instead of the type's own codec.
             scaling: number of segments. None (default): one segment.
+            storage: where the bytes of its events lie. "database" (default); in a system in memory also "array",
+                "linked_list", or a name given to `register_storage`.
+            retention: how long events are kept. Default: until they are truncated.
+            tags: labels by which `streams(tag=...)` lists it, at most 128. Default: none.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
             NotFound: no such scope.
             AlreadyExists: the stream exists with another configuration.
-            InvalidArgument: the name or the policy is not valid, or no codec serves the type.
+            InvalidArgument: the name, the policy or the storage is not valid, or no codec serves the type.
             StillPending: the wait ended first; the creation goes on.
         """
         StreamName.parse(name)
         chosen = codec_for(payload, codec)
-        config = StreamConfig() if scaling is None else StreamConfig(as_scaling(scaling))
+        check_str("storage", storage)
+        config = StreamConfig(
+            ScalingPolicy.fixed(1) if scaling is None else as_scaling(scaling),
+            storage=storage,
+            retention=as_retention(retention),
+            tags=as_tags(tags),
+        )
         request = await request_calls.run_request(self._db, CreateStream(name, config), timeout_ms=timeout_ms)
         if isinstance(request.result, int):
             return Stream(self._db, name, request.result, chosen)
@@ -295,18 +342,59 @@ class Eventproc(Openable):
         record = await self._db.read(lambda tx: get_stream(tx, name))
         return Stream(self._db, name, record.value.stream_id, chosen)
 
-    async def streams(self, scope: str | None = None) -> list[StreamInfo]:
-        """Return the streams, by name.
+    async def streams(
+        self,
+        scope: str | None = None,
+        *,
+        tag: str | None = None,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[StreamInfo]:
+        """Return the streams, by name; topics are among them.
 
         Args:
             scope: only those of this scope. None (default): of all scopes.
+            tag: only those with this tag. None (default): with any.
+            prefix: only those whose names in their scopes begin with it. Default: all.
+            after: name of the last stream of the previous page, "scope/stream". None (default): the first page.
+            limit: how many to return at most. None (default): all.
 
         Raises:
             NotFound: no such scope.
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
-        if scope is not None:
-            check_str("scope", scope)
-        return [StreamInfo.of(each) for each in await self._db.read(lambda tx: list_streams(tx, scope))]
+        for what, value in (("scope", scope), ("tag", tag), ("prefix", prefix), ("after", after)):
+            if value is not None:
+                check_str(what, value)
+        if limit is not None:
+            check_int("limit", limit, least=1)
+        look = partial(list_streams, scope=scope, tag=tag, prefix=prefix, after=after, limit=limit)
+        return [StreamInfo.of(each) for each in await self._db.read(look)]
+
+    def transaction(
+        self, *, consumer: ProgressSource | None = None, lease_ms: int | None = LEASE_MS
+    ) -> JointTransaction:
+        """Return a new joint transaction, to be used in `async with`: events of several streams, all or none.
+
+        Leaving the block commits; an exception aborts. For one stream without a consumer, `Stream.transaction` costs
+        less.
+
+        Args:
+            consumer: a `GroupReader` or a `Consumer`, whose progress moves with the commit. If the block does not
+                commit, it delivers the events of the block again. None (default): no progress.
+            lease_ms: how long the transaction outlives its last ping, in ms, 1000 to 600,000; the block pings by
+                itself. Default: 30 s. None: as long as this process lives.
+
+        Raises:
+            InvalidArgument: the lease is out of range, or the consumer is none.
+            Closed: entering; the consumer is not open.
+            IllegalTransition: entering; another transaction has the consumer.
+        """
+        check_lease(lease_ms)
+        if consumer is not None and not callable(getattr(consumer, "hold_progress", None)):
+            raise invalid_argument("consumer", consumer, "it must be a GroupReader, or have hold_progress")
+        return JointTransaction(self._db, lease_ms=lease_ms, consumer=consumer)
 
     async def create_reader_group(
         self,
@@ -318,6 +406,8 @@ class Eventproc(Openable):
         lease_ms: int | None = None,
         checkpoint_ms: int | None = None,
         on_truncated: TruncatedPolicy = "earliest",
+        assignor: str = EQUAL,
+        retains: RetainedPart | None = "progress",
     ) -> ReaderGroup:
         """Create a group of readers that share `streams`, and return its handle; returns the existing one if equal.
 
@@ -331,6 +421,9 @@ class Eventproc(Openable):
                 are removed.
             checkpoint_ms: interval of automatic checkpoints, in ms. None (default): no automatic checkpoints.
             on_truncated: where to continue when unread events were truncated. Default: the earliest readable event.
+            assignor: who decides which reader owns which segment: "equal" (default), "range" or "round_robin".
+            retains: what a stream with retention by consumption keeps for the group: what it has not finished
+                ("progress", default), what it has not released ("manual"), or nothing (None).
 
         Raises:
             NotFound: no such stream.
@@ -340,12 +433,18 @@ class Eventproc(Openable):
             InvalidCut: a cut is not one of the stream.
             Truncated: a cut lies before the head of the stream.
         """
-        options = GroupOptions(lease_ms=lease_ms, checkpoint_ms=checkpoint_ms, on_truncated=on_truncated)
+        options = GroupOptions(
+            lease_ms=lease_ms,
+            checkpoint_ms=checkpoint_ms,
+            on_truncated=on_truncated,
+            assignor=assignor,
+            retains=retains,
+        )
         full = group_name(name, streams)
         make = partial(
             ensure_group, name=full, streams=streams, start=start, until=until, kind=READERS, options=options
         )
-        await self._db.write(make)
+        await self._db.write(make, step=Step.GROUP_CREATE)
         return ReaderGroup(self._db, full)
 
     async def reader_group(self, name: str) -> ReaderGroup:
@@ -464,7 +563,7 @@ class Eventproc(Openable):
         return await make_backup(self._db, Path(dest))
 
     def dead_letters(self, group: str) -> DeadLetters:
-        """Return the dead letters of a processor's group.
+        """Return the dead letters of a processor's group, or of a share group.
 
         Args:
             group: "scope/group".
@@ -502,7 +601,7 @@ class Eventproc(Openable):
 
     async def processors(self) -> list[ProcessorDescription]:
         """Return the processors that ever ran here, by name of their groups, with processes, lag and members."""
-        return await self._db.read(lambda tx: describe_processors(tx, self._db.path))
+        return await self._db.read(lambda tx: describe_processors(tx, self._db.peers))
 
     async def processor(self, group: str) -> ProcessorDescription:
         """Return the description of one processor.
@@ -515,7 +614,7 @@ class Eventproc(Openable):
             NotAProcessorGroup: the group belongs to readers.
         """
         check_str("group", group)
-        return await self._db.read(lambda tx: describe_processor(tx, self._db.path, group))
+        return await self._db.read(lambda tx: describe_processor(tx, self._db.peers, group))
 
     async def pause_processor(self, group: str) -> None:
         """Pause a processor durably, in all processes: running calls end, no other begins.
@@ -530,7 +629,7 @@ class Eventproc(Openable):
             NotAProcessorGroup: the group belongs to readers.
         """
         check_str("group", group)
-        await self._db.write(lambda tx: pause_processor(tx, group, paused=True))
+        await self._db.write(lambda tx: pause_processor(tx, group, paused=True), step=Step.PROCESSOR_PAUSE)
 
     async def resume_processor(self, group: str) -> None:
         """Undo `pause_processor`.
@@ -543,97 +642,9 @@ class Eventproc(Openable):
             NotAProcessorGroup: the group belongs to readers.
         """
         check_str("group", group)
-        await self._db.write(lambda tx: pause_processor(tx, group, paused=False))
+        await self._db.write(lambda tx: pause_processor(tx, group, paused=False), step=Step.PROCESSOR_PAUSE)
 
 
-def open(
-    path: str | PathLike[str],
-    *,
-    durability: Durability | str | None = None,
-    create: bool = True,
-    host: bool = True,
-    clock: Clock | None = None,
-    faults: Faults = NO_FAULTS,
-) -> Opening[Eventproc]:
-    """Open a directory, which any number of processes of this machine may share; asyncio only.
-
-    `async with open(path) as ep:` closes it at the end of the block. `ep = await open(path)` leaves it open until
-    `await ep.close()`. The block may begin and end in different tasks of one event loop.
-
-    Args:
-        path: the directory.
-        durability: of a new directory: "fsync" (default; acknowledged means synced) or "os" (survives the death of
-            processes). An existing directory keeps its own.
-        create: make the directory if it is missing or empty. Default: True.
-        host: whether this instance may run the internal processors. One that may not waits for another that does.
-        clock: source of time, randomness and ids, for tests. None (default): the machine's.
-        faults: points at which a test lets the process die. Default: none.
-
-    Raises:
-        StoreMissing: the directory does not exist, and `create` is False.
-        StoreUnusable: the directory is not eventproc's, newer, read-only, or on a network file system.
-        NotSupported: this platform lacks something that eventproc needs.
-        InvalidArgument: an option is not valid, or `durability` differs from the directory's.
-    """
-    _verify_given(clock, faults)
-    if not isinstance(cast("object", path), (str, PathLike)):
-        raise invalid_argument("directory", path, "it must be a path, as str or pathlib.Path")
-    if str(path) in ("memory", ":memory:"):
-        raise InvalidArgument(
-            what="directory", value=str(path), reason="use eventproc.open_memory() for memory"
-        )
-    chosen = None if durability is None else _durability(durability)
-
-    async def start() -> Eventproc:
-        db = await start_database(
-            Path(path),
-            migrations=[SYSTEM_MIGRATION],
-            durability=chosen,
-            create=create,
-            clock=clock,
-            faults=faults,
-        )
-        return await Eventproc._begin(db, host=host)
-
-    return Opening(f"the directory {str(path)!r}", start)
-
-
-def open_memory(
-    *, host: bool = True, clock: Clock | None = None, faults: Faults = NO_FAULTS
-) -> Opening[Eventproc]:
-    """Open an empty system in memory, discarded when it is closed: the same code, on asyncio and trio.
-
-    Use it as `open`: in `async with`, or with `await` and `close`.
-
-    Args:
-        host: whether this instance runs the internal processors. Default: True.
-        clock: source of time, randomness and ids, for tests. None (default): the machine's.
-        faults: points at which a test lets the process die. Default: none.
-
-    Raises:
-        InvalidArgument: an option is not valid.
-    """
-    _verify_given(clock, faults)
-
-    async def start() -> Eventproc:
-        db = start_memory_database(migrations=[SYSTEM_MIGRATION], clock=clock, faults=faults)
-        await anyio.lowlevel.cancel_shielded_checkpoint()
-        return await Eventproc._begin(db, host=host)
-
-    return Opening("a system in memory", start)
-
-
-def _verify_given(clock: object, faults: object) -> None:
-    if clock is not None and not isinstance(clock, Clock):
-        raise invalid_argument(
-            "clock", clock, "it must be an eventproc.store.clock.Clock, or None for the machine's"
-        )
-    check_instance(Faults, "faults", faults, "it must be an eventproc.store.faults.Faults")
-
-
-def _durability(text: Durability | str) -> Durability:
-    try:
-        return Durability(text)
-    except ValueError:
-        known = " or ".join(repr(each.value) for each in Durability)
-        raise InvalidArgument(what="durability", value=str(text), reason=f"it must be {known}") from None
+async def begin_system(db: Database, *, host: bool) -> Eventproc:
+    """Start the background of a database, and return its handle. host: whether it may run the internal processors."""
+    return await Eventproc._begin(db, host=host)

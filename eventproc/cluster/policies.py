@@ -1,0 +1,181 @@
+"""The policies of streams, at the owner of each stream's bucket: look when the time has come, and submit what is due.
+
+`keep_policies` serves scaling and retention alike. The epoch of the bucket's owner fences every request that it
+submits. A stream of a bucket that this instance receives is due immediately.
+
+Crash windows: between the look and the request nothing has happened, and the next look decides again. Afterwards the
+request is in the request stream like one of a user. The timers lie in memory: a new owner looks at every stream first,
+so the death of an owner delays a look by no more than its pause.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+import anyio
+
+from eventproc.cluster.buckets import OWNED_BUCKETS
+from eventproc.store.catalog import watch_catalog
+from eventproc.store.clock import new_id
+from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
+from eventproc.store.model.errors import (
+    Closed,
+    DatabaseStopped,
+    ForkedError,
+    OwnerFenced,
+    Rejected,
+    Retryable,
+)
+from eventproc.store.ownership import Owner
+from eventproc.store.requests import RequestOrigin
+from eventproc.workflows.policies import PolicyLook, look_at_stream, streams_after, streams_with_policies
+from eventproc.workflows.request_runner import submit
+
+LOG = logging.getLogger("eventproc.host")
+
+LOOKS_A_READ: Final = 32
+"""Streams that one read looks at. Higher: longer reads, about 0.3 ms for each busy stream; lower: more of them."""
+
+WALK_MS_MIN: Final = 1_000
+"""Shortest pause between two walks over the names of all streams, after streams came, went or changed."""
+
+WALK_SHARE: Final = 20
+"""A walk pauses at least so many times as long as it took. Higher: a new policy in a large catalog is noticed later."""
+
+FAILED_MS: Final = 30_000
+"""Pause after a failure that may pass."""
+
+
+async def keep_policies(db: Database) -> None:
+    """Keep the policies of all streams of this instance's buckets, until cancelled or closed.
+
+    It never ends the user's program.
+    """
+    loop = _PolicyLoop(db)
+    buckets = db.shared[OWNED_BUCKETS]
+    with db.subscribe([watch_catalog()]) as changes, buckets.notifying(changes):
+        while True:
+            try:
+                pause_ms = await loop.run()
+                if await changes.wait(pause_ms):
+                    loop.walked = False
+            except (DatabaseStopped, Closed, ForkedError):
+                return  # the next call on this handle raises the same error to its user
+            except (Retryable, OSError) as why:
+                LOG.warning("the policies of streams wait after a failure: %s", why)
+                loop.walked = False
+                await anyio.sleep(FAILED_MS / 1000)
+            except Exception:
+                LOG.exception("the policies of streams wait after a failure")
+                loop.walked = False
+                await anyio.sleep(FAILED_MS / 1000)
+
+
+class _PolicyLoop:
+    """What one run of the loop leaves for the next. walked: whether every stream with a policy has a timer."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._timers = PolicyTimers()
+        self._walk_at_ms = 0
+        self.walked = False
+
+    async def run(self) -> int | None:
+        """Do what is due; return how long to wait for the next run, None if only a change asks for one."""
+        clock = self._db.clock
+        if not self.walked and clock.monotonic_ms() >= self._walk_at_ms:
+            began_ms = clock.monotonic_ms()
+            self.walked = True  # a change during the walk resets it
+            await self._walk()
+            now_ms = clock.monotonic_ms()
+            self._walk_at_ms = now_ms + max(WALK_MS_MIN, WALK_SHARE * (now_ms - began_ms))
+        while names := self._timers.take_due(clock.monotonic_ms(), LOOKS_A_READ):
+            await self._look_at(names)
+        wake_ms = [self._timers.next_ms(), None if self.walked else self._walk_at_ms]
+        soonest_ms = min((each for each in wake_ms if each is not None), default=None)
+        return None if soonest_ms is None else max(soonest_ms - clock.monotonic_ms(), 0)
+
+    async def _walk(self) -> None:
+        """Give every owned stream with a policy a timer."""
+        name, owner_of = "", self._db.shared[OWNED_BUCKETS].owner_of
+        while names := await self._db.read(partial(streams_after, name=name)):
+            owned = [each for each in names if owner_of(each) is not None]
+            if owned:
+                found = await self._db.read(partial(streams_with_policies, names=owned))
+                self._timers.add(found, self._db.clock.monotonic_ms())
+            name = names[-1]
+
+    async def _look_at(self, names: list[str]) -> None:
+        """Look at streams and submit what they ask for. A stream of another owner loses its timer."""
+        owner_of = self._db.shared[OWNED_BUCKETS].owner_of
+        owners = {name: owner for name in names if (owner := owner_of(name)) is not None}
+        try:
+            looks = await self._db.read(partial(_look, names=list(owners)))
+            for look in looks:
+                for request in look.requests:
+                    await self._submit(owners[look.stream], look.stream, request.kind)
+                self._timers.set(look.stream, self._db.clock.monotonic_ms() + look.next_ms)
+        except (Retryable, OSError):
+            self._timers.add(names, self._db.clock.monotonic_ms() + FAILED_MS)
+            raise
+
+    async def _submit(self, owner: Owner, name: str, kind: str) -> None:
+        step = partial(_submit, owner=owner, name=name, kind=kind, request_id=new_id(self._db.clock))
+        try:
+            await self._db.write(step, step=Step.REQUEST_SUBMIT)
+        except OwnerFenced:
+            LOG.info("%s: another instance keeps its policies", name)
+        except Rejected as why:  # a request of a user came first, or the stream is being sealed
+            LOG.info("%s: the policy waits: %s", name, why)
+
+
+class PolicyTimers:
+    """When to look at which stream, in monotonic ms. Each stream has one entry."""
+
+    def __init__(self) -> None:
+        self._queue: list[tuple[int, str]] = []
+        self._due: dict[str, int] = {}
+
+    def add(self, names: Iterable[str], at_ms: int) -> None:
+        """Look at that time at those of the streams that have no entry yet; the others keep their entries."""
+        for name in names:
+            if name not in self._due:
+                self.set(name, at_ms)
+
+    def set(self, name: str, at_ms: int) -> None:
+        """Look at the stream at that time."""
+        self._due[name] = at_ms
+        heapq.heappush(self._queue, (at_ms, name))
+
+    def take_due(self, now_ms: int, most: int) -> list[str]:
+        """Remove and return the streams whose time has come, at most so many, the longest due first."""
+        names: list[str] = []
+        while self._queue and self._queue[0][0] <= now_ms and len(names) < most:
+            at_ms, name = heapq.heappop(self._queue)
+            if self._due.get(name) == at_ms:
+                del self._due[name]
+                names.append(name)
+        return names
+
+    def next_ms(self) -> int | None:
+        """Return when the next stream is due, None if there is none."""
+        return self._queue[0][0] if self._queue else None
+
+
+def _look(tx: Tx, names: list[str]) -> list[PolicyLook]:
+    return [look for name in names if (look := look_at_stream(tx, name)) is not None]
+
+
+def _submit(tx: Tx, owner: Owner, name: str, kind: str, request_id: str) -> None:
+    """Submit what the policy asks for in this transaction: groups and segments may have changed since the look."""
+    owner.check(tx)
+    look = look_at_stream(tx, name)
+    for request in () if look is None else look.requests:
+        if request.kind == kind:
+            submit(tx, request, request_id, origin=RequestOrigin.POLICY)
+            LOG.info("%s: the policy asks for a %s", name, kind)

@@ -1,0 +1,157 @@
+"""The built-in jobs: moving events into files, backups, and deleting large scopes. Each is repeatable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar, Final, TypeAlias
+
+import attrs
+
+from eventproc.cluster.task_runner import Job, TaskContext
+from eventproc.store.catalog import get_stream, list_streams
+from eventproc.store.database import Tx
+from eventproc.store.model.argument_checks import check_int, check_str
+from eventproc.store.model.errors import AlreadyExists, NotFound
+from eventproc.store.model.names import StreamName, check_scope_name
+from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.store.model.states import StreamState
+from eventproc.streams.offload import OffloadResult, offload
+from eventproc.streams.request_calls import run_request
+from eventproc.workflows.requests import DeleteScope, DeleteStream, SealStream
+
+
+@attrs.frozen
+class OffloadTask:
+    """Move old events of a stream out of the database into files, as `Stream.offload`. Progress counts bytes.
+
+    stream: "scope/stream". older_than_ms: age of the events to move, in ms. Default: all.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    kind: ClassVar[str] = "offload"
+    stream: str
+    older_than_ms: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        StreamName.parse(self.stream)
+        check_int("age", self.older_than_ms, least=0, unit="milliseconds")
+
+    @property
+    def resource(self) -> str:
+        """What no other task works on meanwhile."""
+        return f"stream {self.stream}"
+
+
+@attrs.frozen
+class BackupTask:
+    """Make a verified backup of the directory, as `Eventproc.backup`. Progress counts bytes.
+
+    dest: absolute path of the new folder.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    kind: ClassVar[str] = "backup"
+    dest: str
+
+    def __attrs_post_init__(self) -> None:
+        check_str("dest", self.dest)
+
+    @property
+    def resource(self) -> str:
+        """What no other task works on meanwhile."""
+        return "directory"
+
+
+@attrs.frozen
+class DeleteScopeTask:
+    """Seal and delete the streams of a scope one by one, then the scope with all that is left in it.
+
+    Progress counts streams. If it is cancelled, what was deleted stays deleted. scope: its name.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    kind: ClassVar[str] = "delete-scope"
+    scope: str
+
+    def __attrs_post_init__(self) -> None:
+        check_scope_name(self.scope)
+
+    @property
+    def resource(self) -> str:
+        """What no other task works on meanwhile."""
+        return f"scope {self.scope}"
+
+
+AnyTask: TypeAlias = OffloadTask | BackupTask | DeleteScopeTask
+"""What can be submitted as a task."""
+
+
+async def _offload(ctx: TaskContext) -> Mapping[str, str | int]:
+    asked = OffloadTask(**ctx.task.arguments)  # type: ignore[arg-type]
+    stream_id = (await ctx.db.read(lambda tx: get_stream(tx, asked.stream))).value.stream_id
+
+    def advance(moved: OffloadResult) -> None:
+        ctx.progress(moved.bytes)
+
+    done = await offload(
+        ctx.db, asked.stream, stream_id, asked.older_than_ms, write=ctx.write, advance=advance
+    )
+    return attrs.asdict(done)
+
+
+async def _backup(ctx: TaskContext) -> Mapping[str, str | int]:
+    from eventproc.store.backup.contents import read_manifest  # few programs need them
+    from eventproc.store.backup.make import make_backup
+
+    dest = Path(str(ctx.task.arguments["dest"]))
+    try:
+        made = await make_backup(ctx.db, dest, ctx.progress)
+    except AlreadyExists:
+        if ctx.task.attempt == 1 or read_manifest(dest).created_ms < ctx.task.created_ms:
+            raise
+        found = read_manifest(dest)  # the last attempt made it, and died before it could say so
+        return {"path": str(dest), "created_ms": found.created_ms, "bytes": found.bytes, "files": found.files}
+    return {"path": str(made.path), "created_ms": made.created_ms, "bytes": made.bytes, "files": made.files}
+
+
+async def _delete_scope(ctx: TaskContext) -> Mapping[str, str | int]:
+    scope = str(ctx.task.arguments["scope"])
+
+    def left(tx: Tx) -> list[tuple[str, int, bool]]:
+        return [
+            (each.name, each.stream_id, each.state is StreamState.SEALED) for each in list_streams(tx, scope)
+        ]
+
+    try:
+        streams = await ctx.db.read(left)
+        before = ctx.done
+        for number, (name, stream_id, sealed) in enumerate(streams):
+            ctx.progress(before + number, before + len(streams))
+            await ctx.write(_check_only)
+            with suppress(NotFound):  # the last attempt deleted it
+                if not sealed:
+                    await run_request(ctx.db, SealStream(name, stream_id))
+                await run_request(ctx.db, DeleteStream(name, stream_id))
+        ctx.progress(before + len(streams), before + len(streams))
+        await ctx.write(_check_only)
+        await run_request(ctx.db, DeleteScope(scope))
+    except NotFound:
+        if ctx.total is None:
+            raise  # it never existed; otherwise an earlier run of this job deleted it
+    return {"streams": ctx.done}
+
+
+def _check_only(tx: Tx) -> None:
+    """Change nothing: the step compares who runs the task, and stores its progress."""
+
+
+TASK_JOBS: Final[Mapping[str, Job]] = MappingProxyType(
+    {OffloadTask.kind: _offload, BackupTask.kind: _backup, DeleteScopeTask.kind: _delete_scope}
+)
+"""The jobs that every instance knows, by kind."""

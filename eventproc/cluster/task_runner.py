@@ -1,0 +1,210 @@
+"""Runs tasks at the owners of their buckets, at most TASKS_MAX at once in an instance.
+
+A job gets a `TaskContext`. It must be repeatable: after the death of its instance another one calls it again, from its
+beginning. It is cancelled when the task is asked to end, and when another instance took it over.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final, TypeAlias, TypeVar
+
+import anyio
+import attrs
+
+from eventproc.cluster.buckets import OWNED_BUCKETS
+from eventproc.processors.retry import RETRY_MS_MAX, retry_transient
+from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
+from eventproc.store.model.buckets import bucket_of
+from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
+from eventproc.store.ownership import Owner
+from eventproc.store.task_queue import (
+    TaskCancelled,
+    TaskInfo,
+    TaskStatus,
+    due_tasks,
+    end_task,
+    find_task,
+    note_progress,
+    start_task,
+    watch_task,
+    watch_tasks,
+)
+from eventproc.store.tasks import BackgroundTasks, first_leaf
+
+LOG = logging.getLogger("eventproc.tasks")
+
+T = TypeVar("T")
+
+TASKS_MAX: Final = 4
+"""Tasks that an instance runs at once. Higher: they share the disk, and each ends later."""
+
+SAVE_MS: Final = 1_000
+"""Pause between two looks at a running task, each of which stores its progress if that changed."""
+
+
+class TaskContext:
+    """What a job gets: the task, the database, and the means to make steps durable.
+
+    task: as it was when it was started. db: the database.
+    """
+
+    def __init__(self, db: Database, task: TaskInfo) -> None:
+        self.db = db
+        self.task = task
+        self.done, self.total = task.done, task.total
+
+    def progress(self, done: int, total: int | None = None) -> None:
+        """Note how far the task is; stored with the next step, or within a second. Callable from any thread."""
+        self.done, self.total = done, total
+
+    async def write(self, fn: Callable[[Tx], T], *, step: Step = Step.TASK_RUN) -> T:
+        """Run `fn` in a transaction that stores the progress too, if the task is still this instance's.
+
+        Raises:
+            OwnerFenced: another instance runs it now, or it has ended; nothing was changed.
+            TaskCancelled: it was asked to end; nothing was changed.
+        """
+        return await self.db.write(partial(self._step, fn), step=step)
+
+    def _step(self, fn: Callable[[Tx], T], tx: Tx) -> T:
+        note_progress(tx, self.task, self.done, self.total)
+        return fn(tx)
+
+
+Job: TypeAlias = Callable[[TaskContext], Awaitable[Mapping[str, str | int]]]
+"""What a task of a kind does. Returns its result."""
+
+
+async def run_tasks(db: Database, jobs: Mapping[str, Job], *, tasks_max: int = TASKS_MAX) -> None:
+    """Run the tasks of this instance's buckets, until cancelled or closed. It never ends the user's program.
+
+    jobs: by kind; tasks of other kinds wait for an instance that knows them.
+    """
+    runner, buckets = _Runner(db, jobs, tasks_max), db.shared[OWNED_BUCKETS]
+    async with anyio.create_task_group() as tasks:
+        with db.subscribe([watch_tasks()]) as changes, buckets.notifying(changes):
+            while True:
+                pause_ms = None
+                try:
+                    for started in await runner.start_due(buckets.owned):
+                        tasks.start_soon(runner.run, started)
+                except (DatabaseStopped, Closed, ForkedError):
+                    break  # the next call on this handle raises the same error to its user
+                except Exception as why:
+                    LOG.warning(
+                        "tasks cannot be started now: %s", why, exc_info=not isinstance(why, Retryable)
+                    )
+                    pause_ms = RETRY_MS_MAX
+                try:
+                    await changes.wait(pause_ms)
+                except (DatabaseStopped, Closed, ForkedError):
+                    break
+        tasks.cancel_scope.cancel()
+
+
+@attrs.define(eq=False)
+class _Runner:
+    """The tasks that run in this instance, by id."""
+
+    db: Database
+    jobs: Mapping[str, Job]
+    tasks_max: int
+    running: set[str] = attrs.field(factory=set)
+
+    def may_run(self, task: TaskInfo) -> bool:
+        """Return whether the task may start here: nobody runs it, or its instance is dead."""
+        if task.kind not in self.jobs or task.id in self.running:
+            return False
+        if task.status is TaskStatus.WAITING or task.instance is None:
+            return True
+        return task.instance == self.db.instance_id or not self.db.peers.is_alive(task.instance)
+
+    async def start_due(self, owned: Mapping[int, Owner]) -> list[TaskInfo]:
+        """Start tasks of these buckets, and return them; at most as many as may run here at once."""
+        started: list[TaskInfo] = []
+        if not owned or len(self.running) >= self.tasks_max:
+            return started
+        for task in await self.db.read(partial(due_tasks, buckets=owned, may_run=self.may_run)):
+            if len(self.running) >= self.tasks_max:
+                break
+            start = partial(self._start, owner=owned[bucket_of(task.resource)], task_id=task.id)
+            try:
+                found = await self.db.write(start, step=Step.TASK_START)
+            except OwnerFenced:
+                continue  # another instance owns the bucket now
+            if found is not None:
+                self.running.add(found.id)
+                started.append(found)
+        return started
+
+    def _start(self, tx: Tx, owner: Owner, task_id: str) -> TaskInfo | None:
+        owner.check(tx)
+        return start_task(tx, task_id, self.db.instance_id, self.may_run)
+
+    async def run(self, task: TaskInfo) -> None:
+        """Run a started task to its outcome. Raises nothing but a cancellation."""
+        what = f"task {task.id} ({task.kind} of {task.resource})"
+        try:
+            await self._run(task, what)
+        except OwnerFenced:
+            LOG.info("%s runs in another instance now, or has ended", what)
+        except (DatabaseStopped, Closed, ForkedError):
+            pass  # the next instance runs it again
+        except Exception:
+            LOG.exception("the outcome of %s could not be stored", what)
+        finally:
+            self.running.discard(task.id)
+
+    async def _run(self, task: TaskInfo, what: str) -> None:
+        context = TaskContext(self.db, task)
+        status, result, error = TaskStatus.CANCELLED, None, None
+        try:
+            with anyio.CancelScope() as scope:
+                async with BackgroundTasks() as tasks:
+                    tasks.start_soon(self._attend, context, scope)
+                    job = partial(self.jobs[task.kind], context)
+                    result = await retry_transient(job, what, self.db.clock, LOG)
+                    status = TaskStatus.DONE
+        except (OwnerFenced, DatabaseStopped, Closed, ForkedError):
+            raise
+        except TaskCancelled:
+            pass
+        except Exception as why:
+            failure = first_leaf(why)
+            LOG.warning("%s failed: %s", what, failure, exc_info=True)
+            status, error = TaskStatus.FAILED, f"{type(failure).__name__}: {failure}"
+        end = partial(
+            end_task,
+            started=task,
+            status=status,
+            done=context.done,
+            total=context.total,
+            result=result,
+            error=error,
+        )
+        await retry_transient(partial(self.db.write, end, step=Step.TASK_END), what, self.db.clock, LOG)
+
+    async def _attend(self, context: TaskContext, scope: anyio.CancelScope) -> None:
+        """Store the progress, and cancel the job when its task was asked to end, or is no longer this instance's."""
+        with self.db.subscribe([watch_task(context.task.id)]) as changes:
+            while True:
+                try:
+                    found = await self.db.read(partial(find_task, task_id=context.task.id))
+                    if found is None or found.attempt != context.task.attempt or found.cancelling:
+                        scope.cancel()
+                        return
+                    if (found.done, found.total) != (context.done, context.total):
+                        await context.write(_nothing)
+                except (OwnerFenced, TaskCancelled):
+                    continue  # the next look cancels
+                except Retryable as why:
+                    LOG.warning("the progress of task %s is stored later: %s", context.task.id, why)
+                await changes.wait(SAVE_MS)
+
+
+def _nothing(tx: Tx) -> None:
+    """Change nothing: the step stores the progress only."""

@@ -1,0 +1,96 @@
+"""The ingestion supervisors of an open directory, by id.
+
+What runs them is imported by the first call, because a program without supervisors must not pay for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
+from eventproc.store.model.argument_checks import check_str, invalid_argument
+
+if TYPE_CHECKING:
+    from eventproc.ingestion import SpecEffect, SupervisorInfo, SupervisorSpec
+    from eventproc.ingestion.supervisor import Supervisor
+
+
+class SupervisorSystem:
+    """The part of `Eventproc` that submits and finds supervisors."""
+
+    _db: Database
+
+    async def submit_supervisor(self, spec: SupervisorSpec | Mapping[str, object]) -> Supervisor:
+        """Submit the spec of a supervisor, which ingests streams into a table, and return its handle.
+
+        A new id begins a supervisor. Otherwise the spec replaces the present one; groups whose rows it changes publish
+        what they have read, and others go on behind them. The present spec changes nothing.
+
+        Args:
+            spec: a `SupervisorSpec`, or the same as plain values, as in a file.
+
+        Raises:
+            InvalidSpec: with the path of every value that is not valid.
+            NotFound: a stream that it names does not exist.
+        """
+        from eventproc.ingestion.changes import submit
+        from eventproc.ingestion.supervisor import Supervisor
+
+        valid = _valid(spec)
+        await self._db.write(partial(submit, spec=valid), step=Step.SUPERVISOR_CHANGE)
+        return Supervisor(self._db, valid.id)
+
+    async def preview_supervisor(self, spec: SupervisorSpec | Mapping[str, object]) -> SpecEffect:
+        """Return what submitting a spec would do, without doing it.
+
+        Args:
+            spec: as for `submit_supervisor`.
+
+        Raises:
+            InvalidSpec: with the path of every value that is not valid.
+            NotFound: a stream that it names does not exist.
+        """
+        from eventproc.ingestion.changes import preview
+
+        return await self._db.read(partial(preview, spec=_valid(spec)))
+
+    async def supervisor(self, id: str) -> Supervisor:
+        """Return the handle of a supervisor; also of one that was terminated.
+
+        Args:
+            id: its id, by default the datasource of its spec.
+
+        Raises:
+            NotFound: there never was such a supervisor.
+        """
+        from eventproc.ingestion.supervisor import Supervisor
+        from eventproc.store.ingestion import spec_versions
+
+        check_str("id", id)
+        await self._db.read(partial(spec_versions, supervisor=id))
+        return Supervisor(self._db, id)
+
+    async def supervisors(self) -> list[SupervisorInfo]:
+        """Return the supervisors that have not ended, by id."""
+        from eventproc.ingestion.loop import get_situation
+        from eventproc.ingestion.status import supervisor_info
+        from eventproc.store.ingestion import supervisor_ids
+
+        def look(tx: Tx) -> list[SupervisorInfo]:
+            alive = self._db.peers.is_alive
+            return [supervisor_info(get_situation(tx, each, alive)) for each in supervisor_ids(tx)]
+
+        return await self._db.read(look)
+
+
+def _valid(spec: object) -> SupervisorSpec:
+    from eventproc.ingestion import SupervisorSpec
+
+    if isinstance(spec, SupervisorSpec):
+        return spec.validate()
+    if isinstance(spec, Mapping):
+        return SupervisorSpec.of(spec)
+    raise invalid_argument("spec", spec, "it must be a SupervisorSpec, or a mapping with its fields")

@@ -1,0 +1,177 @@
+"""The topics of an open directory, by name.
+
+What serves them is imported by the first call, because a program without topics must not pay for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from eventproc.store.catalog import get_topic, list_streams
+from eventproc.store.database import Database
+from eventproc.store.model.argument_checks import check_str
+from eventproc.store.model.names import StreamName
+from eventproc.store.model.policies import (
+    DATABASE_STORAGE,
+    KEEP_ALL,
+    RetentionPolicy,
+    ScalingPolicy,
+    StreamConfig,
+    as_retention,
+)
+from eventproc.store.openable import Openable
+from eventproc.store.segments import check_ttl
+from eventproc.streams import request_calls
+from eventproc.streams.codec import Codec, codec_for
+from eventproc.streams.request_calls import WAIT_MS
+from eventproc.workflows.requests import CreateStream
+
+if TYPE_CHECKING:
+    from eventproc.streams.partitioners import Partitioner
+    from eventproc.topics import Topic, TopicInfo
+    from eventproc.topics.topic import Strategy
+
+P = TypeVar("P")
+
+
+class TopicSystem(Openable):
+    """The part of `Eventproc` that creates and finds topics and what consumes them."""
+
+    def __init__(self, db: Database, what: str) -> None:
+        super().__init__(what, is_open=True)
+        self._db = db
+
+    @overload
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        partitioning: Strategy = "key",
+        storage: str = DATABASE_STORAGE,
+        retention: RetentionPolicy = KEEP_ALL,
+        ttl_ms: int | None = None,
+        timeout_ms: int = WAIT_MS,
+    ) -> Topic: ...
+    @overload
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        partitioning: Strategy | Partitioner[P] = "key",
+        payload: type[P] | None = None,
+        codec: Codec[P] | None = None,
+        storage: str = DATABASE_STORAGE,
+        retention: RetentionPolicy = KEEP_ALL,
+        ttl_ms: int | None = None,
+        timeout_ms: int = WAIT_MS,
+    ) -> Topic[P]: ...
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        partitioning: Strategy | Partitioner[Any] = "key",
+        payload: type[Any] | None = None,
+        codec: Codec[Any] | None = None,
+        storage: str = DATABASE_STORAGE,
+        retention: RetentionPolicy = KEEP_ALL,
+        ttl_ms: int | None = None,
+        timeout_ms: int = WAIT_MS,
+    ) -> Topic[Any]:
+        """Create a topic and return its handle; returns the existing one if it has the same strategy.
+
+        An existing topic may have more partitions, because some were added meanwhile.
+
+        Args:
+            name: "scope/topic". Topics and streams share their names, because a topic is a stream.
+            partitions: how many, 1 to 1,023. Default: 1. More can be added.
+            partitioning: how producers choose a partition: "key" (default), "round_robin", or a `Partitioner`. That one
+                is not stored: each process gives it again.
+            payload: type of the payloads, as for `create_stream`.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
+            storage: where its events lie, as for `create_stream`. Default: "database".
+            retention: how long events are kept. Default: until they are truncated.
+            ttl_ms: how long groups deliver an event after it was appended, in ms. Plain readers deliver every event.
+                None (default): as long as it is kept.
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            NotFound: no such scope.
+            AlreadyExists: a topic of the name exists with fewer partitions or another strategy, or a stream.
+            InvalidArgument: the name, the number or the strategy is not valid, or no codec serves the type.
+            StillPending: the wait ended first; the creation goes on.
+        """
+        from eventproc.topics.topic import Topic, as_partitioning
+
+        StreamName.parse(name)
+        chosen = codec_for(payload, codec)
+        strategy, own = as_partitioning(partitioning)
+        config = StreamConfig(
+            ScalingPolicy.partitions(partitions),
+            storage,
+            strategy,
+            as_retention(retention),
+            None if ttl_ms is None else check_ttl(ttl_ms),
+        )
+        request = await request_calls.run_request(self._db, CreateStream(name, config), timeout_ms=timeout_ms)
+        if isinstance(request.result, int):
+            return Topic(self._db, name, request.result, chosen, own)
+        return await self.topic(name, payload=payload, codec=codec, partitioner=own)
+
+    @overload
+    async def topic(self, name: str) -> Topic: ...
+    @overload
+    async def topic(
+        self,
+        name: str,
+        *,
+        payload: type[P] | None = None,
+        codec: Codec[P] | None = None,
+        partitioner: Partitioner[P] | None = None,
+    ) -> Topic[P]: ...
+    async def topic(
+        self,
+        name: str,
+        *,
+        payload: type[Any] | None = None,
+        codec: Codec[Any] | None = None,
+        partitioner: Partitioner[Any] | None = None,
+    ) -> Topic[Any]:
+        """Return the handle of a topic.
+
+        Args:
+            name: "scope/topic".
+            payload: type of the payloads, as for `create_stream`.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
+            partitioner: own strategy of the producers that this handle makes. None (default): the topic's.
+
+        Raises:
+            NotFound: no such topic, or scope; also if the name is that of a stream that is not a topic.
+            InvalidArgument: the name or the partitioner is not valid, or no codec serves the type.
+        """
+        from eventproc.topics.topic import Topic, as_partitioning
+
+        StreamName.parse(name)
+        chosen = codec_for(payload, codec)
+        if partitioner is not None:
+            as_partitioning(partitioner)
+        record = await self._db.read(lambda tx: get_topic(tx, name))
+        return Topic(self._db, name, record.value.stream_id, chosen, partitioner)
+
+    async def topics(self, scope: str | None = None) -> list[TopicInfo]:
+        """Return the topics, by name.
+
+        Args:
+            scope: only those of this scope. None (default): of all scopes.
+
+        Raises:
+            NotFound: no such scope.
+        """
+        from eventproc.topics import TopicInfo
+
+        if scope is not None:
+            check_str("scope", scope)
+        found = await self._db.read(lambda tx: list_streams(tx, scope))
+        return [TopicInfo.of(each) for each in found if each.config.is_topic]
