@@ -11,19 +11,23 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventproc.spark.attached import AttachedEventproc, attach
+    from eventproc.spark.ingestion.tables import Compaction
     from eventproc.spark.java import Java, find_java, prepare
     from eventproc.spark.jobs import job
     from eventproc.spark.queries import QueryDescription, QueryState, SparkQuery, StreamLag
     from eventproc.spark.sessions import register, session
     from eventproc.spark.sink import committed
+    from eventproc.store.ingestion.published import TableSummary
 
 _WHERE = {
     "AttachedEventproc": "eventproc.spark.attached",
+    "Compaction": "eventproc.spark.ingestion.tables",
     "Java": "eventproc.spark.java",
     "QueryDescription": "eventproc.spark.queries",
     "QueryState": "eventproc.spark.queries",
     "SparkQuery": "eventproc.spark.queries",
     "StreamLag": "eventproc.spark.queries",
+    "TableSummary": "eventproc.store.ingestion.published",
     "attach": "eventproc.spark.attached",
     "committed": "eventproc.spark.sink",
     "find_java": "eventproc.spark.java",
@@ -35,11 +39,13 @@ _WHERE = {
 
 __all__ = [
     "AttachedEventproc",
+    "Compaction",
     "Java",
     "QueryDescription",
     "QueryState",
     "SparkQuery",
     "StreamLag",
+    "TableSummary",
     "attach",
     "committed",
     "find_java",

@@ -8,8 +8,8 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from os import PathLike
 from types import TracebackType
@@ -26,12 +26,23 @@ from eventproc.processors import GRACE_MS, App, ProcessorFailed
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
 from eventproc.spark.foreach_batch import BatchWriter
+from eventproc.spark.ingestion.tables import Compaction, Moment, Tables
+from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.queries import QueryDescription, SparkQuery, describe_queries
 from eventproc.spark.query_publisher import Change, QueryListener, QueryPublisher
+from eventproc.spark.range_reads import SegmentOffsets, checked_ranges, reading_ranges
 from eventproc.spark.sessions import register
+from eventproc.spark.source_options import USUAL_COLUMNS, parse_options
 from eventproc.store.database import Durability
+from eventproc.store.ingestion.published import TableSummary
 from eventproc.store.model.argument_checks import check_instance
 from eventproc.store.model.errors import Closed
+from eventproc.store.segments.holds import HOLD_MS
+
+QUERY_STOP_S: Final = 30
+"""How long stopping Spark waits for a query whose batch does not end, unless the session sets another bound."""
+
+_STOP_TIMEOUT: Final = "spark.sql.streaming.stopTimeout"
 
 LOG: Final = logging.getLogger("eventproc.spark")
 
@@ -87,6 +98,7 @@ class AttachedEventproc(BlockingEventproc):
         assert system.path is not None, "a directory has a path"
         self._path = system.path
         self._batches = BatchWriter(system.path)
+        self._tables = Tables(spark, system.path)
         self._publisher = QueryPublisher(system.db)
         self._once = threading.Lock()
 
@@ -102,6 +114,52 @@ class AttachedEventproc(BlockingEventproc):
     def spark(self) -> SparkSession:
         """The session that this directory is attached to."""
         return self._spark
+
+    def reading(
+        self,
+        ranges: Mapping[str, SegmentOffsets],
+        *,
+        columns: Sequence[str] = USUAL_COLUMNS,
+        min_partitions: int | None = None,
+        stream_ids: Mapping[str, int] | None = None,
+        hold_ms: int = HOLD_MS,
+    ) -> AbstractContextManager[DataFrame]:
+        """Return a block that gives a DataFrame of exactly the events in `ranges`, in any number of its jobs.
+
+            with ep.reading({"air/flights": {"0.0": (0, 4096), "1.0": (512, 512)}}) as frame:
+                frame.write.parquet("slice")
+
+        This driver plans the read, without another process. The events stay readable while the block runs, whatever
+        is truncated meanwhile; a range that another hold keeps is readable behind the head, too. One Spark task reads
+        a segment in order, unless `min_partitions` exceeds the number of segments.
+
+        Args:
+            ranges: {stream: {segment: (start, end)}}: offsets in bytes at event boundaries; a segment by its id or as
+                text. The end is exclusive and at most the tail. An empty range reads nothing.
+            columns: The columns, in this order; see docs/design/spark-source.md.
+            min_partitions: At least about this many tasks.
+            stream_ids: The ids of the streams; a stream that was deleted and created again is refused.
+            hold_ms: How long the events stay readable after the death of this driver.
+
+        Raises:
+            InvalidArgument: Entering; an offset is beyond the tail or inside an event, or a column is unknown.
+            NotFound: Entering; a stream or segment does not exist.
+            StreamReplaced: Entering; a stream has another id.
+            Truncated: Entering; events of a range were truncated and nothing holds them.
+            Closed: The directory was detached.
+
+        Cost: two or three transactions, and the export of events that are in no chunk file yet.
+        """
+        self._loop.check()
+        asked = checked_ranges(ranges, stream_ids)
+        given = {
+            "path": str(self._path),
+            "stream": ",".join(each.stream for each in asked),
+            "columns": ",".join(columns),
+            **({} if min_partitions is None else {"minPartitions": str(min_partitions)}),
+        }
+        directory = PlannerDirectory.within(self._loop, self._twin.db, self._path, hold_ms=hold_ms)
+        return reading_ranges(self._spark, directory, parse_options(given), asked)
 
     def writing(
         self, stream: str, *, key: str | None = None, event_time: str | None = None
@@ -163,8 +221,79 @@ class AttachedEventproc(BlockingEventproc):
         self._loop.call(self._publisher.write)  # the latest status of this driver's queries
         return self._loop.call(partial(db.read, lambda tx: describe_queries(tx, path)))
 
+    def table(
+        self, name: str, *, start: Moment | None = None, end: Moment | None = None, realtime: bool = False
+    ) -> DataFrame:
+        """Return the rows of a table that supervisors publish, as of now; read by Spark's own Parquet reader.
+
+        The first column is the row's time, `__time`. With roll-up, rows with equal times and dimensions may still
+        occur several times: aggregate again, as in `sum(clicks)`. For SQL, `createOrReplaceTempView`.
+
+            ep.table("clicks", start="2026-01-31").groupBy("page").sum("clicks").show()
+
+        Args:
+            name: The table: the spec's `datasource`.
+            start: Only rows from this time on: a datetime, a text in ISO 8601, or ms since 1970.
+            end: Only rows before this time.
+            realtime: Also compute the rows of all events from the committed offsets to the tails: as of one moment,
+                no event is missing, and none counts twice.
+
+        Raises:
+            NotFound: No supervisor has written to a table of that name.
+            InvalidArgument: `start` or `end` is not a time.
+
+        Cost: one read; only files with rows between `start` and `end` are listed. A file that is replaced meanwhile
+        stays for an hour.
+        """
+        return self._tables.read(name, start=start, end=end, realtime=realtime)
+
+    def tables(self) -> list[TableSummary]:
+        """Return the tables that have published rows, sorted by name."""
+        return self._tables.list()
+
+    def compact_table(
+        self, name: str, *, start: Moment | None = None, end: Moment | None = None
+    ) -> Compaction:
+        """Rewrite the intervals of a table that lie in several files into as few as possible, rolled up again.
+
+        Queries see the old files or the new ones. Supervisors may publish meanwhile.
+
+        Args:
+            name: The table.
+            start: Only files with rows from this time on.
+            end: Only files with rows before this time.
+
+        Returns:
+            What changed; nothing if another compaction was faster.
+
+        Raises:
+            NotFound: There is no such table.
+
+        Cost: a job of Spark that reads and writes the files, and one transaction.
+        """
+        return self._tables.compact(name, start=start, end=end)
+
+    def drop_table(self, name: str, *, start: Moment | None = None, end: Moment | None = None) -> int:
+        """Remove the rows of a table; with bounds, of the intervals that lie within them. Return how many files.
+
+        The files are deleted an hour later. Offsets stay as they are: the events are not ingested again.
+
+        Args:
+            name: The table.
+            start: Keep intervals that begin before this time.
+            end: Keep intervals that end after this time.
+
+        Raises:
+            NotFound: There is no such table.
+        """
+        return self._tables.drop(name, start=start, end=end)
+
     def detach(self) -> None:
-        """Drain the running processors and close the directory. Spark keeps running; a second call does nothing."""
+        """Drain the running processors, close readers and writers, and close the directory.
+
+        Spark keeps running; a second call does nothing. Calls of other threads that still run 5 s later are cancelled:
+        they raise Closed there.
+        """
         if self._loop.forked:
             return
         with self._once:
@@ -172,6 +301,10 @@ class AttachedEventproc(BlockingEventproc):
         atexit.unregister(self.detach)
         _StopHook.forget(self._spark.sparkContext, self)
         self._drain()
+        self._tables.close()
+        for opened in reversed(list(self._loop.opened)):
+            with suppress(Exception):  # a writer whose stream is gone must not keep the directory open
+                opened.close()
         stack.close()
 
     def _drain(self) -> None:
@@ -203,6 +336,9 @@ class AttachedEventproc(BlockingEventproc):
 
     def _stop_queries(self) -> None:
         """Stop the session's queries in order and publish that they ended."""
+        settings = self._spark.conf
+        if settings.get(_STOP_TIMEOUT, "0") == "0":
+            settings.set(_STOP_TIMEOUT, f"{QUERY_STOP_S}s")
         for query in self._spark.streams.active:
             try:
                 query.stop()

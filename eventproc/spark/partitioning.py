@@ -1,4 +1,4 @@
-"""Assigns file slices to Spark partitions: small slices share a partition, large ones are split. Pure.
+"""Assigns file slices to Spark partitions: small slices share a partition, large ones are split.
 
 A partition costs about 30 ms of a core whatever its size, so small segments share one. There are at most as many
 partitions as the session has cores, unless `minPartitions` asks for more. Slices that must be read in order stay in
@@ -13,6 +13,8 @@ from typing import Any
 
 import attrs
 from pyspark.sql.datasource import InputPartition
+
+from eventproc.store.chunks.chunk_file import ChunkReader
 
 
 @attrs.frozen
@@ -45,6 +47,13 @@ class ChunkPartition(InputPartition):
 
     def __reduce__(self) -> tuple[type[ChunkPartition], tuple[Any, ...]]:
         return ChunkPartition, (self.slices,)
+
+
+def divide_into_partitions(groups: list[list[FileSlice]], count_min: int, cores: int) -> list[ChunkPartition]:
+    """Return the partitions of a batch: at most `cores`, or about `count_min` if that is more."""
+    if count_min > len(groups):
+        groups = split_groups(groups, count_min, _boundary_after)
+    return [ChunkPartition(each) for each in pack_into_tasks(groups, max(count_min, cores))]
 
 
 def pack_into_tasks(groups: Sequence[Sequence[FileSlice]], count_max: int) -> list[list[FileSlice]]:
@@ -95,3 +104,8 @@ def split_groups(
         if part:
             parts.append(part)
     return parts
+
+
+def _boundary_after(piece: FileSlice, target: int) -> int:
+    with ChunkReader(piece.path) as reader:
+        return reader.boundary_after(offset=piece.offset, target=target)

@@ -14,25 +14,29 @@ from eventproc.spark.batch_cursor import BatchBudget, BatchCursor, advance, rang
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner_directory import HoldKey, PlannerDirectory
 from eventproc.spark.source_options import Positions, PositionSpec, SourceOptions
-from eventproc.store.catalog import StreamRecord, find_stream, get_stream, list_streams
+from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, get_stream, list_streams
+from eventproc.store.catalog.cuts import head_cut, tail_cut, time_cut
 from eventproc.store.chunks.export import ChunkExporter
 from eventproc.store.chunks.index import ChunkFile, LocatedRange, drop_missing, locate_range, register_chunks
 from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import (
     EventprocError,
     InvalidArgument,
     InvalidCut,
+    NotFound,
     StreamReplaced,
     Truncated,
 )
 from eventproc.store.model.frontier import Frontier
-from eventproc.store.model.ids import format_segment
+from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
 from eventproc.store.segments import segment_state
-from eventproc.store.segments.holds import HeldRange, find_held_plan, place_hold
+from eventproc.store.segments.holds import HeldRange, find_held_plan, held_ranges, place_hold
+from eventproc.store.segments.offsets import is_event_boundary
 from eventproc.streams.fetch import limits_of
-from eventproc.streams.stream_cuts import frontier_at, head_cut, tail_cut, time_cut
+from eventproc.streams.stream_cuts import frontier_at
 
 LOG = logging.getLogger("eventproc.spark")
 
@@ -55,6 +59,15 @@ class PlannedRanges:
         """Yield all ranges, group by group."""
         for group in self.groups:
             yield from group
+
+
+@attrs.frozen
+class SegmentRanges:
+    """Exact ranges to read of one stream: {segment: (start, end)}. stream_id: the incarnation, None for any."""
+
+    stream: str
+    stream_id: int | None
+    own: Mapping[SegmentId, tuple[int, int]]
 
 
 class Planner:
@@ -96,6 +109,37 @@ class Planner:
         held = self._directory.write(partial(self._hold, start, end, batch=batch, glued=glued))
         self._directory.note(batch, [hold for _, hold in held])
         return [group for each, _ in held for group in self._exported(each)]
+
+    def plan_ranges(self, ranges: Sequence[SegmentRanges], *, batch: str) -> list[list[FileSlice]]:
+        """Return the file slices of exactly these ranges, one group for each segment. Holds them as `plan` does.
+
+        Raises NotFound (a stream, a segment), StreamReplaced, InvalidArgument (an offset beyond the tail or inside an
+        event), Truncated unless a hold kept the range, OSError.
+        """
+        held = self._directory.write(partial(self._hold_ranges, ranges))
+        self._directory.note(batch, [hold for _, hold in held])
+        return [group for each, _ in held for group in self._exported(each)]
+
+    def _hold_ranges(self, ranges: Sequence[SegmentRanges], tx: Tx) -> list[tuple[PlannedRanges, HoldKey]]:
+        found: list[tuple[PlannedRanges, HoldKey]] = []
+        for each in ranges:
+            stream = get_stream(tx, each.stream, stream_id=each.stream_id).value
+            kept = held_ranges(tx, stream.stream_id)
+            groups = []
+            for segment, (start, end) in sorted(each.own.items()):
+                wanted = HeldRange(segment, start, end)
+                _check_range(tx, stream, wanted)
+                held_before = any(
+                    one.segment == segment and one.start <= start and end <= one.end for one in kept
+                )
+                if start < end:
+                    groups.append(list(self._left(tx, stream, wanted, held_before=held_before)))
+            planned = PlannedRanges(stream.name, stream.stream_id, [group for group in groups if group])
+            if planned.groups:
+                name, until_ms = f"spark-{new_id(tx.clock)}", tx.now_ms + self._directory.hold_ms
+                place_hold(tx, stream.stream_id, name, plan=name, ranges=planned.groups, until_ms=until_ms)
+                found.append((planned, (stream.stream_id, name)))
+        return found
 
     def _streams(self, tx: Tx) -> list[StreamRecord]:
         if self._options.pattern is not None:
@@ -291,6 +335,21 @@ def _cut_of(tx: Tx, stream: StreamRecord, place: PositionSpec) -> StreamCut:
     cut = StreamCut.parse(place, stream.name)
     frontier_at(tx, stream, cut)
     return cut
+
+
+def _check_range(tx: Tx, stream: StreamRecord, wanted: HeldRange) -> None:
+    """Raise NotFound or InvalidArgument unless the range may be read. Offsets before the head are not checked."""
+    shown = f"{format_segment(wanted.segment)} of {stream.name}"
+    state = segment_state(tx, stream.stream_id, wanted.segment)
+    if state is None:
+        if epoch_of(wanted.segment) > StoredHistory(tx, stream).current:
+            raise NotFound(kind="segment", name=shown)
+        return  # it was truncated completely
+    for offset in (wanted.start, wanted.end):
+        if offset > state.tail:
+            raise invalid_argument(f"offset in segment {shown}", offset, f"the segment ends at {state.tail}")
+        if offset >= state.head and not is_event_boundary(tx, stream.stream_id, wanted.segment, offset):
+            raise invalid_argument(f"offset in segment {shown}", offset, "it lies inside an event")
 
 
 def _truncated(tx: Tx, stream: StreamRecord, held: HeldRange, head: int) -> Truncated:

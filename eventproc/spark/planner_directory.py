@@ -48,7 +48,16 @@ class PlannerDirectory:
         self._held: list[tuple[str, list[HoldKey]]] = []  # (batch, its holds), oldest first
         self._done: list[HoldKey] = []
 
+    @classmethod
+    def within(cls, loop: Loop, db: Database, path: Path, *, hold_ms: int) -> PlannerDirectory:
+        """Return a view of a directory that is open in this process, for one read. Leaving it closes nothing else."""
+        found = cls(path, hold_ms=hold_ms)
+        found._loop, found._db = loop, db
+        return found
+
     def __enter__(self) -> PlannerDirectory:
+        if self._db is not None:
+            return self
         with ExitStack() as stack:
             self._loop = stack.enter_context(running_loop())
             opening = open_directory(self._path, create=False, host=False, faults=self._faults)
@@ -109,9 +118,15 @@ class PlannerDirectory:
         """Mark the batch and all batches before it as finished: their holds end soon. Ignores an unknown batch."""
         ends = [each for each, _ in self._held]
         if batch in ends:
-            last = ends.index(batch) + 1
+            last = len(ends) - ends[::-1].index(batch)  # a batch may be planned again
             self._done += [hold for _, holds in self._held[:last] for hold in holds]
             self._held = self._held[last:]
+
+    def release(self, batch: str) -> None:
+        """End the holds of the batch and of all batches before it, in a transaction. Raises the errors of a write."""
+        self.finish(batch)
+        if self._done:
+            self.write(self.end_done)
 
     async def _keep_holds(self) -> None:
         renewed_ms = self.db.clock.monotonic_ms()

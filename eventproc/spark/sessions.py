@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import resources
 from typing import Final
 
@@ -45,6 +46,18 @@ def session(*, master: str = "local[*]", conf: Mapping[str, str] | None = None) 
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+@contextmanager
+def borrowed_session(conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Give a session as `session` does; it ends with the block unless it was active before."""
+    found = SparkSession.getActiveSession()
+    spark = session(conf=conf)
+    try:
+        yield spark
+    finally:
+        if found is None:
+            spark.stop()
 
 
 def register(spark: SparkSession) -> None:

@@ -28,9 +28,9 @@ from eventproc.store.chunks.ingest import (
     verify_file,
 )
 from eventproc.store.database import Tx
-from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.store.model.partitions import Router
 from eventproc.store.segments import EventBlock, Headers, SegmentEvents, append
 from eventproc.store.segments.append import flush_appends
 from eventproc.store.segments.inline_extents import join_tail
@@ -42,7 +42,7 @@ class _RoutedOutput:
     """The output of the tasks, divided among the segments of an epoch."""
 
     stream_id: int
-    epoch: Epoch
+    router: Router
     files: list[SinkFile]
     small_events: list[SegmentEvents]
 
@@ -56,8 +56,8 @@ def commit(
     errors of a write.
     """
     while True:
-        stream_id, epoch = directory.read(partial(find_stream_route, stream))
-        routed = _cut_for(epoch, stream_id, written, directory.folder)
+        stream_id, router = directory.read(partial(find_stream_route, stream))
+        routed = _cut_for(router, stream_id, written, directory.folder)
         done = directory.write(
             partial(_commit, stream=stream, folder=directory.folder, routed=routed, batch=batch)
         )
@@ -74,8 +74,8 @@ def abort(directory: PlannerDirectory, written: Sequence[TaskOutput]) -> None:
             file.unlink(missing_ok=True)
 
 
-def find_stream_route(stream: str, tx: Tx) -> tuple[int, Epoch]:
-    """Return the id and the current epoch of a writable stream. Raises NotFound, StreamSealed."""
+def find_stream_route(stream: str, tx: Tx) -> tuple[int, Router]:
+    """Return the id of a writable stream, and what routes its events. Raises NotFound, StreamSealed."""
     stream_id = get_stream(tx, stream).value.stream_id
     return stream_id, find_route(tx, stream, stream_id, None)[0]
 
@@ -84,8 +84,8 @@ def _commit(
     tx: Tx, *, stream: str, folder: Path, routed: _RoutedOutput, batch: SinkBatch | None
 ) -> bool | None:
     """Commit the routed output. Return None if the stream was replaced or has another epoch by now."""
-    stream_id, epoch = find_stream_route(stream, tx)
-    if (stream_id, epoch.number) != (routed.stream_id, routed.epoch.number):
+    stream_id, router = find_stream_route(stream, tx)
+    if (stream_id, router.epoch.number) != (routed.stream_id, routed.router.epoch.number):
         return None
     if batch is not None and not record_sink_batch(tx, stream, stream_id, batch):
         return False
@@ -104,20 +104,20 @@ def _commit(
     return True
 
 
-def _cut_for(epoch: Epoch, stream_id: int, written: Sequence[TaskOutput], folder: Path) -> _RoutedOutput:
+def _cut_for(router: Router, stream_id: int, written: Sequence[TaskOutput], folder: Path) -> _RoutedOutput:
     files: list[SinkFile] = []
     small_events: list[SegmentEvents] = []
     for each in written:
         if each.file is not None:
             verify_file(folder / each.file.path, each.file.bytes)
-            batches = tuple(_cut_file(epoch, folder / each.file.path))
+            batches = tuple(_cut_file(router, folder / each.file.path))
             files.append(SinkFile(each.file.path, each.file.bytes, each.file.checksum, batches))
         if each.small_events is not None:
-            small_events += _parts(epoch, each.small_events)
-    return _RoutedOutput(stream_id, epoch, files, small_events)
+            small_events += _parts(router, each.small_events)
+    return _RoutedOutput(stream_id, router, files, small_events)
 
 
-def _cut_file(epoch: Epoch, path: Path) -> Iterator[SinkRecordBatch]:
+def _cut_file(router: Router, path: Path) -> Iterator[SinkRecordBatch]:
     with pa.memory_map(str(path)) as mapped:
         whole = mapped.read_buffer()
         file = pa.ipc.open_file(whole)
@@ -126,24 +126,23 @@ def _cut_file(epoch: Epoch, path: Path) -> Iterator[SinkRecordBatch]:
             _, ends, _ = events.column("payload").buffers()
             borders = np.frombuffer(ends, np.int32, events.num_rows + 1)
             spans = []
-            for segment, first, last in _cut(epoch, events):
+            for segment, first, last in _cut(router, events):
                 at = int(borders[first]) + FRAME_BYTES * first
                 length = int(borders[last]) + FRAME_BYTES * last - at
                 spans.append(SegmentSpan(segment, at, length, last - first))
             yield SinkRecordBatch(find_buffers(events, whole).pack(), tuple(spans))
 
 
-def _cut(epoch: Epoch, events: pa.RecordBatch) -> Iterator[tuple[SegmentId, int, int]]:
+def _cut(router: Router, events: pa.RecordBatch) -> Iterator[tuple[SegmentId, int, int]]:
     """Yield (segment, first, last): the range of the events, sorted by position, that belongs to each segment."""
-    lows = [segment.range.low for segment in epoch.segments]
-    found = np.searchsorted(events.column(POSITION).to_numpy(), lows[1:]).tolist()
-    for segment, (first, last) in zip(epoch.ids, pairwise([0, *found, events.num_rows]), strict=True):
+    found = np.searchsorted(events.column(POSITION).to_numpy(), router.key_borders[1:]).tolist()
+    for segment, (first, last) in zip(router.segments, pairwise([0, *found, events.num_rows]), strict=True):
         if first < last:
             yield segment, first, last
 
 
-def _parts(epoch: Epoch, events: pa.RecordBatch) -> Iterator[SegmentEvents]:
-    for segment, first, last in _cut(epoch, events):
+def _parts(router: Router, events: pa.RecordBatch) -> Iterator[SegmentEvents]:
+    for segment, first, last in _cut(router, events):
         own = events.slice(first, last - first)
         payloads, keys, headers, positions = (
             own.column(name).to_pylist() for name in ("payload", "key", "headers", POSITION)
@@ -152,7 +151,10 @@ def _parts(epoch: Epoch, events: pa.RecordBatch) -> Iterator[SegmentEvents]:
         block = EventBlock(
             payloads,
             keys if keyed else None,
-            [math.nan if key is None else at for key, at in zip(keys, positions, strict=True)]
+            [
+                math.nan if key is None else router.stored_position(segment, at)
+                for key, at in zip(keys, positions, strict=True)
+            ]
             if keyed
             else None,
             None

@@ -29,11 +29,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from eventproc.spark.partitioning import ChunkPartition, FileSlice, pack_into_tasks, split_groups
+from eventproc.spark.partitioning import ChunkPartition, divide_into_partitions
 from eventproc.spark.sink import EventprocStreamWriter, EventprocWriter
 from eventproc.spark.source_options import Positions, SourceOptions, parse_options
 from eventproc.spark.source_rows import RowLayout, read_partition, schema_of
-from eventproc.store.chunks.chunk_file import ChunkReader
 
 if TYPE_CHECKING:
     from eventproc.spark.planner import Planner
@@ -97,7 +96,10 @@ class EventprocReader(DataSourceReader):
             start = planner.position(self._options.starting or Positions("earliest"))
             end = planner.position(self._options.ending or Positions("latest"))
             groups = planner.plan(start, end, batch="", glued=False)
-        return _partitions(groups, self._options, self._cores) or [ChunkPartition(())]
+        return list(
+            divide_into_partitions(groups, self._options.partitions_min or 0, self._cores)
+            or [ChunkPartition(())]
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the events of a partition."""
@@ -162,7 +164,7 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
         """Plan a batch. A second plan, after a crash, has the same events."""
         groups = self._open().plan(start, end, batch=_text(end), glued=True)
-        return _partitions(groups, self._options, self._cores)
+        return list(divide_into_partitions(groups, self._options.partitions_min or 0, self._cores))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the events of a partition."""
@@ -192,18 +194,6 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if self._options.ending is not None:
                 self._planner.freeze(self._planner.position(self._options.ending))
         return self._planner
-
-
-def _partitions(groups: list[list[FileSlice]], options: SourceOptions, cores: int) -> list[InputPartition]:
-    wanted = options.partitions_min or 0
-    if wanted > len(groups):
-        groups = split_groups(groups, wanted, _boundary_after)
-    return [ChunkPartition(each) for each in pack_into_tasks(groups, max(wanted, cores))]
-
-
-def _boundary_after(piece: FileSlice, target: int) -> int:
-    with ChunkReader(piece.path) as reader:
-        return reader.boundary_after(offset=piece.offset, target=target)
 
 
 def _text(offsets: Mapping[str, str]) -> str:

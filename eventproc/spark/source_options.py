@@ -30,6 +30,9 @@ COLUMNS: Final = (
 ON_REQUEST: Final = ("event_time", "headers")
 """Columns that are present only if `columns` or `includeHeaders` asks for them."""
 
+USUAL_COLUMNS: Final = tuple(each for each in COLUMNS if each not in ON_REQUEST)
+"""The columns without the option `columns`."""
+
 PositionSpec: TypeAlias = Literal["earliest", "latest"] | int | str
 """Where to begin or end in a stream: "earliest", "latest", a time in ms, or the text of a cut."""
 
@@ -140,8 +143,7 @@ def _columns_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the requested columns in the given order, or None for the default ones."""
     with_headers = _one_of(given, "includeHeaders", ("true", "false"), "false") == "true"
     if (text := given.get("columns")) is None:
-        usual = tuple(each for each in COLUMNS if each not in ON_REQUEST)
-        return (*usual, "headers") if with_headers else None
+        return (*USUAL_COLUMNS, "headers") if with_headers else None
     columns = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
     if unknown := [each for each in columns if each not in COLUMNS]:
         raise invalid_argument("option columns", unknown[0], f"it must be some of {', '.join(COLUMNS)}")

@@ -1,0 +1,108 @@
+"""What a caller changes about supervisors: submit, suspend, resume, hand over, reset, terminate. Functions of a tx.
+
+Each is checked in the transaction that records it; the supervisor's loop does the rest.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from eventproc.ingestion.notices import HandoffNotice, Notice, ResetNotice, encode_notice
+from eventproc.ingestion.spec import SupervisorSpec
+from eventproc.store.catalog import get_stream
+from eventproc.store.database import Tx
+from eventproc.store.ingestion import add_spec, find_spec, get_live_spec, post_notice, read_groups
+from eventproc.store.ingestion.rows import read_streams
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.errors import InvalidCut
+from eventproc.store.model.ingestion import PartitionKey
+from eventproc.store.segments import number_at, verify_offset
+
+
+class SpecEffect(enum.StrEnum):
+    """What the submission of a spec does."""
+
+    CREATE = "create"
+    """A new supervisor begins, or a terminated one goes on from its offsets."""
+    NONE = "none"
+    """The spec is the present one; nothing changes."""
+    UPDATE = "update"
+    """The supervisor uses it from its next run on; its tasks go on."""
+    REPLACE_TASKS = "replace_tasks"
+    """What is read becomes other rows: the groups publish what they have read, and new ones go on behind it."""
+
+
+def preview(tx: Tx, spec: SupervisorSpec) -> SpecEffect:
+    """Return what submitting the spec would do. Raises NotFound if it names a stream that does not exist."""
+    for name in spec.io.streams:
+        get_stream(tx, name)
+    found = find_spec(tx, spec.id)
+    if found is None or found.text is None:
+        return SpecEffect.CREATE
+    if found.text == spec.text():
+        return SpecEffect.NONE
+    same_rows = SupervisorSpec.parse(found.text).fingerprint == spec.fingerprint
+    return SpecEffect.UPDATE if same_rows else SpecEffect.REPLACE_TASKS
+
+
+def submit(tx: Tx, spec: SupervisorSpec) -> SpecEffect:
+    """Store a spec, unless it is the present one. Raises NotFound."""
+    effect = preview(tx, spec)
+    if effect is not SpecEffect.NONE:
+        add_spec(tx, spec.id, spec.text(), start_delay_ms=spec.io.start_delay_ms)
+    return effect
+
+
+def set_suspended(tx: Tx, supervisor: str, *, suspended: bool) -> None:
+    """Suspend or resume a supervisor; does nothing if it is. Raises NotFound."""
+    found = get_live_spec(tx, supervisor)
+    assert found.text is not None, "a live spec has a text"
+    spec = SupervisorSpec.parse(found.text)
+    if spec.suspended != suspended:
+        add_spec(tx, supervisor, attrs.evolve(spec, suspended=suspended).text())
+
+
+def terminate(tx: Tx, supervisor: str) -> None:
+    """Terminate a supervisor: its tasks publish, and it is not run again. Raises NotFound."""
+    get_live_spec(tx, supervisor)
+    add_spec(tx, supervisor, None)
+
+
+def hand_off(tx: Tx, supervisor: str, groups: Sequence[int] | None) -> None:
+    """Let groups publish now, None: all that read. Unknown ones are ignored. Raises NotFound."""
+    get_live_spec(tx, supervisor)
+    chosen = groups if groups is not None else [each.gid for each in read_groups(tx, supervisor)]
+    _post(tx, supervisor, HandoffNotice(tuple(sorted(set(chosen)))))
+
+
+def reset(tx: Tx, supervisor: str, cuts: Iterable[StreamCut] | None) -> None:
+    """Move the offsets of a supervisor; None: forget all.
+
+    Raises NotFound; InvalidCut if a cut is not one of a stream that the supervisor reads.
+    """
+    get_live_spec(tx, supervisor)
+    if cuts is None:
+        _post(tx, supervisor, ResetNotice(None, {}))
+        return
+    offsets: dict[PartitionKey, int] = {}
+    numbers: dict[PartitionKey, int] = {}
+    noted = read_streams(tx, supervisor)
+    for cut in cuts:
+        if noted.get(cut.stream) != cut.stream_id:
+            raise InvalidCut(
+                stream=cut.stream, cut=str(cut), reason=f"supervisor {supervisor} does not read this stream"
+            )
+        for segment, offset in cut.offsets.items():
+            state = verify_offset(tx, cut, segment)
+            if state is not None:
+                key = (cut.stream_id, segment)
+                offsets[key] = max(offset, state.head)
+                numbers[key] = number_at(tx, *key, offsets[key])
+    _post(tx, supervisor, ResetNotice(offsets, numbers))
+
+
+def _post(tx: Tx, supervisor: str, notice: Notice) -> None:
+    post_notice(tx, supervisor, *encode_notice(notice))

@@ -1,0 +1,514 @@
+"""What a supervisor does about a notice: a pure function of one snapshot. The order of the steps is Druid's.
+
+Source: docs/design/ingestion.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+import attrs
+
+from eventproc.ingestion.actions import (
+    CountTask,
+    Decision,
+    EndSupervisor,
+    ForgetOffsets,
+    NoteStream,
+    PostNotice,
+)
+from eventproc.ingestion.assignment import assign_partitions
+from eventproc.ingestion.autoscale import ScaleDecision, TaskLoad, aggregate_lag, cost_based, lag_based
+from eventproc.ingestion.health import SupervisorState
+from eventproc.ingestion.memory import LagSample, Memory
+from eventproc.ingestion.notices import (
+    HandoffNotice,
+    Notice,
+    ResetNotice,
+    RunNotice,
+    ScaleNotice,
+    encode_notice,
+)
+from eventproc.ingestion.spec import AutoscalerConfig, AutoscalerStrategy, SupervisorSpec
+from eventproc.ingestion.working_state import Situation, WorkingState
+from eventproc.store.ingestion.rows import IngestOffset
+from eventproc.store.ingestion.view import furthest_reads
+from eventproc.store.model.ids import format_segment
+from eventproc.store.model.ingestion import IngestGroup, IngestGroupState, PartitionKey, Positions, TaskState
+
+
+def handle(notice: Notice, situation: Situation) -> Decision:
+    """Return what to do about a notice. Pure: the same situation gives the same decision."""
+    match notice:
+        case RunNotice():
+            return SupervisorRun(situation).decide()
+        case HandoffNotice(groups):
+            memory = situation.memory
+            wanted = tuple(sorted({*memory.handoff, *groups}))
+            return Decision((), attrs.evolve(memory, handoff=wanted), situation.view.now_ms)
+        case ResetNotice(offsets, numbers):
+            return _reset(situation, offsets, numbers)
+        case ScaleNotice(task_count, reason):
+            return _scale(situation, task_count, reason)
+
+
+def matcher(spec: SupervisorSpec) -> re.Pattern[str] | None:
+    """Return the pattern of the names of a supervisor's streams, None if its spec names them."""
+    return None if spec.io.pattern is None else re.compile(spec.io.pattern)
+
+
+def task_count_of(spec: SupervisorSpec, memory: Memory) -> int:
+    """Return how many groups should read: what the autoscaler chose, unless the spec was changed since."""
+    if memory.task_count is not None and memory.scaled_from == _scaling_text(spec):
+        return memory.task_count
+    return spec.first_task_count
+
+
+def _scaling_text(spec: SupervisorSpec) -> str:
+    scaler = spec.io.autoscaler
+    if scaler is None or not scaler.enabled:
+        return "none"
+    bounds = (spec.io.task_count, scaler.task_count_start, scaler.task_count_min, scaler.task_count_max)
+    return "/".join(map(str, bounds))
+
+
+def active_scaler(spec: SupervisorSpec) -> AutoscalerConfig | None:
+    """Return the configuration of the autoscaler if it is enabled."""
+    scaler = spec.io.autoscaler
+    return scaler if scaler is not None and scaler.enabled else None
+
+
+def _reset(situation: Situation, offsets: Positions | None, numbers: Positions) -> Decision:
+    """Move the committed offsets, and drop every group that reads or publishes behind one that moves."""
+    state = WorkingState(situation)
+    if offsets is None:
+        for group in list(state.groups.values()):
+            state.drop_group(group)
+        state.actions.append(ForgetOffsets())
+        state.memory = attrs.evolve(state.memory, discovered=False, idle_since_ms=None)
+    else:
+        state.fail_groups(
+            each for each in situation.view.groups if not offsets.keys().isdisjoint(each.starts)
+        )
+        for key, offset in offsets.items():
+            state.set_offset(key, IngestOffset(offset, numbers[key]))
+    return Decision(tuple(state.actions), state.memory, state.now_ms)
+
+
+def _scale(situation: Situation, task_count: int, reason: str) -> Decision:
+    """Let another number of groups read, unless something forbids it now. The next run moves the partitions."""
+    memory, now_ms = situation.memory, situation.view.now_ms
+    skipped = _why_not_scale(situation, task_count)
+    if skipped is not None:
+        memory = attrs.evolve(memory, last_scale_reason=f"{reason}; not now: {skipped}")
+        return Decision((), memory, now_ms + situation.spec.io.period_ms)
+    memory = attrs.evolve(
+        memory,
+        task_count=task_count,
+        scaled_from=_scaling_text(situation.spec),
+        last_scale_ms=now_ms,
+        last_scale_reason=reason,
+        samples=(),
+    )
+    return Decision((), memory, now_ms)
+
+
+def _why_not_scale(situation: Situation, task_count: int) -> str | None:
+    scaler, memory = active_scaler(situation.spec), situation.memory
+    if scaler is None:
+        return "the autoscaler is not enabled"
+    if situation.stopping or memory.health.state is SupervisorState.IDLE:
+        return "the supervisor is idle, suspended, or ends"
+    if any(each.state is IngestGroupState.PENDING for each in situation.view.groups):
+        return "groups are publishing"
+    current = task_count_of(situation.spec, memory)
+    delay_ms = scaler.min_scale_up_delay_ms if task_count > current else scaler.min_scale_down_delay_ms
+    if memory.last_scale_ms is not None and situation.view.now_ms - memory.last_scale_ms < delay_ms:
+        return f"the last change is less than {delay_ms:,} ms old"
+    return None
+
+
+class SupervisorRun:
+    """One run. Each step is a method; `decide` has their order."""
+
+    def __init__(self, situation: Situation) -> None:
+        self.situation = situation
+        self.view = situation.view
+        self.spec = situation.spec
+        self.now_ms = situation.view.now_ms
+        self.state = WorkingState(situation)
+        self.failed = False
+        self.stream_failed = False
+        self.again = False
+        self.idle = False
+        self.succeeded: set[str] = set()
+
+    def decide(self) -> Decision:
+        """Run all steps and return the decision."""
+        self._refresh_partitions()
+        health = self.state.memory.health
+        if self.stream_failed and not health.ever_good and not self.view.groups:
+            return self._finish()
+        self._check_tasks()
+        self._end_groups()
+        self._check_pending()
+        self._check_active()
+        self._check_idle()
+        if not self.situation.stopping and not self.idle:
+            self._create_groups()
+            self._create_tasks()
+        self._measure()
+        return self._finish()
+
+    # Partitions
+
+    def _refresh_partitions(self) -> None:
+        """Find the streams, leave out those that were made again, and mark segments that were read to their ends."""
+        if self.situation.terminated:
+            return
+        view = self.view
+        missing = [name for name in view.wanted if name not in view.found]
+        if missing or not view.wanted:
+            what = f"stream {missing[0]} not found" if missing else "no stream matches the pattern"
+            self._fail(f"{what}; create it, or submit another spec")
+            self.stream_failed = True
+        for name, stream_id in view.found.items():
+            noted = view.noted.get(name, stream_id)
+            if noted != stream_id:
+                self._fail(
+                    f"stream {name} was deleted and made again; reset the supervisor, so that it reads the new one"
+                )
+                for key in [each for each in self.state.partitions if each[0] == stream_id]:
+                    del self.state.partitions[key]
+            elif name not in view.noted:
+                self.state.actions.append(NoteStream(name, stream_id))
+        for key, offset in list(self.state.offsets.items()):
+            partition = self.state.partitions.get(key)
+            if (
+                partition is not None
+                and partition.sealed
+                and not offset.closed
+                and offset.offset >= partition.tail
+            ):
+                self.state.set_offset(key, attrs.evolve(offset, closed=True))
+
+    def _fail(self, message: str) -> None:
+        self.failed = True
+        self.state.remember_error(message)
+
+    # Tasks
+
+    def _check_tasks(self) -> None:
+        """Fail the tasks of dead workers, stop those that hang, and count the ends of all."""
+        timeout_ms = self.spec.tuning.task_timeout_ms
+        for task in self.view.tasks:
+            if task.state is TaskState.RUNNING:
+                if task.worker in self.view.dead_workers:
+                    self.state.end_task(task, TaskState.FAILED, "its worker died")
+                    self._count_failure(task.id, "its worker died")
+                elif task.seen_ms is not None and task.seen_ms + timeout_ms < self.now_ms:
+                    why = f"its worker gave no sign for {timeout_ms:,} ms"
+                    self.state.end_task(task, TaskState.STOPPED, why)
+                    self._count_failure(task.id, why)
+            elif not task.state.live:
+                self.state.actions.append(CountTask(task.id))
+                if task.state is TaskState.FAILED:
+                    self._count_failure(task.id, task.error or "")
+                elif task.state is TaskState.SUCCEEDED:
+                    self.succeeded.add(task.base)
+                    self._count(failed=False)
+
+    def _count_failure(self, task_id: str, why: str) -> None:
+        self._count(failed=True)
+        self.state.remember_error(f"task {task_id}: {why}")
+
+    def _count(self, *, failed: bool) -> None:
+        memory = self.state.memory
+        self.state.memory = attrs.evolve(memory, health=memory.health.note_task(failed=failed))
+
+    # Durations, hand-off, changes of the spec, partitions that move
+
+    def _end_groups(self) -> None:
+        """End the groups whose time is over, at most as many as the spec allows, and those that must end anyway."""
+        state = self.state
+        active = sorted(
+            state.with_state(IngestGroupState.ACTIVE), key=lambda each: (self._started_ms(each), each.gid)
+        )
+        losing = self._losing_groups() if not self.situation.stopping else set[str]()
+        stops_max = self.spec.stops_max(task_count_of(self.spec, state.memory))
+        ended = len(state.with_state(IngestGroupState.PENDING))
+        for group in active:
+            must = (
+                self.situation.stopping
+                or group.fingerprint != state.fingerprint
+                or group.base in losing
+                or self._is_exhausted(group)
+            )
+            # A group that has read nothing keeps its tasks and their pauses, unless a newer spec waits for it.
+            is_worth_it = state.has_read(group) or group.version != self.situation.version
+            early = group.gid in state.memory.handoff and is_worth_it
+            is_over = self._started_ms(group) + self.spec.io.task_duration_ms <= self.now_ms
+            if must or early or (is_over and ended < stops_max):
+                state.end_group(group)
+                ended += 0 if must else 1
+        state.memory = attrs.evolve(state.memory, handoff=())
+
+    def _started_ms(self, group: IngestGroup) -> int:
+        """Return when the first task of the group began; now if none did."""
+        times = [each.started_ms for each in self.state.live_tasks(group.base) if each.started_ms is not None]
+        return min(times, default=self.now_ms)
+
+    def _is_exhausted(self, group: IngestGroup) -> bool:
+        """Return whether all partitions of a group are sealed, and it has read them to their ends."""
+        read = dict(self.state.sequences[group.base][-1].starts)
+        for task in self.state.live_tasks(group.base):
+            for key, offset in task.read.items():
+                read[key] = max(offset, read.get(key, offset))
+        return all(
+            (partition := self.state.partitions.get(key)) is not None
+            and partition.sealed
+            and read[key] >= partition.tail
+            for key in group.starts
+        )
+
+    def _losing_groups(self) -> set[str]:
+        """Return the groups that lose a partition to another one."""
+        placed = self._place(self._readable())
+        return {
+            group.base
+            for group in self.state.with_state(IngestGroupState.ACTIVE)
+            if any(placed.get(key, group.gid) != group.gid for key in group.starts)
+        }
+
+    def _place(self, keys: Collection[PartitionKey]) -> dict[PartitionKey, int]:
+        """Return the group of each partition that is to be read."""
+        previous: dict[PartitionKey, int] = {}
+        for group_state in (IngestGroupState.PENDING, IngestGroupState.ACTIVE):
+            for group in self.state.with_state(group_state):
+                previous |= dict.fromkeys(group.starts, group.gid)
+        return assign_partitions(keys, task_count_of(self.spec, self.state.memory), previous)
+
+    def _readable(self) -> set[PartitionKey]:
+        """Return the partitions that need a reader. A sealed one that a group reads needs no other."""
+        covered = self._covered()
+        return {
+            key
+            for key, partition in self.state.partitions.items()
+            if (not partition.sealed or (key not in covered and self._start(key) < partition.tail))
+            and not (key in self.state.offsets and self.state.offsets[key].closed)
+        }
+
+    def _covered(self) -> set[PartitionKey]:
+        return {key for each in self.state.with_state(IngestGroupState.ACTIVE) for key in each.starts}
+
+    def _start(self, key: PartitionKey) -> int:
+        """Return where the next group begins: behind what is being published, or what is; or where a first run does."""
+        pending = [
+            each.ends[key]
+            for each in self.state.with_state(IngestGroupState.PENDING)
+            if each.ends is not None and key in each.ends
+        ]
+        if pending:
+            return max(pending)
+        if key in self.state.offsets:
+            return self.state.offsets[key].offset
+        partition = self.state.partitions[key]
+        from_head = self.spec.io.use_earliest_offset or self.situation.memory.discovered
+        return partition.head if from_head else partition.tail
+
+    # Pending and active groups
+
+    def _check_pending(self) -> None:
+        """Remove the groups that are complete, and those that failed with all that depend on them."""
+        for group in self.state.with_state(IngestGroupState.PENDING):
+            if group.base not in self.state.groups:
+                continue  # it depended on one that failed
+            if group.base in self.succeeded or not self.state.sequences.get(group.base):
+                self.state.drop_group(group)
+                self.again = True
+                continue
+            is_late = group.deadline_ms is not None and group.deadline_ms <= self.now_ms
+            if is_late or not self.state.live_tasks(group.base):
+                lost = self.state.fail_groups([group])
+                if is_late:
+                    self._count(failed=True)
+                    self.state.remember_error(
+                        f"group {group.gid} did not complete within {self.spec.io.completion_timeout_ms:,} ms;"
+                        f" its range is read again, and {len(lost) - 1} groups behind it"
+                    )
+
+    def _check_active(self) -> None:
+        """Drop a group that has no task left and whose range was truncated: its replacement could not read it."""
+        for group in self.state.with_state(IngestGroupState.ACTIVE):
+            if not self.state.live_tasks(group.base) and group.base in self.state.sequences:
+                first = self.state.sequences[group.base][0]
+                if any(self._is_truncated(key, start) for key, start in first.starts.items()):
+                    self.state.fail_groups([group])
+
+    def _is_truncated(self, key: PartitionKey, start: int) -> bool:
+        partition = self.state.partitions.get(key)
+        return partition is not None and start < partition.head
+
+    # Idle
+
+    def _check_idle(self) -> None:
+        """Become idle if nothing was written since the last run and nothing is left to read, for long enough."""
+        idle_after_ms = self.spec.io.idle_after_ms
+        memory = self.state.memory
+        tails = sum(each.tail_number for each in self.state.partitions.values())
+        since_ms = None
+        if idle_after_ms is not None and not self.situation.stopping and not self.stream_failed:
+            furthest = furthest_reads(self.view)
+            read = all(
+                furthest.get(key, self._start(key)) >= each.tail
+                for key, each in self.state.partitions.items()
+            )
+            if read and memory.last_run_ms is None:
+                since_ms = self.now_ms - idle_after_ms
+            elif read and memory.tails == tails:
+                since_ms = self.now_ms if memory.idle_since_ms is None else memory.idle_since_ms
+            self.idle = since_ms is not None and self.now_ms - since_ms >= idle_after_ms
+        self.state.memory = attrs.evolve(memory, idle_since_ms=since_ms, tails=tails)
+
+    # Creation
+
+    def _create_groups(self) -> None:
+        """Give every partition without a reader to a group: one that reads, or a new one."""
+        state = self.state
+        covered = self._covered()
+        placed = self._place(self._readable())
+        reading = {each.gid: each for each in state.with_state(IngestGroupState.ACTIVE)}
+        starts: dict[int, dict[PartitionKey, int]] = {}
+        for key, gid in placed.items():
+            if key not in covered and (start := self._checked_start(key)) is not None:
+                starts.setdefault(gid, {})[key] = start
+        for gid, added in sorted(starts.items()):
+            if gid in reading:
+                state.extend_group(reading[gid], added)
+            else:
+                state.create_group(gid, added)
+        for key in state.partitions:  # a first run at the tail skips sealed segments
+            if key not in state.offsets:
+                self._note_first_offset(key)
+        if state.partitions and not self.failed:
+            state.memory = attrs.evolve(state.memory, discovered=True)
+
+    def _checked_start(self, key: PartitionKey) -> int | None:
+        """Return where to begin, and note the offset of a new partition; None if its events were truncated."""
+        partition = self.state.partitions[key]
+        if key not in self.state.offsets:
+            self._note_first_offset(key)
+        start = self._start(key)
+        if start >= partition.head:
+            return start
+        name = next((name for name, found in self.view.found.items() if found == key[0]), str(key[0]))
+        gap = f"{name} segment {format_segment(key[1])}: bytes {start:,} to {partition.head:,} were truncated unread"
+        if self.spec.tuning.reset_offset_automatically:
+            self.state.set_offset(key, IngestOffset(partition.head, partition.head_number))
+            self.state.remember_error(f"{gap}; skipped, as the spec asks")
+            return partition.head
+        self._fail(f"{gap}; reset the supervisor to a later position")
+        return None
+
+    def _note_first_offset(self, key: PartitionKey) -> None:
+        partition = self.state.partitions[key]
+        start = self._start(key)
+        number = partition.head_number if start == partition.head else partition.tail_number
+        closed = partition.sealed and start == partition.tail
+        self.state.set_offset(key, IngestOffset(start, number, closed))
+
+    def _create_tasks(self) -> None:
+        """Give every reading group its replicas."""
+        for group in self.state.with_state(IngestGroupState.ACTIVE):
+            live = self.state.live_tasks(group.base)
+            for task in sorted(live, key=lambda each: each.replica)[self.spec.io.replicas :]:
+                self.state.end_task(task, TaskState.STOPPED)
+            taken = {each.replica for each in live}
+            for replica in range(self.spec.io.replicas):
+                if replica not in taken:
+                    self.state.create_task(group, replica)
+
+    # Measuring and the end of a run
+
+    def _measure(self) -> None:
+        """Take a sample of the lag, and ask the autoscaler, when these are due."""
+        scaler, memory = active_scaler(self.spec), self.state.memory
+        if scaler is None or self.situation.stopping or self.idle or self.stream_failed:
+            return
+        if memory.next_scale_ms is None:
+            memory = attrs.evolve(memory, next_scale_ms=self.now_ms + scaler.lag_collection_range_ms)
+        if self.view.lags is not None and memory.next_sample_ms <= self.now_ms:
+            kept = scaler.lag_collection_range_ms // scaler.lag_collection_interval_ms + 1
+            lag = aggregate_lag(self.view.lags.values(), scaler.lag_aggregate)
+            samples = (*memory.samples, LagSample(at_ms=self.now_ms, lag=lag))[-kept:]
+            memory = attrs.evolve(
+                memory, samples=samples, next_sample_ms=self.now_ms + scaler.lag_collection_interval_ms
+            )
+        if memory.next_scale_ms is not None and memory.next_scale_ms <= self.now_ms:
+            wanted = self._wanted_scale(scaler, memory)
+            memory = attrs.evolve(
+                memory,
+                next_scale_ms=self.now_ms + scaler.scale_action_period_ms,
+                last_scale_reason=wanted.reason,
+            )
+            if wanted.task_count is not None:
+                self.state.actions.append(
+                    PostNotice(*encode_notice(ScaleNotice(wanted.task_count, wanted.reason)))
+                )
+        self.state.memory = memory
+
+    def _wanted_scale(self, scaler: AutoscalerConfig, memory: Memory) -> ScaleDecision:
+        current = task_count_of(self.spec, memory)
+        partitions = len(self._readable() | self._covered())
+        if scaler.strategy is AutoscalerStrategy.LAG:
+            return lag_based(memory.samples, scaler, current=current, partitions=partitions)
+        stats = [each.stats for each in self.view.tasks if each.state is TaskState.RUNNING]
+        rates = [each.rates[-1] for each in stats if each.rates]
+        busy = [each.busy_ratio for each in stats if each.busy_ratio is not None]
+        load = TaskLoad(
+            lag=memory.samples[-1].lag if memory.samples else -1,
+            rate=sum(rates) / len(rates) if rates else None,
+            idle_ratio=1 - sum(busy) / len(busy) if busy else None,
+            partitions=partitions,
+            current=current,
+            task_duration_s=self.spec.io.task_duration_ms / 1000,
+        )
+        return cost_based(load, scaler)
+
+    def _finish(self) -> Decision:
+        state = self.state
+        if self.situation.terminated and not state.groups:
+            state.actions.append(EndSupervisor())
+        proposed = SupervisorState.RUNNING
+        if self.situation.terminated:
+            proposed = SupervisorState.STOPPING
+        elif self.spec.suspended:
+            proposed = SupervisorState.SUSPENDED
+        elif self.idle:
+            proposed = SupervisorState.IDLE
+        health = state.memory.health.finish_run(
+            proposed, failed=self.failed, stream_failed=self.stream_failed
+        )
+        state.memory = attrs.evolve(state.memory, health=health, last_run_ms=self.now_ms)
+        return Decision(tuple(state.actions), state.memory, self._due_ms())
+
+    def _due_ms(self) -> int:
+        """Return when the next run is due: after the period, or when something ends before."""
+        if self.again:
+            return self.now_ms
+        due = [self.now_ms + self.spec.io.period_ms]
+        due += [each.deadline_ms for each in self.state.groups.values() if each.deadline_ms is not None]
+        for task in self.state.running_tasks():
+            if task.seen_ms is not None and task.started_ms is not None:
+                due.append(task.seen_ms + self.spec.tuning.task_timeout_ms + 1)
+                group = self.state.groups.get(task.base)
+                ends_ms = task.started_ms + self.spec.io.task_duration_ms
+                if group is not None and group.state is IngestGroupState.ACTIVE and ends_ms > self.now_ms:
+                    due.append(ends_ms)
+        memory = self.state.memory
+        if active_scaler(self.spec) is not None and not self.situation.stopping:
+            due += [
+                each for each in (memory.next_sample_ms, memory.next_scale_ms) if each and each > self.now_ms
+            ]
+        return max(min(due), self.now_ms + 1)

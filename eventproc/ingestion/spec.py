@@ -1,0 +1,437 @@
+"""The spec of a supervisor: what to read, how its events become rows, and how many tasks read. Validated as a unit.
+
+Source: docs/design/ingestion.md. The names and defaults are Druid's, except that times are in milliseconds.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any, Final, Self, cast
+
+import attrs
+
+from eventproc.ingestion.spec_reader import Problems, parse_text, read_object
+from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.names import StreamName
+from eventproc.store.model.short_repr import short_repr_of_fields
+
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
+
+
+class Granularity(enum.StrEnum):
+    """A length of time, aligned in UTC."""
+
+    NONE = "none"
+    """One millisecond: times stay as they are."""
+    SECOND = "second"
+    MINUTE = "minute"
+    FIVE_MINUTE = "five_minute"
+    TEN_MINUTE = "ten_minute"
+    FIFTEEN_MINUTE = "fifteen_minute"
+    THIRTY_MINUTE = "thirty_minute"
+    HOUR = "hour"
+    SIX_HOUR = "six_hour"
+    DAY = "day"
+    MONTH = "month"
+    YEAR = "year"
+    ALL = "all"
+    """All times are one interval."""
+
+
+class TimestampFormat(enum.StrEnum):
+    """How the text or number of a timestamp is read."""
+
+    AUTO = "auto"
+    """ISO 8601, or a number of milliseconds."""
+    ISO = "iso"
+    MILLIS = "millis"
+    SECONDS = "seconds"
+
+
+class DimensionType(enum.StrEnum):
+    """The type of a dimension's column."""
+
+    STRING = "string"
+    LONG = "long"
+    DOUBLE = "double"
+    BOOLEAN = "boolean"
+
+
+class MetricType(enum.StrEnum):
+    """How the values of a metric are aggregated. Rows without roll-up are aggregated alone."""
+
+    COUNT = "count"
+    """The number of events; has no field."""
+    LONG_SUM = "long_sum"
+    LONG_MIN = "long_min"
+    LONG_MAX = "long_max"
+    DOUBLE_SUM = "double_sum"
+    DOUBLE_MIN = "double_min"
+    DOUBLE_MAX = "double_max"
+
+
+class AutoscalerStrategy(enum.StrEnum):
+    """What decides how many groups read."""
+
+    LAG = "lag"
+    """Thresholds of the lag, over samples of some minutes."""
+    COST = "cost"
+    """The cost of lag against the cost of idle tasks, predicted from rates and idle time."""
+
+
+class LagAggregate(enum.StrEnum):
+    """How the lags of the partitions become one number."""
+
+    SUM = "sum"
+    MAX = "max"
+    AVERAGE = "average"
+
+
+@attrs.frozen(kw_only=True)
+class TimestampSpec:
+    """Where the time of a row comes from.
+
+    column: field of the event. None (default): the event time, or if it has none, when the event was appended.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    column: str | None = None
+    format: TimestampFormat = TimestampFormat.AUTO
+
+
+@attrs.frozen(kw_only=True)
+class Dimension:
+    """A column whose values identify a row. field: of the event; None (default): as `name`."""
+
+    __repr__ = short_repr_of_fields
+
+    name: str
+    type: DimensionType = DimensionType.STRING
+    field: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Metric:
+    """A column with an aggregate. field: of the event that is aggregated; None for a count."""
+
+    __repr__ = short_repr_of_fields
+
+    name: str
+    type: MetricType
+    field: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Transform:
+    """A field computed from the others. expression: of Spark SQL."""
+
+    __repr__ = short_repr_of_fields
+
+    name: str
+    expression: str
+
+
+@attrs.frozen(kw_only=True)
+class DataSchema:
+    """How events become rows of a table.
+
+    datasource: name of the table. filter: expression of Spark SQL that a row must satisfy; None: all rows.
+    rollup: whether rows with equal time (in `query_granularity`) and dimensions become one.
+    segment_granularity: intervals by which files are divided.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    datasource: str
+    timestamp: TimestampSpec = attrs.field(factory=TimestampSpec)
+    dimensions: tuple[Dimension, ...] = ()
+    metrics: tuple[Metric, ...] = ()
+    rollup: bool = True
+    query_granularity: Granularity = Granularity.NONE
+    segment_granularity: Granularity = Granularity.HOUR
+    transforms: tuple[Transform, ...] = ()
+    filter: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class AutoscalerConfig:
+    """How the number of reading groups follows the load. Delays are between two changes of the number.
+
+    task_count_start: number to begin with; None: `task_count_min`. stop_task_count_ratio: replaces `stop_task_count`
+    by this share of the task count. The other fields are those of the strategies; see `lag_based` and `cost_based`.
+    """
+
+    task_count_min: int
+    task_count_max: int
+    enabled: bool = True
+    task_count_start: int | None = None
+    stop_task_count_ratio: float | None = None
+    strategy: AutoscalerStrategy = AutoscalerStrategy.LAG
+    min_scale_up_delay_ms: int = 600_000
+    min_scale_down_delay_ms: int = 600_000
+    lag_collection_interval_ms: int = 30_000
+    lag_collection_range_ms: int = 600_000
+    lag_aggregate: LagAggregate = LagAggregate.SUM
+    scale_out_threshold: int = 6_000_000
+    trigger_scale_out_fraction: float = 0.3
+    scale_out_step: int = 2
+    scale_in_threshold: int = 1_000_000
+    trigger_scale_in_fraction: float = 0.9
+    scale_in_step: int = 1
+    scale_action_period_ms: int = 60_000
+    lag_weight: float = 0.4
+    idle_weight: float = 0.6
+
+
+@attrs.frozen(kw_only=True)
+class IoConfig:
+    """What is read, and by how many tasks.
+
+    streams: names "scope/stream", topics included; or pattern: a regular expression that matches whole names.
+    task_count: groups that read, at most one per partition; None: the autoscaler's start, or 1.
+    replicas: tasks per group. task_duration_ms: how long a group reads before it publishes.
+    stop_task_count: groups that may end simultaneously because their time is over; None: all.
+    use_earliest_offset: whether a first run begins at the heads; otherwise at the tails.
+    late_message_rejection_ms, late_message_rejection_start_ms, early_message_rejection_ms: rows older than a group's
+    creation less this, older than this time, or newer than the group's planned end plus this, are thrown away.
+    idle_after_ms: without lag and new events for so long, no new tasks are created; None: never.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    streams: tuple[str, ...] = ()
+    pattern: str | None = None
+    task_count: int | None = None
+    replicas: int = 1
+    task_duration_ms: int = 3_600_000
+    start_delay_ms: int = 5_000
+    period_ms: int = 30_000
+    completion_timeout_ms: int = 1_800_000
+    stop_task_count: int | None = None
+    use_earliest_offset: bool = False
+    late_message_rejection_ms: int | None = None
+    late_message_rejection_start_ms: int | None = None
+    early_message_rejection_ms: int | None = None
+    idle_after_ms: int | None = None
+    autoscaler: AutoscalerConfig | None = None
+
+
+@attrs.frozen(kw_only=True)
+class TuningConfig:
+    """How tasks work.
+
+    max_rows_per_segment: rows of one sequence, after which a task publishes and goes on reading.
+    intermediate_handoff_ms: age of a sequence after which it does the same; None: only the task's duration counts.
+    max_rows_in_memory, max_bytes_in_memory: bounds of one slice.
+    task_timeout_ms: silence after which a task counts as hung, and is replaced.
+    reset_offset_automatically: whether events that were truncated before they were read are skipped; otherwise the
+    supervisor becomes unhealthy, and names the gap.
+    max_parse_exceptions: unparseable events after which a task fails; None: any number.
+    max_saved_parse_exceptions: of them, the newest that are shown.
+    """
+
+    max_rows_per_segment: int = 5_000_000
+    intermediate_handoff_ms: int | None = None
+    max_rows_in_memory: int = 150_000
+    max_bytes_in_memory: int = 64 * 1024 * 1024
+    task_timeout_ms: int = 60_000
+    reset_offset_automatically: bool = False
+    max_parse_exceptions: int | None = None
+    max_saved_parse_exceptions: int = 10
+
+
+@attrs.frozen(kw_only=True)
+class SupervisorSpec:
+    """The spec of a supervisor: streams in, a table out.
+
+    id: unique name of the supervisor; "" (default): the datasource. suspended: whether it ends its tasks and creates
+    none. Made directly, or with `parse` from a file; `ep.submit_supervisor` validates both.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    io: IoConfig
+    schema: DataSchema
+    tuning: TuningConfig = attrs.field(factory=TuningConfig)
+    id: str = ""
+    suspended: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the spec that a text in JSON or YAML describes, validated.
+
+        Raises:
+            InvalidSpec: with the path of every value that is not valid.
+            InvalidArgument: the text is neither JSON nor YAML.
+            NotSupported: it is YAML, and PyYAML is not installed.
+        """
+        return cls.of(parse_text(text))
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Return the spec in a file. Raises as `parse`, and OSError."""
+        return cls.parse(Path(path).read_text(encoding="utf-8"))
+
+    @classmethod
+    def of(cls, plain: object) -> Self:
+        """Return the spec that a plain value of JSON describes, validated. Raises InvalidSpec."""
+        problems = Problems()
+        spec = read_object(cls, plain, "", problems)
+        if spec is not None:
+            return spec.validate()
+        problems.check(_name_in(plain))
+        raise AssertionError("an object without problems was read")
+
+    def validate(self) -> Self:
+        """Return the spec with its id. Raises InvalidSpec with every problem."""
+        spec = self if self.id else attrs.evolve(self, id=self.schema.datasource)
+        problems = Problems()
+        if self.id:
+            _check_name(self.id, "id", problems)
+        _check_name(spec.schema.datasource, "schema.datasource", problems)
+        _check_io(spec.io, problems)
+        _check_schema(spec.schema, problems)
+        _check_tuning(spec.tuning, problems)
+        problems.check(spec.id or spec.schema.datasource)
+        return spec
+
+    def text(self) -> str:
+        """Return the spec as JSON, as it is stored: fields with defaults are left out."""
+        return json.dumps(_plain(self), separators=(",", ":"), sort_keys=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of what the rows of a task depend on. Tasks of another fingerprint are replaced."""
+        text = json.dumps([_plain(self.schema), _plain(self.tuning)], sort_keys=True)
+        return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:15]
+
+    @property
+    def first_task_count(self) -> int:
+        """The number of groups to begin with: the task count, or the autoscaler's start or minimum, or 1."""
+        scaler = self.io.autoscaler
+        if self.io.task_count is not None:
+            return self.io.task_count
+        if scaler is None or not scaler.enabled:
+            return 1
+        return scaler.task_count_start or scaler.task_count_min
+
+    def stops_max(self, task_count: int) -> int:
+        """Return how many groups may end simultaneously because their time is over."""
+        scaler = self.io.autoscaler
+        if scaler is not None and scaler.enabled and scaler.stop_task_count_ratio is not None:
+            return max(1, int(task_count * scaler.stop_task_count_ratio))
+        return self.io.stop_task_count or task_count
+
+
+def _plain(value: object) -> Any:
+    """Return a value of the spec as plain JSON, without fields that have their defaults."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in cast("tuple[object, ...]", value)]
+    if isinstance(value, enum.Enum):
+        return value.value
+    if not attrs.has(type(value)):
+        return value
+    plain: dict[str, Any] = {}
+    for field in attrs.fields(cast("Any", type(value))):
+        held = getattr(value, field.name)
+        factory = getattr(field.default, "factory", None)
+        default = field.default if factory is None else factory()
+        if held != default:
+            plain[field.name] = _plain(held)
+    return plain
+
+
+def _name_in(plain: object) -> str:
+    found = cast("dict[str, object]", plain).get("id") if isinstance(plain, dict) else None
+    return str(found) if found else "supervisor"
+
+
+def _check_name(name: str, path: str, problems: Problems) -> None:
+    if not _ID.fullmatch(name):
+        problems.add(path, "it must be letters, digits, _, - and ., at most 128")
+
+
+def _check_io(io: IoConfig, problems: Problems) -> None:
+    if bool(io.streams) == (io.pattern is not None):
+        problems.add("io", "it must have either streams or pattern")
+    for index, name in enumerate(io.streams):
+        try:
+            StreamName.parse(name)
+        except InvalidArgument as error:
+            problems.add(f"io.streams[{index}]", error.reason)
+    if len(set(io.streams)) < len(io.streams):
+        problems.add("io.streams", "each stream may be named once")
+    if io.pattern is not None:
+        try:
+            re.compile(io.pattern)
+        except re.error as error:
+            problems.add("io.pattern", f"not a regular expression: {error}")
+    _check_least(
+        io, "io", problems, 1, "task_count", "replicas", "stop_task_count", "task_duration_ms", "period_ms"
+    )
+    _check_least(io, "io", problems, 1, "completion_timeout_ms", "idle_after_ms")
+    _check_least(
+        io, "io", problems, 0, "start_delay_ms", "late_message_rejection_ms", "early_message_rejection_ms"
+    )
+    if io.late_message_rejection_ms is not None and io.late_message_rejection_start_ms is not None:
+        problems.add(
+            "io", "it may have only one of late_message_rejection_ms and late_message_rejection_start_ms"
+        )
+    if io.autoscaler is not None:
+        _check_autoscaler(io.autoscaler, "io.autoscaler", problems)
+
+
+def _check_autoscaler(scaler: AutoscalerConfig, path: str, problems: Problems) -> None:
+    _check_least(
+        scaler, path, problems, 1, "task_count_min", "task_count_start", "scale_out_step", "scale_in_step"
+    )
+    _check_least(scaler, path, problems, 1, "lag_collection_interval_ms", "scale_action_period_ms")
+    _check_least(scaler, path, problems, 0, "min_scale_up_delay_ms", "min_scale_down_delay_ms")
+    _check_least(scaler, path, problems, 0, "scale_out_threshold", "scale_in_threshold")
+    if scaler.task_count_max < scaler.task_count_min:
+        problems.add(f"{path}.task_count_max", f"it must be at least task_count_min, {scaler.task_count_min}")
+    start = scaler.task_count_start
+    if start is not None and not scaler.task_count_min <= start <= scaler.task_count_max:
+        problems.add(f"{path}.task_count_start", "it must lie between task_count_min and task_count_max")
+    for name in ("stop_task_count_ratio", "trigger_scale_out_fraction", "trigger_scale_in_fraction"):
+        value = getattr(scaler, name)
+        if value is not None and not 0 < value <= 1:
+            problems.add(f"{path}.{name}", "it must be above 0 and at most 1")
+    if scaler.lag_collection_range_ms < scaler.lag_collection_interval_ms:
+        problems.add(f"{path}.lag_collection_range_ms", "it must be at least lag_collection_interval_ms")
+
+
+def _check_schema(schema: DataSchema, problems: Problems) -> None:
+    names = [*(each.name for each in schema.dimensions), *(each.name for each in schema.metrics)]
+    for name in sorted({each for each in names if names.count(each) > 1}):
+        problems.add("schema", f"column {name!r} is defined twice")
+    if "__time" in names:
+        problems.add(
+            "schema", "the column __time holds the time of a row, and cannot be a dimension or metric"
+        )
+    for index, metric in enumerate(schema.metrics):
+        if (metric.type is MetricType.COUNT) == (metric.field is not None):
+            needs = "has no field" if metric.type is MetricType.COUNT else "needs a field"
+            problems.add(f"schema.metrics[{index}].field", f"a {metric.type.value} {needs}")
+    if schema.segment_granularity is Granularity.NONE:
+        problems.add("schema.segment_granularity", "it must be longer than a millisecond")
+
+
+def _check_tuning(tuning: TuningConfig, problems: Problems) -> None:
+    _check_least(tuning, "tuning", problems, 1, "max_rows_per_segment", "intermediate_handoff_ms")
+    _check_least(
+        tuning, "tuning", problems, 1, "max_rows_in_memory", "max_bytes_in_memory", "task_timeout_ms"
+    )
+    _check_least(tuning, "tuning", problems, 0, "max_parse_exceptions", "max_saved_parse_exceptions")
+
+
+def _check_least(value: object, path: str, problems: Problems, least: int, *names: str) -> None:
+    for name in names:
+        held = getattr(value, name)
+        if held is not None and held < least:
+            problems.add(f"{path}.{name}", f"it must be at least {least}, not {held}")

@@ -1,0 +1,142 @@
+"""The handle of a supervisor: everything that can be done with one, by its id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from eventproc.ingestion import changes
+from eventproc.ingestion.loop import get_situation
+from eventproc.ingestion.spec import SupervisorSpec
+from eventproc.ingestion.status import (
+    IngestTaskInfo,
+    SupervisorStatus,
+    SupervisorVersion,
+    describe_supervisor,
+    task_info,
+)
+from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
+from eventproc.store.ingestion import get_live_spec, read_tasks, spec_versions
+from eventproc.store.model.argument_checks import check_instance, check_int, check_iterable
+from eventproc.store.model.cuts import StreamCut
+
+
+class Supervisor:
+    """A supervisor; made by `submit_supervisor` and `supervisor`."""
+
+    def __init__(self, db: Database, id: str) -> None:
+        self._db = db
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"Supervisor({self.id!r})"
+
+    async def spec(self) -> SupervisorSpec:
+        """Return the present spec.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated.
+        """
+        found = await self._db.read(partial(get_live_spec, supervisor=self.id))
+        return SupervisorSpec.parse(found.text or "")
+
+    async def status(self) -> SupervisorStatus:
+        """Return what the supervisor does now: state, partitions with their lag, tasks, errors.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated and has ended.
+
+        Cost:
+            Two look-ups per segment of its streams.
+        """
+
+        def look(tx: Tx) -> SupervisorStatus:
+            return describe_supervisor(get_situation(tx, self.id, self._db.peers.is_alive))
+
+        return await self._db.read(look)
+
+    async def tasks(self) -> list[IngestTaskInfo]:
+        """Return the tasks with their reports, the oldest first; of those that ended, the last 200.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated and has ended.
+        """
+
+        def look(tx: Tx) -> list[IngestTaskInfo]:
+            situation = get_situation(tx, self.id, self._db.peers.is_alive)
+            return [task_info(situation, each) for each in read_tasks(tx, self.id)]
+
+        return await self._db.read(look)
+
+    async def history(self) -> list[SupervisorVersion]:
+        """Return all versions of the spec, the newest first.
+
+        Raises:
+            NotFound: no such supervisor.
+        """
+        found = await self._db.read(partial(spec_versions, supervisor=self.id))
+        return [SupervisorVersion.of(each) for each in found]
+
+    async def suspend(self) -> None:
+        """Let the tasks publish and end, and create no others until `resume`. Does nothing if it is suspended.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated.
+        """
+        await self._change(partial(changes.set_suspended, supervisor=self.id, suspended=True))
+
+    async def resume(self) -> None:
+        """Undo `suspend`: reading goes on at the published offsets. Does nothing if it is not suspended.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated.
+        """
+        await self._change(partial(changes.set_suspended, supervisor=self.id, suspended=False))
+
+    async def handoff(self, groups: Sequence[int] | None = None) -> None:
+        """Let groups publish what they have read now; others go on behind them.
+
+        Args:
+            groups: their numbers; unknown ones are ignored. None (default): all.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated.
+            InvalidArgument: a number is not valid.
+        """
+        if groups is not None:
+            given = check_iterable("groups", groups, "it must be numbers of groups")
+            groups = [check_int("group", each, least=0) for each in given]
+        await self._change(partial(changes.hand_off, supervisor=self.id, groups=groups))
+
+    async def reset(self, to: StreamCut | Sequence[StreamCut] | None = None) -> None:
+        """Read again from another position. What was published stays, so that events before it are counted again.
+
+        Groups that read or publish the affected partitions are dropped; others go on.
+
+        Args:
+            to: a cut of a stream that is read, or several; only the segments of the cuts move. None (default): forget
+                all offsets, and begin as the spec says for a first run.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated.
+            InvalidCut: a cut is not one of a stream that the supervisor reads, or lies inside an event.
+            InvalidArgument: `to` is no cut.
+        """
+        cuts = None if to is None else [to] if isinstance(to, StreamCut) else list(to)
+        for each in cuts or ():
+            check_instance(StreamCut, "to", each, "it must be a StreamCut, such as `await stream.head()`")
+        await self._change(partial(changes.reset, supervisor=self.id, cuts=cuts))
+
+    async def terminate(self) -> None:
+        """Let the tasks publish, and end the supervisor. Its history, offsets and table stay.
+
+        Submitting a spec of the same id begins it again, at its offsets.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated.
+        """
+        await self._change(partial(changes.terminate, supervisor=self.id))
+
+    async def _change(self, change: partial[None]) -> None:
+        await self._db.write(change, step=Step.SUPERVISOR_CHANGE)

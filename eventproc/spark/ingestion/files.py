@@ -1,0 +1,139 @@
+"""Parquet files of tables: written by a job under temporary names, synced, renamed; and the sweep of what is left.
+
+A file's name begins with the instance that wrote it. So a file without a row whose instance is dead is an orphan: a
+process died between the rename and the commit that would have published it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pyarrow.compute as pc
+import pyarrow.parquet
+from pyspark.sql import DataFrame
+
+from eventproc.ingestion.spec import Granularity
+from eventproc.spark.ingestion.rows import INTERVAL, TIME, interval_end
+from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.store.chunks.chunk_file import sync_file
+from eventproc.store.clock import SystemClock, new_id
+from eventproc.store.ingestion.published import TABLES_FOLDER, UNUSED_MS, forget_unused, known_paths
+from eventproc.store.model.ingestion import NewFile
+
+SCRATCH: Final = "_tasks"
+"""Folder, within that of tables, of what is not published yet: a folder for each instance."""
+
+SUFFIX: Final = ".parquet"
+
+
+class TableFolder:
+    """The folder of all tables of a directory, for one instance. synced: whether files must survive a power loss."""
+
+    def __init__(self, directory: Path, instance: str, *, synced: bool) -> None:
+        self.home = directory.resolve() / TABLES_FOLDER
+        self._instance = instance
+        self._synced = synced
+
+    def scratch(self, *names: str) -> Path:
+        """Return a folder for unpublished files."""
+        return self.home.joinpath(SCRATCH, self._instance, *names)
+
+    def path_of(self, path: str) -> str:
+        """Return the absolute path of a published file."""
+        return str(self.home / path)
+
+    def write(self, rows: DataFrame, table: str, granularity: Granularity, rows_max: int) -> list[NewFile]:
+        """Write table rows, which have their interval, into files of at most `rows_max` rows, and return them.
+
+        Every file holds rows of one interval, and is durable. If the call fails, it leaves no file under a final
+        name. Raises OSError and Spark's errors.
+        """
+        folder = self.scratch(f"write-{new_id(SystemClock())}")
+        moved: list[NewFile] = []
+        try:
+            writing = rows.write.option("maxRecordsPerFile", rows_max).option("compression", "snappy")
+            writing.partitionBy(INTERVAL).parquet(str(folder))
+            for part in sorted(folder.glob(f"{INTERVAL}=*/*{SUFFIX}")):
+                start_ms = int(part.parent.name.partition("=")[2])
+                moved.append(self._move(part, table, start_ms, interval_end(start_ms, granularity)))
+        except BaseException:
+            self.delete(moved)
+            raise
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return moved
+
+    def delete(self, files: Iterable[NewFile]) -> None:
+        """Delete files that were not published. Missing ones are ignored."""
+        for file in files:
+            (self.home / file.path).unlink(missing_ok=True)
+
+    def _move(self, part: Path, table: str, start_ms: int, end_ms: int) -> NewFile:
+        times = pyarrow.parquet.read_table(part, columns=[TIME]).column(TIME)
+        bounds = pc.call_function("min_max", [times]).as_py()
+        path = f"{table}/{start_ms}/{self._instance}_{new_id(SystemClock())}{SUFFIX}"
+        final = self.home / path
+        final.parent.mkdir(parents=True, exist_ok=True)
+        part.replace(final)
+        if self._synced:
+            sync_file(final, self.home)
+        return NewFile(
+            path=path,
+            start_ms=start_ms,
+            end_ms=end_ms,
+            rows=len(times),
+            bytes=final.stat().st_size,
+            min_ms=_ms(bounds["min"]),
+            max_ms=_ms(bounds["max"]),
+        )
+
+
+def sweep(directory: PlannerDirectory, home: Path, is_alive: Callable[[str], bool]) -> int:
+    """Delete what no row names and no living process will publish; return how many files went.
+
+    home: the folder of tables. Also forgets files that became unused UNUSED_MS ago.
+    """
+    count = 0
+    for folder in _folders(home / SCRATCH):
+        if not is_alive(folder.name):
+            count += sum(1 for each in folder.rglob(f"*{SUFFIX}") if each.is_file())
+            shutil.rmtree(folder, ignore_errors=True)
+    now_ms = directory.db.clock.wall_ms()
+    for path in directory.write(partial(forget_unused, before_ms=now_ms - UNUSED_MS)):
+        (home / path).unlink(missing_ok=True)
+        count += 1
+    for table in _folders(home):
+        if table.name == SCRATCH:
+            continue
+        for interval in _folders(table):
+            # An instance that dies after this listing published its files before, or never will.
+            lost = [each for each in interval.glob(f"*{SUFFIX}") if not is_alive(each.name.partition("_")[0])]
+            names = [str(each.relative_to(home)) for each in lost]
+            known = directory.read(partial(known_paths, paths=names)) if names else set()
+            for each, name in zip(lost, names, strict=True):
+                if name not in known:
+                    each.unlink(missing_ok=True)
+                    count += 1
+            with suppress(OSError):  # it holds files
+                interval.rmdir()
+    return count
+
+
+def _folders(home: Path) -> list[Path]:
+    try:
+        return sorted(each for each in home.iterdir() if each.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def _ms(time: object) -> int:
+    from datetime import UTC, datetime
+
+    assert isinstance(time, datetime), f"{time!r} is not a time"
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1000)

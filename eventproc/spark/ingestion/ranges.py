@@ -1,0 +1,102 @@
+"""What a task reads next, and the chunk files that hold it: on an open directory, without a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from eventproc.spark.partitioning import FileSlice
+from eventproc.spark.planner import PlannedRanges, Planner
+from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.spark.source_options import SourceOptions
+from eventproc.store.catalog import get_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ingestion import PartitionKey, Positions
+from eventproc.store.segments import segment_state
+from eventproc.store.segments.holds import HeldRange, place_hold, release_holds
+from eventproc.store.segments.offsets import boundary_before, offset_after
+
+_END: Final = 2**62
+"""End of a hold that has none: what is appended later is held, too."""
+
+
+class RangeReader:
+    """Finds the events of partitions. streams: full names by stream id; may grow."""
+
+    def __init__(self, directory: PlannerDirectory, path: Path, streams: Mapping[int, str]) -> None:
+        self._directory = directory
+        self._planner = Planner(SourceOptions(path=path), directory)
+        self.streams = dict(streams)
+
+    def wanted(self, read: Positions, bytes_max: int) -> dict[PartitionKey, int]:
+        """Return where a slice of about `bytes_max` bytes ends, in each partition with unread events.
+
+        The bytes are shared in proportion to the unread part of each partition; at least one event. One read.
+        """
+        return self._directory.read(partial(_wanted, read, bytes_max))
+
+    def hold(self, name: str, starts: Positions, until_ms: int) -> None:
+        """Keep the events from `starts` on readable until a deadline, under `name`. One write."""
+        self._directory.write(lambda tx: hold_events(tx, name, starts, until_ms))
+
+    def release(self, name: str) -> None:
+        """End the holds of that name."""
+        streams = list(self.streams)
+        self._directory.write(lambda tx: release_holds(tx, [(each, name) for each in streams]))
+
+    def slices(self, starts: Positions, until: Positions) -> list[list[FileSlice]]:
+        """Return the file slices of the events from `starts` to `until`, after exporting what is in no file.
+
+        Raises Truncated if events are gone, StreamReplaced, NotFound, OSError.
+        """
+        found: list[list[FileSlice]] = []
+        for stream_id, ends in _by_stream(until).items():
+            ranges = {
+                segment: HeldRange(segment, starts[stream_id, segment], end) for segment, end in ends.items()
+            }
+            readable = self._directory.read(partial(self._readable, stream_id, ranges.values()))
+            found += self._planner._exported(readable)
+        return found
+
+    def _readable(self, stream_id: int, ranges: Iterable[HeldRange], tx: Tx) -> PlannedRanges:
+        stream = get_stream(tx, self.streams[stream_id], stream_id=stream_id).value
+        groups = [list(self._planner._left(tx, stream, each, held_before=True)) for each in ranges]
+        return PlannedRanges(stream.name, stream_id, [each for each in groups if each])
+
+
+def hold_events(tx: Tx, name: str, starts: Positions, until_ms: int) -> None:
+    """Keep the events from `starts` on readable until a deadline, those that are appended later, too."""
+    for stream_id, offsets in _by_stream(starts).items():
+        held = [[HeldRange(segment, start, _END) for segment, start in offsets.items()]]
+        place_hold(tx, stream_id, name, plan=name, ranges=held, until_ms=until_ms)
+
+
+def _wanted(read: Positions, bytes_max: int, tx: Tx) -> dict[PartitionKey, int]:
+    tails: dict[PartitionKey, int] = {}
+    for key, at in read.items():
+        state = segment_state(tx, *key)
+        if state is not None and state.tail > at:
+            tails[key] = state.tail
+    unread = sum(tail - read[key] for key, tail in tails.items())
+    if unread <= bytes_max:
+        return tails
+    found: dict[PartitionKey, int] = {}
+    for key, tail in tails.items():
+        share = (tail - read[key]) * bytes_max // unread
+        end = boundary_before(tx, *key, read[key] + share)
+        if end > read[key]:
+            found[key] = end
+    if not found:
+        key = next(iter(tails))
+        found[key] = offset_after(tx, *key, read[key], 1)
+    return found
+
+
+def _by_stream(positions: Positions) -> dict[int, dict[SegmentId, int]]:
+    found: dict[int, dict[SegmentId, int]] = {}
+    for (stream_id, segment), offset in positions.items():
+        found.setdefault(stream_id, {})[segment] = offset
+    return found

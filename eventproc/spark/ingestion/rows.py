@@ -1,0 +1,317 @@
+"""The DataFrames of a spec: from slices of chunk files to typed rows, and rolled up. Most run no job here.
+
+Every aggregation of a roll-up can be repeated on its own results, so the rows of many slices are merged into what one
+aggregation over all of them would give (sums of doubles may differ in their last digits).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import attrs
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from eventproc.ingestion import (
+    DataSchema,
+    DimensionType,
+    Granularity,
+    MetricType,
+    TimestampFormat,
+    TimestampSpec,
+)
+from eventproc.spark.ingestion.payloads import APPENDED, EVENT_TIME, MARKS, PAYLOAD, UNPARSEABLE, reader_of
+from eventproc.spark.partitioning import FileSlice, pack_into_tasks
+from eventproc.store.model.argument_checks import invalid_argument
+
+TIME: Final = "__time"
+"""Column of a table: the row's time, truncated to the query granularity."""
+
+INTERVAL: Final = "__interval"
+"""Column of a folder of written files: where the interval of the segment granularity begins, in ms."""
+
+ALL_END_MS: Final = 253_402_300_800_000
+"""End of the interval of granularity `all`: the year 10000."""
+
+_WHY: Final = "__why"
+_FIELD: Final = "__field_"
+_UNPARSEABLE, _THROWN_AWAY = 1, 2
+
+
+@attrs.frozen
+class _Aggregate:
+    """A metric's column type, what it makes of a field, and how two of its results are merged."""
+
+    type: str
+    make: Callable[[Column], Column]
+    merge: Callable[[Column], Column]
+
+
+_AGGREGATES: Final[Mapping[MetricType, _Aggregate]] = {
+    MetricType.COUNT: _Aggregate("bigint", lambda _: F.count(F.lit(1)), F.sum),
+    MetricType.LONG_SUM: _Aggregate("bigint", F.sum, F.sum),
+    MetricType.LONG_MIN: _Aggregate("bigint", F.min, F.min),
+    MetricType.LONG_MAX: _Aggregate("bigint", F.max, F.max),
+    MetricType.DOUBLE_SUM: _Aggregate("double", F.sum, F.sum),
+    MetricType.DOUBLE_MIN: _Aggregate("double", F.min, F.min),
+    MetricType.DOUBLE_MAX: _Aggregate("double", F.max, F.max),
+}
+
+_TYPES: Final[Mapping[DimensionType, str]] = {
+    DimensionType.STRING: "string",
+    DimensionType.LONG: "bigint",
+    DimensionType.DOUBLE: "double",
+    DimensionType.BOOLEAN: "boolean",
+}
+
+_DATA_TYPES: Final[Mapping[str, DataType]] = {
+    "string": StringType(),
+    "bigint": LongType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    "timestamp": TimestampType(),
+}
+
+_FIXED_MS: Final[Mapping[Granularity, int]] = {
+    Granularity.SECOND: 1_000,
+    Granularity.MINUTE: 60_000,
+    Granularity.FIVE_MINUTE: 300_000,
+    Granularity.TEN_MINUTE: 600_000,
+    Granularity.FIFTEEN_MINUTE: 900_000,
+    Granularity.THIRTY_MINUTE: 1_800_000,
+    Granularity.HOUR: 3_600_000,
+    Granularity.SIX_HOUR: 21_600_000,
+    Granularity.DAY: 86_400_000,
+}
+"""Granularities of a fixed length, counted from 1970-01-01 in UTC. Months and years follow the calendar."""
+
+_MONTHS: Final[Mapping[Granularity, int]] = {Granularity.MONTH: 1, Granularity.YEAR: 12}
+
+
+class RowFrames:
+    """Makes the DataFrames of one schema in one session, whose time zone must be UTC.
+
+    inputs: the fields that are taken from payloads. columns: of the table, the time first.
+    """
+
+    def __init__(self, spark: SparkSession, schema: DataSchema) -> None:
+        """Raises InvalidArgument if an expression of the schema is not valid SQL."""
+        self._spark = spark
+        self._schema = schema
+        self.inputs = _struct(_input_types(spark, schema))
+        self.columns = table_columns(schema)
+        self._dimensions = [_column(each.name) for each in schema.dimensions]
+
+    def read(self, groups: Sequence[Sequence[FileSlice]]) -> DataFrame:
+        """Return the events of slices: the inputs, and the marks of `payloads`."""
+        tasks = pack_into_tasks(groups, self._spark.sparkContext.defaultParallelism)
+        rows = [(bytearray(pickle.dumps(task)),) for task in tasks]
+        fields = to_arrow_schema(self.inputs, timezone="UTC")
+        texts, numbers = (UNPARSEABLE, PAYLOAD), (APPENDED, EVENT_TIME)
+        marks = _struct(dict.fromkeys(texts, "string") | dict.fromkeys(numbers, "bigint"))
+        schema = StructType([*self.inputs, *marks])
+        return self._spark.createDataFrame(rows, "slices binary").mapInArrow(reader_of(fields), schema)
+
+    def typed(
+        self,
+        events: DataFrame,
+        *,
+        min_ms: int | None = None,
+        max_ms: int | None = None,
+        counts: Observation | None = None,
+    ) -> DataFrame:
+        """Return a row for each accepted event: its time, its dimensions, and the fields of its metrics.
+
+        min_ms, max_ms: rows before, or at or after, are thrown away.
+        counts: observes `processed`, `thrown_away` and `unparseable`.
+        """
+        marked = self._marked(events, min_ms, max_ms)
+        if counts is not None:
+            marked = marked.observe(
+                counts,
+                F.count(F.lit(1)).alias("processed"),
+                F.count(F.when(F.col(_WHY) == _THROWN_AWAY, 1)).alias("thrown_away"),
+                F.count(F.when(F.col(_WHY) == _UNPARSEABLE, 1)).alias("unparseable"),
+            )
+        return marked.where(F.col(_WHY).isNull()).drop(_WHY)
+
+    def unparseable(self, events: DataFrame, count_max: int) -> list[str]:
+        """Return some of the payloads that are no rows. Runs a job."""
+        why = F.coalesce(F.col(UNPARSEABLE), F.lit("its timestamp is missing or cannot be parsed"))
+        marks = (why.alias("reason"), F.coalesce(F.col(PAYLOAD), F.lit("")).alias("payload"))
+        found = self._marked(events, None, None, keep=marks).where(F.col(_WHY) == _UNPARSEABLE)
+        return [f"{row.reason}: {row.payload}".rstrip(": ") for row in found.limit(count_max).collect()]
+
+    def rolled_up(self, typed: DataFrame) -> DataFrame:
+        """Return the rows of the table: aggregated if the schema says so."""
+        metrics = self._schema.metrics
+        if self._schema.rollup:
+            made = [_AGGREGATES[each.type].make(F.col(_FIELD + each.name)) for each in metrics]
+        else:
+            made = [
+                F.lit(1) if each.type is MetricType.COUNT else F.col(_FIELD + each.name) for each in metrics
+            ]
+        named = [
+            column.cast(_AGGREGATES[each.type].type).alias(each.name)
+            for column, each in zip(made, metrics, strict=True)
+        ]
+        keys = [F.col(TIME), *self._dimensions]
+        return _aggregated(typed, keys, named) if self._schema.rollup else typed.select(*keys, *named)
+
+    def by_interval(self, rows: DataFrame) -> DataFrame:
+        """Return the roll-up of table rows, with the interval of each, those of an interval together and in order."""
+        interval = F.unix_millis(truncated(F.col(TIME), self._schema.segment_granularity))
+        found = rows.withColumn(INTERVAL, interval).repartition(INTERVAL)
+        if self._schema.rollup:
+            merged = [_AGGREGATES[each.type].merge(_column(each.name)) for each in self._schema.metrics]
+            named = [
+                column.alias(each.name) for column, each in zip(merged, self._schema.metrics, strict=True)
+            ]
+            # Equal intervals are in one partition, so this aggregation needs no second exchange.
+            found = _aggregated(found, [F.col(INTERVAL), F.col(TIME), *self._dimensions], named)
+        return found.sortWithinPartitions(INTERVAL, TIME, *self._dimensions)
+
+    def _marked(
+        self, events: DataFrame, min_ms: int | None, max_ms: int | None, keep: Sequence[Column] = ()
+    ) -> DataFrame:
+        """Return a typed row for each event, and in _WHY the reason if it is not accepted."""
+        schema = self._schema
+        computed = {each.name: F.expr(each.expression) for each in schema.transforms}
+        plain = [_column(name) for name in self.inputs.names if name not in computed]
+        marks = [F.col(name) for name in MARKS.names]
+        base = events.select(*plain, *(made.alias(name) for name, made in computed.items()), *marks)
+        at = _time_of(schema.timestamp)
+        refused = F.lit(False)
+        if min_ms is not None:
+            refused = refused | (F.unix_millis(at) < min_ms)
+        if max_ms is not None:
+            refused = refused | (F.unix_millis(at) >= max_ms)
+        if schema.filter is not None:
+            refused = refused | ~F.coalesce(F.expr(schema.filter), F.lit(False))
+        wrong = F.col(UNPARSEABLE).isNotNull() | at.isNull()
+        return base.select(
+            truncated(at, schema.query_granularity).alias(TIME),
+            *(
+                _column(each.field or each.name).try_cast(_TYPES[each.type]).alias(each.name)
+                for each in schema.dimensions
+            ),
+            *(
+                (F.lit(None) if each.field is None else _column(each.field))
+                .try_cast(_AGGREGATES[each.type].type)
+                .alias(_FIELD + each.name)
+                for each in schema.metrics
+            ),
+            *keep,
+            F.when(wrong, _UNPARSEABLE).when(refused, _THROWN_AWAY).alias(_WHY),
+        )
+
+
+def truncated(time: Column, granularity: Granularity) -> Column:
+    """Return the beginning of the interval of `granularity` that `time` lies in, a timestamp."""
+    if granularity is Granularity.ALL:
+        return F.timestamp_millis(F.lit(0))
+    if granularity in _MONTHS:
+        return F.date_trunc(granularity.value, time)
+    length_ms = F.lit(_FIXED_MS.get(granularity, 1))
+    return F.timestamp_millis(F.unix_millis(time) - F.pmod(F.unix_millis(time), length_ms))
+
+
+def interval_end(start_ms: int, granularity: Granularity) -> int:
+    """Return where the interval that begins at `start_ms` ends, in ms."""
+    if granularity is Granularity.ALL:
+        return ALL_END_MS
+    if granularity in _FIXED_MS:
+        return start_ms + _FIXED_MS[granularity]
+    start = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=start_ms)
+    months = start.year * 12 + start.month - 1 + _MONTHS[granularity]
+    return int(start.replace(year=months // 12, month=months % 12 + 1).timestamp() * 1000)
+
+
+def table_columns(schema: DataSchema) -> StructType:
+    """Return the columns of the table that a schema describes, the time first."""
+    types = {
+        TIME: "timestamp",
+        **{each.name: _TYPES[each.type] for each in schema.dimensions},
+        **{each.name: _AGGREGATES[each.type].type for each in schema.metrics},
+    }
+    return _struct(types)
+
+
+def _aggregated(rows: DataFrame, keys: list[Column], metrics: list[Column]) -> DataFrame:
+    return rows.groupBy(*keys).agg(*metrics) if metrics else rows.select(*keys).distinct()
+
+
+def _time_of(timestamp: TimestampSpec) -> Column:
+    """Return the time of an event, null if it cannot be parsed."""
+    if timestamp.column is None:
+        return F.timestamp_millis(F.coalesce(F.col(EVENT_TIME), F.col(APPENDED)))
+    text = _column(timestamp.column).try_cast("string")
+    iso = text.try_cast("timestamp")
+    if timestamp.format is TimestampFormat.ISO:
+        return iso
+    if timestamp.format is TimestampFormat.SECONDS:
+        return F.timestamp_micros((text.try_cast("decimal(28,6)") * F.lit(1_000_000)).try_cast("bigint"))
+    millis = F.timestamp_millis(text.try_cast("decimal(28,6)").try_cast("bigint"))
+    if timestamp.format is TimestampFormat.MILLIS:
+        return millis
+    return F.when(text.rlike(r"^-?[0-9]+(\.[0-9]+)?$"), millis).otherwise(iso)
+
+
+def _input_types(spark: SparkSession, schema: DataSchema) -> dict[str, str]:
+    """Return the fields to take from payloads with their types: texts unless a dimension or a metric says more."""
+    computed = {each.name for each in schema.transforms}
+    found: dict[str, str] = {}
+    for metric in schema.metrics:
+        if metric.field is not None and metric.field not in computed:
+            kind = _AGGREGATES[metric.type].type
+            found[metric.field] = kind if found.get(metric.field, kind) == kind else "double"
+    for dimension in schema.dimensions:
+        if (name := dimension.field or dimension.name) not in computed:
+            found[name] = _TYPES[dimension.type]
+    for transform in schema.transforms:  # they see the fields of the payload, and not each other
+        for name in _names_in(spark, transform.expression):
+            found.setdefault(name, "string")
+    for name in () if schema.filter is None else _names_in(spark, schema.filter):
+        if name not in computed:
+            found.setdefault(name, "string")
+    if schema.timestamp.column is not None and schema.timestamp.column not in computed:
+        found.setdefault(schema.timestamp.column, "string")
+    return found
+
+
+def _names_in(spark: SparkSession, expression: str) -> list[str]:
+    """Return the columns that a SQL expression names. Raises InvalidArgument."""
+    java: Any = spark._jsparkSession  # PySpark does not wrap the parser
+    try:
+        leaves = java.sessionState().sqlParser().parseExpression(expression).collectLeaves()
+    except Exception as why:
+        reason = next((line for line in str(why).splitlines() if line.strip()), "")
+        raise invalid_argument("expression", expression, f"it is not valid Spark SQL: {reason}") from None
+    found: list[Any] = [leaves.apply(index) for index in range(leaves.size())]
+    return [
+        str(each.nameParts().apply(0))
+        for each in found
+        if each.getClass().getSimpleName() == "UnresolvedAttribute"
+    ]
+
+
+def _column(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def _struct(types: Mapping[str, str]) -> StructType:
+    return StructType([StructField(name, _DATA_TYPES[kind]) for name, kind in types.items()])

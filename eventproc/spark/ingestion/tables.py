@@ -1,0 +1,238 @@
+"""Tables as DataFrames: the published files at one moment, with or without what is not published yet; compaction.
+
+A table is what its files say at one read of the database. Running queries keep their files for an hour after these
+were replaced or dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from functools import partial, reduce
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
+
+from eventproc.ingestion import DataSchema, SupervisorSpec
+from eventproc.spark.ingestion.files import TableFolder
+from eventproc.spark.ingestion.ranges import RangeReader, hold_events
+from eventproc.spark.ingestion.rows import TIME, RowFrames, table_columns
+from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.store.clock import new_id
+from eventproc.store.database import Tx
+from eventproc.store.ingestion import find_spec
+from eventproc.store.ingestion.published import (
+    PublishedFile,
+    TableSummary,
+    drop_files,
+    find_table,
+    list_tables,
+    replace_files,
+    used_files,
+)
+from eventproc.store.ingestion.unpublished import UnpublishedEvents, specs_of_table, unpublished_events
+from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.errors import NotFound
+from eventproc.store.segments.holds import HOLD_MS
+
+T = TypeVar("T")
+
+Moment: TypeAlias = datetime | str | int
+"""A time: a datetime (without a zone it is UTC), a text in ISO 8601, or ms since 1970."""
+
+COMPACT_ROWS: Final = 5_000_000
+"""Rows of a compacted file, at most. Larger files are read faster, smaller ones by more cores."""
+
+_UTC: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+
+@attrs.frozen
+class Compaction:
+    """What a compaction did: the intervals that it rewrote, and the files and rows of them before and after."""
+
+    intervals: int
+    files_before: int
+    files_after: int
+    rows_before: int
+    rows_after: int
+
+
+class Tables:
+    """The tables of an open directory, for one session of Spark; made by `attach`. Usable from any thread."""
+
+    def __init__(self, spark: SparkSession, path: Path) -> None:
+        self._spark = spark
+        self._path = path
+        self._open = ExitStack()
+        self._directory: PlannerDirectory | None = None
+
+    def close(self) -> None:
+        """Close what reading unpublished rows opened."""
+        self._directory = None
+        self._open.close()
+
+    def list(self) -> list[TableSummary]:
+        """Return the tables that have published rows, sorted by name."""
+        return self._read(list_tables)
+
+    def describe(self, name: str) -> TableSummary:
+        """Return a table's files, bytes, rows, and times. Raises NotFound."""
+        return self._read(partial(find_table, name=name))
+
+    def files(
+        self, name: str, start: Moment | None = None, end: Moment | None = None
+    ) -> Sequence[PublishedFile]:
+        """Return the used files with rows in [start, end), by interval. Raises NotFound, InvalidArgument."""
+        bounds = _ms_of("start", start), _ms_of("end", end)
+
+        def look(tx: Tx) -> Sequence[PublishedFile]:
+            find_table(tx, name)
+            return used_files(tx, name, *bounds)
+
+        return self._read(look)
+
+    def read(
+        self, name: str, *, start: Moment | None = None, end: Moment | None = None, realtime: bool = False
+    ) -> DataFrame:
+        """Return the rows of a table as they are now. See `AttachedEventproc.table`."""
+        start_ms, end_ms = _ms_of("start", start), _ms_of("end", end)
+        spec = self._read(partial(_newest_spec, name=name))
+        if realtime:
+            rows = self._with_unpublished(name, spec.schema, start_ms, end_ms)
+        else:
+            rows = self._published(
+                spec.schema, self._read(partial(used_files, name=name, start_ms=start_ms, end_ms=end_ms))
+            )
+        if start_ms is not None:
+            rows = rows.where(F.col(TIME) >= F.timestamp_millis(F.lit(start_ms)))
+        if end_ms is not None:
+            rows = rows.where(F.col(TIME) < F.timestamp_millis(F.lit(end_ms)))
+        return rows
+
+    def compact(self, name: str, *, start: Moment | None = None, end: Moment | None = None) -> Compaction:
+        """Rewrite each interval of several files into as few as possible. See `AttachedEventproc.compact_table`."""
+        spec = self._read(partial(_newest_spec, name=name))
+        found = self.files(name, start, end)
+        counts = {each.start_ms: 0 for each in found}
+        for each in found:
+            counts[each.start_ms] += 1
+        old = [each for each in found if counts[each.start_ms] > 1]
+        if not old:
+            return Compaction(0, 0, 0, 0, 0)
+        directory = self._opened()
+        folder = TableFolder(self._path, directory.db.instance_id, synced=directory.synced)
+        frames = RowFrames(self._utc_session(), spec.schema)
+        paths = [folder.path_of(each.path) for each in old]
+        rows = self._utc_session().read.schema(frames.columns).parquet(*paths)
+        new = folder.write(frames.by_interval(rows), name, spec.schema.segment_granularity, COMPACT_ROWS)
+        replaced = False
+        try:
+            replaced = directory.write(partial(replace_files, name=name, old=old, new=new))
+        finally:
+            if not replaced:
+                folder.delete(new)
+        if not replaced:
+            return Compaction(0, 0, 0, 0, 0)
+        return Compaction(
+            intervals=len({each.start_ms for each in old}),
+            files_before=len(old),
+            files_after=len(new),
+            rows_before=sum(each.rows for each in old),
+            rows_after=sum(each.rows for each in new),
+        )
+
+    def drop(self, name: str, *, start: Moment | None = None, end: Moment | None = None) -> int:
+        """Remove the intervals within [start, end). See `AttachedEventproc.drop_table`."""
+        bounds = _ms_of("start", start), _ms_of("end", end)
+
+        def drop(tx: Tx) -> int:
+            find_table(tx, name)
+            return drop_files(tx, name, *bounds)
+
+        return self._opened().write(drop)
+
+    def _published(self, schema: DataSchema, files: Sequence[PublishedFile]) -> DataFrame:
+        home = TableFolder(self._path, "", synced=False)
+        columns = table_columns(schema)
+        if not files:
+            return self._spark.createDataFrame([], columns)
+        return self._spark.read.schema(columns).parquet(*(home.path_of(each.path) for each in files))
+
+    def _with_unpublished(
+        self, name: str, schema: DataSchema, start_ms: int | None, end_ms: int | None
+    ) -> DataFrame:
+        """Return the published rows and those of the events behind them, as of one transaction."""
+        directory = self._opened()
+        hold = f"table-{new_id(directory.db.clock)}"
+
+        def look(tx: Tx) -> tuple[list[PublishedFile], list[tuple[DataSchema, UnpublishedEvents]]]:
+            files = used_files(tx, name, start_ms, end_ms)
+            behind = [
+                (spec.schema, unpublished_events(tx, supervisor))
+                for supervisor, (text, _) in sorted(specs_of_table(tx).items())
+                if (spec := SupervisorSpec.parse(text)).schema.datasource == name
+                and (current := find_spec(tx, supervisor)) is not None
+                and current.text is not None
+            ]
+            for number, (_, events) in enumerate(behind):
+                hold_events(tx, f"{hold}-{number}", events.starts, tx.now_ms + HOLD_MS)
+            return files, behind
+
+        files, behind = directory.write(look)
+        parts = [self._published(schema, files)]
+        for own, events in behind:
+            if not events.starts:
+                continue
+            reader = RangeReader(directory, self._path, events.streams)
+            frames = RowFrames(self._utc_session(), own)
+            typed = frames.typed(frames.read(reader.slices(events.starts, events.ends)))
+            parts.append(frames.rolled_up(typed))
+        return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
+
+    def _utc_session(self) -> SparkSession:
+        session = self._spark.newSession()
+        for key, value in _UTC.items():
+            session.conf.set(key, value)
+        return session
+
+    def _opened(self) -> PlannerDirectory:
+        if self._directory is None:
+            opening = PlannerDirectory(self._path, hold_ms=HOLD_MS)
+            self._directory = self._open.enter_context(opening)
+        return self._directory
+
+    def _read(self, fn: Callable[[Tx], T]) -> T:
+        return self._opened().read(fn)
+
+
+def _newest_spec(tx: Tx, name: str) -> SupervisorSpec:
+    """Return the spec that was submitted last of those that write to a table. Raises NotFound."""
+    found = [
+        (created_ms, spec)
+        for text, created_ms in specs_of_table(tx).values()
+        if (spec := SupervisorSpec.parse(text)).schema.datasource == name
+    ]
+    if not found:
+        raise NotFound(kind="table", name=name)
+    return max(found, key=lambda each: each[0])[1]
+
+
+def _ms_of(what: str, moment: Moment | None) -> int | None:
+    if moment is None or (isinstance(moment, int) and not isinstance(moment, bool)):
+        return moment
+    if isinstance(moment, str):
+        try:
+            moment = datetime.fromisoformat(moment)
+        except ValueError:
+            raise invalid_argument(what, moment, "it must be a time such as 2026-01-31T12:00") from None
+    if not isinstance(moment, datetime):
+        raise invalid_argument(what, moment, "it must be a datetime, a text in ISO 8601, or ms since 1970")
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1000)

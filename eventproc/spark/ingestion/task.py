@@ -1,0 +1,390 @@
+"""One ingestion task: a thread that reads slices with Spark jobs, and publishes its sequences.
+
+The end of a slice is durable before its events are read, so the supervisor can end a group without stopping a task.
+What was read lies in Parquet files that nobody sees. When a sequence is closed and read to its ends, its slices are
+merged, written under final names, and published in one transaction together with the moved offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import attrs
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
+
+from eventproc.ingestion import SupervisorSpec
+from eventproc.spark.ingestion.files import TableFolder
+from eventproc.spark.ingestion.ranges import RangeReader
+from eventproc.spark.ingestion.rows import RowFrames
+from eventproc.spark.ingestion.stats import StatsMeter
+from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.store.database import Tx
+from eventproc.store.ingestion import TaskOrder, close_sequence, finish_task, keep_task, plan_slice, publish
+from eventproc.store.model.errors import EventprocError, InvalidArgument
+from eventproc.store.model.ingestion import (
+    NO_POSITIONS,
+    NewFile,
+    PartitionKey,
+    Positions,
+    PublishOutcome,
+    SequenceState,
+    SlicePlan,
+    TaskStats,
+)
+from eventproc.store.model.ingestion_errors import TaskFenced
+from eventproc.store.segments.holds import HOLD_MS, RENEW_MS
+
+T = TypeVar("T")
+
+LOG: Final = logging.getLogger("eventproc.ingestion")
+
+SLICE_MS: Final = 1_000
+"""How long a slice should take. A longer one costs less per event, and shows its rows and its progress later."""
+
+SLICE_BYTES_MIN: Final = 2**20
+"""Bytes of the first slice, and the least that a slice shrinks to."""
+
+LOOK_MS: Final = 100
+"""Pause before a task that has read everything looks for new events: one read of the database."""
+
+REPORT_MS: Final = 1_000
+"""Pause between two reports of a task that has nothing to read."""
+
+KEEP_MS: Final = 10_000
+"""Pause between two signs of life while a job runs."""
+
+
+@attrs.frozen
+class WorkerRoom:
+    """What the tasks of a worker share. instance: of the worker's opening of the directory."""
+
+    spark: SparkSession
+    directory: PlannerDirectory
+    path: Path
+    instance: str
+    tables: TableFolder
+
+
+@attrs.define
+class _Sequence:
+    """A sequence as far as this task has read it. slices: folders of Parquet files."""
+
+    n: int
+    starts: dict[PartitionKey, int]
+    begun_ms: int
+    read: dict[PartitionKey, int] = attrs.field(factory=dict)
+    slices: list[Path] = attrs.field(factory=list)
+    rows: int = 0
+
+
+class _Ended(Exception):
+    """The task stops without a result: it was stopped by its supervisor, or its worker drains."""
+
+
+class TaskRun:
+    """Runs a task on a thread, from `start` until `finished`."""
+
+    def __init__(self, order: TaskOrder, spec: SupervisorSpec, room: WorkerRoom) -> None:
+        self.id: Final = order.task.id
+        self._order = order
+        self._spec = spec
+        self._room = room
+        self._clock = room.directory.db.clock
+        self._reader = RangeReader(room.directory, room.path, order.streams)
+        self._meter = StatsMeter(self._clock.monotonic_ms(), spec.tuning.max_saved_parse_exceptions)
+        self._folder = room.tables.scratch(self.id)
+        self._group = f"eventproc ingestion {self.id}"
+        self._wake = threading.Event()
+        self._killed = False
+        self._draining = False
+        self._slice_bytes = SLICE_BYTES_MIN
+        self._reported_ms = self._held_ms = self._clock.monotonic_ms()
+        self._thread = threading.Thread(target=self._run, name=self._group, daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the thread has ended, and with it the task's jobs."""
+        return not self._thread.is_alive()
+
+    def wake(self) -> None:
+        """Look immediately whether there is something to do."""
+        self._wake.set()
+
+    def drain(self) -> None:
+        """Publish the sequence if it is closed, and stop at the border of the next slice."""
+        self._draining = True
+        self._wake.set()
+
+    def kill(self) -> None:
+        """Stop, and cancel the running job."""
+        self._killed = True
+        self._wake.set()
+        java: Any = self._room.spark.sparkContext._jsc
+        if java is not None:
+            java.sc().cancelJobGroupAndFutureJobs(self._group)
+
+    def keep(self) -> None:
+        """Give a sign of life if a job has been running for long. Called by the worker's own thread."""
+        if not self.finished and self._clock.monotonic_ms() - self._reported_ms >= KEEP_MS:
+            self._reported_ms = self._clock.monotonic_ms()
+            try:
+                self._room.directory.write(
+                    partial(keep_task, task_id=self.id, worker=self._room.instance, stats=self._stats())
+                )
+            except TaskFenced:
+                self.kill()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for the thread."""
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        context = self._room.spark.sparkContext
+        context.setJobGroup(self._group, f"{self._spec.id}: {self.id}", interruptOnCancel=False)
+        context.setLocalProperty("spark.scheduler.pool", self.id)
+        try:
+            self._frames = RowFrames(self._room.spark, self._spec.schema)
+            self._read_all()
+            self._finish(None)
+        except (_Ended, TaskFenced) as why:
+            LOG.info("task %s ended: %s", self.id, why)
+        except Exception as why:
+            if not self._killed:
+                LOG.warning("task %s failed", self.id, exc_info=True)
+                self._finish(_described(why))
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            try:
+                self._reader.release(self._group)
+            except EventprocError as why:
+                LOG.warning("task %s left a hold, which expires: %s", self.id, why)
+
+    def _finish(self, error: str | None) -> None:
+        try:
+            self._room.directory.write(
+                lambda tx: finish_task(tx, self.id, self._room.instance, error=error, stats=self._stats())
+            )
+        except TaskFenced:
+            LOG.info("task %s was replaced before it ended", self.id)
+        except EventprocError:
+            LOG.warning(
+                "task %s could not report its end; its supervisor replaces it", self.id, exc_info=True
+            )
+
+    def _read_all(self) -> None:
+        """Read and publish one sequence after the other, to the group's ends."""
+        sequence = self._begin(self._order.n, dict(self._order.starts))
+        while True:
+            plan = self._plan(sequence)
+            if plan.state is SequenceState.PUBLISHED or self._is_read(sequence, plan):
+                self._publish(sequence, plan)
+                if plan.final:
+                    return
+                assert plan.ends is not None, "a published sequence has ends"
+                sequence = self._begin(plan.n + 1, dict(plan.ends))
+            elif plan.until:
+                self._read_slice(sequence, plan)
+            elif not plan.closed and self._is_due(sequence):
+                self._write(
+                    partial(close_sequence, task_id=self.id, worker=self._room.instance, n=sequence.n)
+                )
+            else:
+                self._wait(sequence)
+
+    def _begin(self, n: int, starts: dict[PartitionKey, int]) -> _Sequence:
+        self._hold(starts)
+        return _Sequence(n, starts, self._clock.monotonic_ms(), read=dict(starts))
+
+    def _plan(self, sequence: _Sequence) -> SlicePlan:
+        """Report, and return what to read next."""
+        if self._killed:
+            raise _Ended("it was stopped")
+        if self._clock.monotonic_ms() - self._held_ms >= RENEW_MS:
+            self._hold(sequence.starts)
+        due = self._is_due(sequence)
+        wanted = NO_POSITIONS if due else self._reader.wanted(sequence.read, self._slice_bytes)
+        plan = self._ask(sequence, wanted)
+        if plan.closed and not plan.until and not self._is_read(sequence, plan):
+            assert plan.ends is not None
+            plan = self._ask(sequence, plan.ends)
+        if new := plan.starts.keys() - sequence.starts.keys():
+            added = {key: plan.starts[key] for key in new}
+            sequence.starts |= added
+            sequence.read |= added
+            self._hold(sequence.starts)
+        if self._draining and not plan.closed:
+            raise _Ended("its worker drains")
+        return plan
+
+    def _ask(self, sequence: _Sequence, wanted: Positions) -> SlicePlan:
+        self._reported_ms = self._clock.monotonic_ms()
+        return self._write(
+            lambda tx: plan_slice(
+                tx,
+                self.id,
+                self._room.instance,
+                sequence.n,
+                read=sequence.read,
+                wanted=wanted,
+                stats=self._stats(),
+            )
+        )
+
+    def _is_read(self, sequence: _Sequence, plan: SlicePlan) -> bool:
+        ends = plan.ends
+        return ends is not None and all(sequence.read.get(key, -1) >= end for key, end in ends.items())
+
+    def _is_due(self, sequence: _Sequence) -> bool:
+        """Whether to publish what was read and to go on reading."""
+        age_ms = self._spec.tuning.intermediate_handoff_ms
+        old = age_ms is not None and self._clock.monotonic_ms() - sequence.begun_ms >= age_ms
+        return (old and bool(sequence.slices)) or sequence.rows >= self._spec.tuning.max_rows_per_segment
+
+    def _read_slice(self, sequence: _Sequence, plan: SlicePlan) -> None:
+        """Read the events of the plan into a folder of Parquet files, and advance."""
+        began_ms = self._clock.monotonic_ms()
+        starts = {key: sequence.read[key] for key in plan.until}
+        groups = self._reader.slices(starts, plan.until)
+        folder = self._folder / str(sequence.n) / f"slice-{len(sequence.slices)}"
+        seen = Observation()
+        events = self._frames.read(groups)
+        window = self._order.group
+        typed = self._frames.typed(events, min_ms=window.min_ms, max_ms=window.max_ms, counts=seen)
+        kept = Observation()
+        rows = self._frames.rolled_up(typed)
+        rows.observe(kept, F.count(F.lit(1)).alias("rows")).write.parquet(str(folder))
+        now_ms = self._clock.monotonic_ms()
+        took_ms = max(now_ms - began_ms, 1)
+        size_bytes = sum(end - starts[key] for key, end in plan.until.items())
+        counts = seen.get
+        self._meter.add_slice(
+            now_ms,
+            took_ms,
+            events=counts["processed"],
+            size_bytes=size_bytes,
+            thrown_away=counts["thrown_away"],
+            unparseable=counts["unparseable"],
+        )
+        sequence.slices.append(folder)
+        sequence.rows += kept.get["rows"]
+        sequence.read |= plan.until
+        if counts["unparseable"]:
+            self._note_unparseable(events)
+        self._adapt(took_ms, size_bytes)
+
+    def _note_unparseable(self, events: DataFrame) -> None:
+        tuning = self._spec.tuning
+        if tuning.max_saved_parse_exceptions:
+            self._meter.add_samples(self._frames.unparseable(events, tuning.max_saved_parse_exceptions))
+        limit = tuning.max_parse_exceptions
+        if limit is not None and self._meter.unparseable > limit:
+            raise InvalidArgument(
+                what="events",
+                value=str(self._meter.unparseable),
+                reason=f"more than max_parse_exceptions ({limit}) cannot be parsed; see the task's samples",
+            )
+
+    def _adapt(self, took_ms: int, size_bytes: int) -> None:
+        """Choose the size of the next slice, at most twice this one's, so that it takes about SLICE_MS."""
+        if took_ms > SLICE_MS or size_bytes * 2 > self._slice_bytes:
+            factor = min(max(SLICE_MS / took_ms, 0.25), 2.0)
+            wanted = round(self._slice_bytes * factor)
+            limit = max(self._spec.tuning.max_bytes_in_memory, SLICE_BYTES_MIN)
+            self._slice_bytes = min(max(wanted, SLICE_BYTES_MIN), limit)
+
+    def _publish(self, sequence: _Sequence, plan: SlicePlan) -> None:
+        """Publish a sequence that was read to its ends, unless another replica did; then its files go."""
+        files: list[NewFile] = []
+        published = False
+        try:
+            if plan.state is not SequenceState.PUBLISHED:
+                files = self._merge(sequence)
+                published = self._commit(sequence, files)
+        finally:
+            if not published:
+                self._room.tables.delete(files)
+            shutil.rmtree(self._folder / str(sequence.n), ignore_errors=True)
+
+    def _merge(self, sequence: _Sequence) -> list[NewFile]:
+        """Write the rows of all slices into files of the table."""
+        schema = self._spec.schema
+        if not sequence.rows:
+            return []
+        folders = [str(each) for each in sequence.slices]
+        rows = self._room.spark.read.schema(self._frames.columns).parquet(*folders)
+        files = self._room.tables.write(
+            self._frames.by_interval(rows),
+            schema.datasource,
+            schema.segment_granularity,
+            self._spec.tuning.max_rows_per_segment,
+        )
+        self._meter.add_rows(sum(each.rows for each in files))
+        return files
+
+    def _commit(self, sequence: _Sequence, files: list[NewFile]) -> bool:
+        """Return whether these files were published; False if a replica's were. Raises InvalidArgument."""
+        while True:
+            if self._killed:
+                raise _Ended("it was stopped")
+            outcome = self._write(
+                lambda tx: publish(
+                    tx,
+                    self.id,
+                    self._room.instance,
+                    sequence.n,
+                    datasource=self._spec.schema.datasource,
+                    files=files,
+                    stats=self._stats(),
+                )
+            )
+            if outcome is PublishOutcome.PUBLISHED:
+                return True
+            if outcome is PublishOutcome.ALREADY:
+                return False
+            if outcome is PublishOutcome.MISMATCH:
+                raise InvalidArgument(
+                    what="sequence",
+                    value=f"{self._order.task.base}/{sequence.n}",
+                    reason="it does not begin where the committed offsets end; its range is read again",
+                )
+            self._sleep(REPORT_MS)
+
+    def _wait(self, sequence: _Sequence) -> None:
+        """Return when there are new events, after a wake-up, or when a report is due."""
+        until_ms = self._clock.monotonic_ms() + REPORT_MS
+        while self._clock.monotonic_ms() < until_ms and not self._sleep(LOOK_MS):
+            if self._reader.wanted(sequence.read, SLICE_BYTES_MIN):
+                return
+
+    def _sleep(self, limit_ms: int) -> bool:
+        """Sleep until a wake-up, and return whether there was one."""
+        woken = self._wake.wait(limit_ms / 1000)
+        self._wake.clear()
+        return woken
+
+    def _hold(self, starts: dict[PartitionKey, int]) -> None:
+        self._held_ms = self._clock.monotonic_ms()
+        self._reader.hold(self._group, starts, self._clock.wall_ms() + HOLD_MS)
+
+    def _write(self, step: Callable[[Tx], T]) -> T:
+        return self._room.directory.write(step)
+
+    def _stats(self) -> TaskStats:
+        return self._meter.stats(self._clock.monotonic_ms())
+
+
+def _described(why: BaseException) -> str:
+    """Return the first lines of an error: those of Spark have hundreds."""
+    lines = [line for line in str(why).splitlines() if line.strip()]
+    return f"{type(why).__name__}: {' '.join(lines[:3])}"[:1000]

@@ -1,0 +1,151 @@
+"""The worker: a process with one Spark driver that runs the tasks of ingestion supervisors.
+
+It claims waiting tasks, at most as many as it has slots, and runs each on a thread with a FAIR pool of its own. If it
+dies, the lock of its instance is free, and the supervisors replace its tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import eventproc.spark
+from eventproc.ingestion import SupervisorSpec
+from eventproc.spark.ingestion.files import TableFolder, sweep
+from eventproc.spark.ingestion.task import TaskRun, WorkerRoom
+from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.store.database import Tx
+from eventproc.store.ingestion import (
+    TaskOrder,
+    claim_tasks,
+    forget_worker,
+    get_spec_text,
+    own_tasks,
+    register_worker,
+    watch_ingestion,
+)
+from eventproc.store.model.errors import EventprocError
+from eventproc.store.segments.holds import HOLD_MS
+
+LOG: Final = logging.getLogger("eventproc.ingestion")
+
+LOOK_MS: Final = 1_000
+"""Pause between two looks at the tasks without a wake-up: ended runs leave their slots then."""
+
+SWEEP_MS: Final = 60_000
+"""Pause between two sweeps of files."""
+
+SETTINGS: Final = {
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+
+
+class IngestionWorker:
+    """Runs tasks until it is stopped. Used by one thread.
+
+    slots: tasks that run simultaneously.
+    """
+
+    def __init__(self, path: str | Path, *, slots: int = 2, master: str = "local[*]") -> None:
+        self._path = Path(path)
+        self._slots = slots
+        self._master = master
+        self._changed = threading.Event()
+        self._stopping = threading.Event()
+        self._runs: dict[str, TaskRun] = {}
+
+    def stop(self) -> None:
+        """Begin to drain: tasks stop at the border of a slice; a closed sequence is published first. Any thread."""
+        self._stopping.set()
+        self._changed.set()
+
+    def run(self) -> None:
+        """Run tasks until `stop`. Raises StoreMissing, StoreUnusable; NotSupported without Java."""
+        spark = eventproc.spark.session(master=self._master, conf=SETTINGS)
+        try:
+            with PlannerDirectory(self._path, hold_ms=HOLD_MS) as directory:
+                instance = directory.db.instance_id
+                tables = TableFolder(self._path, instance, synced=directory.synced)
+                self._serve(WorkerRoom(spark, directory, self._path, instance, tables))
+        finally:
+            spark.stop()
+
+    def _serve(self, room: WorkerRoom) -> None:
+        directory = room.directory
+        directory.write(partial(register_worker, instance=room.instance, slots=self._slots))
+        watching = self._watch(directory)
+        LOG.info("worker %s runs up to %d tasks", room.instance, self._slots)
+        swept_ms = -SWEEP_MS
+        try:
+            while not self._stopping.is_set():
+                self._changed.clear()
+                self._reconcile(room)
+                now_ms = directory.db.clock.monotonic_ms()
+                if now_ms - swept_ms >= SWEEP_MS:
+                    swept_ms = now_ms
+                    sweep(directory, room.tables.home, directory.db.peers.is_alive)
+                self._changed.wait(LOOK_MS / 1000)
+            self._drain()
+        finally:
+            watching.cancel()
+            for run in self._runs.values():
+                run.kill()
+            for run in self._runs.values():
+                run.join()
+            directory.write(partial(forget_worker, instance=room.instance))
+
+    def _reconcile(self, room: WorkerRoom) -> None:
+        """Stop runs whose task was stopped, drop those that ended, and fill the free slots."""
+        own = {each.task.id for each in room.directory.read(partial(own_tasks, worker=room.instance))}
+        for name, run in list(self._runs.items()):
+            if run.finished:
+                del self._runs[name]
+            elif name not in own:
+                run.kill()
+            else:
+                run.wake()
+                run.keep()
+        if (free := self._slots - len(self._runs)) > 0:
+            for order, spec in room.directory.write(partial(self._claim, room=room, free=free)):
+                self._runs[order.task.id] = run = TaskRun(order, spec, room)
+                run.start()
+
+    def _claim(self, tx: Tx, *, room: WorkerRoom, free: int) -> list[tuple[TaskOrder, SupervisorSpec]]:
+        orders = claim_tasks(tx, room.instance, free, room.directory.db.peers.is_alive)
+        return [
+            (order, SupervisorSpec.parse(get_spec_text(tx, order.task.supervisor, order.group.version)))
+            for order in orders
+        ]
+
+    def _drain(self) -> None:
+        for run in self._runs.values():
+            run.drain()
+        while self._runs:
+            for name, run in list(self._runs.items()):
+                run.join(LOOK_MS / 1000)
+                run.keep()
+                if run.finished:
+                    del self._runs[name]
+
+    def _watch(self, directory: PlannerDirectory) -> Future[None]:
+        """Wake this worker whenever something of ingestion changes."""
+
+        async def watch() -> None:
+            with directory.db.subscribe([watch_ingestion()]) as changes:
+                while True:
+                    try:
+                        await changes.wait()
+                    except EventprocError:  # the directory was closed
+                        self.stop()
+                        return
+                    self._changed.set()
+
+        assert directory._loop is not None, "the directory is open"
+        return directory._loop.start(watch)
