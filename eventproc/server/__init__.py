@@ -1,0 +1,4 @@
+"""Endpoints of a directory for other programs: Pravega's controller and segment store. Needs the extra `server`.
+
+Nothing here is imported unless `eventproc serve` runs. Source: docs/design/endpoints.md.
+"""

@@ -1,0 +1,245 @@
+"""The controller's calls on scopes and streams: create, update, list, scale, truncate, seal, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from eventproc.server.controller import controller_pb2 as pb
+from eventproc.server.controller.conversions import (
+    config_message,
+    config_of,
+    cut_of,
+    info_of,
+    name_of,
+    segment_range,
+)
+from eventproc.store.catalog import (
+    SCOPE,
+    SYSTEM_SCOPE,
+    current_epoch,
+    find_stream,
+    get_scope,
+    get_stream,
+    list_scopes,
+    stream_names,
+)
+from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
+from eventproc.store.model.epochs import Epoch
+from eventproc.store.model.errors import (
+    AlreadyExists,
+    IllegalTransition,
+    InvalidArgument,
+    NotFound,
+    ScaleRefused,
+    ScopeNotEmpty,
+    StreamNotSealed,
+    StreamSealed,
+)
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.names import StreamName
+from eventproc.store.model.ranges import KeyRange
+from eventproc.store.records import find
+from eventproc.streams.request_calls import run_request
+from eventproc.workflows.requests import (
+    AnyRequest,
+    CreateStream,
+    DeleteScope,
+    DeleteStream,
+    ScaleStream,
+    SealStream,
+    TruncateStream,
+    UpdateStream,
+)
+from eventproc.workflows.scopes import create_scope, delete_empty_scope
+
+PAGE_LENGTH: Final = 1_000
+"""Names of one page of a listing."""
+
+
+class CatalogCalls:
+    """Answers calls on scopes and streams. db: the open database."""
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+
+    async def create_scope(self, request: pb.ScopeInfo) -> pb.CreateScopeStatus:
+        """Create a scope; EXISTS is decided in the transaction that would create it."""
+
+        def make(tx: Tx) -> bool:
+            exists = find(tx, SCOPE, request.scope) is not None
+            create_scope(tx, request.scope)
+            return exists
+
+        try:
+            exists = await self.db.write(make, step=Step.SCOPE_CREATE)
+        except InvalidArgument:
+            return pb.CreateScopeStatus(status=pb.CreateScopeStatus.INVALID_SCOPE_NAME)
+        except IllegalTransition:  # it is being deleted; the client tries again
+            return pb.CreateScopeStatus(status=pb.CreateScopeStatus.FAILURE)
+        status = pb.CreateScopeStatus
+        return status(status=status.SCOPE_EXISTS if exists else status.SUCCESS)
+
+    async def delete_scope(self, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
+        """Delete an empty scope."""
+        status = pb.DeleteScopeStatus
+        try:
+            await self.db.write(lambda tx: delete_empty_scope(tx, request.scope), step=Step.SCOPE_DELETE)
+        except (NotFound, InvalidArgument):
+            return status(status=status.SCOPE_NOT_FOUND)
+        except ScopeNotEmpty:
+            return status(status=status.SCOPE_NOT_EMPTY)
+        except IllegalTransition:
+            return status(status=status.FAILURE)
+        return status()
+
+    async def delete_scope_recursive(self, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
+        """Delete a scope with all that is in it."""
+        try:
+            await run_request(self.db, DeleteScope(request.scope))
+        except (NotFound, InvalidArgument):
+            return pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_FOUND)
+        return pb.DeleteScopeStatus()
+
+    async def list_scopes(self, request: pb.ScopesRequest) -> pb.ScopesResponse:
+        """Return a page of scopes. The client asks until a page is empty."""
+        scopes = await self.db.read(list_scopes)
+        names = [scope.name for scope in scopes if scope.name != SYSTEM_SCOPE]
+        page, token = _page(names, request.continuationToken.token)
+        return pb.ScopesResponse(scopes=page, continuationToken=token)
+
+    async def scope_exists(self, request: pb.ScopeInfo) -> pb.ExistsResponse:
+        """Return whether a scope exists."""
+        found = await self.db.read(lambda tx: find(tx, SCOPE, request.scope))
+        return pb.ExistsResponse(exists=found is not None)
+
+    async def create_stream(self, request: pb.StreamConfig) -> pb.CreateStreamStatus:
+        """Create a stream. Raises InvalidArgument for a configuration that is not enforced."""
+        status, name = pb.CreateStreamStatus, name_of(request.streamInfo)
+        try:
+            StreamName.parse(name)
+        except InvalidArgument:
+            return status(status=status.INVALID_STREAM_NAME)
+        try:
+            done = await run_request(self.db, CreateStream(name, config_of(request)))
+        except AlreadyExists:
+            return status(status=status.STREAM_EXISTS)
+        except NotFound:
+            return status(status=status.SCOPE_NOT_FOUND)
+        return status(status=status.SUCCESS if isinstance(done.result, int) else status.STREAM_EXISTS)
+
+    async def update_stream(self, request: pb.StreamConfig) -> pb.UpdateStreamStatus:
+        """Replace a stream's configuration."""
+
+        def update(tx: Tx, name: str) -> UpdateStream:
+            stream = get_stream(tx, name).value
+            same = stream.config.scaling == config.scaling
+            return UpdateStream(name, stream.stream_id, config, keep_segments=same)
+
+        config = config_of(request)
+        return await self._change(request.streamInfo, update)
+
+    async def truncate_stream(self, request: pb.StreamCut) -> pb.UpdateStreamStatus:
+        """Move a stream's head to a cut."""
+
+        def truncate(tx: Tx, name: str) -> TruncateStream:
+            return TruncateStream(name, get_stream(tx, name).value.stream_id, cut_of(request.cut))
+
+        return await self._change(request.streamInfo, truncate)
+
+    async def seal_stream(self, request: pb.StreamInfo) -> pb.UpdateStreamStatus:
+        """Seal a stream."""
+        return await self._change(
+            request, lambda tx, name: SealStream(name, get_stream(tx, name).value.stream_id)
+        )
+
+    async def delete_stream(self, request: pb.StreamInfo) -> pb.DeleteStreamStatus:
+        """Delete a sealed stream."""
+        status, name = pb.DeleteStreamStatus, name_of(request)
+        try:
+            stream = await self.db.read(lambda tx: get_stream(tx, name))
+            await run_request(self.db, DeleteStream(name, stream.value.stream_id))
+        except NotFound:
+            return status(status=status.STREAM_NOT_FOUND)
+        except StreamNotSealed:
+            return status(status=status.STREAM_NOT_SEALED)
+        return status()
+
+    async def list_streams(self, request: pb.StreamsInScopeRequest) -> pb.StreamsInScopeResponse:
+        """Return a page of a scope's streams. The client asks until a page is empty."""
+
+        def names(tx: Tx) -> list[str]:
+            get_scope(tx, request.scope.scope)
+            return stream_names(tx, request.scope.scope)
+
+        try:
+            found = await self.db.read(names)
+        except NotFound:
+            return pb.StreamsInScopeResponse(
+                status=pb.StreamsInScopeResponse.SCOPE_NOT_FOUND,
+                continuationToken=pb.ContinuationToken(),
+            )
+        page, token = _page(found, request.continuationToken.token)
+        return pb.StreamsInScopeResponse(streams=map(info_of, page), continuationToken=token)
+
+    async def list_tagged(self, request: pb.StreamsInScopeWithTagRequest) -> pb.StreamsInScopeResponse:
+        """Return no stream, because streams have no tags."""
+        return pb.StreamsInScopeResponse(continuationToken=request.continuationToken)
+
+    async def stream_exists(self, request: pb.StreamInfo) -> pb.ExistsResponse:
+        """Return whether a stream exists."""
+        found = await self.db.read(lambda tx: find_stream(tx, name_of(request)))
+        return pb.ExistsResponse(exists=found is not None)
+
+    async def configuration(self, request: pb.StreamInfo) -> pb.StreamConfig:
+        """Return a stream's configuration. Raises NotFound."""
+        found = await self.db.read(lambda tx: get_stream(tx, name_of(request)))
+        return config_message(found.value.name, found.value.config)
+
+    async def scale(self, request: pb.ScaleRequest) -> pb.ScaleResponse:
+        """Replace segments. It has happened when the call returns."""
+        name = name_of(request.streamInfo)
+        seal = [SegmentId(each) for each in request.sealedSegments]
+        ranges = tuple([KeyRange(each.start, each.end) for each in request.newKeyRanges])
+        stream_id = (await self.db.read(lambda tx: get_stream(tx, name))).value.stream_id
+        try:
+            done = await run_request(self.db, ScaleStream(name, stream_id, tuple(seal), ranges))
+        except (ScaleRefused, InvalidArgument, StreamSealed):
+            return pb.ScaleResponse(status=pb.ScaleResponse.PRECONDITION_FAILED)
+        opened = done.result
+        if isinstance(opened, Epoch):
+            epoch = opened
+        else:  # the host was another process, which keeps the result to itself
+            epoch = await self.db.read(lambda tx: current_epoch(tx, get_stream(tx, name).value))
+        return pb.ScaleResponse(
+            status=pb.ScaleResponse.STARTED,
+            segments=[segment_range(name, each) for each in epoch.opened],
+            epoch=epoch.number - 1,
+        )
+
+    async def check_scale(self, request: pb.ScaleStatusRequest) -> pb.ScaleStatusResponse:
+        """Return whether the scale of an epoch is over. Raises NotFound."""
+        found = await self.db.read(lambda tx: get_stream(tx, name_of(request.streamInfo)))
+        status = pb.ScaleStatusResponse
+        if request.epoch > found.value.epoch:
+            return status(status=status.INVALID_INPUT)
+        return status(status=status.SUCCESS if request.epoch < found.value.epoch else status.IN_PROGRESS)
+
+    async def _change(
+        self, info: pb.StreamInfo, request: Callable[[Tx, str], AnyRequest]
+    ) -> pb.UpdateStreamStatus:
+        status, name = pb.UpdateStreamStatus, name_of(info)
+        try:
+            await run_request(self.db, await self.db.read(lambda tx: request(tx, name)))
+        except NotFound as why:
+            missing = status.SCOPE_NOT_FOUND if why.kind == "scope" else status.STREAM_NOT_FOUND
+            return status(status=missing)
+        except StreamSealed:
+            return status(status=status.STREAM_SEALED)
+        return status()
+
+
+def _page(names: Sequence[str], after: str) -> tuple[list[str], pb.ContinuationToken]:
+    page = [name for name in sorted(names) if name > after][:PAGE_LENGTH]
+    return page, pb.ContinuationToken(token=page[-1] if page else after)

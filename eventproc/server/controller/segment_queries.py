@@ -1,0 +1,120 @@
+"""The controller's questions about segments: active ones, those of an epoch or a cut, and who follows whom."""
+
+from __future__ import annotations
+
+from eventproc.server.controller import controller_pb2 as pb
+from eventproc.server.controller.conversions import (
+    cut_of,
+    info_of,
+    name_of,
+    segment_range,
+    segment_ranges,
+)
+from eventproc.store.catalog import StoredHistory, StreamRecord, current_epoch, get_stream
+from eventproc.store.catalog.cuts import head_cut, time_cut
+from eventproc.store.database import Database, Tx
+from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.cuts import StreamCut, verify_cut
+from eventproc.store.model.epochs import Epoch
+from eventproc.store.model.errors import InvalidCut
+from eventproc.store.model.history import get_segment, successors
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.states import StreamState
+
+
+class SegmentQueries:
+    """Answers questions about segments. They raise NotFound for a missing stream."""
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+
+    async def current(self, request: pb.StreamInfo) -> pb.SegmentRanges:
+        """Return the active segments; none of a sealed stream. Raises InvalidArgument for a topic."""
+        name = name_of(request)
+
+        def look(tx: Tx) -> Epoch | None:
+            stream = get_stream(tx, name).value
+            verify_no_topic(stream)
+            return None if stream.state is StreamState.SEALED else current_epoch(tx, stream)
+
+        epoch = await self.db.read(look)
+        return segment_ranges(name, () if epoch is None else epoch.segments)
+
+    async def of_epoch(self, request: pb.GetEpochSegmentsRequest) -> pb.SegmentRanges:
+        """Return the segments of an epoch. Raises NotFound."""
+        name = name_of(request.streamInfo)
+
+        def look(tx: Tx) -> Epoch:
+            return StoredHistory(tx, get_stream(tx, name).value).epoch(request.epoch)
+
+        return segment_ranges(name, (await self.db.read(look)).segments)
+
+    async def at_time(self, request: pb.GetSegmentsRequest) -> pb.SegmentsAtTime:
+        """Return the cut of a time; the head for 0."""
+        name = name_of(request.streamInfo)
+
+        def look(tx: Tx) -> StreamCut:
+            stream = get_stream(tx, name).value
+            if request.timestamp <= 0:
+                return head_cut(tx, stream)
+            return time_cut(tx, stream, request.timestamp)
+
+        cut = await self.db.read(look)
+        location = pb.SegmentsAtTime.SegmentLocation
+        return pb.SegmentsAtTime(
+            segments=[
+                location(
+                    segmentId=pb.SegmentId(streamInfo=info_of(name), segmentId=int(segment)), offset=offset
+                )
+                for segment, offset in cut.offsets.items()
+                if offset >= 0  # the others begin behind the cut: readers meet them as successors
+            ]
+        )
+
+    async def following(self, request: pb.SegmentId) -> pb.SuccessorResponse:
+        """Return the successors of a segment, each with all its predecessors; none while it is active."""
+        name = name_of(request.streamInfo)
+
+        def look(tx: Tx) -> list[pb.SuccessorResponse.SegmentEntry]:
+            stream = get_stream(tx, name).value
+            history = StoredHistory(tx, stream)
+            return [
+                pb.SuccessorResponse.SegmentEntry(
+                    segment=segment_range(name, get_segment(history, each)), value=map(int, before)
+                )
+                for each, before in successors(history, SegmentId(request.segmentId)).items()
+            ]
+
+        return pb.SuccessorResponse(segments=await self.db.read(look))
+
+    async def is_active(self, request: pb.SegmentId) -> pb.SegmentValidityResponse:
+        """Return whether a segment is active."""
+        name = name_of(request.streamInfo)
+
+        def look(tx: Tx) -> bool:
+            stream = get_stream(tx, name).value
+            active = current_epoch(tx, stream).by_id
+            return stream.state is not StreamState.SEALED and request.segmentId in active
+
+        return pb.SegmentValidityResponse(response=await self.db.read(look))
+
+    async def is_cut(self, request: pb.StreamCut) -> pb.StreamCutValidityResponse:
+        """Return whether a cut covers the key space exactly once."""
+
+        def look(tx: Tx) -> bool:
+            stream = get_stream(tx, name_of(request.streamInfo)).value
+            cut = StreamCut(stream.name, stream.stream_id, cut_of(request.cut))
+            try:
+                verify_cut(cut, StoredHistory(tx, stream))
+            except InvalidCut:
+                return False
+            return True
+
+        return pb.StreamCutValidityResponse(response=await self.db.read(look))
+
+
+def verify_no_topic(stream: StreamRecord) -> None:
+    """Raise InvalidArgument for a topic: its partitions are not ranges of keys, so that clients would misroute."""
+    if stream.config.is_topic:
+        reason = "it is a topic, which only eventproc's own writers can write"
+        raise invalid_argument("stream", stream.name, reason)

@@ -1,0 +1,86 @@
+"""The endpoints of one serving process: listeners that live as long as a block."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from typing import Final
+
+import anyio
+import attrs
+from anyio.abc import SocketAttribute
+from anyio.streams.stapled import MultiListener
+from grpclib.server import Server
+
+from eventproc.server.controller.service import Controller
+from eventproc.server.wire.listener import SegmentStore
+from eventproc.store.database import Database
+from eventproc.store.model.argument_checks import invalid_argument
+
+LOG = logging.getLogger("eventproc.server")
+
+CONTROLLER_PORT: Final = 9090
+"""Port of Pravega's controller."""
+
+SEGMENT_STORE_PORT: Final = 12345
+"""Port of Pravega's segment store."""
+
+CLOSE_WAIT_S: Final = 5
+"""How long running calls of the controller may take when the server ends."""
+
+
+@attrs.frozen
+class Addresses:
+    """Where a server listens. Port 0: any free one."""
+
+    host: str = "127.0.0.1"
+    controller_port: int = CONTROLLER_PORT
+    segment_store_port: int = SEGMENT_STORE_PORT
+
+
+def check_host(host: str) -> str:
+    """Return a host that only programs of this machine reach. Raises InvalidArgument."""
+    try:
+        is_local = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        is_local = False
+    if not is_local:
+        reason = "the endpoints have no users and no encryption yet; use 127.0.0.1, ::1 or localhost"
+        raise invalid_argument("host", host, reason)
+    return host
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+@asynccontextmanager
+async def serve_endpoints(db: Database, addresses: Addresses) -> AsyncIterator[Addresses]:
+    """Listen while the block runs; yield the addresses with their actual ports.
+
+    When the block ends, running calls of the controller may finish; connections of the segment store are closed, and
+    their clients continue at another server, or at this one when it is back, without a loss or a duplicate.
+    Raises InvalidArgument for a host that other machines reach, and OSError if a port is in use.
+    """
+    host = check_host(addresses.host)
+    listener = await anyio.create_tcp_listener(local_host=host, local_port=addresses.segment_store_port)
+    assert isinstance(listener, MultiListener)
+    store_port = int(listener.extra(SocketAttribute.local_port))
+    store = SegmentStore(db)
+    async with listener, anyio.create_task_group() as tasks:
+        for each in listener.listeners:
+            await tasks.start(store.serve, each)
+        controller = socket.create_server((host, addresses.controller_port), family=_family(host))
+        own = (host, controller.getsockname()[1])
+        server = Server([Controller(db, (host, store_port), own)])
+        await server.start(sock=controller)
+        try:
+            yield attrs.evolve(addresses, controller_port=own[1], segment_store_port=store_port)
+        finally:
+            server.close()
+            with anyio.move_on_after(CLOSE_WAIT_S, shield=True):
+                await server.wait_closed()
+            tasks.cancel_scope.cancel()

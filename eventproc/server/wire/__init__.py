@@ -1,0 +1,1 @@
+"""The segment store's protocol of Pravega: frames, commands, and one connection's life."""

@@ -1,0 +1,354 @@
+"""One connection of a client: reads commands, and answers each of them once.
+
+Commands that change something are carried out in order, one at a time, which bounds what a connection holds and makes
+the order of its acknowledgements that of its appends. A read at the tail waits in a task of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from eventproc.server.wire import commands as c
+from eventproc.server.wire import segment_calls as calls
+from eventproc.server.wire import table_commands
+from eventproc.server.wire.channel import Channel, MemoryBudget, parse
+from eventproc.server.wire.codec import MalformedFrame, Message
+from eventproc.server.wire.segment_names import WireSegment, parse_segment_name, segment_name
+from eventproc.server.wire.truncation import truncate_segment
+from eventproc.store.clock import new_id
+from eventproc.store.database import Database
+from eventproc.store.model.errors import (
+    EventprocError,
+    IllegalTransition,
+    InvalidArgument,
+    NotFound,
+    OffsetConflict,
+    Retryable,
+    SegmentSealed,
+    TransactionAborted,
+    WriterFenced,
+)
+from eventproc.store.segments import EncodedBlock, from_frames
+from eventproc.streams.fetch import watch_stream
+
+LOG = logging.getLogger("eventproc.server")
+
+OURS: Final = c.Hello(17, 5)
+"""The versions that Pravega's own server announces."""
+
+READ_BYTES_MAX: Final = 4 * 2**20
+"""Bytes of one reply. Higher: more memory per connection that reads; lower: more calls for large events."""
+
+POLL_MS: Final = 15_000
+"""How long a read waits at the tail. The client gives a request up after 30 s."""
+
+POLLS_MAX: Final = 1_000
+"""Reads that wait on one connection; a client that asks for more is not read from until one ends."""
+
+REFUSAL_PAUSE_S: Final = 0.1
+"""Pause before a refusal: the Rust client repeats some refused commands without a pause of its own."""
+
+TRANSIENT_BYTES_MAX: Final = 16 * 2**20
+"""Bytes of the transient segments of one connection: one event of the largest size that the client sends."""
+
+
+class ConnectionOver(Exception):
+    """The connection must end, so that the client asks for the state again."""
+
+
+class WireConnection:
+    """Serves one connection. `budget` is shared by all."""
+
+    def __init__(self, db: Database, channel: Channel, budget: MemoryBudget) -> None:
+        self._db = db
+        self._channel = channel
+        self._budget = budget
+        self._writers: dict[bytes, calls.WireWriter | bytearray] = {}
+        self._transients: dict[str, bytearray] = {}
+        self._block: tuple[bytes, bytes] | None = None
+        self._polls = anyio.Semaphore(POLLS_MAX)
+        self._handlers: dict[type[Message], Callable[..., Awaitable[Message | None]]] = {
+            c.SetupAppend: self._set_up,
+            c.AppendBlock: self._begin_block,
+            c.AppendBlockEnd: self._append,
+            c.ConditionalAppend: self._append_at,
+            c.ConditionalBlockEnd: self._append_bytes_at,
+            c.CreateTransientSegment: self._create_transient,
+            c.MergeSegments: self._merge,
+            c.GetStreamSegmentInfo: self._describe,
+            c.TruncateSegment: self._truncate,
+            **{kind: partial(self._on_table, answer) for kind, answer in table_commands.ANSWERS.items()},
+        }
+
+    async def serve(self) -> None:
+        """Serve until the peer leaves, or must be left."""
+        await self._channel.greet(OURS)
+        async with anyio.create_task_group() as tasks:
+            try:
+                while True:
+                    kind, length = await self._channel.read_head()
+                    async with self._budget.taking(length):
+                        await self._handle(kind, await self._channel.read_payload(length), tasks)
+            except (anyio.EndOfStream, anyio.IncompleteRead, ConnectionOver):
+                pass
+            tasks.cancel_scope.cancel()
+
+    async def _handle(self, kind: int, payload: bytes, tasks: TaskGroup) -> None:
+        command = parse(kind, payload)
+        if isinstance(command, c.KeepAlive | c.Hello):
+            return
+        if isinstance(command, c.ReadSegment):
+            await self._polls.acquire()
+            tasks.start_soon(self._poll, command)
+            return
+        handler = None if command is None else self._handlers.get(type(command))
+        if handler is None:
+            await self._refuse(_unsupported(kind, payload))
+            return
+        try:
+            reply = await handler(command)
+        except (Retryable, WriterFenced) as why:
+            LOG.info("closing a connection: %s", why)
+            raise ConnectionOver from why
+        except InvalidArgument as why:
+            raise MalformedFrame(str(why)) from why
+        if reply is not None:
+            await self._channel.send(reply)
+
+    async def _refuse(self, reply: Message) -> Message | None:
+        await anyio.sleep(REFUSAL_PAUSE_S)
+        await self._channel.send(reply)
+        return None
+
+    # Appends.
+
+    async def _set_up(self, command: c.SetupAppend) -> Message | None:
+        name = command.segment
+        if (transient := self._transients.get(name)) is not None:
+            self._writers[command.writer] = transient
+            return c.AppendSetup(command.request_id, name, command.writer, c.NO_EVENT_NUMBER)
+        if (target := parse_segment_name(name)) is None:
+            return await self._refuse(_missing(command.request_id, name))
+        look = partial(calls.set_up_writer, target=target, writer=command.writer)
+        try:
+            writer = await self._db.write(look)  # a write, so that earlier appends of the writer come first
+        except NotFound:
+            return await self._refuse(_missing(command.request_id, name))
+        self._writers[command.writer] = writer
+        last = writer.last - 1 if writer.last else c.NO_EVENT_NUMBER
+        return c.AppendSetup(command.request_id, name, command.writer, last)
+
+    async def _begin_block(self, command: c.AppendBlock) -> None:
+        self._block = command.writer, command.data
+
+    async def _append(self, command: c.AppendBlockEnd) -> Message | None:
+        data = self._whole_block(command)
+        events = from_frames(data, command.event_count)
+        append = partial(calls.append_block, events=events)
+        return await self._append_events(
+            command.writer, events, command.last_event_number, command.request_id, append
+        )
+
+    def _whole_block(self, command: c.AppendBlockEnd) -> bytes:
+        """Return the events of a block that may have come in two frames, the first of which may end with a part."""
+        if self._block is None:
+            return command.data
+        (writer, body), self._block = self._block, None
+        whole = command.size_of_whole_events
+        if writer != command.writer or not 0 <= whole <= len(body):
+            raise MalformedFrame(f"a block of {len(body)} bytes ends with {whole} of whole events")
+        part = parse(*_frame(body[whole:])) if whole < len(body) else None
+        return b"".join((body[:whole], part.data if isinstance(part, c.PartialEvent) else b"", command.data))
+
+    async def _append_at(self, command: c.ConditionalAppend) -> Message | None:
+        events = from_frames(command.event, 1)
+        append = partial(calls.append_at, events=events, offset=command.expected_offset)
+        return await self._append_events(
+            command.writer, events, command.event_number, command.request_id, append
+        )
+
+    async def _append_events(
+        self,
+        who: bytes,
+        events: EncodedBlock,
+        event_number: int,
+        request_id: int,
+        append: Callable[..., int],
+    ) -> Message | None:
+        writer = self._writers.get(who)
+        if not isinstance(writer, calls.WireWriter):
+            raise MalformedFrame("events of a writer that was not set up for a segment of a stream")
+        sequence, previous = event_number + 1, writer.last
+        if sequence < 1:
+            raise MalformedFrame(f"event number {event_number}")
+        name = _name_of(writer.target)
+        if sequence <= previous:  # durable already
+            return c.DataAppended(who, event_number, previous - 1, request_id, 0)
+        try:
+            length = await self._db.write(
+                partial(append, writer=writer, sequence=sequence), size_bytes=events.size_bytes
+            )
+        except SegmentSealed:
+            return c.SegmentIsSealed(request_id, name, "", event_number)
+        except OffsetConflict:
+            return c.ConditionalCheckFailed(who, event_number, request_id)
+        except (NotFound, TransactionAborted, IllegalTransition):
+            return await self._refuse(_missing(request_id, name))
+        writer.last = sequence
+        return c.DataAppended(who, event_number, previous - 1 if previous else -1, request_id, length)
+
+    # Large events: a transient segment lives in the memory of its connection.
+
+    async def _create_transient(self, command: c.CreateTransientSegment) -> Message:
+        name = f"{command.parent}#transient.{command.writer.hex()}.{new_id(self._db.clock).replace('-', '')}"
+        self._transients[name] = bytearray()
+        return c.SegmentCreated(command.request_id, name)
+
+    async def _append_bytes_at(self, command: c.ConditionalBlockEnd) -> Message | None:
+        transient = self._writers.get(command.writer)
+        if not isinstance(transient, bytearray):
+            return await self._refuse(
+                c.OperationUnsupported(
+                    command.request_id, "ConditionalBlockEnd", "byte streams are not served"
+                )
+            )
+        if len(transient) != command.expected_offset:
+            return c.ConditionalCheckFailed(command.writer, command.event_number, command.request_id)
+        if sum(map(len, self._transients.values())) + len(command.data) > TRANSIENT_BYTES_MAX:
+            raise MalformedFrame(f"transient segments of more than {TRANSIENT_BYTES_MAX} bytes")
+        transient += command.data
+        number = command.event_number
+        return c.DataAppended(command.writer, number, number - 1, command.request_id, len(transient))
+
+    async def _merge(self, command: c.MergeSegments) -> Message | None:
+        target = parse_segment_name(command.target)
+        if (source := self._transients.get(command.source)) is None or target is None:
+            missing = command.source if source is None else command.target
+            return await self._refuse(_missing(command.request_id, missing))
+        events = from_frames(bytes(source))
+        merge = partial(calls.append_merged, target=target, events=events)
+        try:
+            length = await self._db.write(merge, size_bytes=events.size_bytes)
+        except SegmentSealed:
+            return c.SegmentIsSealed(command.request_id, command.target, "", 0)
+        except (NotFound, TransactionAborted, IllegalTransition):
+            return await self._refuse(_missing(command.request_id, command.target))
+        del self._transients[command.source]
+        self._writers = {who: writer for who, writer in self._writers.items() if writer is not source}
+        return c.SegmentsMerged(command.request_id, command.target, command.source, length)
+
+    # Looking and reading.
+
+    async def _describe(self, command: c.GetStreamSegmentInfo) -> Message | None:
+        target = parse_segment_name(command.segment)
+        try:
+            if target is None:
+                raise NotFound(kind="segment", name=command.segment)
+            state = await self._db.read(partial(calls.look_at_segment, target=target))
+        except NotFound:
+            return await self._refuse(_missing(command.request_id, command.segment))
+        now_ms = self._db.clock.wall_ms()
+        where = state.tail, state.head
+        return c.StreamSegmentInfo(
+            command.request_id, command.segment, True, state.sealed, False, now_ms, *where
+        )
+
+    async def _truncate(self, command: c.TruncateSegment) -> Message | None:
+        target = parse_segment_name(command.segment)
+        try:
+            if target is None:
+                raise NotFound(kind="segment", name=command.segment)
+            await truncate_segment(self._db, target, command.offset)
+        except NotFound:
+            return await self._refuse(_missing(command.request_id, command.segment))
+        except EventprocError as why:
+            return await self._refuse(c.ErrorMessage(command.request_id, command.segment, str(why), -1))
+        return c.SegmentTruncated(command.request_id, command.segment)
+
+    async def _poll(self, command: c.ReadSegment) -> None:
+        try:
+            refusal = await self._read(command)
+            if refusal is not None:
+                await self._refuse(refusal)
+        except (Retryable, anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError) as why:
+            LOG.debug("a read ended: %s", why)
+        finally:
+            self._polls.release()
+
+    async def _read(self, command: c.ReadSegment) -> Message | None:
+        """Answer with bytes as soon as there are any; return a refusal instead if there will be none."""
+        target = parse_segment_name(command.segment)
+        missing = _missing(command.request_id, command.segment)
+        if target is None:
+            return missing
+        try:
+            stream_id = await self._db.read(partial(calls.find_stream_id, target=target))
+            look = partial(
+                calls.read_segment, target=target, stream_id=stream_id, offset=command.offset, bytes_max=0
+            )
+            until_ms = self._db.clock.monotonic_ms() + POLL_MS
+            with self._db.subscribe([watch_stream(stream_id)]) as changes:
+                while True:
+                    state = (await self._db.read(look)).state
+                    left_ms = until_ms - self._db.clock.monotonic_ms()
+                    if command.offset != state.tail or state.sealed or left_ms <= 0:
+                        break
+                    await changes.wait(left_ms)
+            if command.offset < state.head:
+                return c.SegmentIsTruncated(
+                    command.request_id, command.segment, state.head, "", command.offset
+                )
+            if command.offset > state.tail:
+                text = f"offset {command.offset} lies beyond the end {state.tail}"
+                return c.ErrorMessage(command.request_id, command.segment, text, 0)
+            bytes_max = min(max(command.suggested_length, 8), READ_BYTES_MAX)
+            async with self._channel.sending:  # bytes are loaded when they can be sent
+                found = await self._db.read(partial(look, bytes_max=bytes_max))
+                at_tail = found.reaches_tail
+                await self._channel.send_locked(
+                    c.SegmentRead(
+                        command.segment,
+                        command.offset,
+                        at_tail,
+                        at_tail and found.state.sealed,
+                        found.data,
+                        command.request_id,
+                    )
+                )
+        except NotFound:
+            return missing
+        return None
+
+    async def _on_table(
+        self, answer: Callable[[Database, Message], Awaitable[tuple[Message, bool]]], command: Message
+    ) -> Message | None:
+        reply, is_refusal = await answer(self._db, command)
+        return await self._refuse(reply) if is_refusal else reply
+
+
+def _missing(request_id: int, segment: str) -> Message:
+    return c.NoSuchSegment(request_id, segment, "", -1)
+
+
+def _unsupported(kind: int, payload: bytes) -> Message:
+    """Return the refusal of a command that is not served; nearly all begin with the id of the request."""
+    request_id = int.from_bytes(payload[:8], "big", signed=True)
+    return c.OperationUnsupported(request_id, f"command {kind}", "")
+
+
+def _name_of(target: WireSegment) -> str:
+    name = segment_name(target.stream, target.segment)
+    return name if target.txn is None else f"{name}#transaction.{target.txn}"
+
+
+def _frame(data: bytes) -> tuple[int, bytes]:
+    """Return type and payload of the frame at the end of a block."""
+    if len(data) < 8:
+        raise MalformedFrame("the end of a block is no frame")
+    return int.from_bytes(data[:4], "big", signed=True), data[8:]

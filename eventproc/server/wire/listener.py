@@ -1,0 +1,73 @@
+"""The segment store: accepts connections up to a number, and serves each until it ends."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Final
+
+import anyio
+from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskStatus
+
+from eventproc.server.wire.channel import Channel, MemoryBudget
+from eventproc.server.wire.codec import MalformedFrame
+from eventproc.server.wire.connection import WireConnection
+from eventproc.store.database import Database
+from eventproc.store.model.errors import EventprocError
+from eventproc.store.tasks import first_leaf
+
+LOG = logging.getLogger("eventproc.server")
+
+CONNECTIONS_MAX: Final = 2_000
+"""Connections that are served simultaneously. Each reader of the Rust client needs one per segment, and a few more.
+Higher: more memory when all are busy; lower: fewer readers."""
+
+FRAMES_BYTES_MAX: Final = 256 * 2**20
+"""Bytes of large frames that all connections hold together. A connection whose frame does not fit waits."""
+
+
+class SegmentStore:
+    """Serves the segments of one database on a listener."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._budget = MemoryBudget(FRAMES_BYTES_MAX)
+        self._connections = 0
+
+    @property
+    def connections(self) -> int:
+        """Number of connections that are being served."""
+        return self._connections
+
+    async def serve(
+        self, listener: SocketListener, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve until cancelled."""
+        async with listener:
+            task_status.started()
+            await listener.serve(partial(self._serve_connection))
+
+    async def _serve_connection(self, stream: SocketStream) -> None:
+        async with stream:
+            if self._connections >= CONNECTIONS_MAX:
+                LOG.warning("refusing a connection: %d are open", self._connections)
+                return
+            self._connections += 1
+            try:
+                await WireConnection(self._db, Channel(stream), self._budget).serve()
+            except Exception as why:
+                _report(stream, first_leaf(why))
+            finally:
+                self._connections -= 1
+
+
+def _report(stream: SocketStream, why: BaseException) -> None:
+    """Log why a connection ended; an error of one connection never ends the others."""
+    peer = stream.extra(SocketAttribute.remote_address, "unknown")
+    gone = (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
+    if isinstance(why, gone):
+        LOG.debug("%s: the connection broke", peer)
+    elif isinstance(why, (MalformedFrame, TimeoutError, EventprocError)):
+        LOG.warning("%s: closing the connection: %s", peer, str(why) or type(why).__name__)
+    else:
+        LOG.error("%s: closing the connection after an error", peer, exc_info=why)

@@ -1,0 +1,130 @@
+"""What the segment store does to segments, as functions of a transaction: set up, append, stage, look, read."""
+
+from __future__ import annotations
+
+import attrs
+
+from eventproc.server.wire.segment_names import WireSegment
+from eventproc.store.catalog import StoredHistory, find_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.errors import IllegalTransition, NotFound, TransactionAborted
+from eventproc.store.model.ids import format_segment
+from eventproc.store.segments import (
+    EncodedBlock,
+    SegmentEvents,
+    SegmentState,
+    WriterSequence,
+    append,
+    last_sequence,
+    read_bytes,
+    segment_state,
+)
+from eventproc.store.transactions import get_txn, last_staged_sequence, stage
+
+
+@attrs.define
+class WireWriter:
+    """A writer of one segment, as its connection knows it.
+
+    name: that of the table `writer`. last: sequence of its last durable event, which is the event's number + 1.
+    """
+
+    target: WireSegment
+    stream_id: int
+    name: str
+    last: int
+
+
+@attrs.frozen
+class SegmentBytes:
+    """Bytes of a segment from an offset on. data: empty at the tail. state: how far the segment goes."""
+
+    state: SegmentState
+    offset: int
+    data: bytes
+
+    @property
+    def reaches_tail(self) -> bool:
+        """Whether nothing follows."""
+        return self.offset + len(self.data) == self.state.tail
+
+
+def find_stream_id(tx: Tx, target: WireSegment) -> int:
+    """Return the id of the segment's stream. Raises NotFound."""
+    if (found := find_stream(tx, target.stream)) is None:
+        raise NotFound(kind="stream", name=target.stream)
+    return found.value.stream_id
+
+
+def set_up_writer(tx: Tx, target: WireSegment, writer: bytes) -> WireWriter:
+    """Return the writer with its last sequence. Raises NotFound. Call it in a write, which orders it with appends."""
+    if (stream := find_stream(tx, target.stream)) is None:
+        raise NotFound(kind="stream", name=target.stream)
+    stream_id, segment = stream.value.stream_id, format_segment(target.segment)
+    name = f"{segment}/{writer.hex()}"
+    if target.txn is None:
+        if segment_state(tx, stream_id, target.segment) is None:
+            raise NotFound(kind="segment", name=f"{target.stream} {segment}")
+        return WireWriter(target, stream_id, name, last_sequence(tx, stream_id, name))
+    txn = get_txn(tx, stream_id, target.txn)
+    StoredHistory(tx, stream.value).epoch(txn.epoch).segment(target.segment, stream=target.stream)
+    try:
+        last = last_staged_sequence(tx, target.stream, stream_id, target.txn, name)
+    except (TransactionAborted, IllegalTransition):
+        last = 0  # a client that has not heard of the decision would ask without end; its append is refused
+    return WireWriter(target, stream_id, name, last)
+
+
+def append_block(tx: Tx, writer: WireWriter, events: EncodedBlock, sequence: int) -> int:
+    """Append or stage a block that ends with this sequence; return the length of the segment.
+
+    Raises SegmentSealed, NotFound, WriterFenced, TransactionAborted, IllegalTransition.
+    """
+    identity = WriterSequence(writer.name, sequence, after=writer.last)
+    return _append(tx, writer.target, writer.stream_id, events, identity, None)
+
+
+def append_at(tx: Tx, writer: WireWriter, events: EncodedBlock, sequence: int, offset: int) -> int:
+    """Append a block if the segment ends at `offset`. Raises OffsetConflict, and what `append_block` raises."""
+    identity = WriterSequence(writer.name, sequence, after=writer.last)
+    return _append(tx, writer.target, writer.stream_id, events, identity, offset)
+
+
+def append_merged(tx: Tx, target: WireSegment, events: EncodedBlock) -> int:
+    """Append or stage what a client collected in a transient segment. Raises as `append_block`."""
+    return _append(tx, target, find_stream_id(tx, target), events, None, None)
+
+
+def _append(
+    tx: Tx,
+    target: WireSegment,
+    stream_id: int,
+    events: EncodedBlock,
+    identity: WriterSequence | None,
+    offset: int | None,
+) -> int:
+    part = SegmentEvents(target.segment, events)
+    if target.txn is not None:
+        stage(tx, target.stream, stream_id, target.txn, [part], identity=identity, bound=True)
+        return events.size_bytes
+    (done,) = append(tx, target.stream, stream_id, [part], identity=identity, expected_offset=offset)
+    return done.offset + events.size_bytes
+
+
+def look_at_segment(tx: Tx, target: WireSegment) -> SegmentState:
+    """Return how far the segment goes. Raises NotFound."""
+    state = segment_state(tx, find_stream_id(tx, target), target.segment)
+    if state is None or target.txn is not None:
+        raise NotFound(kind="segment", name=f"{target.stream} {format_segment(target.segment)}")
+    return state
+
+
+def read_segment(tx: Tx, target: WireSegment, stream_id: int, offset: int, bytes_max: int) -> SegmentBytes:
+    """Return bytes from `offset` on, none if it is outside of [head, tail). Raises NotFound."""
+    state = segment_state(tx, stream_id, target.segment)
+    if state is None or target.txn is not None:
+        raise NotFound(kind="segment", name=f"{target.stream} {format_segment(target.segment)}")
+    data = b""
+    if state.head <= offset < state.tail and bytes_max:
+        data = read_bytes(tx, stream_id, target.segment, offset, bytes_max)
+    return SegmentBytes(state, offset, data)
