@@ -43,6 +43,7 @@ from eventproc.store.model.errors import (
     StreamSealed,
     TransactionAborted,
     TransactionDecided,
+    TransactionMovesProgress,
     TransactionNotFound,
     TransactionPending,
     Truncated,
@@ -52,14 +53,19 @@ from eventproc.store.model.errors import (
     WriterFenced,
 )
 from eventproc.store.model.group_errors import (
+    AssignorDiffers,
     CheckpointPending,
+    GroupNotEmpty,
     GroupStreamReplaced,
+    LockLost,
     NotAReaderGroup,
     ReaderFenced,
     ReaderOnline,
     SegmentFenced,
+    ShareStreamsDeleted,
     TooManyCheckpoints,
 )
+from eventproc.store.model.ingestion_errors import InvalidSpec, TaskFenced
 
 TYPE_CHECKING = False  # imported when first used: they bring the engine of the processors with them
 if TYPE_CHECKING:
@@ -75,6 +81,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadyExists",
+    "AssignorDiffers",
     "CallEnded",
     "CheckpointPending",
     "Closed",
@@ -88,6 +95,7 @@ __all__ = [
     "Expired",
     "Fenced",
     "ForkedError",
+    "GroupNotEmpty",
     "GroupStreamReplaced",
     "HandlerCancelled",
     "HandlerStuck",
@@ -96,8 +104,10 @@ __all__ = [
     "InProgress",
     "InvalidArgument",
     "InvalidCut",
+    "InvalidSpec",
     "InvariantBroken",
     "LockHeld",
+    "LockLost",
     "NotAProcessorGroup",
     "NotAReaderGroup",
     "NotFound",
@@ -114,15 +124,18 @@ __all__ = [
     "ScopeNotEmpty",
     "SegmentFenced",
     "SegmentSealed",
+    "ShareStreamsDeleted",
     "StillPending",
     "StoreMissing",
     "StoreUnusable",
     "StreamNotSealed",
     "StreamReplaced",
     "StreamSealed",
+    "TaskFenced",
     "TooManyCheckpoints",
     "TransactionAborted",
     "TransactionDecided",
+    "TransactionMovesProgress",
     "TransactionNotFound",
     "TransactionPending",
     "Truncated",

@@ -1,18 +1,23 @@
-"""The pytest plugin: the fixture `eventproc_runtime`, and the marker `seeds`. It imports nothing until it is used."""
+"""The pytest plugin: the fixtures `eventproc_runtime`, `eventproc_world` and `eventproc_crash`, and the marker `seeds`.
+
+It imports nothing until it is used.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
 if TYPE_CHECKING:
-    from eventproc.testing import VirtualRuntime
+    from eventproc.testing import CrashDirectory, SimulatedWorld, VirtualRuntime
 
 FIXTURE = "eventproc_runtime"
+WORLD = "eventproc_world"
 
 _PARAMETER = "_eventproc_run"
 """Name of the fixture whose value is the seed and the backend of a test."""
@@ -86,6 +91,23 @@ def eventproc_runtime(_eventproc_run: tuple[int, str]) -> VirtualRuntime:
     return VirtualRuntime(seed=seed, backend=backend)  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def eventproc_crash(tmp_path: Path) -> Iterator[CrashDirectory]:
+    """A new directory, and processes on it that the test kills and suspends. They are killed at its end."""
+    from eventproc.testing import CrashDirectory
+
+    with CrashDirectory(tmp_path / "eventproc") as crash:
+        yield crash
+
+
+@pytest.fixture
+def eventproc_world(eventproc_runtime: VirtualRuntime) -> SimulatedWorld:
+    """A world of several instances in memory. An `async def` test that takes it runs in it, in virtual time."""
+    from eventproc.testing import SimulatedWorld
+
+    return SimulatedWorld(seed=eventproc_runtime.seed)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Run an `async def` test that takes the fixture on its runtime, before other plugins look at the test."""
@@ -96,13 +118,27 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
     @functools.wraps(test)
     def run(**arguments: object) -> None:
-        runtime.run(functools.partial(test, **arguments))
+        runtime.run(
+            _in_world,
+            cast("SimulatedWorld | None", arguments.get(WORLD)),
+            functools.partial(test, **arguments),
+        )
 
     pyfuncitem.obj = run
     try:
         return (yield)
     finally:
         pyfuncitem.obj = test
+
+
+async def _in_world(
+    world: SimulatedWorld | None, test: Callable[[], Coroutine[object, object, object]]
+) -> None:
+    if world is None:
+        await test()
+        return
+    async with world:
+        await test()
 
 
 @pytest.hookimpl(wrapper=True)

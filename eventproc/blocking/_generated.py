@@ -2,38 +2,72 @@
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Mapping, Sequence
 from functools import partial
-from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eventproc.blocking.loop import Loop
-from eventproc.groups import GroupInfo
-from eventproc.groups.describe import GroupDescription
-from eventproc.groups.group import CHECKPOINT_WAIT_MS, ReaderGroup
-from eventproc.groups.operations import GroupCheckpoint
-from eventproc.groups.start_positions import GroupResetEnd, GroupStart
-from eventproc.processors import ProcessorDescription
-from eventproc.processors.dead_letters.dead_letter import DeadLetter
-from eventproc.processors.dead_letters.operations import LIST_MAX, DeadLetters, Ids, LetterCount
-from eventproc.processors.observe.status import ProcessorStatus
-from eventproc.processors.run import GRACE_MS, Running
-from eventproc.runtime.requests import Requests
-from eventproc.runtime.system import Eventproc
-from eventproc.store.backup.results import BackupResult
-from eventproc.store.database import SqlParameters, SqlValue
-from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.epochs import Epoch
-from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.policies import ScalingPolicy
-from eventproc.store.requests import Request
-from eventproc.streams import ScopeInfo, StreamInfo
-from eventproc.streams.description import SegmentDescription, StreamDescription, TransactionDescription
-from eventproc.streams.offload import OffloadResult
+from eventproc.groups.group import CHECKPOINT_WAIT_MS
+from eventproc.processors.dead_letters.operations import LIST_MAX
+from eventproc.processors.run import GRACE_MS
+from eventproc.store.groups import SHARE_POLL_EVENTS
+from eventproc.streams.queries import PAGE_ENTRIES
 from eventproc.streams.request_calls import WAIT_MS
-from eventproc.streams.stream import RangeName, SegmentName, Stream
-from eventproc.workflows.requests import AnyRequest
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Iterable, Mapping, Sequence
+    from os import PathLike
+
+    from eventproc.cluster import AnyTask
+    from eventproc.cluster.membership import Cluster, ClusterDescription, ClusterInstance
+    from eventproc.groups import GroupInfo
+    from eventproc.groups.describe import GroupDescription
+    from eventproc.groups.group import ReaderGroup
+    from eventproc.groups.operations import GroupCheckpoint, OffsetReset, OffsetTarget
+    from eventproc.groups.start_positions import GroupResetEnd, GroupStart
+    from eventproc.ingestion.spec import SupervisorSpec
+    from eventproc.ingestion.status import IngestTaskInfo, SupervisorStatus, SupervisorVersion
+    from eventproc.ingestion.supervisor import Supervisor
+    from eventproc.processors import ProcessorDescription
+    from eventproc.processors.dead_letters.dead_letter import DeadLetter
+    from eventproc.processors.dead_letters.operations import DeadLetters, Ids, LetterCount
+    from eventproc.processors.observe.status import ProcessorStatus
+    from eventproc.processors.run import Running
+    from eventproc.runtime.requests import Requests
+    from eventproc.runtime.system import Eventproc
+    from eventproc.runtime.tasks import Tasks
+    from eventproc.shares.consumer import P, ShareConsumer
+    from eventproc.shares.describe import ShareGroupDescription, ShareGroupInfo
+    from eventproc.shares.events import SharedEvent
+    from eventproc.shares.group import ShareGroup
+    from eventproc.store.backup.results import BackupResult
+    from eventproc.store.catalog import StreamSize
+    from eventproc.store.database import SqlParameters, SqlValue
+    from eventproc.store.model.cuts import CutOrder, StreamCut
+    from eventproc.store.model.epochs import Epoch
+    from eventproc.store.model.ids import SegmentId
+    from eventproc.store.model.policies import RetentionPolicy, ScalingPolicy
+    from eventproc.store.requests import Request
+    from eventproc.store.task_queue import TaskInfo
+    from eventproc.streams import ScopeInfo, StreamInfo
+    from eventproc.streams.description import (
+        PastScale,
+        SegmentDescription,
+        StreamDescription,
+        TransactionDescription,
+        TruncationDescription,
+    )
+    from eventproc.streams.offload import OffloadResult
+    from eventproc.streams.partitioners import Partitioner
+    from eventproc.streams.queries import Moment, SegmentName
+    from eventproc.streams.stream import RangeName, Stream
+    from eventproc.topics import TopicInfo
+    from eventproc.topics.consumer import Consumer, PartitionRef
+    from eventproc.topics.description import PartitionDescription, TopicDescription
+    from eventproc.topics.group import ConsumerGroup
+    from eventproc.topics.offsets import ConsumerGroupDescription, PartitionOffsets
+    from eventproc.topics.topic import Strategy, Topic
+    from eventproc.workflows.requests import AnyRequest
 
 
 class EventprocCalls:
@@ -96,16 +130,31 @@ class EventprocCalls:
         """Return the scopes, by name."""
         return self._loop.call(self._twin.scopes)
 
-    def streams(self, scope: str | None = None) -> list[StreamInfo]:
-        """Return the streams, by name.
+    def streams(
+        self,
+        scope: str | None = None,
+        *,
+        tag: str | None = None,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[StreamInfo]:
+        """Return the streams, by name; topics are among them.
 
         Args:
             scope: only those of this scope. None (default): of all scopes.
+            tag: only those with this tag. None (default): with any.
+            prefix: only those whose names in their scopes begin with it. Default: all.
+            after: name of the last stream of the previous page, "scope/stream". None (default): the first page.
+            limit: how many to return at most. None (default): all.
 
         Raises:
             NotFound: no such scope.
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
-        return self._loop.call(self._twin.streams, scope)
+        return self._loop.call(
+            partial(self._twin.streams, scope, tag=tag, prefix=prefix, after=after, limit=limit)
+        )
 
     def reader_groups(self, scope: str | None = None) -> list[GroupInfo]:
         """Return the groups by name, those of processors included.
@@ -204,6 +253,17 @@ class EventprocCalls:
         """
         self._loop.call(self._twin.resume_processor, group)
 
+    def topics(self, scope: str | None = None) -> list[TopicInfo]:
+        """Return the topics, by name.
+
+        Args:
+            scope: only those of this scope. None (default): of all scopes.
+
+        Raises:
+            NotFound: no such scope.
+        """
+        return self._loop.call(self._twin.topics, scope)
+
 
 class RequestsCalls:
     """The coroutine methods of `Requests`, without `await`."""
@@ -282,6 +342,91 @@ class RequestsCalls:
         return self._loop.call(partial(self._twin.wait, request_id, timeout_ms=timeout_ms))
 
 
+class TasksCalls:
+    """The coroutine methods of `Tasks`, without `await`."""
+
+    def __init__(self, loop: Loop, twin: Tasks) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def submit(self, task: AnyTask, *, task_id: str | None = None) -> TaskInfo:
+        """Store a task, and return it without waiting. An instance that may host runs it until it ends.
+
+        If an equal task has not ended, that one is returned. Tasks of one resource run one after the other.
+
+        Args:
+            task: an `OffloadTask`, a `BackupTask` or a `DeleteScopeTask`.
+            task_id: a UUID version 7. Repeating a call with the same id returns the same task. None (default): a new
+                id.
+
+        Raises:
+            InvalidArgument: the task or the id is not valid.
+        """
+        return self._loop.call(partial(self._twin.submit, task, task_id=task_id))
+
+    def get(self, task_id: str) -> TaskInfo:
+        """Return a task, and how far it is.
+
+        Args:
+            task_id: its id.
+
+        Raises:
+            NotFound: no task has that id, or it ended more than a day ago.
+        """
+        return self._loop.call(self._twin.get, task_id)
+
+    def list(self, *, limit: int = 100) -> builtins.list[TaskInfo]:
+        """Return the newest tasks, newest first.
+
+        Args:
+            limit: how many at most. Default: 100.
+
+        Raises:
+            InvalidArgument: `limit` is less than 1.
+        """
+        return self._loop.call(partial(self._twin.list, limit=limit))
+
+    def cancel(self, task_id: str) -> TaskInfo:
+        """Ask a task to end, and return it. What it has made durable stays; one that has ended stays as it is.
+
+        Args:
+            task_id: its id.
+
+        Raises:
+            NotFound: no task has that id.
+        """
+        return self._loop.call(self._twin.cancel, task_id)
+
+    def wait(self, task_id: str, *, timeout_ms: int = WAIT_MS) -> TaskInfo:
+        """Return a task once it has ended, in whichever process it runs: done, failed or cancelled.
+
+        Args:
+            task_id: its id.
+            timeout_ms: how long to wait, in ms. Default: 120 s.
+
+        Raises:
+            NotFound: no task has that id.
+            StillPending: the wait ended first; the task goes on.
+        """
+        return self._loop.call(partial(self._twin.wait, task_id, timeout_ms=timeout_ms))
+
+
+class ClusterCalls:
+    """The coroutine methods of `Cluster`, without `await`."""
+
+    def __init__(self, loop: Loop, twin: Cluster) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def list(self) -> builtins.list[ClusterInstance]:
+        """Return the instances that are alive, oldest first. A suspended one is alive."""
+        return self._loop.call(self._twin.list)
+
+    def describe(self) -> ClusterDescription:
+        """Return the instances, the host, and the owners of the buckets."""
+        return self._loop.call(self._twin.describe)
+
+
 class StreamCalls:
     """The coroutine methods of `Stream`, without `await`."""
 
@@ -301,72 +446,33 @@ class StreamCalls:
         """
         return self._loop.call(partial(self._twin.transactions, finished=finished))
 
-    def describe(self) -> StreamDescription:
-        """Return the stream's state, segments, ends and sizes, all of one moment.
-
-        Raises:
-            StreamReplaced: the handle belongs to a deleted stream of this name.
-        """
-        return self._loop.call(self._twin.describe)
-
-    def epochs(self) -> list[Epoch]:
-        """Return the epochs that are kept, the oldest first.
-
-        Raises:
-            StreamReplaced: the handle belongs to a deleted stream of this name.
-        """
-        return self._loop.call(self._twin.epochs)
-
-    def segments(self) -> list[SegmentDescription]:
-        """Return the active segments, in the order of their key ranges.
-
-        Raises:
-            StreamReplaced: the handle belongs to a deleted stream of this name.
-        """
-        return self._loop.call(self._twin.segments)
-
-    def head(self) -> StreamCut:
-        """Return the earliest readable cut.
-
-        Raises:
-            StreamReplaced: the handle belongs to a deleted stream of this name.
-        """
-        return self._loop.call(self._twin.head)
-
-    def tail(self) -> StreamCut:
-        """Return the cut after the last event; all segments of one moment.
-
-        Raises:
-            StreamReplaced: the handle belongs to a deleted stream of this name.
-        """
-        return self._loop.call(self._twin.tail)
-
-    def cut_at(self, time_ms: int) -> StreamCut:
-        """Return the cut before the events that were appended at or after a time; the head if that is later.
+    def update(
+        self,
+        *,
+        scaling: ScalingPolicy | None = None,
+        retention: RetentionPolicy | None = None,
+        tags: Iterable[str] | None = None,
+        timeout_ms: int = WAIT_MS,
+    ) -> None:
+        """Change the stream's configuration, and scale to the number of segments that it asks for.
 
         Args:
-            time_ms: wall time, in ms since 1970.
-
-        Raises:
-            InvalidArgument: the time is not an int.
-            StreamReplaced: the handle belongs to a deleted stream of this name.
-        """
-        return self._loop.call(self._twin.cut_at, time_ms)
-
-    def update(self, *, scaling: ScalingPolicy, timeout_ms: int = WAIT_MS) -> None:
-        """Replace the stream's configuration, and scale to the number of segments that it asks for.
-
-        Args:
-            scaling: the new scaling policy.
+            scaling: the new scaling policy. None (default): as now.
+            retention: the new retention policy; `RetentionPolicy()` keeps everything. None (default): as now.
+            tags: the new tags, instead of all present ones. None (default): as now.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            InvalidArgument: a policy or a tag is not valid.
+            ScaleRefused: the stream is a topic, and `scaling` is not for topics.
             StreamReplaced: the stream of this handle was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another update is running.
             StillPending: the wait ended first; the update goes on.
         """
-        self._loop.call(partial(self._twin.update, scaling=scaling, timeout_ms=timeout_ms))
+        self._loop.call(
+            partial(self._twin.update, scaling=scaling, retention=retention, tags=tags, timeout_ms=timeout_ms)
+        )
 
     def scale(
         self, *, seal: Sequence[SegmentName], ranges: Sequence[RangeName], timeout_ms: int = WAIT_MS
@@ -489,6 +595,391 @@ class StreamCalls:
         """
         return self._loop.call(partial(self._twin.offload, older_than_ms=older_than_ms))
 
+    def describe(self) -> StreamDescription:
+        """Return the stream's state, segments, ends and sizes, all of one moment.
+
+        Raises:
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.describe)
+
+    def head(self) -> StreamCut:
+        """Return the earliest readable cut.
+
+        Raises:
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.head)
+
+    def tail(self) -> StreamCut:
+        """Return the cut after the last event; all segments of one moment.
+
+        Raises:
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.tail)
+
+    def cut_at(self, time_ms: int) -> StreamCut:
+        """Return the cut before the events that were appended at or after a time; the head if that is later.
+
+        Args:
+            time_ms: wall time, in ms since 1970.
+
+        Raises:
+            InvalidArgument: the time is not an int.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.cut_at, time_ms)
+
+    def segments(self, at: Moment = "tail") -> list[SegmentDescription]:
+        """Return the segments of one moment of the stream's life, in the order of their key ranges.
+
+        Those of the head are all segments of its cut, also those that begin after it. Their `head` and `tail` are of
+        now.
+
+        Args:
+            at: "tail" (default): the active segments; of a sealed stream, those that were active last. "head": those
+                in which a reader from the head begins. A time, in ms since 1970: those that were active then, or in
+                the oldest epoch kept if that began later.
+
+        Raises:
+            InvalidArgument: `at` is none of them.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.segments, at)
+
+    def segment(self, segment: SegmentName) -> SegmentDescription:
+        """Return one segment, active or sealed.
+
+        Args:
+            segment: its id, or text such as "2.1".
+
+        Raises:
+            NotFound: the stream never had it, or it was sealed before the oldest epoch kept.
+            InvalidArgument: the id is not valid.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.segment, segment)
+
+    def sealed_segments(
+        self, *, after: SegmentName | None = None, limit: int = PAGE_ENTRIES
+    ) -> list[SegmentDescription]:
+        """Return sealed segments with their final sizes, by id: the older ones first.
+
+        Args:
+            after: the last segment of the previous page, by id or text. None (default): the first page.
+            limit: how many to return at most. Default: 1000.
+
+        Raises:
+            InvalidArgument: an argument is not valid.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(partial(self._twin.sealed_segments, after=after, limit=limit))
+
+    def successors(self, segment: SegmentName) -> dict[SegmentId, tuple[SegmentId, ...]]:
+        """Return the segments that replaced a segment, each with all its predecessors; empty for an active segment.
+
+        A reader may open a successor after it has read all those predecessors to their ends.
+
+        Args:
+            segment: its id, or text such as "2.1".
+
+        Raises:
+            NotFound: the stream never had it, or it was sealed before the oldest epoch kept.
+            InvalidArgument: the id is not valid.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.successors, segment)
+
+    def predecessors(self, segment: SegmentName) -> tuple[SegmentId, ...]:
+        """Return the segments that a segment replaced; empty if it is one of the oldest epoch kept.
+
+        Args:
+            segment: its id, or text such as "2.1".
+
+        Raises:
+            NotFound: the stream never had it, or it was sealed before the oldest epoch kept.
+            InvalidArgument: the id is not valid.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.predecessors, segment)
+
+    def epoch(self, number: int) -> Epoch:
+        """Return one epoch.
+
+        Args:
+            number: its number, from 0 on.
+
+        Raises:
+            NotFound: the stream has no such epoch yet, or its history before the head was dropped.
+            InvalidArgument: the number is not an int.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.epoch, number)
+
+    def epochs(self, *, after: int | None = None, limit: int | None = None) -> list[Epoch]:
+        """Return the epochs that are kept, the oldest first.
+
+        Args:
+            after: number of the last epoch of the previous page. None (default): from the oldest on.
+            limit: how many to return at most. None (default): all.
+
+        Raises:
+            InvalidArgument: an argument is not an int, or is negative.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(partial(self._twin.epochs, after=after, limit=limit))
+
+    def scales(
+        self,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        *,
+        after: int | None = None,
+        limit: int = PAGE_ENTRIES,
+    ) -> list[PastScale]:
+        """Return the scale history: the epoch that was active at a time, and each one until a later time.
+
+        Args:
+            from_ms: wall time, in ms since 1970. None (default): from the oldest epoch kept on.
+            to_ms: wall time, in ms since 1970. None (default): until now.
+            after: number of the last epoch of the previous page. None (default): the first page.
+            limit: how many to return at most. Default: 1000.
+
+        Raises:
+            InvalidArgument: an argument is not an int, or the times are in the wrong order.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(partial(self._twin.scales, from_ms, to_ms, after=after, limit=limit))
+
+    def segments_between(
+        self,
+        from_cut: StreamCut | None = None,
+        to_cut: StreamCut | None = None,
+        *,
+        after: SegmentName | None = None,
+        limit: int = PAGE_ENTRIES,
+    ) -> list[SegmentDescription]:
+        """Return the segments in either of two cuts or between them, by id: the older ones first.
+
+        Args:
+            from_cut: the earlier cut. None (default): the beginning of the oldest epoch kept.
+            to_cut: the later cut. None (default): the end of the current epoch.
+            after: the last segment of the previous page, by id or text. None (default): the first page.
+            limit: how many to return at most. Default: 1000.
+
+        Raises:
+            InvalidArgument: `to_cut` is not equal to or after `from_cut`, or an argument has the wrong type.
+            InvalidCut: a cut is not one of the stream, or its history was dropped.
+            StreamReplaced: the handle or a cut belongs to a deleted stream of this name.
+
+        Cost:
+            Reads the epochs in which the segments of the page were created.
+        """
+        return self._loop.call(
+            partial(self._twin.segments_between, from_cut, to_cut, after=after, limit=limit)
+        )
+
+    def size_before(self, cut: StreamCut) -> StreamSize:
+        """Return what was written before a cut since the stream was created, truncated events included.
+
+        Args:
+            cut: a cut of this stream, at or after the head.
+
+        Raises:
+            InvalidCut: the cut is not one of the stream.
+            InvalidArgument: `cut` is not a cut.
+            StreamReplaced: the handle or the cut belongs to a deleted stream of this name.
+            Truncated: the cut lies before the head.
+        """
+        return self._loop.call(self._twin.size_before, cut)
+
+    def size_between(self, from_cut: StreamCut | None = None, to_cut: StreamCut | None = None) -> StreamSize:
+        """Return what lies between two cuts, in bytes and in events.
+
+        Args:
+            from_cut: the earlier cut, at or after the head. None (default): the head.
+            to_cut: the later cut. None (default): the tail.
+
+        Raises:
+            InvalidCut: a cut is not one of the stream.
+            InvalidArgument: `to_cut` is not equal to or after `from_cut`, or an argument is not a cut.
+            StreamReplaced: the handle or a cut belongs to a deleted stream of this name.
+            Truncated: a cut lies before the head.
+        """
+        return self._loop.call(self._twin.size_between, from_cut, to_cut)
+
+    def compare_cuts(self, one: StreamCut, other: StreamCut) -> CutOrder:
+        """Return how one cut relates to another: before it, equal to or after it, or overlapping.
+
+        Args:
+            one: a cut of this stream.
+            other: a cut of this stream.
+
+        Raises:
+            InvalidCut: a cut is not one of the stream, or its history was dropped.
+            InvalidArgument: an argument is not a cut.
+            StreamReplaced: the handle or a cut belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.compare_cuts, one, other)
+
+    def truncation(self) -> TruncationDescription | None:
+        """Return where, when and how far the stream was truncated last; None if it never was.
+
+        Raises:
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+        """
+        return self._loop.call(self._twin.truncation)
+
+
+class TopicCalls:
+    """The coroutine methods of `Topic`, without `await`."""
+
+    def __init__(self, loop: Loop, twin: Topic[Any]) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def describe(self) -> TopicDescription:
+        """Return the topic's state, strategy, partitions and sizes, all of one moment.
+
+        Raises:
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+        """
+        return self._loop.call(self._twin.describe)
+
+    def partitions(self) -> list[PartitionDescription]:
+        """Return the partitions, by number.
+
+        Raises:
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+        """
+        return self._loop.call(self._twin.partitions)
+
+    def segments_of(self, partitions: Iterable[int]) -> tuple[SegmentId, ...]:
+        """Return the segments of partitions, for `reader(segments=...)`.
+
+        Args:
+            partitions: their numbers.
+
+        Raises:
+            InvalidArgument: there is no such partition.
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+        """
+        return self._loop.call(self._twin.segments_of, partitions)
+
+    def add_partitions(self, count: int, *, timeout_ms: int = WAIT_MS) -> tuple[int, ...]:
+        """Add partitions, and return their numbers. No other partition is touched or waits.
+
+        Keys move: with the strategy "key", most keys go to another partition from now on, so a key's events are in
+        order within the old and within the new partition, and not across them. Groups read new partitions from their
+        beginning.
+
+        Args:
+            count: how many, at least 1. A topic has at most 1,023.
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            InvalidArgument: the number is not valid, or the topic would have too many.
+            ScaleRefused: another call added partitions meanwhile.
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+            StreamSealed: the topic is sealed.
+            InProgress: partitions are being added.
+            StillPending: the wait ended first; the change goes on.
+        """
+        return self._loop.call(partial(self._twin.add_partitions, count, timeout_ms=timeout_ms))
+
+    def alter(
+        self,
+        *,
+        partitions: int | None = None,
+        partitioning: Strategy | Partitioner[Any] | None = None,
+        retention: RetentionPolicy | None = None,
+        ttl_ms: int | None = None,
+        timeout_ms: int = WAIT_MS,
+    ) -> None:
+        """Change the number of partitions, the strategy, or how long events are kept and delivered.
+
+        The first two move keys to other partitions: see `add_partitions`. An own strategy is used by producers that are
+        made from this handle.
+
+        Args:
+            partitions: how many the topic has afterwards, at least as many as now. None (default): as now.
+            partitioning: "key", "round_robin", or a Partitioner. None (default): as now.
+            retention: how long events are kept; `RetentionPolicy()` keeps everything. None (default): as now.
+            ttl_ms: how long groups deliver an event after it was appended, in ms; 0: as long as it is kept. Consumers
+                use a new value within a second, except for events that they have read ahead. None (default): as now.
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            InvalidArgument: the number, the strategy or the policy is not valid.
+            ScaleRefused: the topic would lose partitions.
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+            StreamSealed: the topic is sealed.
+            InProgress: the topic is being altered.
+            StillPending: the wait ended first; the change goes on.
+        """
+        self._loop.call(
+            partial(
+                self._twin.alter,
+                partitions=partitions,
+                partitioning=partitioning,
+                retention=retention,
+                ttl_ms=ttl_ms,
+                timeout_ms=timeout_ms,
+            )
+        )
+
+    def truncate(
+        self,
+        cut: StreamCut | None = None,
+        *,
+        partition: int | None = None,
+        before_ms: int | None = None,
+        before_number: int | None = None,
+        timeout_ms: int = WAIT_MS,
+    ) -> None:
+        """Remove the oldest events of all partitions, or of one.
+
+        Exactly one of `cut`, `before_ms` and `before_number` says up to where. Events that are gone already stay gone.
+
+        Args:
+            cut: a cut of this topic: the events before it are removed, from all partitions.
+            partition: its number. None (default): all partitions.
+            before_ms: remove the events that were appended before this wall time, in ms since 1970.
+            before_number: remove the events of `partition` before this event number, which consumers call its offset.
+            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+
+        Raises:
+            InvalidArgument: not exactly one limit is given, it lies beyond the end, or there is no such partition.
+            InvalidCut: the cut is not one of this topic.
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+            StreamSealed: the topic is sealed.
+            InProgress: the topic is being truncated.
+            StillPending: the wait ended first; the truncation goes on.
+        """
+        self._loop.call(
+            partial(
+                self._twin.truncate,
+                cut,
+                partition=partition,
+                before_ms=before_ms,
+                before_number=before_number,
+                timeout_ms=timeout_ms,
+            )
+        )
+
+    def delete(self, *, timeout_ms: int = WAIT_MS) -> None:
+        """Seal and delete the topic, with all its events. Repeat the call if it failed in between.
+
+        Args:
+            timeout_ms: how long to wait for each of the two outcomes, in ms. Default: 120 s.
+
+        Raises:
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+            StillPending: the wait ended first; the deletion goes on, if the topic is sealed.
+        """
+        self._loop.call(partial(self._twin.delete, timeout_ms=timeout_ms))
+
 
 class ReaderGroupCalls:
     """The coroutine methods of `ReaderGroup`, without `await`."""
@@ -593,6 +1084,34 @@ class ReaderGroupCalls:
         """
         self._loop.call(partial(self._twin.reset, start, checkpoint=checkpoint, streams=streams, until=until))
 
+    def release(self, cut: StreamCut) -> None:
+        """Let a stream with retention by consumption lose the events before `cut`, as far as this group is concerned.
+
+        For a group created with `retains="manual"`: until the first call it keeps the stream from losing anything.
+
+        Args:
+            cut: of one of the group's streams, at or after the cut that was released last.
+
+        Raises:
+            NotFound: no such group.
+            StreamReplaced: the stream of the cut was deleted.
+            InvalidArgument: the group does not release by itself, or does not read the stream.
+            InvalidCut: the cut is not one of the stream, or is before the last one.
+        """
+        self._loop.call(self._twin.release, cut)
+
+    def set_assignor(self, assignor: str) -> None:
+        """Let another assignor decide which reader owns which segment, from now on. Readers stay online.
+
+        Args:
+            assignor: "equal", "range", "round_robin", or the name of an own one.
+
+        Raises:
+            NotFound: no such group.
+            InvalidArgument: it is not a valid name.
+        """
+        self._loop.call(self._twin.set_assignor, assignor)
+
     def reader_offline(
         self, reader: str, position: Mapping[str, Mapping[SegmentId, int]] | None = None
     ) -> None:
@@ -619,6 +1138,434 @@ class ReaderGroupCalls:
             NotFound: no such group.
         """
         self._loop.call(self._twin.delete)
+
+
+class ConsumerGroupCalls:
+    """The coroutine methods of `ConsumerGroup`, without `await`."""
+
+    def __init__(self, loop: Loop, twin: ConsumerGroup) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def describe(self) -> ConsumerGroupDescription:
+        """Return the group's state, its consumers and what they own, and the offsets and lag of each partition.
+
+        Raises:
+            NotFound: no such group.
+
+        Cost:
+            A few look-ups for each partition.
+        """
+        return self._loop.call(self._twin.describe)
+
+    def offsets(self) -> tuple[PartitionOffsets, ...]:
+        """Return the offsets of each partition, sorted.
+
+        Raises:
+            NotFound: no such group.
+
+        Cost:
+            A few look-ups for each partition.
+        """
+        return self._loop.call(self._twin.offsets)
+
+    def commit(self, offsets: Mapping[PartitionRef, int]) -> None:
+        """Set offsets of a group without consumers online.
+
+        Args:
+            offsets: {(topic, partition): offset of the next event to read}.
+
+        Raises:
+            NotFound: no such group.
+            GroupNotEmpty: consumers are online.
+            InvalidArgument: the group does not read the partition, or the offset lies outside it.
+        """
+        self._loop.call(self._twin.commit, offsets)
+
+    def reset(
+        self,
+        to: OffsetTarget | None = None,
+        *,
+        offset: int | None = None,
+        shift: int | None = None,
+        time_ms: int | None = None,
+        duration_ms: int | None = None,
+        partitions: Iterable[PartitionRef] | None = None,
+        dry_run: bool = False,
+    ) -> tuple[OffsetReset, ...]:
+        """Move the offsets of a group without consumers online. Exactly one argument says where to.
+
+        Args:
+            to: "earliest" or "latest".
+            offset: the event number to go to, in each partition.
+            shift: so many events further, or back if negative.
+            time_ms: to the first event appended at that wall time or later, in ms since 1970.
+            duration_ms: to the first event that is not older than that, in ms.
+            partitions: (topic, partition) of those to move. None (default): all.
+            dry_run: only return what would change; allowed while consumers are online. Default: False.
+
+        Returns:
+            The partitions as before and after. An offset outside a partition is moved to its nearest end.
+
+        Raises:
+            NotFound: no such group.
+            GroupNotEmpty: consumers are online.
+            GroupStreamReplaced: a topic of the group was deleted.
+            InvalidArgument: not exactly one target, or a partition that the group does not read.
+        """
+        return self._loop.call(
+            partial(
+                self._twin.reset,
+                to,
+                offset=offset,
+                shift=shift,
+                time_ms=time_ms,
+                duration_ms=duration_ms,
+                partitions=partitions,
+                dry_run=dry_run,
+            )
+        )
+
+    def delete(self) -> None:
+        """Delete the group and its offsets. Its topics stay unchanged.
+
+        Raises:
+            NotFound: no such group.
+            GroupNotEmpty: consumers are online.
+        """
+        self._loop.call(self._twin.delete)
+
+
+class ConsumerCalls:
+    """The coroutine methods of `Consumer`, without `await`."""
+
+    def __init__(self, loop: Loop, twin: Consumer[Any]) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Consume other topics from now on. Only partitions of topics that come or go move, at the next poll.
+
+        Args:
+            topics: names, or patterns such as "shop/orders-*", which also match topics that are created later.
+
+        Raises:
+            NotFound: the group was deleted.
+            InvalidArgument: a name or a pattern is not valid.
+        """
+        self._loop.call(self._twin.subscribe, topics)
+
+    def unsubscribe(self) -> None:
+        """Consume every topic of the group again, whatever its topics.
+
+        Raises:
+            NotFound: the group was deleted.
+        """
+        self._loop.call(self._twin.unsubscribe)
+
+    def leave(self) -> None:
+        """Close it, and give up its partitions immediately, also those of a static consumer.
+
+        Raises:
+            As `close`.
+        """
+        self._loop.call(self._twin.leave)
+
+    def commit(self, offsets: Mapping[PartitionRef, int] | None = None) -> None:
+        """Make positions durable: another consumer would continue there.
+
+        Args:
+            offsets: {(topic, partition): offset of the next event to read}. None (default): the positions of all
+                assigned partitions, so that every event that was delivered counts as processed.
+
+        Raises:
+            SegmentFenced: a partition with delivered events was taken from this consumer. Its offset is unchanged; the
+                others are committed. Nothing is committed if `offsets` names one that is not assigned.
+            InvalidArgument: `offsets` has the wrong form, or an offset lies beyond the end of its partition.
+            NotFound: the group was deleted.
+            IllegalTransition: a joint transaction holds the progress, and moves it with its commit.
+
+        Cost:
+            One write, if anything moved; with `offsets` also a read.
+        """
+        self._loop.call(self._twin.commit, offsets)
+
+    def seek(self, partition: PartitionRef, offset: int) -> None:
+        """Deliver another event of a partition next. The committed offset changes with the next commit.
+
+        Args:
+            partition: (topic, partition), one that is assigned to this consumer.
+            offset: number of the event, from the first one that is kept to the end of the partition.
+
+        Raises:
+            SegmentFenced: the partition is not assigned to this consumer.
+            InvalidArgument: the offset lies outside the partition.
+
+        Cost:
+            One read.
+        """
+        self._loop.call(self._twin.seek, partition, offset)
+
+    def seek_to_beginning(self, partitions: Iterable[PartitionRef] | None = None) -> None:
+        """Deliver the first events that are kept next.
+
+        Args:
+            partitions: of which partitions. None (default): of all assigned ones.
+
+        Raises:
+            SegmentFenced: a partition is not assigned to this consumer.
+        """
+        self._loop.call(self._twin.seek_to_beginning, partitions)
+
+    def seek_to_end(self, partitions: Iterable[PartitionRef] | None = None) -> None:
+        """Deliver only events that are written from now on.
+
+        Args:
+            partitions: of which partitions. None (default): of all assigned ones.
+
+        Raises:
+            SegmentFenced: a partition is not assigned to this consumer.
+        """
+        self._loop.call(self._twin.seek_to_end, partitions)
+
+
+class ShareGroupCalls:
+    """The coroutine methods of `ShareGroup`, without `await`."""
+
+    def __init__(self, loop: Loop, twin: ShareGroup) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def describe(self) -> ShareGroupDescription:
+        """Return the group's state, what is in flight, how often it was delivered, and how much is not finished.
+
+        Raises:
+            NotFound: no such share group.
+
+        Cost:
+            A few look-ups for each open segment.
+        """
+        return self._loop.call(self._twin.describe)
+
+    def info(self) -> ShareGroupInfo:
+        """Return the group's streams, options and generation.
+
+        Raises:
+            NotFound: no such share group.
+        """
+        return self._loop.call(self._twin.info)
+
+    def reset(self, start: GroupStart = "head", *, streams: Sequence[str] | None = None) -> None:
+        """Move the group to another position, while its consumers stay open.
+
+        Consumers lose what they hold, deliveries are counted from 1 again, and events behind the position are
+        delivered again. Dead letters stay.
+
+        Args:
+            start: "head" (default), "tail", a time in wall ms, a cut, or {stream: cut}.
+            streams: the streams to consume from now on, found by name. None (default): the same as before.
+
+        Raises:
+            NotFound: no such share group, or stream.
+            InvalidArgument: an argument has the wrong form.
+            InvalidCut: a cut is not one of its stream.
+            Truncated: `start` lies before the head of a stream.
+        """
+        self._loop.call(partial(self._twin.reset, start, streams=streams))
+
+    def delete(self) -> None:
+        """Delete the group and its progress. Its consumers lose what they hold; its dead letters stay.
+
+        Raises:
+            NotFound: no such share group.
+        """
+        self._loop.call(self._twin.delete)
+
+
+class ShareConsumerCalls:
+    """The coroutine methods of `ShareConsumer`, without `await`."""
+
+    def __init__(self, loop: Loop, twin: ShareConsumer[Any]) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def poll(
+        self, events_max: int = SHARE_POLL_EVENTS, *, timeout_ms: int | None = None
+    ) -> list[SharedEvent[P]]:
+        """Acquire events, and return them; wait until there are some.
+
+        Each event is this consumer's until it settles it, or until its lock ends: after the group's `lock_ms`, or when
+        this process dies. With `auto_accept`, a poll accepts what the previous one returned and the caller did not
+        settle. An event whose payload cannot be decoded becomes a dead letter and is not returned.
+
+        Args:
+            events_max: the most events to return. Default: 500. One poll returns about 1 MiB at most.
+            timeout_ms: how long to wait, in ms; 0 does not wait. None (default): until there are events.
+
+        Returns:
+            The events, in no particular order between segments. Empty after `timeout_ms`, or if all streams of the
+            group are sealed and all their events are finished.
+
+        Raises:
+            NotFound: the group was deleted.
+            ShareStreamsDeleted: all streams of the group were deleted.
+            StreamSealed: the dead-letter stream of the group is sealed.
+            Closed: the consumer was closed.
+            InvalidArgument: an argument is not valid.
+
+        Cost:
+            One transaction.
+        """
+        return self._loop.call(partial(self._twin.poll, events_max, timeout_ms=timeout_ms))
+
+    def accept(self, events: SharedEvent[Any] | Iterable[SharedEvent[Any]]) -> None:
+        """Accept events: they are finished, and nobody receives them again.
+
+        Args:
+            events: one event, or several; all or none are accepted.
+
+        Raises:
+            LockLost: the consumer no longer holds some of them; nothing changed.
+            NotFound: the group was deleted.
+            InvalidArgument: not an event of a share group.
+
+        Cost:
+            One transaction, however many events.
+        """
+        self._loop.call(self._twin.accept, events)
+
+    def release(self, events: SharedEvent[Any] | Iterable[SharedEvent[Any]]) -> None:
+        """Release events: they are delivered again, immediately, or become dead letters if this was the last time.
+
+        Args:
+            events: one event, or several; all or none are released.
+
+        Raises:
+            LockLost, NotFound, InvalidArgument: as `accept`.
+            StreamSealed: the dead-letter stream of the group is sealed.
+        """
+        self._loop.call(self._twin.release, events)
+
+    def reject(self, events: SharedEvent[Any] | Iterable[SharedEvent[Any]], *, error: str = "") -> None:
+        """Reject events: they become dead letters, and nobody receives them again unless they are redriven.
+
+        Args:
+            events: one event, or several; all or none are rejected.
+            error: why, for the dead letter.
+
+        Raises:
+            LockLost, NotFound, InvalidArgument: as `accept`.
+            StreamSealed: the dead-letter stream of the group is sealed.
+        """
+        self._loop.call(partial(self._twin.reject, events, error=error))
+
+    def renew(self, events: SharedEvent[Any] | Iterable[SharedEvent[Any]]) -> None:
+        """Let the locks of events begin again: the consumer holds them for another `lock_ms`.
+
+        Args:
+            events: one event, or several; all or none are renewed.
+
+        Raises:
+            LockLost, NotFound, InvalidArgument: as `accept`.
+        """
+        self._loop.call(self._twin.renew, events)
+
+
+class SupervisorCalls:
+    """The coroutine methods of `Supervisor`, without `await`."""
+
+    def __init__(self, loop: Loop, twin: Supervisor) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def spec(self) -> SupervisorSpec:
+        """Return the present spec.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated.
+        """
+        return self._loop.call(self._twin.spec)
+
+    def status(self) -> SupervisorStatus:
+        """Return what the supervisor does now: state, partitions with their lag, tasks, errors.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated and has ended.
+
+        Cost:
+            Two look-ups per segment of its streams.
+        """
+        return self._loop.call(self._twin.status)
+
+    def tasks(self) -> list[IngestTaskInfo]:
+        """Return the tasks with their reports, the oldest first; of those that ended, the last 200.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated and has ended.
+        """
+        return self._loop.call(self._twin.tasks)
+
+    def history(self) -> list[SupervisorVersion]:
+        """Return all versions of the spec, the newest first.
+
+        Raises:
+            NotFound: no such supervisor.
+        """
+        return self._loop.call(self._twin.history)
+
+    def suspend(self) -> None:
+        """Let the tasks publish and end, and create no others until `resume`. Does nothing if it is suspended.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated.
+        """
+        self._loop.call(self._twin.suspend)
+
+    def resume(self) -> None:
+        """Undo `suspend`: reading goes on at the published offsets. Does nothing if it is not suspended.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated.
+        """
+        self._loop.call(self._twin.resume)
+
+    def handoff(self, groups: Sequence[int] | None = None) -> None:
+        """Let groups publish what they have read now; others go on behind them.
+
+        Args:
+            groups: their numbers; unknown ones are ignored. None (default): all.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated.
+            InvalidArgument: a number is not valid.
+        """
+        self._loop.call(self._twin.handoff, groups)
+
+    def reset(self, to: StreamCut | Sequence[StreamCut] | None = None) -> None:
+        """Read again from another position. What was published stays, so that events before it are counted again.
+
+        Groups that read or publish the affected partitions are dropped; others go on.
+
+        Args:
+            to: a cut of a stream that is read, or several; only the segments of the cuts move. None (default): forget
+                all offsets, and begin as the spec says for a first run.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated.
+            InvalidCut: a cut is not one of a stream that the supervisor reads, or lies inside an event.
+            InvalidArgument: `to` is no cut.
+        """
+        self._loop.call(self._twin.reset, to)
+
+    def terminate(self) -> None:
+        """Let the tasks publish, and end the supervisor. Its history, offsets and table stay.
+
+        Submitting a spec of the same id begins it again, at its offsets.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated.
+        """
+        self._loop.call(self._twin.terminate)
 
 
 class DeadLettersCalls:

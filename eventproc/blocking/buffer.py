@@ -33,7 +33,12 @@ class Buffer(Generic[P]):
         self._waiting_bytes = 0
 
     def event(
-        self, payload: P, key: str | None, event_time: int | None, headers: Mapping[str, str] | None
+        self,
+        payload: P,
+        key: str | None,
+        event_time: int | None,
+        headers: Mapping[str, str] | None,
+        partition: int | None = None,
     ) -> NewEvent[bytes]:
         """Return the event as it is handed over. Raises InvalidArgument, and what `verify` raises."""
         self._verify()
@@ -45,12 +50,12 @@ class Buffer(Generic[P]):
             check_event_time(event_time)
         if headers is not None:
             headers = check_headers(headers)
-        return NewEvent(data, key, event_time, headers)
+        return NewEvent(data, key, event_time, headers, partition)
 
     def encoded(self, event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[bytes]:
         """Return an event of `write_many` as it is handed over. Raises as `event`."""
         event = as_new_event(event)
-        return self.event(event.payload, event.key, event.event_time, event.headers)
+        return self.event(event.payload, event.key, event.event_time, event.stored_headers, event.partition)
 
     def add(self, event: NewEvent[bytes]) -> bool:
         """Add an event; return whether the buffer is full."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
@@ -12,6 +13,9 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, TypeVarTuple
 
 import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import attrs
 from anyio.from_thread import BlockingPortal
 
 from eventproc.store.model.errors import Closed, ForkedError
@@ -26,13 +30,29 @@ SIGNAL_LOOK_S: Final = 0.5
 the wait is noticed only after the wait, so the wait needs a limit."""
 
 
+CLOSE_S: Final = 5.0
+"""How long `end` lets calls of other threads finish before it cancels them, and then waits for the cancelled ones.
+More delays the end of a program that has left a thread waiting; less cancels calls that would have finished."""
+
+LOG: Final = logging.getLogger("eventproc.blocking")
+
+
+@attrs.frozen
+class _RunningPortal:
+    """What `_run` gives to the thread that began it. cancel: cancels all calls, from any thread."""
+
+    portal: BlockingPortal
+    cancel: Callable[[], object]
+
+
 class Loop:
     """An asyncio event loop in a thread; usable from any thread, until `end`."""
 
-    def __init__(self, portal: BlockingPortal, thread: Thread) -> None:
+    def __init__(self, begun: _RunningPortal, thread: Thread) -> None:
         self.opened: dict[Opened, None] = {}
         """What is open on this loop, in the order in which it was opened."""
-        self._portal = portal
+        self._portal = begun.portal
+        self._cancel = begun.cancel
         self._thread = thread
         self._pid = os.getpid()
         self._running = True
@@ -40,7 +60,7 @@ class Loop:
     @classmethod
     def begin(cls) -> Loop:
         """Run a loop in a new thread until `end`."""
-        begun: Future[BlockingPortal] = Future()
+        begun: Future[_RunningPortal] = Future()
         thread = Thread(target=_run, args=[begun], name="eventproc", daemon=True)
         thread.start()
         try:
@@ -53,13 +73,25 @@ class Loop:
     def end(self, *, interrupted: bool) -> None:
         """Refuse further calls, and return when the loop has ended. interrupted: cancel the running calls.
 
+        Calls of other threads that still run after CLOSE_S are cancelled: they raise Closed there. If the loop does
+        not end within another CLOSE_S, its thread is left to the end of the process. Both are logged.
         Does nothing in a forked child: the loop is its parent's.
         """
         self._running = False
-        if not self.forked:
-            with suppress(RuntimeError):  # it has ended already, perhaps by an error
-                self._portal.call(self._portal.stop, interrupted)
-            self._thread.join()
+        if self.forked:
+            return
+        with suppress(RuntimeError):  # it has ended already, perhaps by an error
+            self._portal.call(self._portal.stop, interrupted)
+        self._thread.join(CLOSE_S)
+        if self._thread.is_alive():
+            LOG.warning(
+                "closing the directory: calls of other threads still run after %g s; cancelling", CLOSE_S
+            )
+            with suppress(RuntimeError):  # it has ended meanwhile
+                self._cancel()
+            self._thread.join(CLOSE_S)
+        if self._thread.is_alive():
+            LOG.error("closing the directory: its thread does not end; the end of the process will end it")
 
     def call(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
         """Run a coroutine on the loop, and return or raise what it does.
@@ -74,10 +106,14 @@ class Loop:
                 with suppress(TimeoutError):
                     future.exception(timeout=SIGNAL_LOOK_S)
             return future.result()
+        except CancelledError:
+            self.check()  # the directory was closed while the call ran
+            raise
         except BaseException:
             # The interrupt may have come before there was a future to cancel, while the coroutine was running.
             if not call.ended:
-                self._portal.start_task_soon(call.cancel)
+                with suppress(RuntimeError):  # the loop has ended
+                    self._portal.start_task_soon(call.cancel)
             raise
 
     def start(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> Future[T]:
@@ -259,13 +295,17 @@ def running_loop() -> Iterator[Loop]:
     loop.end(interrupted=False)
 
 
-def _run(begun: Future[BlockingPortal]) -> None:
+def _run(begun: Future[_RunningPortal]) -> None:
     """Run a loop until its portal is stopped. An error that ends it earlier is raised to the waiting callers too."""
 
     async def serve() -> None:
-        async with BlockingPortal() as portal:
-            begun.set_result(portal)
-            await portal.sleep_until_stopped()
+        token = anyio.lowlevel.current_token()
+        with anyio.CancelScope() as scope:
+            async with BlockingPortal() as portal:
+                begun.set_result(
+                    _RunningPortal(portal, lambda: anyio.from_thread.run_sync(scope.cancel, token=token))
+                )
+                await portal.sleep_until_stopped()
 
     try:
         anyio.run(serve, backend="asyncio")

@@ -59,9 +59,10 @@ class BlockingTransaction(Block, Generic[P]):
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
     ) -> None:
         """Add one event; about 2 us. Raises InvalidArgument immediately, other errors of `Transaction.write` later."""
-        if self._buffer.add(self._buffer.event(payload, key, event_time, headers)):
+        if self._buffer.add(self._buffer.event(payload, key, event_time, headers, partition)):
             self._hand_over()
 
     def write_many(self, events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> int:
@@ -120,6 +121,10 @@ class BlockingTransaction(Block, Generic[P]):
             while self._handed:
                 event = self._handed[0]
                 await self._txn.write(
-                    event.payload, key=event.key, event_time=event.event_time, headers=event.headers
+                    event.payload,
+                    key=event.key,
+                    event_time=event.event_time,
+                    headers=event.headers,
+                    partition=event.partition,
                 )
                 self._handed.popleft()

@@ -51,9 +51,10 @@ class BlockingWriter(Opened, Generic[P]):
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
     ) -> None:
         """Append one event and return when it is durable. Raises as `EventWriter.write`."""
-        event = self._buffer.event(payload, key, event_time, headers)
+        event = self._buffer.event(payload, key, event_time, headers, partition)
         self._loop.call(self._write, self._buffer.take(), event)
 
     def post(
@@ -63,12 +64,13 @@ class BlockingWriter(Opened, Generic[P]):
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
     ) -> None:
         """Append one event without waiting for it; `flush`, or the end of the block, raises if it failed.
 
         An invalid event raises InvalidArgument immediately. See `EventWriter.post`. About 2 us.
         """
-        if self._buffer.add(self._buffer.event(payload, key, event_time, headers)):
+        if self._buffer.add(self._buffer.event(payload, key, event_time, headers, partition)):
             self._loop.call(self._post, self._buffer.take())
 
     def write_many(
@@ -113,12 +115,22 @@ class BlockingWriter(Opened, Generic[P]):
     async def _post(self, events: list[NewEvent[bytes]]) -> None:
         post = self._writer.post
         for event in events:
-            await post(event.payload, key=event.key, event_time=event.event_time, headers=event.headers)
+            await post(
+                event.payload,
+                key=event.key,
+                event_time=event.event_time,
+                headers=event.headers,
+                partition=event.partition,
+            )
 
     async def _write(self, before: list[NewEvent[bytes]], event: NewEvent[bytes]) -> None:
         await self._post(before)
         await self._writer.write(
-            event.payload, key=event.key, event_time=event.event_time, headers=event.headers
+            event.payload,
+            key=event.key,
+            event_time=event.event_time,
+            headers=event.headers,
+            partition=event.partition,
         )
 
     async def _write_many(

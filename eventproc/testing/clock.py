@@ -20,23 +20,32 @@ class VirtualClock:
     Args:
         seed: seed of the random bytes.
         start_ms: wall time at which it begins, ms since 1970.
+        machine: the clock of the machine that this one shares the time with; only its steps of the wall clock are its
+            own. None (default): a machine of its own.
     """
 
-    def __init__(self, seed: int = 0, *, start_ms: int = START_MS) -> None:
-        self.boot_id = f"virtual-{seed}"
+    def __init__(
+        self, seed: int = 0, *, start_ms: int = START_MS, machine: VirtualClock | None = None
+    ) -> None:
+        self.boot_id: str = f"virtual-{seed}" if machine is None else machine.boot_id
+        self._machine = machine
         self._now_ms = loop_ms()
         self._began_ms = self._now_ms()
         self._monotonic_ms = 0
-        self._wall_ms = start_ms
+        self._wall_ms = start_ms if machine is None else 0
         self._seed = seed
         self._drawn = 0
 
     def wall_ms(self) -> int:
         """See `Clock.wall_ms`."""
+        if self._machine is not None:
+            return self._wall_ms + self._machine.wall_ms()
         return self._wall_ms + self._now_ms() - self._began_ms
 
     def monotonic_ms(self) -> int:
         """See `Clock.monotonic_ms`."""
+        if self._machine is not None:
+            return self._machine.monotonic_ms()
         return self._monotonic_ms + self._now_ms() - self._began_ms
 
     def random_bytes(self, count: int) -> bytes:
@@ -51,6 +60,9 @@ class VirtualClock:
             ms: at least 0.
         """
         assert ms >= 0, f"time does not go back by {-ms} ms"
+        if self._machine is not None:
+            self._machine.advance(ms)
+            return
         self._monotonic_ms += ms
         self._wall_ms += ms
 

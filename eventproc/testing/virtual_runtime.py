@@ -36,17 +36,15 @@ TXN_LOOK_MS: Final = 1_000
 """Virtual time between two looks at open transactions."""
 
 
-class RunningApp:
-    """Apps that run in memory, with what a test does to them. Made by `VirtualRuntime.running`.
+class SystemInTest:
+    """An open system with what tests do to it: base of `RunningApp` and `World`.
 
     ep: the open system.
     clock: its clock, which follows virtual time and can be moved.
     """
 
-    def __init__(self, ep: Eventproc, clock: VirtualClock, running: Iterable[Running]) -> None:
-        self.ep = ep
-        self.clock = clock
-        self._running = list(running)
+    ep: Eventproc
+    clock: VirtualClock
 
     async def write(
         self,
@@ -74,27 +72,6 @@ class RunningApp:
         handle = await self.ep.stream(stream)
         async with handle.writer(payload=type(payload)) as writer:
             await writer.write(payload, key=key, event_time=event_time, headers=headers)
-
-    async def settled(self, *, timeout_ms: int = SETTLE_MS_MAX) -> None:
-        """Return when nothing is left to do: retries, lingering batches, emitted events, leases of transactions.
-
-        Virtual time passes as far as that needs.
-
-        Args:
-            timeout_ms: how much virtual time may pass, in ms. Default: a day.
-
-        Raises:
-            TimeoutError: the time is over.
-            ProcessorFailed: a processor failed.
-        """
-        with anyio.fail_after(timeout_ms / 1000):
-            while True:
-                for running in self._running:
-                    await running.wait_idle()
-                if await self._has_open_transactions():
-                    await anyio.sleep(TXN_LOOK_MS / 1000)
-                elif not await self.lag():
-                    return
 
     async def lag(self, group: str | None = None) -> int:
         """Return how many events are left to process, durably.
@@ -129,11 +106,46 @@ class RunningApp:
         """
         return await self.ep.dead_letters(group).list()
 
-    async def _has_open_transactions(self) -> bool:
+    async def has_open_transactions(self) -> bool:
+        """Return whether a transaction of any stream is open."""
         for info in await self.ep.streams():
             if await (await self.ep.stream(info.name)).transactions():
                 return True
         return False
+
+
+class RunningApp(SystemInTest):
+    """Apps that run in memory, with what a test does to them. Made by `VirtualRuntime.running`.
+
+    ep: the open system.
+    clock: its clock, which follows virtual time and can be moved.
+    """
+
+    def __init__(self, ep: Eventproc, clock: VirtualClock, running: Iterable[Running]) -> None:
+        self.ep = ep
+        self.clock = clock
+        self._running = list(running)
+
+    async def settled(self, *, timeout_ms: int = SETTLE_MS_MAX) -> None:
+        """Return when nothing is left to do: retries, lingering batches, emitted events, leases of transactions.
+
+        Virtual time passes as far as that needs.
+
+        Args:
+            timeout_ms: how much virtual time may pass, in ms. Default: a day.
+
+        Raises:
+            TimeoutError: the time is over.
+            ProcessorFailed: a processor failed.
+        """
+        with anyio.fail_after(timeout_ms / 1000):
+            while True:
+                for running in self._running:
+                    await running.wait_idle()
+                if await self.has_open_transactions():
+                    await anyio.sleep(TXN_LOOK_MS / 1000)
+                elif not await self.lag():
+                    return
 
 
 class VirtualRuntime:

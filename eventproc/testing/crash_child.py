@@ -1,0 +1,44 @@
+"""The process that `CrashDirectory.start` starts: `python -m eventproc.testing.crash_child TASK`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pickle
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import ModuleType
+from typing import cast
+
+import anyio
+
+from eventproc.testing.crash import ChildTask, run_child
+
+
+def main() -> None:
+    """Run the task of the command line."""
+    task = cast("ChildTask", pickle.loads(bytes.fromhex(sys.argv[1])))
+    function = cast("Callable[..., Awaitable[object]]", getattr(_module(task), task.function))
+    anyio.run(partial(run_child, task, function))
+
+
+def _module(task: ChildTask) -> ModuleType:
+    """Import the module of the function: by its name, or from its file, as pytest may have done."""
+    try:
+        module = importlib.import_module(task.module)
+        if module.__file__ == task.source:
+            return module
+    except ModuleNotFoundError as why:
+        if why.name is None or why.name.partition(".")[0] != task.module.partition(".")[0]:
+            raise
+    assert task.source is not None, f"{task.module} has no file"
+    spec = importlib.util.spec_from_file_location(task.module, task.source)
+    assert spec is not None and spec.loader is not None, f"{task.source} is no module"
+    module = sys.modules[task.module] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    main()
