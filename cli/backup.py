@@ -18,6 +18,8 @@ from eventproc.cli.options import (
 from eventproc.cli.output.tables import Row, iso_time, show_done, show_one
 from eventproc.cli.output.terminal import Advance, progress
 from eventproc.cli.output.units import size_text
+from eventproc.cli.task import submit_in_background
+from eventproc.cluster import BackupTask
 from eventproc.runtime import Eventproc
 from eventproc.store.backup.make import make_backup, plan_backup
 from eventproc.store.backup.restore import restore_backup
@@ -27,9 +29,10 @@ from eventproc.store.clock import SystemClock
 @click.command(cls=Command)
 @click.argument("dest", metavar="DEST", type=DirectoryParam())
 @click.option("--dry-run", is_flag=True, help="Print what would be copied; change nothing.")
+@click.option("--background", is_flag=True, help="Submit a task, and return without waiting for it.")
 @output_option()
 @pass_settings
-def backup(settings: Settings, dest: str, dry_run: bool, output: str) -> None:
+def backup(settings: Settings, dest: str, dry_run: bool, background: bool, output: str) -> None:
     """Make a verified backup of the directory in the new folder DEST.
 
     All processes go on reading and writing meanwhile. The backup is the state of one moment, with the files of events
@@ -42,6 +45,13 @@ def backup(settings: Settings, dest: str, dry_run: bool, output: str) -> None:
         eventproc backup /mnt/backups/monday
         eventproc -C data backup /mnt/backups/monday --dry-run
     """
+    if background and not dry_run:
+
+        async def make(ep: Eventproc) -> BackupTask:
+            return BackupTask(str((await plan_backup(ep.db, Path(dest))).path))
+
+        submit_in_background(settings, make, output)
+        return
 
     async def act(ep: Eventproc) -> Row:
         plan = await plan_backup(ep.db, Path(dest))

@@ -45,6 +45,7 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("-y --yes", "flag", False),
                 ("--no-wait", "flag", False),
                 ("--timeout", "", False),
+                ("--background", "flag", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
@@ -59,11 +60,32 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             "Create, show, scale, truncate, offload, seal and delete streams.",
             [],
         ),
+        "stream compare": (
+            "Print how the first position relates to the second: before, equal_or_after,...",
+            [
+                ("name", "stream", False),
+                ("one", "", False),
+                ("other", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
         "stream create": (
             "Create a stream.",
             [
                 ("name", "stream", False),
                 ("--segments", "", False),
+                ("--events-per-second", "", False),
+                ("--bytes-per-second", "", False),
+                ("--factor", "", False),
+                ("--segments-max", "", False),
+                ("--window", "", False),
+                ("--keep-days", "", False),
+                ("--keep-bytes", "", False),
+                ("--until-consumed", "flag", False),
+                ("--keep-days-min", "", False),
+                ("--keep-bytes-min", "", False),
+                ("--keep-all", "flag", False),
+                ("--tag", "", True),
                 ("--no-wait", "flag", False),
                 ("--timeout", "", False),
                 ("-o --output", "table|json|jsonl", False),
@@ -100,6 +122,8 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             "List the epochs that are still stored, the oldest first.",
             [
                 ("name", "stream", False),
+                ("--after", "", False),
+                ("--limit", "", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
@@ -107,6 +131,10 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             "List the streams of a scope, or of all scopes, with the events and bytes that...",
             [
                 ("scope", "scope", False),
+                ("--tag", "", False),
+                ("--prefix", "", False),
+                ("--after", "stream", False),
+                ("--limit", "", False),
                 ("--watch", "", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
@@ -126,6 +154,7 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             [
                 ("name", "stream", False),
                 ("--older-than", "", False),
+                ("--background", "flag", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
@@ -140,6 +169,17 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
+        "stream scales": (
+            "List the scales of a stream: when each one was, and which segments it sealed...",
+            [
+                ("name", "stream", False),
+                ("--from", "", False),
+                ("--to", "", False),
+                ("--after", "", False),
+                ("--limit", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
         "stream seal": (
             "Seal a stream for ever: its open transactions are aborted, and nothing can be...",
             [
@@ -151,11 +191,35 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
-        "stream segments": (
-            "List the active segments, in the order of their key ranges.",
+        "stream segment": (
+            "Show a segment, active or sealed: its size, the segments that it replaced,...",
             [
                 ("name", "stream", False),
+                ("segment", "segment", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "stream segments": (
+            "List the active segments, or those of another time, in the order of their key...",
+            [
+                ("name", "stream", False),
+                ("--at", "", False),
+                ("--epoch", "", False),
+                ("--sealed", "flag", False),
+                ("--from", "", False),
+                ("--to", "", False),
+                ("--after", "", False),
+                ("--limit", "", False),
                 ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "stream size": (
+            "Show how many bytes and events lie between two positions, and before the...",
+            [
+                ("name", "stream", False),
+                ("--from", "", False),
+                ("--to", "", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
@@ -187,18 +251,113 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             [
                 ("name", "stream", False),
                 ("--segments", "", False),
+                ("--events-per-second", "", False),
+                ("--bytes-per-second", "", False),
+                ("--factor", "", False),
+                ("--segments-max", "", False),
+                ("--window", "", False),
+                ("--keep-days", "", False),
+                ("--keep-bytes", "", False),
+                ("--until-consumed", "flag", False),
+                ("--keep-days-min", "", False),
+                ("--keep-bytes-min", "", False),
+                ("--keep-all", "flag", False),
+                ("--tag", "", True),
+                ("--no-tags", "flag", False),
+                ("--no-wait", "flag", False),
+                ("--timeout", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "topic": (
+            "Create, show, alter, truncate and delete topics, which are streams with...",
+            [],
+        ),
+        "topic alter": (
+            "Add partitions to a topic, change its strategy, or how long its events live.",
+            [
+                ("name", "topic", False),
+                ("--partitions", "", False),
+                ("--partitioning", "key|round_robin", False),
+                ("--keep-days", "", False),
+                ("--keep-bytes", "", False),
+                ("--until-consumed", "flag", False),
+                ("--keep-days-min", "", False),
+                ("--keep-bytes-min", "", False),
+                ("--keep-all", "flag", False),
+                ("--ttl", "", False),
+                ("--no-wait", "flag", False),
+                ("--timeout", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "topic create": (
+            "Create a topic.",
+            [
+                ("name", "topic", False),
+                ("--partitions", "", False),
+                ("--partitioning", "key|round_robin", False),
+                ("--keep-days", "", False),
+                ("--keep-bytes", "", False),
+                ("--until-consumed", "flag", False),
+                ("--keep-days-min", "", False),
+                ("--keep-bytes-min", "", False),
+                ("--keep-all", "flag", False),
+                ("--ttl", "", False),
+                ("--no-wait", "flag", False),
+                ("--timeout", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "topic delete": (
+            "Delete a topic with its events and transactions.",
+            [
+                ("name", "topic", False),
+                ("--dry-run", "flag", False),
+                ("-y --yes", "flag", False),
+                ("--timeout", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "topic describe": (
+            "Show a topic's state, strategy, sizes and partitions.",
+            [
+                ("name", "topic", False),
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "topic list": (
+            "List the topics of a scope, or of all scopes, with the events and bytes that...",
+            [
+                ("scope", "scope", False),
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "topic truncate": (
+            "Delete the oldest events of a topic, or of one partition.",
+            [
+                ("name", "topic", False),
+                ("--partition", "", False),
+                ("--before", "", False),
+                ("--number", "", False),
+                ("--cut", "", False),
+                ("--dry-run", "flag", False),
+                ("-y --yes", "flag", False),
                 ("--no-wait", "flag", False),
                 ("--timeout", "", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
         "write": (
-            "Write the rows of FILE, or of standard input, to a stream.",
+            "Write the rows of FILE, or of standard input, to a stream or topic.",
             [
                 ("name", "stream", False),
                 ("file", "file", False),
                 ("--format", "lines|jsonl|csv|json|parquet|arrow", False),
                 ("--key", "", False),
+                ("--partition", "", False),
                 ("--transaction", "flag", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
@@ -213,6 +372,7 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("--max", "", False),
                 ("--follow", "flag", False),
                 ("--segment", "segment", True),
+                ("--partition", "", True),
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
@@ -246,6 +406,8 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("--lease", "", False),
                 ("--checkpoint-every", "", False),
                 ("--on-truncated", "earliest|latest|error", False),
+                ("--assignor", "equal|range|round_robin", False),
+                ("--retains", "progress|manual|nothing", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
@@ -282,11 +444,27 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
+        "group members": (
+            "Show the state of a group, and its consumers with the partitions that each...",
+            [
+                ("name", "group", False),
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
         "group offline": (
             "Remove a reader from its group.",
             [
                 ("name", "group", False),
                 ("reader", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "group offsets": (
+            "Show the offsets of a group by partition, as event numbers, and how many...",
+            [
+                ("name", "group", False),
+                ("--watch", "", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
@@ -298,6 +476,60 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("--checkpoint", "", False),
                 ("--stream", "stream", True),
                 ("--until", "", True),
+                ("--offset", "", False),
+                ("--shift", "", False),
+                ("--duration", "", False),
+                ("--partition", "", True),
+                ("--dry-run", "flag", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "share": (
+            "Create, show, reset and delete share groups: streams as queues.",
+            [],
+        ),
+        "share create": (
+            "Create a share group.",
+            [
+                ("name", "share group", False),
+                ("--stream", "stream", True),
+                ("--from", "", True),
+                ("--lock", "", False),
+                ("--deliveries", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "share delete": (
+            "Delete a share group with its progress.",
+            [
+                ("name", "share group", False),
+                ("--dry-run", "flag", False),
+                ("-y --yes", "flag", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "share describe": (
+            "Show a share group: its options, lag, deliveries, the consumers that hold...",
+            [
+                ("name", "share group", False),
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "share list": (
+            "List the share groups of a scope, or of all scopes, with their lag and what...",
+            [
+                ("scope", "scope", False),
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "share reset": (
+            "Move a share group to another position.",
+            [
+                ("name", "share group", False),
+                ("--to", "", True),
+                ("--stream", "stream", True),
                 ("--dry-run", "flag", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
@@ -375,6 +607,164 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             "Resume a paused processor.",
             [
                 ("name", "group", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "supervisor": (
+            "Submit, show, suspend, reset and terminate supervisors, which ingest streams...",
+            [],
+        ),
+        "supervisor describe": (
+            "Show the spec of a supervisor: fields that differ from their defaults, as...",
+            [
+                ("name", "supervisor", False),
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "supervisor handoff": (
+            "Let groups publish what they have read now.",
+            [
+                ("name", "supervisor", False),
+                ("--group", "", True),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "supervisor history": (
+            "List the versions of a supervisor's spec, the newest first.",
+            [
+                ("name", "supervisor", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "supervisor lag": (
+            "Show how far each partition was published and read, and the events behind that.",
+            [
+                ("name", "supervisor", False),
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "supervisor list": (
+            "List the supervisors that have not ended.",
+            [
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "supervisor reset": (
+            "Read again from another position; without --to, as the spec says for a first...",
+            [
+                ("name", "supervisor", False),
+                ("--to", "", True),
+                ("--dry-run", "flag", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "supervisor resume": (
+            "Let a suspended supervisor go on, at its published offsets.",
+            [
+                ("name", "supervisor", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "supervisor status": (
+            "Show what a supervisor does: state, partitions with their lag, live tasks,...",
+            [
+                ("name", "supervisor", False),
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "supervisor submit": (
+            "Submit the spec in FILE, in JSON or YAML; - reads it from stdin.",
+            [
+                ("file", "file", False),
+                ("--dry-run", "flag", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "supervisor suspend": (
+            "Let the tasks of a supervisor publish and end, and create no others until...",
+            [
+                ("name", "supervisor", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "supervisor tasks": (
+            "List the tasks with their reports, the oldest first; of those that ended, the...",
+            [
+                ("name", "supervisor", False),
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "supervisor terminate": (
+            "End a supervisor; its tasks publish first.",
+            [
+                ("name", "supervisor", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "ingest": (
+            "Run the tasks of ingestion supervisors.",
+            [],
+        ),
+        "ingest worker": (
+            "Run ingestion tasks as Spark jobs, until SIGTERM or Ctrl-C.",
+            [
+                ("--slots", "", False),
+                ("--master", "", False),
+                ("--log-level", "debug|info|warning|error", False),
+            ],
+        ),
+        "table": (
+            "List, query, compact and drop the tables that ingestion supervisors publish.",
+            [],
+        ),
+        "table compact": (
+            "Rewrite the intervals of a table that lie in several files into as few as...",
+            [
+                ("name", "", False),
+                ("--start", "", False),
+                ("--end", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "table describe": (
+            "Show a table, and its published files by interval.",
+            [
+                ("name", "", False),
+                ("--start", "", False),
+                ("--end", "", False),
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "table drop": (
+            "Remove the rows of a table; with bounds, of the intervals that lie between them.",
+            [
+                ("name", "", False),
+                ("--start", "", False),
+                ("--end", "", False),
+                ("--dry-run", "flag", False),
+                ("-y --yes", "flag", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "table list": (
+            "List the tables with their published files and rows.",
+            [
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "table query": (
+            "Run a query of Spark SQL over the tables, in a session of its own.",
+            [
+                ("sql", "", False),
+                ("--realtime", "flag", False),
+                ("--limit", "", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
@@ -459,6 +849,59 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
+        "task": (
+            "List, describe, wait for and cancel tasks: backups, offloads and deletions in...",
+            [],
+        ),
+        "task cancel": (
+            "Ask a task to end.",
+            [
+                ("task_id", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "task describe": (
+            "Show a task: its progress, the instance that runs it, and its result or why...",
+            [
+                ("task_id", "", False),
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "task list": (
+            "List the newest tasks, the newest first.",
+            [
+                ("--limit", "", False),
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "task wait": (
+            "Wait until a task has ended.",
+            [
+                ("task_id", "", False),
+                ("--timeout", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "cluster": (
+            "List the instances that have the directory open, and what they share.",
+            [],
+        ),
+        "cluster describe": (
+            "Show the host, how often it changed, and how the instances share the periodic...",
+            [
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "cluster list": (
+            "List the instances that are alive, the oldest first.",
+            [
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
         "run": (
             "Serve the directory, and run the processors of apps, until SIGTERM or Ctrl-C.",
             [
@@ -471,11 +914,24 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("--log-format", "text|json", False),
             ],
         ),
+        "serve": (
+            "Serve the directory to Pravega's clients, and run the processors of apps,...",
+            [
+                ("apps", "", True),
+                ("--listen", "", False),
+                ("--controller-port", "", False),
+                ("--segment-store-port", "", False),
+                ("--grace", "", False),
+                ("--log-level", "debug|info|warning|error", False),
+                ("--log-format", "text|json", False),
+            ],
+        ),
         "backup": (
             "Make a verified backup of the directory in the new folder DEST.",
             [
                 ("dest", "", False),
                 ("--dry-run", "flag", False),
+                ("--background", "flag", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
@@ -508,6 +964,8 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("file", "file", False),
                 ("--key", "", False),
                 ("--mean", "", False),
+                ("--topics", "flag", False),
+                ("--auto-scale", "flag", False),
                 ("-o --output", "table|json|jsonl", False),
                 ("--dir", "directory", False),
                 ("--durability", "fsync|os", False),

@@ -20,7 +20,7 @@ from eventproc.cli.completion_table import COMMANDS
 TAKES_NOTHING: Final = "flag"
 """What an option without a value takes."""
 
-NAMED: Final = ("scope", "stream", "group")
+NAMED: Final = ("scope", "stream", "topic", "group", "supervisor")
 SEGMENT: Final = "segment"
 FILE: Final = "file"
 DIRECTORY: Final = "directory"
@@ -30,7 +30,10 @@ METAVARS: Final = {
     "[SCOPE]": "scope",
     "SCOPE/STREAM": "stream",
     "[SCOPE/STREAM]": "stream",
+    "SCOPE/TOPIC": "topic",
     "SCOPE/GROUP": "group",
+    "SCOPE/SHARE": "share group",
+    "SUPERVISOR": "supervisor",
     "DIR": DIRECTORY,
     "[DIR]": DIRECTORY,
 }
@@ -59,8 +62,8 @@ def describe_command(command: click.Command) -> tuple[str, list[tuple[str, str, 
 
     The options of the root, which every command accepts, are in its row only.
 
-    What a parameter takes: "flag", "scope", "stream", "group", "segment", "file", "directory", choices with "|", or
-    empty for another value.
+    What a parameter takes: "flag", "scope", "stream", "topic", "group", "supervisor", "segment", "file", "directory",
+    choices with "|", or empty for another value.
     """
     return command.get_short_help_str(limit=80), [
         (" ".join(_names(each)), _takes(each), each.nargs == -1 or getattr(each, "multiple", False))

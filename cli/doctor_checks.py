@@ -17,7 +17,6 @@ import attrs
 from eventproc._version import __version__
 from eventproc.cli.integrity_checks import invariant_problems, page_problems
 from eventproc.cli.schema_check import differences, expected_tables, found_tables
-from eventproc.cluster.heartbeat import HeartbeatFile
 from eventproc.cluster.host import CONTROLLER, TIMINGS
 from eventproc.runtime import Eventproc
 from eventproc.spark.java import describe as describe_spark
@@ -29,6 +28,7 @@ from eventproc.store.clock import SystemClock
 from eventproc.store.database import Tx, instances
 from eventproc.store.database.checkpoint import TRUNCATE_BYTES
 from eventproc.store.database.filesystem import DATABASE, check_directory, type_of
+from eventproc.store.database.heartbeat import HeartbeatFile
 from eventproc.store.database.locks import WriteLock, lock_holders
 from eventproc.store.inspection.database_file import (
     count_blobs,

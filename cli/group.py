@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import attrs
@@ -11,6 +11,7 @@ import click
 
 from eventproc.cli import session
 from eventproc.cli.destruction import Consent, destructive, is_confirmed
+from eventproc.cli.group_offsets import OffsetMove, members, move_offsets, offsets
 from eventproc.cli.options import (
     CommandGroup,
     DurationParam,
@@ -23,7 +24,7 @@ from eventproc.cli.options import (
     timeout_option,
     watch_option,
 )
-from eventproc.cli.output.tables import Row, rows_of, show_done, show_one, show_rows
+from eventproc.cli.output.tables import Row, rows_of, show_done, show_one, show_rows, show_with_tables
 from eventproc.cli.position_arguments import parse_cuts, parse_group_start
 from eventproc.cli.watch import show_found
 from eventproc.groups import (
@@ -37,6 +38,7 @@ from eventproc.groups import (
     MemberDescription,
     ReaderGroup,
     ResetPreview,
+    RetainedPart,
     SegmentLag,
     TruncatedPolicy,
     describe_group,
@@ -47,8 +49,7 @@ from eventproc.groups import (
 )
 from eventproc.groups.names import check_reader
 from eventproc.runtime import Eventproc
-from eventproc.store.database import Tx
-from eventproc.store.database.instances import is_alive, pid_of
+from eventproc.store.database import Peers, Tx
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ids import format_segment
@@ -61,6 +62,13 @@ SEGMENT_COLUMNS: Final = ("stream", "segment", "owner", "lag_events", "lag_bytes
 STATE_COLUMNS: Final = (*SEGMENT_COLUMNS, "offset", "number", "waiting", "progress_at_ms")
 TABLES: Final = (("streams", STREAM_LAG_COLUMNS), ("members", READER_COLUMNS), ("segments", STATE_COLUMNS))
 """The tables of `describe`: the field of each, and its columns."""
+
+RETAINED: Final[Mapping[str, RetainedPart | None]] = {
+    "progress": "progress",
+    "manual": "manual",
+    "nothing": None,
+}
+"""The values of `--retains`, and the option of a group that each one means."""
 
 CHECKPOINT_COLUMNS: Final = ("name", "completed_at_ms", "automatic", "cuts")
 RESET_COLUMNS: Final = ("stream", "cut_before", "cut_after", "events_before", "events_after")
@@ -117,21 +125,12 @@ def describe(settings: Settings, name: str, output: str) -> None:
         group = await ep.reader_group(name)
         described = await group.describe()
         cuts = {} if described.replaced else await group.cuts()
-        return _described(described, await group.info(), cuts, ep.path)
+        return _described(described, await group.info(), cuts, ep.db.peers)
 
-    def show(row: Row) -> None:
-        show_one(row, output)
-        for name, columns in TABLES if output == "table" else ():
-            if rows := rows_of(row, name):
-                click.echo()
-                show_rows(rows, columns, output)
-
-    show_found(settings, look, show)
+    show_found(settings, look, partial(show_with_tables, tables=TABLES, output=output))
 
 
-def _described(
-    found: GroupDescription, info: GroupInfo, cuts: dict[str, StreamCut], path: Path | None
-) -> Row:
+def _described(found: GroupDescription, info: GroupInfo, cuts: dict[str, StreamCut], peers: Peers) -> Row:
     options = info.options
     return {
         **_summary(found),
@@ -140,8 +139,11 @@ def _described(
         "lease_ms": options.lease_ms,
         "checkpoint_every_ms": options.checkpoint_ms,
         "on_truncated": options.on_truncated,
+        "assignor": found.assignor,
+        "retains": options.retains or "nothing",
+        "phase": found.phase,
         "checkpoints_started": list(found.checkpoints_started),
-        "members": [_reader(each, path) for each in found.members],
+        "members": [_reader(each, peers) for each in found.members],
         "streams": [_stream(each.name, found, cuts) for each in found.streams],
         "segments": _segments(found),
     }
@@ -238,6 +240,20 @@ def checkpoints(settings: Settings, name: str, output: str) -> None:
     show_default=True,
     help="Where to continue if events were truncated before they were read.",
 )
+@click.option(
+    "--assignor",
+    type=click.Choice(["equal", "range", "round_robin"]),
+    default="equal",
+    show_default=True,
+    help="Who decides which reader owns which segment.",
+)
+@click.option(
+    "--retains",
+    type=click.Choice(["progress", "manual", "nothing"]),
+    default="progress",
+    show_default=True,
+    help="What a stream with --until-consumed keeps for this group.",
+)
 @output_option()
 @pass_settings
 def create(
@@ -249,6 +265,8 @@ def create(
     lease_s: float | None,
     checkpoint_s: float | None,
     on_truncated: TruncatedPolicy,
+    assignor: str,
+    retains: str,
     output: str,
 ) -> None:
     """Create a group of readers that share streams. An existing group with the same options is left as it is.
@@ -261,7 +279,11 @@ def create(
     async def make(ep: Eventproc) -> bool:
         known = {each: (await ep.stream(each)).stream_id for each in streams}
         options = GroupOptions(
-            lease_ms=_ms(lease_s), checkpoint_ms=_ms(checkpoint_s), on_truncated=on_truncated
+            lease_ms=_ms(lease_s),
+            checkpoint_ms=_ms(checkpoint_s),
+            on_truncated=on_truncated,
+            assignor=assignor,
+            retains=RETAINED[retains],
         )
         create_group = partial(
             ensure_group,
@@ -308,6 +330,26 @@ def _ms(seconds: float | None) -> int | None:
     metavar="CUT",
     help="The new end: a cut for each stream, or never; unchanged unless given.",
 )
+@click.option(
+    "--offset", type=int, metavar="NUMBER", help="The new offset in each partition, an event number."
+)
+@click.option(
+    "--shift", type=int, metavar="NUMBER", help="Move each partition by so many events; negative: back."
+)
+@click.option(
+    "--duration",
+    "duration_s",
+    type=DurationParam(),
+    metavar="SECONDS",
+    help="Move to the first event that is not older.",
+)
+@click.option(
+    "--partition",
+    "partitions",
+    multiple=True,
+    metavar="SCOPE/TOPIC:NUMBER",
+    help="Move only this partition; may be repeated.",
+)
 @dry_run_option
 @output_option()
 @pass_settings
@@ -318,6 +360,10 @@ def reset(
     checkpoint: str | None,
     streams: tuple[str, ...],
     ends: tuple[str, ...],
+    offset: int | None,
+    shift: int | None,
+    duration_s: float | None,
+    partitions: tuple[str, ...],
     dry_run: bool,
     output: str,
 ) -> None:
@@ -327,10 +373,24 @@ def reset(
     in the stream, and the command prints the former position, to which another reset returns. With --until another
     end, the group's checkpoints are dropped.
 
+    With --offset, --shift, --duration or --partition it moves event numbers of partitions, and the group must have no
+    consumer online.
+
     Examples:
         eventproc group reset shop/billing --to head --dry-run
         eventproc group reset shop/billing --checkpoint nightly
+        eventproc group reset shop/billing --shift -100 --partition shop/clicks:3
     """
+    move = OffsetMove(
+        positions=positions, offset=offset, shift=shift, duration_s=duration_s, partitions=partitions
+    )
+    if move.is_wanted:
+        if checkpoint is not None or streams or ends:
+            raise click.UsageError(
+                "--checkpoint, --stream and --until do not go with the options of partitions"
+            )
+        move_offsets(settings, name, move, dry_run=dry_run, output=output)
+        return
     if bool(positions) == (checkpoint is not None):
         raise click.UsageError("the new position is missing: use either --to POSITION or --checkpoint NAME")
 
@@ -484,6 +544,10 @@ def delete(settings: Settings, name: str, yes: bool, dry_run: bool, output: str)
         show_done(settings, {"done": "delete", "target": name}, output, f"deleted {name}")
 
 
+group.add_command(members)
+group.add_command(offsets)
+
+
 def checkpoint_row(found: GroupCheckpoint) -> dict[str, object]:
     """Return the fields that are shown of a completed checkpoint."""
     return {
@@ -542,11 +606,11 @@ def _lag(events: int, size_bytes: int, age_ms: int | None) -> dict[str, object]:
     }
 
 
-def _reader(member: MemberDescription, path: Path | None) -> dict[str, object]:
+def _reader(member: MemberDescription, peers: Peers) -> dict[str, object]:
     return {
         "reader": member.reader,
-        "pid": None if path is None else pid_of(path, member.instance),
-        "alive": path is None or is_alive(path, member.instance),
+        "pid": peers.pid_of(member.instance),
+        "alive": peers.is_alive(member.instance),
         "joined_at_ms": member.joined_ms,
         "segments": member.owned,
     }

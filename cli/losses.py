@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from eventproc.cli.output.tables import Row
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import StoredHistory, get_stream, head_offsets, stream_names
+from eventproc.store.catalog import get_stream, head_offsets, readable_size, size_between, stream_names
 from eventproc.store.database import Tx
-from eventproc.store.groups import group_names
-from eventproc.store.model.cuts import StreamCut, segments_between, size_between
+from eventproc.store.groups import group_names, share_names
+from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.replicated import named_objects
-from eventproc.store.segments import number_at, readable_size, sealed_lengths, segment_state
 from eventproc.store.transactions import TxnState, list_open
 from eventproc.workflows.requests import (
     AnyRequest,
@@ -49,18 +48,18 @@ def _losses(tx: Tx, request: AnyRequest) -> Row:
             "bytes": sum(txn.size_bytes for txn in aborted),
         }
     if isinstance(request, DeleteStream):
-        events, size_bytes = readable_size(tx, request.stream_id)
-        return {"stream_count": 1, "events": events, "bytes": size_bytes}
+        size = readable_size(tx, get_stream(tx, request.stream).value)
+        return {"stream_count": 1, "events": size.events, "bytes": size.bytes}
     if isinstance(request, DeleteScope):
         names = stream_names(tx, request.scope)
-        sizes = [readable_size(tx, get_stream(tx, name).value.stream_id) for name in names]
-        groups = group_names(tx, request.scope)
+        sizes = [readable_size(tx, get_stream(tx, name).value) for name in names]
+        groups = [*group_names(tx, request.scope), *share_names(tx, request.scope)]
         return {
             "stream_count": len(names),
             "group_count": len(groups),
             "synchronizer_count": len(named_objects(tx, request.scope)),
-            "events": sum(events for events, _ in sizes),
-            "bytes": sum(size_bytes for _, size_bytes in sizes),
+            "events": sum(each.events for each in sizes),
+            "bytes": sum(each.bytes for each in sizes),
             "streams": names,
             "groups": groups,
         }
@@ -71,12 +70,5 @@ def _truncated(tx: Tx, request: TruncateStream) -> Row:
     stream = get_stream(tx, request.stream, stream_id=request.stream_id).value
     head = StreamCut(stream.name, stream.stream_id, head_offsets(tx, stream))
     cut = StreamCut(stream.name, stream.stream_id, request.offsets)
-    history, lengths = StoredHistory(tx, stream), sealed_lengths(tx, stream.stream_id)
-    events = 0
-    for segment in segments_between(history, head, cut):
-        if (state := segment_state(tx, stream.stream_id, segment)) is not None:
-            end = request.offsets.get(segment)
-            number = state.tail_number if end is None else number_at(tx, stream.stream_id, segment, end)
-            events += number - state.head_number
-    freed = size_between(head, cut, history, lengths)
-    return {"head": str(head), "cut": str(cut), "events": events, "bytes": freed}
+    freed = size_between(tx, stream, head, cut)
+    return {"head": str(head), "cut": str(cut), "events": freed.events, "bytes": freed.bytes}

@@ -193,9 +193,19 @@ def stream_argument(command: F) -> F:
     return click.argument("name", metavar="SCOPE/STREAM")(command)
 
 
+def topic_argument(command: F) -> F:
+    """Decorator of commands about one topic: its full name, passed as `name`."""
+    return click.argument("name", metavar="SCOPE/TOPIC")(command)
+
+
 def group_argument(command: F) -> F:
     """Decorator of commands about a group of readers or of a processor: its full name, passed as `name`."""
     return click.argument("name", metavar="SCOPE/GROUP")(command)
+
+
+def share_argument(command: F) -> F:
+    """Decorator of commands about a share group: its full name, passed as `name`."""
+    return click.argument("name", metavar="SCOPE/SHARE")(command)
 
 
 def waiting_options(command: F) -> F:

@@ -36,7 +36,7 @@ ENDLESS: Final = 2**63 - 1
 class ReadOptions:
     """What to read of a stream.
 
-    event_max: largest number of events. segments: None for all.
+    event_max: largest number of events. segments, partitions: None for all.
     """
 
     name: str
@@ -44,6 +44,7 @@ class ReadOptions:
     event_max: int
     follow: bool
     segments: tuple[SegmentId, ...] | None
+    partitions: tuple[int, ...] | None
     output: str
 
 
@@ -63,6 +64,9 @@ class ReadOptions:
 @click.option(
     "--segment", "segments", multiple=True, metavar="ID", help="Only this segment; may be repeated."
 )
+@click.option(
+    "--partition", "partitions", multiple=True, type=int, metavar="P", help="Only this one; may be repeated."
+)
 @output_option(default="jsonl")
 @pass_settings
 def read(
@@ -74,6 +78,7 @@ def read(
     event_max: int | None,
     follow: bool,
     segments: tuple[str, ...],
+    partitions: tuple[int, ...],
     output: str,
 ) -> None:
     """Print the events of a stream, or of a reader group. Events of a key come in their order.
@@ -88,15 +93,17 @@ def read(
     Examples:
         eventproc read shop/orders
         eventproc read shop/orders --from 2026-11-20T12:30:00Z --max 100
+        eventproc read shop/clicks --partition 3
         eventproc read --group shop/billing --follow
     """
     if follow and output == "json":
         raise click.UsageError("--follow has no end, which a JSON array needs: use --output jsonl")
     event_max = event_max or ENDLESS
     if group is not None:
-        if name is not None or position is not None or segments:
+        if name is not None or position is not None or segments or partitions:
             raise click.UsageError(
-                "the group determines the streams and positions: leave SCOPE/STREAM, --from and --segment out"
+                "the group determines the streams and positions: leave SCOPE/STREAM, --from, --segment and "
+                "--partition out"
             )
         wanted_of_group = GroupReadOptions(group, reader, event_max, follow, output)
         session.run(settings, partial(read_group, settings=settings, wanted=wanted_of_group))
@@ -105,14 +112,19 @@ def read(
         raise click.UsageError(
             "name what to read: SCOPE/STREAM, or --group SCOPE/GROUP, with --reader ID if wanted"
         )
+    if segments and partitions:
+        raise click.UsageError("a partition is a segment: give --segment or --partition, not both")
     chosen = parse_segments(segments) if segments else None
-    wanted = ReadOptions(name, position or "head", event_max, follow, chosen, output)
+    wanted = ReadOptions(name, position or "head", event_max, follow, chosen, partitions or None, output)
     session.run(settings, partial(_read, settings=settings, wanted=wanted))
 
 
 async def _read(ep: Eventproc, *, settings: Settings, wanted: ReadOptions) -> None:
     stream = await ep.stream(wanted.name)
     start = parse_position(wanted.position, wanted.name, stream.stream_id)
+    segments = wanted.segments
+    if wanted.partitions is not None:
+        segments = await (await ep.topic(wanted.name)).segments_of(wanted.partitions)
     until = None if wanted.follow else await stream.tail()
     # On a terminal that shows the events, a bar would be in their way.
     quiet = settings.quiet or wanted.follow or sys.stdout.isatty()
@@ -123,7 +135,7 @@ async def _read(ep: Eventproc, *, settings: Settings, wanted: ReadOptions) -> No
     printer = EventPrinter(wanted.output)
     with progress(bar, f"reading {wanted.name}", total) as advance:
         async with (
-            stream.reader(start, segments=wanted.segments) as reader,
+            stream.reader(start, segments=segments) as reader,
             aclosing(reader.batches(until=until)) as batches,
         ):
             async for batch in batches:

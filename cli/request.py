@@ -74,7 +74,7 @@ def list_(settings: Settings, limit: int, output: str) -> None:
         eventproc request list
         eventproc request list --limit 10
     """
-    columns = ["request_id", "kind", "target", "status", "created_ms", "error"]
+    columns = ["request_id", "kind", "target", "origin", "status", "created_ms", "error"]
 
     def show(found: list[Request]) -> None:
         show_rows([_row(each) for each in found], columns, output)
@@ -87,6 +87,7 @@ def _row(found: Request) -> Row:
         "request_id": found.id,
         "kind": found.kind,
         "target": found.target,
+        "origin": found.origin.value,
         "status": found.status.value,
         "created_ms": found.created_ms,
         "finished_ms": found.finished_ms,

@@ -14,8 +14,8 @@ from eventproc.cli.exit_codes import FAILED, Signalled, error_line, exit_code
 from eventproc.cli.options import Command, DurationParam, Settings, pass_settings
 from eventproc.cli.server import DirectoryServer
 from eventproc.cli.server_log import LEVELS, LogOptions, ServerLog
-from eventproc.cli.supervisor import Supervisor
 from eventproc.cli.worker_link import WorkerLink
+from eventproc.cli.worker_processes import WorkerSet
 from eventproc.processors import GRACE_MS, ProcessorFailed
 from eventproc.store.tasks import first_leaf
 
@@ -101,7 +101,7 @@ def run(
     try:
         if link is None and (workers or reload):
             log.install()
-            raise click.exceptions.Exit(anyio.run(Supervisor(workers or 1, reload=reload).run))
+            raise click.exceptions.Exit(anyio.run(WorkerSet(workers or 1, reload=reload).run))
         if link is not None:
             # The supervisor obeys them. The server heeds SIGTERM when it can drain.
             for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):

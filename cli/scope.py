@@ -17,7 +17,9 @@ from eventproc.cli.options import (
 )
 from eventproc.cli.output.tables import Row, show_done, show_rows
 from eventproc.cli.submit import WaitOptions
+from eventproc.cli.task import submit_in_background
 from eventproc.cli.watch import show_found
+from eventproc.cluster import DeleteScopeTask
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import SCOPE, get_scope
 from eventproc.store.database import Tx
@@ -95,6 +97,9 @@ def list_(settings: Settings, output: str) -> None:
 @click.option("--recursive", is_flag=True, help="Delete its groups and streams too.")
 @destructive
 @waiting_options
+@click.option(
+    "--background", is_flag=True, help="With --recursive: submit a task that deletes stream by stream."
+)
 @output_option()
 @pass_settings
 def delete(
@@ -105,6 +110,7 @@ def delete(
     dry_run: bool,
     no_wait: bool,
     timeout: float,
+    background: bool,
     output: str,
 ) -> None:
     """Delete a scope. It must be empty unless --recursive is given.
@@ -112,6 +118,7 @@ def delete(
     Examples:
         eventproc scope delete shop
         eventproc scope delete shop --recursive --dry-run
+        eventproc scope delete shop --recursive --background
     """
 
     async def make(_: Eventproc) -> AnyRequest:
@@ -124,10 +131,22 @@ def delete(
 
     async def look(ep: Eventproc) -> Row:
         await ep.db.read(verify)
+        return await losses(ep)
+
+    async def losses(ep: Eventproc) -> Row:
         return await request_losses(ep, DeleteScope(name))
 
+    async def task(ep: Eventproc) -> DeleteScopeTask:
+        await ep.db.read(lambda tx: get_scope(tx, name))
+        return DeleteScopeTask(name)
+
     consent, question = Consent(yes, dry_run), f"Delete scope {name}"
-    if recursive:
+    if background and not recursive:
+        raise click.UsageError("--background needs --recursive: an empty scope is deleted immediately")
+    if background:
+        if is_confirmed(settings, consent, f"{question} with its groups and streams", losses, output):
+            submit_in_background(settings, task, output)
+    elif recursive:
         done = f"deleted scope {name} with its groups and streams"
         waiting = WaitOptions(no_wait, timeout)
         submit_destruction(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Final
 
 import anyio
@@ -29,11 +29,17 @@ PROBE_MS: Final = 10_000
 Lower: more idle cost. Higher: a failed disk is reported later."""
 
 
+@asynccontextmanager
+async def _no_endpoints(_: Eventproc) -> AsyncIterator[None]:
+    yield
+
+
 class DirectoryServer:
     """Serves one open directory until a signal arrives or a processor fails.
 
     shows_status: whether to show the live table on a terminal.
     link: to the supervisor if this process is a worker: its first signal drains, and only the supervisor kills.
+    endpoints: what listens for other programs until the end begins.
     """
 
     def __init__(
@@ -44,12 +50,14 @@ class DirectoryServer:
         grace_ms: int,
         shows_status: bool = True,
         link: WorkerLink | None = None,
+        endpoints: Callable[[Eventproc], AbstractAsyncContextManager[None]] = _no_endpoints,
     ) -> None:
         self._settings = settings
         self._apps = apps
         self._grace_ms = grace_ms
         self._shows_status = shows_status
         self._link = link
+        self._endpoints = endpoints
         self._signalled: int | None = None
 
     async def serve(self, ep: Eventproc) -> None:
@@ -67,7 +75,8 @@ class DirectoryServer:
                     tasks.start_soon(_probe, ep)
                     if self._shows_status:
                         tasks.start_soon(show_live_status, self._settings, ep.db.clock, running)
-                    await self._wait_end(signals, running)
+                    async with self._endpoints(ep):
+                        await self._wait_end(signals, running)
                 for number in heeded:
                     signal.signal(number, signal.SIG_DFL if self._link is None else signal.SIG_IGN)
                 await self._drain(running)

@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 import click
 
-from eventproc.cli import session
+from eventproc.cli import session, stream_history
 from eventproc.cli.destruction import Consent, destructive, submit_destruction
 from eventproc.cli.options import (
     CommandGroup,
@@ -24,20 +24,32 @@ from eventproc.cli.options import (
 )
 from eventproc.cli.output.tables import Row, rows_of, show_one, show_rows
 from eventproc.cli.position_arguments import cut_at_position, parse_position, parse_ranges, parse_segments
+from eventproc.cli.retention import DAY_MS, RetentionChoice, retention_options
+from eventproc.cli.scaling import VERDICT_COLUMNS, ScalingChoice, policy_row, scaling_options, scaling_row
 from eventproc.cli.submit import WaitOptions, submit_and_wait
+from eventproc.cli.task import submit_in_background
 from eventproc.cli.watch import show_found
+from eventproc.cluster import OffloadTask
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import StreamRecord, find_stream, list_streams
+from eventproc.store.catalog import (
+    StoredHistory,
+    StreamRecord,
+    current_epoch,
+    find_stream,
+    get_stream,
+    list_streams,
+    readable_size,
+)
 from eventproc.store.database import Tx
 from eventproc.store.model.counts import counted
-from eventproc.store.model.epochs import Epoch, Segment, merge_ranges, split_ranges
-from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.epochs import Epoch, merge_ranges, split_ranges
+from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.names import StreamName, check_scope_name
-from eventproc.store.model.policies import ScalingPolicy, StreamConfig
+from eventproc.store.model.policies import StreamConfig, as_tags
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.requests import Request
-from eventproc.store.segments import readable_size, write_rate
-from eventproc.streams import SegmentDescription, StreamDescription
+from eventproc.store.segments import write_rate
+from eventproc.streams import StreamDescription
 from eventproc.streams.offload import OffloadResult
 from eventproc.workflows.requests import (
     AnyRequest,
@@ -49,12 +61,10 @@ from eventproc.workflows.requests import (
     UpdateStream,
 )
 
-DAY_MS: Final = 24 * 3_600_000
 COLUMNS: Final = (
-    *("name", "state", "events", "bytes", "events_per_second", "segments_min", "epoch", "created_ms"),
+    *("name", "state", "events", "bytes", "events_per_second", "scaling", "segments_min", "epoch"),
+    "created_ms",
 )
-SEGMENT_COLUMNS: Final = ("segment", "low", "high", "state", "head", "tail", "events")
-EPOCH_COLUMNS: Final = ("epoch", "created_ms", "splits", "merges", "segments")
 
 ScalePlan = Callable[[Epoch], tuple[tuple[SegmentId, ...], tuple[KeyRange, ...]]]
 """From the active epoch to the segments that a scale seals, and the key ranges of those that it opens."""
@@ -73,11 +83,27 @@ def stream() -> None:
 
 @stream.command("list")
 @click.argument("scope", metavar="[SCOPE]", required=False)
+@click.option("--tag", metavar="TAG", help="Only streams with this tag.")
+@click.option("--prefix", default="", metavar="TEXT", help="Only names in their scopes that begin with it.")
+@click.option("--after", metavar="SCOPE/STREAM", help="The last stream of the previous page.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="How many to list at most; all unless given."
+)
 @watch_option
 @output_option()
 @pass_settings
-def list_(settings: Settings, scope: str | None, output: str) -> None:
+def list_(
+    settings: Settings,
+    scope: str | None,
+    tag: str | None,
+    prefix: str,
+    after: str | None,
+    limit: int | None,
+    output: str,
+) -> None:
     """List the streams of a scope, or of all scopes, with the events and bytes that can be read.
+
+    Topics are among them; their SCALING is partitions.
 
     EVENTS/S (events_per_second in JSON) is the rate of writing in the last minute. In a segment that got more than 32
     appends in that minute, it is the rate of about the newest 32.
@@ -85,28 +111,32 @@ def list_(settings: Settings, scope: str | None, output: str) -> None:
     Examples:
         eventproc stream list
         eventproc stream list shop --output json
+        eventproc stream list shop --tag billing --limit 100
     """
 
     def look(tx: Tx) -> list[Row]:
         if scope is not None:
             check_scope_name(scope)
-        return [_listed(tx, each) for each in list_streams(tx, scope)]
+        found = list_streams(tx, scope, tag=tag, prefix=prefix, after=after, limit=limit)
+        return [_listed(tx, each) for each in found]
 
     show_found(settings, lambda ep: ep.db.read(look), lambda rows: show_rows(rows, COLUMNS, output))
 
 
 def _listed(tx: Tx, found: StreamRecord) -> Row:
-    events, size_bytes = readable_size(tx, found.stream_id)
+    size = readable_size(tx, found)
     return {
         **_names(found.name),
         "stream_id": found.stream_id,
+        "scaling": found.config.scaling.kind.value,
         "state": found.state.value,
-        "events": events,
-        "bytes": size_bytes,
+        "events": size.events,
+        "bytes": size.bytes,
         "events_per_second": round(write_rate(tx, found.stream_id), 3),
         "segments_min": found.config.scaling.segments_min,
         "epoch": found.epoch,
         "created_ms": found.created_ms,
+        "tags": list(found.config.tags),
     }
 
 
@@ -118,6 +148,8 @@ def _listed(tx: Tx, found: StreamRecord) -> Row:
 def describe(settings: Settings, name: str, output: str) -> None:
     """Show a stream's state, sizes, ends and segments.
 
+    If a policy scales the stream, this also shows the rates that it sees, and why it acts or does not.
+
     Examples:
         eventproc stream describe shop/orders
         eventproc stream describe shop/orders --output json
@@ -127,7 +159,10 @@ def describe(settings: Settings, name: str, output: str) -> None:
         show_one(row := _row(found), output)
         if output == "table":
             click.echo()
-            show_rows(rows_of(row, "segments"), SEGMENT_COLUMNS, output)
+            show_rows(rows_of(row, "segments"), stream_history.SEGMENT_COLUMNS[:-1], output)
+        if output == "table" and found.scaling is not None:
+            click.echo()
+            show_rows(rows_of(scaling_row(found.scaling), "segments"), VERDICT_COLUMNS, output)
 
     show_found(settings, partial(_describe, name=name), show)
 
@@ -137,56 +172,26 @@ def _row(found: StreamDescription) -> Row:
         **_names(found.name),
         "stream_id": found.stream_id,
         "state": found.state.value,
-        "scaling": found.config.scaling.kind.value,
-        "segments_min": found.config.scaling.segments_min,
+        **policy_row(found.config.scaling),
+        "keep_ms": found.config.retention.age_ms,
+        "keep_bytes": found.config.retention.size_bytes,
+        "until_consumed": found.config.retention.consumed,
+        "keep_ms_min": found.config.retention.age_ms_min,
+        "keep_bytes_min": found.config.retention.size_bytes_min,
+        "tags": list(found.config.tags),
         "created_ms": found.created_ms,
         "epoch": found.epoch,
         "events": found.events,
         "bytes": found.size_bytes,
         "head": str(found.head),
         "tail": str(found.tail),
-        "segments": [_described(segment) for segment in found.segments],
+        "segments": [stream_history.described(segment) for segment in found.segments],
+        "policy": None if found.scaling is None else scaling_row(found.scaling),
     }
 
 
-@stream.command()
-@stream_argument
-@watch_option
-@output_option()
-@pass_settings
-def segments(settings: Settings, name: str, output: str) -> None:
-    """List the active segments, in the order of their key ranges.
-
-    Examples:
-        eventproc stream segments shop/orders
-    """
-
-    def show(found: StreamDescription) -> None:
-        show_rows([_described(each) for each in found.segments], SEGMENT_COLUMNS, output)
-
-    show_found(settings, partial(_describe, name=name), show)
-
-
-@stream.command()
-@stream_argument
-@output_option()
-@pass_settings
-def epochs(settings: Settings, name: str, output: str) -> None:
-    """List the epochs that are still stored, the oldest first.
-
-    Examples:
-        eventproc stream epochs shop/orders
-    """
-
-    async def look(ep: Eventproc) -> list[Epoch]:
-        return await (await ep.stream(name)).epochs()
-
-    found = session.run(settings, look)
-    if output == "table":
-        shown = [_epoch(epoch) | {"segments": [str(each) for each in epoch.segments]} for epoch in found]
-        show_rows(shown, EPOCH_COLUMNS, output)
-    else:
-        show_rows([_epoch(epoch) for epoch in found], EPOCH_COLUMNS, output)
+for _command in stream_history.COMMANDS:
+    stream.add_command(_command)
 
 
 @stream.command()
@@ -221,17 +226,23 @@ def cut(settings: Settings, name: str, at: str, output: str) -> None:
 
 @stream.command()
 @stream_argument
+@scaling_options
+@retention_options
 @click.option(
-    "--segments",
-    type=int,
-    metavar="N",
-    help="Number of segments at the beginning; 1 unless given, or whatever an existing stream has.",
+    "--tag", "tags", multiple=True, metavar="TAG", help="A label for `stream list --tag`; repeatable."
 )
 @waiting_options
 @output_option()
 @pass_settings
 def create(
-    settings: Settings, name: str, segments: int | None, no_wait: bool, timeout: float, output: str
+    settings: Settings,
+    name: str,
+    scaling: ScalingChoice,
+    retention: RetentionChoice,
+    tags: tuple[str, ...],
+    no_wait: bool,
+    timeout: float,
+    output: str,
 ) -> None:
     """Create a stream. An existing stream with the same configuration is left as it is.
 
@@ -240,13 +251,20 @@ def create(
     Examples:
         eventproc stream create shop/orders
         eventproc stream create shop/orders --segments 4
+        eventproc stream create shop/orders --keep-days 7
+        eventproc stream create shop/orders --events-per-second 1000 --segments-max 16
+        eventproc stream create shop/orders --until-consumed --keep-days-min 1
     """
 
     def choose_config(tx: Tx) -> StreamConfig:
-        if segments is not None:
-            return StreamConfig(scaling=ScalingPolicy.fixed(segments))
         found = find_stream(tx, name)
-        return StreamConfig() if found is None else found.value.config
+        config = StreamConfig() if found is None else found.value.config
+        return attrs.evolve(
+            config,
+            scaling=scaling.applied_to(config.scaling),
+            retention=retention.applied_to(config.retention),
+            tags=as_tags(tags) if tags else config.tags,
+        )
 
     async def make(ep: Eventproc) -> AnyRequest:
         StreamName.parse(name)
@@ -258,24 +276,57 @@ def create(
 
 @stream.command()
 @stream_argument
-@click.option("--segments", type=int, required=True, metavar="N", help="New number of active segments.")
+@scaling_options
+@retention_options
+@click.option(
+    "--tag", "tags", multiple=True, metavar="TAG", help="A tag, instead of all present ones; repeatable."
+)
+@click.option("--no-tags", is_flag=True, help="Remove all tags.")
 @waiting_options
 @output_option()
 @pass_settings
-def update(settings: Settings, name: str, segments: int, no_wait: bool, timeout: float, output: str) -> None:
+def update(
+    settings: Settings,
+    name: str,
+    scaling: ScalingChoice,
+    retention: RetentionChoice,
+    tags: tuple[str, ...],
+    no_tags: bool,
+    no_wait: bool,
+    timeout: float,
+    output: str,
+) -> None:
     """Change the configuration. A new number of segments takes effect immediately, with equal key ranges.
+
+    A policy that goes by a rate leaves the segments as they are, unless there are fewer than --segments. --segments
+    without a rate ends such a policy. Events beyond a new limit of age or size are truncated within about a minute.
 
     Examples:
         eventproc stream update shop/orders --segments 8
+        eventproc stream update shop/orders --keep-days 7 --keep-bytes 1000000000
+        eventproc stream update shop/orders --bytes-per-second 1000000
     """
+    if tags and no_tags:
+        raise click.UsageError("give either --tag or --no-tags")
+    if not (scaling.is_given or retention.is_given or tags or no_tags):
+        raise click.UsageError(
+            "say what to change: --segments, --keep-days, --keep-bytes, --keep-all, --tag or --no-tags"
+        )
 
     async def make(ep: Eventproc) -> AnyRequest:
         found = await ep.stream(name)
-        return UpdateStream(name, found.stream_id, StreamConfig(scaling=ScalingPolicy.fixed(segments)))
+        config = (await found.describe()).config
+        config = attrs.evolve(
+            config,
+            scaling=scaling.applied_to(config.scaling),
+            retention=retention.applied_to(config.retention),
+            tags=as_tags(tags) if tags or no_tags else config.tags,
+        )
+        return UpdateStream(name, found.stream_id, config, keep_segments=not scaling.is_given)
 
-    submit_and_wait(
-        settings, make, WaitOptions(no_wait, timeout), f"{name} has {counted(segments, 'segment')}", output
-    )
+    has_count = scaling.segments is not None and not scaling.goes_by_rate
+    done = f"{name} has {counted(scaling.segments or 0, 'segment')}" if has_count else f"{name} is updated"
+    submit_and_wait(settings, make, WaitOptions(no_wait, timeout), done, output)
 
 
 @stream.command()
@@ -335,17 +386,27 @@ def truncate(
     metavar="DAYS",
     help="Offload only events that were written longer ago.",
 )
+@click.option("--background", is_flag=True, help="Submit a task, and return without waiting for it.")
 @output_option()
 @pass_settings
-def offload(settings: Settings, name: str, days: float, output: str) -> None:
+def offload(settings: Settings, name: str, days: float, background: bool, output: str) -> None:
     """Move old events of a stream from the database into files. They are read as before.
 
     Examples:
         eventproc stream offload shop/orders --older-than 7
+        eventproc stream offload shop/orders --background
     """
+    age_ms = round(days * DAY_MS)
+    if background:
+
+        async def make(ep: Eventproc) -> OffloadTask:
+            return OffloadTask((await ep.stream(name)).name, age_ms)
+
+        submit_in_background(settings, make, output)
+        return
 
     async def work(ep: Eventproc) -> OffloadResult:
-        return await (await ep.stream(name)).offload(older_than_ms=round(days * DAY_MS))
+        return await (await ep.stream(name)).offload(older_than_ms=age_ms)
 
     done = session.run(settings, work)
     note(settings, f"moved {counted(done.events, 'event')} of {name}")
@@ -486,51 +547,23 @@ def scale(
 def _scale(settings: Settings, name: str, plan: ScalePlan, waiting: WaitOptions, output: str) -> None:
     async def make(ep: Eventproc) -> AnyRequest:
         found = await ep.stream(name)
-        seal, ranges = plan((await found.epochs())[-1])
+        seal, ranges = plan(await ep.db.read(lambda tx: current_epoch(tx, get_stream(tx, name).value)))
         return ScaleStream(name, found.stream_id, seal, ranges)
 
     async def show_opened(ep: Eventproc, request: Request) -> None:
-        epochs = await (await ep.stream(name)).epochs()
-        opened = next((epoch.opened for epoch in epochs if epoch.request_id == request.id), ())
+        epoch = await ep.db.read(
+            lambda tx: StoredHistory(tx, get_stream(tx, name).value).opened_by(request.id)
+        )
+        opened = () if epoch is None else epoch.opened
         note(settings, f"scaled {name}")
-        rows: list[Row] = [segment_row(segment) for segment in opened]
+        rows: list[Row] = [stream_history.segment_row(segment) for segment in opened]
         show_rows(rows, ["segment", "low", "high"], output)
 
     submit_and_wait(settings, make, waiting, show_opened, output)
 
 
-def segment_row(segment: Segment) -> dict[str, object]:
-    """Return the fields that every table of segments shows."""
-    return {"segment": format_segment(segment.id), "low": segment.range.low, "high": segment.range.high}
-
-
 async def _describe(ep: Eventproc, *, name: str) -> StreamDescription:
     return await (await ep.stream(name)).describe()
-
-
-def _described(segment: SegmentDescription) -> dict[str, object]:
-    return {
-        "segment": format_segment(segment.id),
-        "low": segment.low,
-        "high": segment.high,
-        "state": "sealed" if segment.sealed else "active",
-        "head": segment.head,
-        "tail": segment.tail,
-        "head_number": segment.head_number,
-        "tail_number": segment.tail_number,
-        "events": segment.tail_number - segment.head_number,
-    }
-
-
-def _epoch(epoch: Epoch) -> dict[str, object]:
-    return {
-        "epoch": epoch.number,
-        "created_ms": epoch.created_ms,
-        "splits": epoch.splits,
-        "merges": epoch.merges,
-        "request_id": epoch.request_id,
-        "segments": [segment_row(segment) for segment in epoch.segments],
-    }
 
 
 def _names(name: str) -> dict[str, object]:

@@ -13,9 +13,9 @@ import attrs
 
 from eventproc.cli.help_texts import did_you_mean
 from eventproc.groups.operations import list_checkpoints
-from eventproc.store.catalog import get_stream, list_scopes, stream_names
+from eventproc.store.catalog import get_stream, list_scopes, list_streams, stream_names
 from eventproc.store.database import Database, Tx
-from eventproc.store.groups import group_names, member_statuses
+from eventproc.store.groups import group_names, member_statuses, share_names
 from eventproc.store.model.errors import EventprocError, NotFound, TransactionNotFound
 from eventproc.store.model.ids import format_segment
 from eventproc.store.segments import segment_ids
@@ -77,8 +77,13 @@ def _known(tx: Tx, missing: NotFound) -> _Known | None:
             return _Known([each.name for each in list_scopes(tx)], "eventproc scope list")
         case "stream":
             return _Known(stream_names(tx, scope), f"eventproc stream list {scope}")
+        case "topic":
+            topics = [each.name for each in list_streams(tx, scope) if each.config.is_topic]
+            return _Known(topics, f"eventproc topic list {scope}")
         case "group":
             return _Known(group_names(tx, scope), f"eventproc group list {scope}")
+        case "share group":
+            return _Known(share_names(tx, scope), f"eventproc share list {scope}")
         case "segment" if owner:
             ids = segment_ids(tx, get_stream(tx, owner).value.stream_id)
             return _Known(map(format_segment, ids), f"eventproc stream segments {owner}")

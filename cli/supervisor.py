@@ -1,194 +1,460 @@
-"""`run --workers` and `run --reload`: start the same command as processes of their own, and watch over them.
-
-The supervisor never opens the directory and never imports the app. Each worker is a new interpreter that runs the
-command line of this process, and shares the work with the others through the directory.
-
-- A worker that ends by itself is started again, after a delay that doubles with each end in a row. With --reload it
-  is started again at the next change of a source file.
-- A worker that ends before it has served for the first time ends the supervisor, with its exit code: the app, the
-  directory or an option is wrong, and another attempt would fail too. With --reload the next change is awaited.
-- The first signal drains all workers; a second one kills them. Workers ignore Ctrl-C and hang-ups, which reach every
-  process of a terminal, and SIGTERM until they serve; the supervisor tells them to drain through the link.
-- A worker whose supervisor is gone drains (`worker_link`).
-"""
+"""`eventproc supervisor`: submit, show, suspend, reset and terminate supervisors, which ingest streams into tables."""
 
 from __future__ import annotations
 
-import logging
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
+import json
+from functools import partial
 from typing import Final
 
-import anyio
-import attrs
-from anyio.abc import Process
+import click
 
-from eventproc.cli.exit_codes import OK, SIGNALLED
-from eventproc.cli.signals import ENDING
-from eventproc.cli.source_files import SourceFiles
-from eventproc.cli.worker_link import SupervisorLink
-from eventproc.store.model.counts import counted
+from eventproc.cli import session
+from eventproc.cli.options import (
+    Command,
+    CommandGroup,
+    F,
+    Settings,
+    dry_run_option,
+    note,
+    output_option,
+    pass_settings,
+    watch_option,
+)
+from eventproc.cli.output.tables import Row, show_done, show_one, show_rows, show_with_tables
+from eventproc.cli.position_arguments import parse_cuts
+from eventproc.cli.watch import show_found
+from eventproc.ingestion import IngestTaskInfo, SpecEffect, SupervisorSpec, SupervisorStatus
+from eventproc.runtime import Eventproc
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.ids import format_segment
 
-LOG = logging.getLogger("eventproc.run")
+COLUMNS: Final = ("id", "state", "table", "suspended", "version")
+PARTITION_COLUMNS: Final = ("stream", "segment", "group", "offset", "read", "tail", "lag_events")
+TASK_COLUMNS: Final = (
+    "id",
+    "group",
+    "state",
+    "publishing",
+    "remaining_ms",
+    "events",
+    "rows",
+    "unparseable",
+    "error",
+)
+ERROR_COLUMNS: Final = ("failed_at_ms", "message")
+HISTORY_COLUMNS: Final = ("version", "created_ms", "change")
+TABLES: Final = (("partitions", PARTITION_COLUMNS), ("tasks", TASK_COLUMNS), ("errors", ERROR_COLUMNS))
+"""The tables of `status`: the field of each, and its columns."""
 
-RESTART_S_MIN: Final = 0.5
-"""Delay before a worker is started again. Lower: a worker that ends immediately costs more."""
-
-RESTART_S_MAX: Final = 30.0
-"""Largest delay. Higher: a worker comes back later after a long failure, such as a full disk."""
-
-STABLE_S: Final = 60.0
-"""How long a worker must have served for its next delay to be the smallest again."""
-
-
-REPEATED_S: Final = 0.3
-"""A second signal within this time counts as the first: `timeout` sends one to the process and one to its group."""
-
-
-@attrs.frozen
-class Ended:
-    """How a worker ended. code: its exit code, negative for a signal. served: whether it had begun to serve."""
-
-    code: int
-    served: bool
-    served_s: float
-
-    @property
-    def text(self) -> str:
-        """The reason, for the log."""
-        if self.code < 0:
-            return f"was ended by {signal.Signals(-self.code).name}"
-        return f"ended with exit code {self.code}"
+EFFECTS: Final = {
+    SpecEffect.CREATE: "create the supervisor",
+    SpecEffect.NONE: "change nothing",
+    SpecEffect.UPDATE: "update the supervisor; its tasks go on",
+    SpecEffect.REPLACE_TASKS: "let the tasks publish, and replace them",
+}
 
 
-class Supervisor:
-    """Runs `count` workers until a signal.
+def supervisor_argument(command: F) -> F:
+    """Decorator of commands about one supervisor: its id, passed as `name`."""
+    return click.argument("name", metavar="SUPERVISOR")(command)
 
-    reload: whether to restart them at each change of a source file below the current directory.
+
+@click.group(cls=CommandGroup)
+def supervisor() -> None:
+    """Submit, show, suspend, reset and terminate supervisors, which ingest streams into tables.
+
+    Examples:
+        eventproc supervisor submit clicks.yaml
+        eventproc supervisor status clicks
     """
 
-    def __init__(self, count: int, *, reload: bool) -> None:
-        self._count = count
-        self._reload = reload
-        self._processes: dict[int, Process] = {}
-        self._stop = anyio.Event()
-        self._signal: int | None = None
-        self._exit_code: int | None = None
 
-    async def run(self) -> int:
-        """Run the workers, and return the exit code. Main thread only."""
-        heeded = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-        with anyio.open_signal_receiver(*heeded) as signals:
-            LOG.info("running %s (supervisor pid %d)", counted(self._count, "worker"), os.getpid())
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._obey, signals)
-                while self._signal is None and self._exit_code is None:
-                    await self._run_until_stopped()
-                tasks.cancel_scope.cancel()
-        return OK if self._exit_code is None else self._exit_code
+@supervisor.command(cls=Command)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@dry_run_option
+@output_option()
+@pass_settings
+def submit(settings: Settings, file: str, dry_run: bool, output: str) -> None:
+    """Submit the spec in FILE, in JSON or YAML; - reads it from stdin.
 
-    async def _obey(self, signals: AsyncIterator[signal.Signals]) -> None:
-        signalled_at = 0.0
-        async for number in signals:
-            now = anyio.current_time()
-            if self._signal is None:
-                self._signal, signalled_at = number, now
-                LOG.info("draining %s; a second signal kills them", counted(len(self._processes), "worker"))
-                self._stop.set()
-            elif now - signalled_at >= REPEATED_S:
-                self._exit_code = SIGNALLED + self._signal
-                for process in self._processes.values():
-                    send_signal(process, signal.SIGKILL)
+    A new id begins a supervisor; otherwise the spec replaces the present one. Every problem of the spec is named with
+    its path. Tasks need a worker: `eventproc ingest worker`.
 
-    async def _run_until_stopped(self) -> None:
-        """Run the workers until `_stop` is set and all have ended."""
-        self._stop = anyio.Event()
-        async with anyio.create_task_group() as tasks:
-            if self._reload:
-                tasks.start_soon(self._stop_at_change, SourceFiles(Path.cwd()))
-            async with anyio.create_task_group() as workers:
-                for number in range(1, self._count + 1):
-                    workers.start_soon(self._keep_running, number)
-            tasks.cancel_scope.cancel()
+    Examples:
+        eventproc supervisor submit clicks.yaml --dry-run
+        eventproc supervisor submit clicks.yaml
+    """
+    with click.open_file(file, encoding="utf-8", errors="replace") as opened:
+        spec = SupervisorSpec.parse(opened.read())
 
-    async def _stop_at_change(self, sources: SourceFiles) -> None:
-        changed = await sources.wait_change()
-        LOG.info("%s changed; starting again", ", ".join(changed))
-        self._stop.set()
+    async def act(ep: Eventproc) -> SpecEffect:
+        effect = await ep.preview_supervisor(spec)
+        if not dry_run:
+            await ep.submit_supervisor(spec)
+        return effect
 
-    async def _keep_running(self, number: int) -> None:
-        """Run one worker, and start it again when it ends, until `_stop` is set."""
-        delay_s, has_served = RESTART_S_MIN, False
-        while not self._stop.is_set():
-            ended = await self._run_worker(number)
-            has_served |= ended.served
-            if self._stop.is_set():
-                self._note_drained(number, ended)
-            elif self._reload:
-                LOG.warning("worker %d %s; it is started again at the next change", number, ended.text)
-                await self._stop.wait()
-            elif not has_served:
-                LOG.error("worker %d %s before it served; ending", number, ended.text)
-                self._exit_code = ended.code if ended.code >= 0 else SIGNALLED - ended.code
-                self._stop.set()
-            else:
-                delay_s = RESTART_S_MIN if ended.served_s >= STABLE_S else delay_s
-                LOG.warning("worker %d %s; starting it again in %g s", number, ended.text, delay_s)
-                with anyio.move_on_after(delay_s):
-                    await self._stop.wait()
-                delay_s = min(delay_s * 2, RESTART_S_MAX)
-
-    def _note_drained(self, number: int, ended: Ended) -> None:
-        """Take a worker that had to cancel handlers, or was killed, into the exit code."""
-        if ended.served and ended.code != OK:
-            LOG.warning("worker %d %s", number, ended.text)
-            if self._signal is not None and self._exit_code is None:
-                self._exit_code = SIGNALLED + self._signal
-
-    async def _run_worker(self, number: int) -> Ended:
-        link, served_at, code = SupervisorLink(), [0.0], OK
-        try:
-            process = await anyio.open_process(
-                [sys.executable, *sys.orig_argv[1:]],
-                stdin=subprocess.DEVNULL,
-                stdout=None,
-                stderr=None,
-                env={**os.environ, **link.variable(number)},
-                pass_fds=(link.descriptor,),
-            )
-            link.started()
-            self._processes[number] = process
-            LOG.info("worker %d started (pid %d)", number, process.pid)
-
-            async def note_ready() -> None:
-                if await link.wait_ready():
-                    served_at[0] = anyio.current_time()
-
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(note_ready)
-                tasks.start_soon(self._drain_when_stopped, link)
-                code = await process.wait()
-                tasks.cancel_scope.cancel()
-            if link.poll_ready() and not served_at[0]:
-                served_at[0] = anyio.current_time()
-        finally:
-            self._processes.pop(number, None)
-            link.close()
-        served_s = anyio.current_time() - served_at[0] if link.is_ready else 0.0
-        return Ended(code, link.is_ready, served_s)
-
-    async def _drain_when_stopped(self, link: SupervisorLink) -> None:
-        await self._stop.wait()
-        link.drain()
+    effect = session.run(settings, act)
+    if output == "table" and dry_run:
+        click.echo(f"{spec.id}: this would {EFFECTS[effect]}")
+    elif dry_run:
+        show_one({"dry_run": True, "would": effect.value, "target": spec.id}, output)
+    else:
+        row = {"dry_run": False, "done": effect.value, "target": spec.id}
+        show_done(settings, row, output, f"submitted {spec.id}: {effect.value}")
 
 
-def send_signal(process: Process, number: signal.Signals) -> None:
-    """Send a signal to a process, unless it has ended: a signal to a terminal or a unit reaches workers directly."""
-    try:
-        process.send_signal(number)
-    except ProcessLookupError:
-        pass
+@supervisor.command("list")
+@watch_option
+@output_option()
+@pass_settings
+def list_(settings: Settings, output: str) -> None:
+    """List the supervisors that have not ended.
+
+    Examples:
+        eventproc supervisor list
+        eventproc supervisor list --output json
+    """
+
+    async def look(ep: Eventproc) -> list[Row]:
+        return [
+            {
+                "id": each.id,
+                "state": each.state.value,
+                "healthy": each.healthy,
+                "table": each.datasource,
+                "suspended": each.suspended,
+                "version": each.version,
+            }
+            for each in await ep.supervisors()
+        ]
+
+    show_found(settings, look, lambda rows: show_rows(rows, COLUMNS, output))
+
+
+@supervisor.command()
+@supervisor_argument
+@watch_option
+@output_option()
+@pass_settings
+def status(settings: Settings, name: str, output: str) -> None:
+    """Show what a supervisor does: state, partitions with their lag, live tasks, errors.
+
+    Examples:
+        eventproc supervisor status clicks
+        eventproc supervisor status clicks --output json
+    """
+
+    async def look(ep: Eventproc) -> Row:
+        return _status_row(await (await ep.supervisor(name)).status())
+
+    show_found(settings, look, partial(show_with_tables, tables=TABLES, output=output))
+
+
+@supervisor.command()
+@supervisor_argument
+@watch_option
+@output_option()
+@pass_settings
+def lag(settings: Settings, name: str, output: str) -> None:
+    """Show how far each partition was published and read, and the events behind that.
+
+    Examples:
+        eventproc supervisor lag clicks
+        eventproc supervisor lag clicks --watch 2
+    """
+
+    async def look(ep: Eventproc) -> list[Row]:
+        return _partition_rows(await (await ep.supervisor(name)).status())
+
+    show_found(settings, look, lambda rows: show_rows(rows, PARTITION_COLUMNS, output))
+
+
+@supervisor.command()
+@supervisor_argument
+@watch_option
+@output_option()
+@pass_settings
+def tasks(settings: Settings, name: str, output: str) -> None:
+    """List the tasks with their reports, the oldest first; of those that ended, the last 200.
+
+    As JSON, each has its positions, rates, and the samples of unparseable events.
+
+    Examples:
+        eventproc supervisor tasks clicks
+        eventproc supervisor tasks clicks --output json
+    """
+
+    async def look(ep: Eventproc) -> list[Row]:
+        return [_task_row(each) for each in await (await ep.supervisor(name)).tasks()]
+
+    show_found(settings, look, lambda rows: show_rows(rows, TASK_COLUMNS, output))
+
+
+@supervisor.command()
+@supervisor_argument
+@watch_option
+@output_option()
+@pass_settings
+def describe(settings: Settings, name: str, output: str) -> None:
+    """Show the spec of a supervisor: fields that differ from their defaults, as `submit` takes them.
+
+    Examples:
+        eventproc supervisor describe clicks
+        eventproc supervisor describe clicks --output json
+    """
+
+    async def look(ep: Eventproc) -> Row:
+        found: Row = json.loads((await (await ep.supervisor(name)).spec()).text())
+        return found
+
+    show_found(settings, look, lambda row: show_one(_flat(row) if output == "table" else row, output))
+
+
+@supervisor.command()
+@supervisor_argument
+@output_option()
+@pass_settings
+def history(settings: Settings, name: str, output: str) -> None:
+    """List the versions of a supervisor's spec, the newest first.
+
+    Examples:
+        eventproc supervisor history clicks
+        eventproc supervisor history clicks --output json
+    """
+
+    async def look(ep: Eventproc) -> list[Row]:
+        return [
+            {
+                "version": each.version,
+                "created_ms": each.created_ms,
+                "change": _change(each.spec),
+                "spec": None if each.spec is None else json.loads(each.spec.text()),
+            }
+            for each in await (await ep.supervisor(name)).history()
+        ]
+
+    show_rows(session.run(settings, look), HISTORY_COLUMNS, output)
+
+
+@supervisor.command()
+@supervisor_argument
+@output_option()
+@pass_settings
+def suspend(settings: Settings, name: str, output: str) -> None:
+    """Let the tasks of a supervisor publish and end, and create no others until `resume`.
+
+    Examples:
+        eventproc supervisor suspend clicks
+    """
+
+    async def act(ep: Eventproc) -> None:
+        await (await ep.supervisor(name)).suspend()
+
+    session.run(settings, act)
+    show_done(settings, {"done": "suspend", "target": name}, output, f"suspended {name}; its tasks publish")
+
+
+@supervisor.command()
+@supervisor_argument
+@output_option()
+@pass_settings
+def resume(settings: Settings, name: str, output: str) -> None:
+    """Let a suspended supervisor go on, at its published offsets.
+
+    Examples:
+        eventproc supervisor resume clicks
+    """
+
+    async def act(ep: Eventproc) -> None:
+        await (await ep.supervisor(name)).resume()
+
+    session.run(settings, act)
+    show_done(settings, {"done": "resume", "target": name}, output, f"resumed {name}")
+
+
+@supervisor.command()
+@supervisor_argument
+@click.option(
+    "--group",
+    "groups",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="Number of a group; may be repeated. All groups unless given.",
+)
+@output_option()
+@pass_settings
+def handoff(settings: Settings, name: str, groups: tuple[int, ...], output: str) -> None:
+    """Let groups publish what they have read now. Others go on behind them.
+
+    Examples:
+        eventproc supervisor handoff clicks
+        eventproc supervisor handoff clicks --group 0
+    """
+
+    async def act(ep: Eventproc) -> None:
+        await (await ep.supervisor(name)).handoff(groups or None)
+
+    session.run(settings, act)
+    row = {"done": "handoff", "target": name, "groups": list(groups)}
+    show_done(settings, row, output, f"{name}: groups publish what they have read")
+
+
+@supervisor.command()
+@supervisor_argument
+@click.option(
+    "--to",
+    "cuts",
+    multiple=True,
+    metavar="CUT",
+    help="A cut, as `eventproc stream cut` prints it; one for each stream that moves.",
+)
+@dry_run_option
+@output_option()
+@pass_settings
+def reset(settings: Settings, name: str, cuts: tuple[str, ...], dry_run: bool, output: str) -> None:
+    """Read again from another position; without --to, as the spec says for a first run.
+
+    What was published stays, so rows of events that are read again are counted again: drop their intervals first. Only
+    the groups that read the partitions of the cuts are dropped.
+
+    Examples:
+        eventproc supervisor reset clicks --dry-run
+        eventproc supervisor reset clicks --to 7:0.0=1200
+    """
+
+    async def act(ep: Eventproc) -> list[Row]:
+        found = await ep.supervisor(name)
+        status = await found.status()
+        known = {each: (await ep.stream(each)).stream_id for each in status.streams}
+        chosen: list[StreamCut] = list(parse_cuts(cuts, known).values()) if cuts else []
+        if not dry_run:
+            await found.reset(chosen or None)
+        return _moves(status, chosen)
+
+    rows = session.run(settings, act)
+    if output == "table":
+        show_rows(rows, ("stream", "segment", "offset", "offset_after"), output)
+    else:
+        verb = "would" if dry_run else "done"
+        show_one({"dry_run": dry_run, verb: "reset", "target": name, "partitions": rows}, output)
+    note(settings, f"nothing was changed; without --dry-run, {name} is reset" if dry_run else f"reset {name}")
+
+
+@supervisor.command()
+@supervisor_argument
+@output_option()
+@pass_settings
+def terminate(settings: Settings, name: str, output: str) -> None:
+    """End a supervisor; its tasks publish first. Its history, offsets and table stay.
+
+    Submitting its spec again begins it again, where it ended.
+
+    Examples:
+        eventproc supervisor terminate clicks
+    """
+
+    async def act(ep: Eventproc) -> None:
+        await (await ep.supervisor(name)).terminate()
+
+    session.run(settings, act)
+    show_done(
+        settings, {"done": "terminate", "target": name}, output, f"terminated {name}; its tasks publish"
+    )
+
+
+def _moves(status: SupervisorStatus, cuts: list[StreamCut]) -> list[Row]:
+    """Return the partitions that a reset moves; without cuts, all, to where a first run begins (None)."""
+    after = {(cut.stream, segment): offset for cut in cuts for segment, offset in cut.offsets.items()}
+    return [
+        {
+            "stream": each.stream,
+            "segment": format_segment(each.segment),
+            "offset": each.offset,
+            "offset_after": after.get((each.stream, each.segment)),
+        }
+        for each in status.partitions
+        if not cuts or (each.stream, each.segment) in after
+    ]
+
+
+def _change(spec: SupervisorSpec | None) -> str:
+    if spec is None:
+        return "terminated"
+    return "suspended" if spec.suspended else "submitted"
+
+
+def _status_row(found: SupervisorStatus) -> dict[str, object]:
+    return {
+        "id": found.id,
+        "state": found.state.value,
+        "healthy": found.healthy,
+        "suspended": found.suspended,
+        "version": found.version,
+        "table": found.datasource,
+        "streams": list(found.streams),
+        "task_count": found.task_count,
+        "replicas": found.replicas,
+        "task_duration_ms": found.task_duration_ms,
+        "reading_tasks": len(found.active),
+        "publishing_tasks": len(found.publishing),
+        "waiting_tasks": found.waiting,
+        "lag_events": found.lag,
+        "autoscaler": found.autoscaler,
+        "partitions": _partition_rows(found),
+        "tasks": [_task_row(each) for each in (*found.active, *found.publishing)],
+        "errors": [{"failed_at_ms": each.at_ms, "message": each.message} for each in found.errors],
+    }
+
+
+def _partition_rows(found: SupervisorStatus) -> list[Row]:
+    return [
+        {
+            "stream": each.stream,
+            "segment": format_segment(each.segment),
+            "group": each.group,
+            "offset": each.offset,
+            "read": each.read,
+            "tail": each.tail,
+            "lag_events": each.lag,
+        }
+        for each in found.partitions
+    ]
+
+
+def _task_row(each: IngestTaskInfo) -> dict[str, object]:
+    stats = each.stats
+    return {
+        "id": each.id,
+        "group": each.group,
+        "replica": each.replica,
+        "state": each.state.value,
+        "publishing": each.publishing,
+        "worker": each.worker,
+        "created_ms": each.created_ms,
+        "started_at_ms": each.started_ms,
+        "finished_ms": each.finished_ms,
+        "remaining_ms": each.remaining_ms,
+        "starts": dict(each.starts),
+        "read": dict(each.read),
+        "events": stats.processed,
+        "bytes": stats.processed_bytes,
+        "rows": stats.rows,
+        "thrown_away": stats.thrown_away,
+        "unparseable": stats.unparseable,
+        "samples": list(stats.samples),
+        "busy_ratio": stats.busy_ratio,
+        "rates": list(stats.rates),
+        "error": each.error,
+    }
+
+
+def _flat(row: Row, prefix: str = "") -> dict[str, object]:
+    """Return nested fields by their paths, for people."""
+    flat: dict[str, object] = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = json.dumps(value) if isinstance(value, list) else value
+    return flat

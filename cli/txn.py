@@ -19,7 +19,7 @@ from eventproc.cli.options import (
     timeout_option,
     watch_option,
 )
-from eventproc.cli.output.tables import Row, rows_of, show_done, show_one, show_rows
+from eventproc.cli.output.tables import Row, show_done, show_rows, show_with_tables
 from eventproc.cli.watch import show_found
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import IllegalTransition, TransactionDecided
@@ -96,10 +96,7 @@ def describe(settings: Settings, name: str, txn_id: str, output: str) -> None:
         return await (await ep.stream(name)).transaction_of(txn_id).status()
 
     def show(found: TransactionDescription) -> None:
-        show_one(row := _row(found), output)
-        if output == "table" and (appended := rows_of(row, "appended")):
-            click.echo()
-            show_rows(appended, APPENDED_COLUMNS, output)
+        show_with_tables(_row(found), [("appended", APPENDED_COLUMNS)], output)
 
     show_found(settings, look, show)
 
@@ -155,6 +152,8 @@ def abort(
 ) -> None:
     """Abort a transaction: discard its staged events permanently. Its owner gets an error at its next call.
 
+    A joint transaction is aborted in all its streams.
+
     The process that serves the directory frees its bytes.
 
     Examples:
@@ -188,6 +187,7 @@ def _would_abort(found: TransactionDescription, force: bool) -> Row:
         "already_done": after is found.state,
         "events": found.events,
         "bytes": found.size_bytes,
+        "streams": list(found.streams),
     }
 
 
@@ -207,6 +207,8 @@ def _row(found: TransactionDescription) -> Row:
         "position": found.position,
         "reason": found.reason,
         "finished_ms": found.finished_ms,
+        "streams": list(found.streams),
+        "group": found.group,
         "appended": [
             {
                 "segment": format_segment(each.segment),

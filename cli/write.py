@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -29,6 +29,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.model.counts import counted
 from eventproc.store.model.errors import Retryable, TransactionDecided
 from eventproc.store.tasks import BackgroundTasks
+from eventproc.streams import NewEvent
 
 AHEAD_CHUNKS: Final = 3
 """Chunks that are read while another one is written. A chunk has at most about 1 MiB, or what a pipe held."""
@@ -52,6 +53,12 @@ RowChunk = tuple[list[InputRow], click.ClickException | None]
     help="The column, or the field of each JSON object, that is the routing key.",
 )
 @click.option(
+    "--partition",
+    type=int,
+    metavar="P",
+    help="Write all rows to this partition of a topic, whatever their keys.",
+)
+@click.option(
     "--transaction",
     "atomic",
     is_flag=True,
@@ -65,10 +72,11 @@ def write(
     file: str,
     kind: str | None,
     key: str | None,
+    partition: int | None,
     atomic: bool,
     output: str,
 ) -> None:
-    """Write the rows of FILE, or of standard input, to a stream.
+    """Write the rows of FILE, or of standard input, to a stream or topic.
 
     Prints `written N`; N is the number of events durable so far. --output jsonl prints N as an object on a line each
     time, and --output json only the last one.
@@ -86,6 +94,7 @@ def write(
         eventproc write shop/orders orders.jsonl --key customer
         eventproc write shop/orders orders.csv --key customer --transaction
         eventproc write shop/orders orders.parquet --key customer
+        eventproc write shop/clicks clicks.jsonl --partition 3
         tail -f app.log | eventproc write shop/log
     """
     if key is not None and kind == "lines":
@@ -102,6 +111,7 @@ def write(
                 source=source,
                 kind=kind,
                 key=key,
+                partition=partition,
                 report=WriteReport(output),
             ),
             host=atomic,
@@ -116,13 +126,14 @@ async def _write(
     source: InputFile,
     kind: str | None,
     key: str | None,
+    partition: int | None,
     report: WriteReport,
 ) -> None:
     stream = await ep.stream(name)
     writer, failed = stream.writer(), True
 
     async def add(rows: list[InputRow]) -> None:
-        await writer.write_many(rows)
+        await writer.write_many(_placed(rows, partition))
         report.update(writer.events_written)
         advance(source.position, f"{writer.events_written:,} written")
 
@@ -150,6 +161,7 @@ async def _write_transaction(
     source: InputFile,
     kind: str | None,
     key: str | None,
+    partition: int | None,
     report: WriteReport,
 ) -> None:
     stream = await ep.stream(name)
@@ -158,7 +170,7 @@ async def _write_transaction(
 
     async def add(rows: list[InputRow]) -> None:
         nonlocal count
-        count += await txn.write_many(rows)
+        count += await txn.write_many(_placed(rows, partition))
         advance(source.position, f"{count:,} staged")
 
     with progress(settings, f"writing {name}", source.size_bytes, typed=source.raw.isatty()) as advance:
@@ -177,6 +189,13 @@ async def _write_transaction(
                 report.end(count, failed=False)
             elif not theirs:
                 note(settings, f"transaction {txn.id} is aborted: nothing was written")
+
+
+def _placed(rows: list[InputRow], partition: int | None) -> Iterable[InputRow | NewEvent[bytes]]:
+    """Return the rows as events of the partition, if one is given."""
+    if partition is None:
+        return rows
+    return [NewEvent(payload, key, partition=partition) for payload, key in rows]
 
 
 async def _produce(

@@ -19,7 +19,7 @@ from eventproc.cli.signals import SignalScope, run_with_signals
 from eventproc.store.clock import SystemClock
 
 if TYPE_CHECKING:
-    from eventproc.cli.demo.run import DemoReport
+    from eventproc.cli.demo.report import DemoReport
 
 DEFAULT_MEAN: Final = "dep_delay"
 """The column of the flight records whose mean is shown by default."""
@@ -42,6 +42,16 @@ WORST: Final = 10
     metavar="COLUMN",
     help=f"Column to average per key.  [default: {DEFAULT_MEAN}, if the file has it]",
 )
+@click.option(
+    "--topics",
+    is_flag=True,
+    help="Use a topic and consumers in processes of their own, two of which are killed.",
+)
+@click.option(
+    "--auto-scale",
+    is_flag=True,
+    help="Let a policy scale the stream: up in a burst of rows, and down when it is quiet. Takes about 40 s.",
+)
 @output_option()
 @click.option(
     "--dir",
@@ -59,6 +69,8 @@ def demo(
     file: Path | None,
     key: str,
     mean: str | None,
+    topics: bool,
+    auto_scale: bool,
     output: str,
     directory: str | None,
     durability: str | None,
@@ -71,10 +83,21 @@ def demo(
     Several writers, and a handler that is called in the order of each key, run while the stream scales. Then the
     stream is truncated, sealed and deleted. The exit code is 1 if a row was lost, duplicated or out of order.
 
+    With --topics the rows go through a topic of 8 partitions, from which 4 consumers copy them exactly once. Two of
+    them are killed, one joins, and 4 partitions are added.
+
+    With --auto-scale the first 40,000 rows are written in a burst, which splits the stream's segments, and the last of
+    them slowly, until all segments are merged again.
+
     Examples:
         eventproc demo flights.csv
+        eventproc demo flights.csv --topics
+        eventproc demo flights.csv --auto-scale
     """
-    from eventproc.cli.demo.run import DemoTask, run
+    if topics and auto_scale:
+        raise click.UsageError("--topics and --auto-scale exclude each other")
+    from eventproc.cli.demo.report import DemoTask
+    from eventproc.cli.demo.run import run
 
     file = _flights() if file is None else file
     mean = _check_columns(file, key, mean)
@@ -83,10 +106,13 @@ def demo(
 
     async def work(signal_scope: SignalScope) -> DemoReport:
         with _working_directory(directory) as place:
-            note(settings, f"sending the rows of {file.name} through a stream in {place}")
+            through = "a topic" if topics else "a stream"
+            note(settings, f"sending the rows of {file.name} through {through} in {place}")
             with progress(settings, file.name, None) as show:
                 task = DemoTask(file, key, mean, place, durability)
-                return await run(task, show=show, signal_scope=signal_scope)
+                return await run(
+                    task, topics=topics, auto_scale=auto_scale, show=show, signal_scope=signal_scope
+                )
 
     report = run_with_signals(work)
     if not report.produced.rows:
@@ -101,6 +127,8 @@ def demo(
             "eventproc: rows were lost, duplicated or out of order; this is a bug, please report it", err=True
         )
         raise click.exceptions.Exit(1)
+    if report.missed:
+        raise click.ClickException(report.missed)
 
 
 def _check_columns(file: Path, key: str, mean: str | None) -> str | None:
@@ -125,7 +153,7 @@ def _facts(report: DemoReport, seconds: float) -> dict[str, int | float]:
         "processed": ledger.processed,
         "duplicates": ledger.duplicates,
         "order_violations": ledger.order_violations,
-        "epochs": report.epochs,
+        **report.facts,
         "events_per_second": round(ledger.processed / max(seconds, 0.001)),
         "seconds": round(seconds, 2),
         "peak_rss_mb": round(_peak_rss_mb(), 1),

@@ -38,7 +38,7 @@ class DemoLedger:
         self.order_violations = 0
         self._cpu = cpu
         self._seen = bytearray()
-        self._last: dict[str, int] = {}
+        self._last: dict[tuple[int, str], int] = {}
         self._key = key
         self._mean_of = mean_of
         self._sums: dict[str, tuple[float, int]] = {}
@@ -54,7 +54,7 @@ class DemoLedger:
             await anyio.lowlevel.checkpoint()  # other batches, with rows of other keys, run meanwhile
             with self._cpu.measure("verify"):
                 for event, (number, columns) in zip(events, rows, strict=True):
-                    self._count(number, event.key, columns)
+                    self.count(number, event.key, columns)
         except (KeyError, TypeError, ValueError) as error:
             reason = f"not a row of the file: {error}"
             raise CorruptRecord(key=f"event {events[0].number} or later", reason=reason) from error
@@ -64,7 +64,8 @@ class DemoLedger:
         means = [KeyMean(key, total / rows, rows) for key, (total, rows) in self._sums.items()]
         return sorted(means, key=lambda mean: (-mean.mean, mean.key))[:count]
 
-    def _count(self, number: int, key: str | None, columns: Mapping[str, str]) -> None:
+    def count(self, number: int, key: str | None, columns: Mapping[str, str], *, lane: int = 0) -> None:
+        """Count one row. lane: where the rows of its key are in order: the partition, if there are several."""
         if key is None or key != columns[self._key]:
             raise CorruptRecord(key=f"row {number}", reason=f"its key is {key!r}, not {columns[self._key]!r}")
         if number >= len(self._seen):
@@ -74,9 +75,9 @@ class DemoLedger:
             return
         self._seen[number] = 1
         self.processed += 1
-        if self._last.get(key, -1) > number:
+        if self._last.get((lane, key), -1) > number:
             self.order_violations += 1
-        self._last[key] = number
+        self._last[lane, key] = number
         if self._mean_of is not None:
             self._add(key, columns[self._mean_of])
 

@@ -2,7 +2,7 @@
 
 It shares nothing with the processor but the directory. Several writers take the rows, all rows of a key the same
 writer. When a quarter, a half and three quarters of the file are read, the stream scales while it is written and
-processed. The event of a row is JSON: the row's number in the file, from 0, and its columns, such as
+processed; a topic does not. The event of a row is JSON: the row's number in the file, from 0, and its columns, such as
 `[17,{"tailnum":"N14228","dep_delay":"2"}]`.
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import anyio
+import anyio.to_process
 import attrs
 from anyio.abc import TaskGroup
 
@@ -31,6 +32,9 @@ WRITERS: Final = 4
 
 CHUNK_ROWS: Final = 500
 """Rows that are read before they are written: about 2 ms."""
+
+INTERRUPT_MS: Final = 500
+"""How long after the end of the producer by Ctrl-C its parent waits for its own. Lower: an error may win."""
 
 _Rows: TypeAlias = list[tuple[bytes, str]]
 """Payload and key of rows."""
@@ -62,6 +66,16 @@ class Produced:
     cpu_seconds: Mapping[str, float]
 
 
+async def produce_in_process(task: ProducerTask) -> Produced:
+    """Write all rows in a process of its own, which is killed if this task is cancelled. Raises as `produce`."""
+    try:
+        return await anyio.to_process.run_sync(produce, task, cancellable=True)
+    except (KeyboardInterrupt, anyio.BrokenWorkerProcess):
+        # Ctrl-C reaches the producer too, maybe before it ignores it: the same signal is about to cancel this task.
+        await anyio.sleep(INTERRUPT_MS / 1000)
+        raise
+
+
 def produce(task: ProducerTask) -> Produced:
     """Write the file into the stream, and return when every row is durable. Runs in a process of its own.
 
@@ -75,20 +89,26 @@ async def _produce(task: ProducerTask) -> Produced:
     async with open_directory(task.directory, durability=task.durability) as system:
         stream = await system.stream(task.stream)
         with open_input(str(task.file)) as source:
-            return await _Producer(source, task.key, stream).run()
+            return await _Producer(source, task.key, stream, scales=not await _is_topic(stream)).run()
+
+
+async def _is_topic(stream: Stream) -> bool:
+    return (await stream.describe()).config.is_topic
 
 
 class _Producer:
     """Writes one file. `_scaled` is set while no scale is in progress."""
 
-    def __init__(self, source: InputFile, key: str, stream: Stream) -> None:
+    def __init__(self, source: InputFile, key: str, stream: Stream, *, scales: bool) -> None:
         self._cpu = CpuTimes(rest="write")
         self._source = source
         self._table = CsvReader(InputLines(source))
         self._key_at = self._table.index(key)
         self._stream = stream
         self._count = 0
-        self._scales = deque([(1, self._split_first), (2, self._split_last), (3, self._merge_first)])
+        self._scales = deque(
+            [(1, self._split_first), (2, self._split_last), (3, self._merge_first)] if scales else []
+        )
         self._scaled = anyio.Event()
         self._scaled.set()
 

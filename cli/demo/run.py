@@ -7,17 +7,17 @@ end, and deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final
 
 import anyio
-import anyio.to_process
-import attrs
 
+from eventproc.cli.demo.auto_scale import AutoScaleRun
 from eventproc.cli.demo.cpu_times import CpuTimes
 from eventproc.cli.demo.ledger import DemoLedger
-from eventproc.cli.demo.producer import Produced, ProducerTask, produce
+from eventproc.cli.demo.producer import Produced, ProducerTask, produce_in_process
+from eventproc.cli.demo.report import DemoReport, DemoTask
+from eventproc.cli.demo.topics import TopicsRun
 from eventproc.cli.signals import SignalScope
 from eventproc.processors import App, RetryPolicy
 from eventproc.runtime import Eventproc
@@ -37,46 +37,21 @@ CALLS: Final = 4
 SHOW_MS: Final = 100
 """Interval between two updates of the progress bar."""
 
-INTERRUPT_MS: Final = 500
-"""How long after the end of the producer by Ctrl-C this process waits for its own. Lower: an error may win."""
 
-
-@attrs.frozen
-class DemoTask:
-    """What to do: send a CSV file through a stream in `directory`. key: column with the routing key."""
-
-    file: Path
-    key: str
-    mean_of: str | None
-    directory: Path
-    durability: str | None
-
-
-@attrs.frozen
-class DemoReport:
-    """The result of the run.
-
-    epochs: number of epochs of the stream. ledger: what the handler counted. cpu_seconds: CPU time by step, of both
-    processes.
-    """
-
-    produced: Produced
-    ledger: DemoLedger
-    epochs: int
-    cpu_seconds: Mapping[str, float]
-
-    @property
-    def flawless(self) -> bool:
-        """Whether every row was written and processed once, and in order."""
-        ledger = self.ledger
-        is_complete = self.produced.rows == self.produced.written == ledger.processed
-        return is_complete and not ledger.duplicates and not ledger.order_violations
-
-
-async def run(task: DemoTask, *, show: Callable[[int, str], None], signal_scope: SignalScope) -> DemoReport:
+async def run(
+    task: DemoTask,
+    *,
+    topics: bool,
+    auto_scale: bool = False,
+    show: Callable[[int, str], None],
+    signal_scope: SignalScope,
+) -> DemoReport:
     """Run the demo in a new scope that is deleted at the end in every case.
 
-    show: called every SHOW_MS with the number of processed rows, and a text. signal_scope: cancels the run.
+    topics: whether the rows go through a topic and its consumers.
+    auto_scale: whether a policy scales the stream.
+    show: called every SHOW_MS with the number of processed rows, and a text.
+    signal_scope: cancels the run.
     Raises Signalled, and what opening, writing and processing raise, in exception groups.
     """
     clock = SystemClock()
@@ -84,6 +59,10 @@ async def run(task: DemoTask, *, show: Callable[[int, str], None], signal_scope:
         scope = f"demo-{new_id(clock)}"
         await system.create_scope(scope)
         try:
+            if topics:
+                return await signal_scope.run(TopicsRun(task, system, scope, show).run())
+            if auto_scale:
+                return await signal_scope.run(AutoScaleRun(task, system, scope, show).run())
             stream = await system.create_stream(f"{scope}/rows", scaling=ScalingPolicy.fixed(2))
             return await signal_scope.run(_DemoRun(task, system, stream, show).run())
         finally:
@@ -129,7 +108,15 @@ class _DemoRun:
         async with self._system.run(app) as running, anyio.create_task_group() as tasks:
             tasks.start_soon(running.wait)  # cancels the other tasks when the handler fails
             tasks.start_soon(self._show_progress)
-            self._produced = await self._produce()
+            self._produced = await produce_in_process(
+                ProducerTask(
+                    self._task.file,
+                    self._task.key,
+                    self._task.directory,
+                    self._stream.name,
+                    self._system.durability,
+                )
+            )
             self._epochs = (await self._stream.describe()).epoch + 1
             await self._stream.truncate(await self._processed())
             await self._stream.seal()
@@ -138,23 +125,7 @@ class _DemoRun:
         await (await self._system.reader_group(self._group)).delete()
         await self._stream.delete()
         cpu_seconds = {**self._produced.cpu_seconds, **self._cpu.seconds()}
-        return DemoReport(self._produced, self._ledger, self._epochs, cpu_seconds)
-
-    async def _produce(self) -> Produced:
-        """Write all rows in a process of its own, which is killed if this task is cancelled."""
-        task = ProducerTask(
-            self._task.file,
-            self._task.key,
-            self._task.directory,
-            self._stream.name,
-            self._system.durability,
-        )
-        try:
-            return await anyio.to_process.run_sync(produce, task, cancellable=True)
-        except (KeyboardInterrupt, anyio.BrokenWorkerProcess):
-            # Ctrl-C reaches the producer too, maybe before it ignores it: the same signal is about to cancel this task.
-            await anyio.sleep(INTERRUPT_MS / 1000)
-            raise
+        return DemoReport(self._produced, self._ledger, {"epochs": self._epochs}, cpu_seconds)
 
     async def _processed(self) -> StreamCut:
         """Return the cut up to which all rows are processed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -56,6 +56,15 @@ def show_one(row: Row, output: str) -> None:
         print_fields([(_label(name), text(row, name)) for name in fields])
     else:
         click.echo(_json(row, indent=2 if output == "json" else None))
+
+
+def show_with_tables(row: Row, tables: Iterable[tuple[str, Sequence[str]]], output: str) -> None:
+    """Print one object; for people, also each of its tables that has rows: pairs of the field and its columns."""
+    show_one(row, output)
+    for name, columns in tables if output == TABLE else ():
+        if rows := rows_of(row, name):
+            click.echo()
+            show_rows(rows, columns, output)
 
 
 def rows_of(row: Row, name: str) -> Sequence[Row]:

@@ -1,0 +1,74 @@
+"""`eventproc cluster`: the instances that have the directory open, the host, and the owners of the buckets."""
+
+from __future__ import annotations
+
+import click
+
+from eventproc.cli.options import CommandGroup, Settings, output_option, pass_settings, watch_option
+from eventproc.cli.output.tables import Row, show_one, show_rows
+from eventproc.cli.watch import show_found
+from eventproc.cluster import ClusterDescription, ClusterInstance
+
+
+@click.group(cls=CommandGroup)
+def cluster() -> None:
+    """List the instances that have the directory open, and what they share.
+
+    Examples:
+        eventproc cluster list
+    """
+
+
+@cluster.command("list")
+@watch_option
+@output_option()
+@pass_settings
+def list_(settings: Settings, output: str) -> None:
+    """List the instances that are alive, the oldest first. This command is one of them.
+
+    Examples:
+        eventproc cluster list
+        eventproc cluster list --watch
+    """
+    columns = ["id", "pid", "opened_at_ms", "host", "buckets"]
+
+    def show(found: list[ClusterInstance]) -> None:
+        show_rows([_row(each) for each in found], columns, output)
+
+    show_found(settings, lambda ep: ep.cluster.list(), show)
+
+
+@cluster.command()
+@watch_option
+@output_option()
+@pass_settings
+def describe(settings: Settings, output: str) -> None:
+    """Show the host, how often it changed, and how the instances share the periodic work and the tasks.
+
+    Examples:
+        eventproc cluster describe --output json
+    """
+
+    def show(found: ClusterDescription) -> None:
+        show_one(
+            {
+                "host": found.host,
+                "host_epoch": found.host_epoch,
+                "instances": [_row(each) for each in found.instances],
+                "buckets": list(found.buckets),
+            },
+            output,
+        )
+
+    show_found(settings, lambda ep: ep.cluster.describe(), show)
+
+
+def _row(found: ClusterInstance) -> Row:
+    return {
+        "id": found.id,
+        "pid": found.pid,
+        "opened_at_ms": found.opened_ms,
+        "host": found.is_host,
+        "buckets": found.buckets,
+        "self": found.is_self,
+    }

@@ -1,0 +1,168 @@
+"""`eventproc group members` and `offsets`, and the forms of `group reset` that move event numbers of partitions."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import attrs
+import click
+
+from eventproc.cli import session
+from eventproc.cli.options import (
+    Command,
+    Settings,
+    group_argument,
+    note,
+    output_option,
+    pass_settings,
+    watch_option,
+)
+from eventproc.cli.output.tables import Row, show_one, show_rows
+from eventproc.cli.position_arguments import parse_time
+from eventproc.cli.watch import show_found
+from eventproc.groups import READERS, get_group
+from eventproc.groups.names import group_name
+from eventproc.runtime import Eventproc
+from eventproc.store.model.group_errors import NotAReaderGroup
+from eventproc.topics import ConsumerGroupDescription, TopicPartition
+
+MEMBER_COLUMNS: Final = ("consumer", "pid", "alive", "joined_at_ms", "partitions")
+OFFSET_COLUMNS: Final = (
+    "topic",
+    "partition",
+    "consumer",
+    "committed",
+    "begin",
+    "end",
+    "lag",
+    "events",
+    "lag_ms",
+)
+MOVE_COLUMNS: Final = ("topic", "partition", "committed", "offset", "clamped")
+
+
+@attrs.frozen(kw_only=True)
+class OffsetMove:
+    """Where `group reset` moves event numbers to; each field as the option of that name, None unless given."""
+
+    positions: tuple[str, ...] = ()
+    offset: int | None = None
+    shift: int | None = None
+    duration_s: float | None = None
+    partitions: tuple[str, ...] = ()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether an option was given that only this form has."""
+        given = (self.offset, self.shift, self.duration_s)
+        return bool(self.partitions) or any(each is not None for each in given)
+
+
+@click.command(cls=Command)
+@group_argument
+@watch_option
+@output_option()
+@pass_settings
+def members(settings: Settings, name: str, output: str) -> None:
+    """Show the state of a group, and its consumers with the partitions that each one owns.
+
+    Examples:
+        eventproc group members shop/billing
+    """
+
+    async def look(ep: Eventproc) -> Row:
+        found = await (await ep.consumer_group(name)).describe()
+        owned = found.assignment
+        rows: list[Row] = [
+            {
+                "consumer": each.reader,
+                "pid": ep.db.peers.pid_of(each.instance),
+                "alive": ep.db.peers.is_alive(each.instance),
+                "joined_at_ms": each.joined_ms,
+                "partitions": [str(TopicPartition(*where)) for where in owned[each.reader]],
+            }
+            for each in found.consumers
+        ]
+        return {"name": found.name, "state": found.state, "members": rows}
+
+    def show(row: Row) -> None:
+        members = row["members"]
+        assert isinstance(members, list)
+        if output == "table":
+            note(settings, f"{row['name']} is {row['state']}")
+            show_rows(members, MEMBER_COLUMNS, output)
+        else:
+            show_one(row, output)
+
+    show_found(settings, look, show)
+
+
+@click.command(cls=Command)
+@group_argument
+@watch_option
+@output_option()
+@pass_settings
+def offsets(settings: Settings, name: str, output: str) -> None:
+    """Show the offsets of a group by partition, as event numbers, and how many events each is behind.
+
+    A lag without a value means that no offset was committed yet.
+
+    Examples:
+        eventproc group offsets shop/billing
+    """
+
+    async def look(ep: Eventproc) -> ConsumerGroupDescription:
+        return await (await ep.consumer_group(name)).describe()
+
+    def show(found: ConsumerGroupDescription) -> None:
+        rows: list[Row] = [attrs.asdict(each, recurse=False) for each in found.partitions]
+        if output == "table":
+            show_rows(rows, OFFSET_COLUMNS, output)
+        else:
+            show_one({"name": found.name, "state": found.state, "partitions": rows}, output)
+
+    show_found(settings, look, show)
+
+
+def move_offsets(settings: Settings, name: str, move: OffsetMove, *, dry_run: bool, output: str) -> None:
+    """Move event numbers of a group without consumers online, and print each partition before and after."""
+    targets = [move.positions or None, move.offset, move.shift, move.duration_s]
+    if sum(each is not None for each in targets) != 1 or len(move.positions) > 1:
+        raise click.UsageError("use exactly one of --to POSITION, --offset, --shift and --duration")
+    chosen = [_partition(text) for text in move.partitions] or None
+
+    async def act(ep: Eventproc) -> tuple[str, list[Row]]:
+        full = group_name(name)
+        record = await ep.db.read(partial(get_group, name=full))
+        if record.kind != READERS:
+            raise NotAReaderGroup(group=full, streams=tuple(each.name for each in record.streams))
+        group = await ep.consumer_group(full)
+        reset = partial(group.reset, partitions=chosen, dry_run=dry_run)
+        if move.positions in (("head",), ("tail",)):
+            moved = await reset("earliest" if move.positions == ("head",) else "latest")
+        elif move.positions:
+            moved = await reset(time_ms=parse_time(move.positions[0]))
+        elif move.duration_s is not None:
+            moved = await reset(duration_ms=round(move.duration_s * 1000))
+        else:
+            moved = await reset(offset=move.offset, shift=move.shift)
+        rows = [attrs.asdict(each, recurse=False) for each in moved]
+        return full, [{**row, "topic": row.pop("stream")} for row in rows]
+
+    full, rows = session.run(settings, act)
+    if output == "table":
+        show_rows(rows, MOVE_COLUMNS, output)
+    else:
+        verb = "would" if dry_run else "done"
+        show_one({"dry_run": dry_run, verb: "reset", "target": full, "partitions": rows}, output)
+    if any(row["clamped"] for row in rows):
+        note(settings, "some offsets lay outside their partition, and were moved to its nearest end")
+    note(settings, f"nothing was changed; without --dry-run, {full} is reset" if dry_run else f"reset {full}")
+
+
+def _partition(text: str) -> tuple[str, int]:
+    topic, _, number = text.rpartition(":")
+    if not topic or not number.isascii() or not number.isdecimal():
+        raise click.UsageError(f"--partition {text!r}: it must look like SCOPE/TOPIC:NUMBER")
+    return topic, int(number)

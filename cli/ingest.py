@@ -1,0 +1,76 @@
+"""`eventproc ingest`: the processes that run the tasks of ingestion supervisors."""
+
+from __future__ import annotations
+
+import signal
+from typing import Final
+
+import click
+
+from eventproc.cli.exit_codes import Signalled
+from eventproc.cli.options import Command, CommandGroup, Settings, pass_settings
+from eventproc.cli.server_log import LEVELS, LogOptions, ServerLog
+from eventproc.cli.session import directory_of
+
+SLOTS_MAX: Final = 256
+"""Largest number of slots: a typing error must not fill the machine."""
+
+
+@click.group(cls=CommandGroup)
+def ingest() -> None:
+    """Run the tasks of ingestion supervisors.
+
+    Examples:
+        eventproc ingest worker --slots 4
+    """
+
+
+@ingest.command(cls=Command)
+@click.option(
+    "--slots",
+    type=click.IntRange(1, SLOTS_MAX),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="How many tasks run simultaneously.",
+)
+@click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    metavar="URL",
+    help="Spark's master, as for spark-submit.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS, case_sensitive=False),
+    help="The least severe messages that are shown; info unless given.",
+)
+@pass_settings
+def worker(settings: Settings, slots: int, master: str, log_level: str | None) -> None:
+    """Run ingestion tasks as Spark jobs, until SIGTERM or Ctrl-C.
+
+    The process starts one Spark driver. After a signal, tasks stop at the end of a slice; a sequence that is being
+    published is published first. Supervisors replace the tasks of a worker that ended or died, and no event is lost or
+    ingested twice. Needs the extra `spark`. Some other process must host: `eventproc run`.
+
+    Examples:
+        eventproc ingest worker --slots 4
+        eventproc ingest worker --slots 8 --master spark://cluster:7077
+    """
+    from eventproc.spark.ingestion.worker import IngestionWorker
+
+    ServerLog(settings, LogOptions(log_level, None, None)).install()
+    process = IngestionWorker(directory_of(settings), slots=slots, master=master)
+    came: list[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        came.append(number)
+        process.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end)
+    process.run()
+    if came and came[0] != signal.SIGTERM:
+        raise Signalled(came[0])

@@ -1,0 +1,145 @@
+"""`--events-per-second`, `--bytes-per-second` and others: which policy scales a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final, TypeVar
+
+import attrs
+import click
+
+from eventproc.cli.options import DurationParam
+from eventproc.cli.output.tables import Row
+from eventproc.store.model.ids import format_segment
+from eventproc.store.model.limits import SEGMENTS_MAX
+from eventproc.store.model.policies import FACTOR, WINDOW_MS, ScalingPolicy
+from eventproc.workflows.policies import ScalingDescription
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+VERDICT_COLUMNS: Final = ("segment", "verdict", "rates", "reason")
+
+
+@attrs.frozen
+class ScalingChoice:
+    """What the options say."""
+
+    segments: int | None
+    events_per_second: int | None
+    bytes_per_second: int | None
+    factor: int | None
+    segments_max: int | None
+    window_s: float | None
+
+    @property
+    def goes_by_rate(self) -> bool:
+        """Whether the options ask for a policy that goes by a rate."""
+        return self.events_per_second is not None or self.bytes_per_second is not None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether one of the options was given."""
+        return any(each is not None for each in attrs.astuple(self))
+
+    def applied_to(self, policy: ScalingPolicy) -> ScalingPolicy:
+        """Return the policy that this makes of `policy`. Raises UsageError, InvalidArgument."""
+        if not self.is_given:
+            return policy
+        if not self.goes_by_rate:
+            if self.factor is not None or self.segments_max is not None or self.window_s is not None:
+                raise click.UsageError(
+                    "--factor, --segments-max and --window go with --events-per-second or --bytes-per-second"
+                )
+            return ScalingPolicy.fixed(1 if self.segments is None else self.segments)
+        if self.events_per_second is not None and self.bytes_per_second is not None:
+            raise click.UsageError("--events-per-second and --bytes-per-second exclude each other")
+        target = self.bytes_per_second if self.events_per_second is None else self.events_per_second
+        make = ScalingPolicy.by_byte_rate if self.events_per_second is None else ScalingPolicy.by_event_rate
+        assert target is not None, "one of the two rates is given"
+        return make(
+            target,
+            factor=FACTOR if self.factor is None else self.factor,
+            segments_min=1 if self.segments is None else self.segments,
+            segments_max=SEGMENTS_MAX if self.segments_max is None else self.segments_max,
+            window_ms=WINDOW_MS if self.window_s is None else round(self.window_s * 1000),
+        )
+
+
+def scaling_options(command: F) -> F:
+    """Decorator of commands that take a `scaling: ScalingChoice`."""
+
+    @click.option(
+        "--segments",
+        type=int,
+        metavar="N",
+        help="Number of segments, or with a rate the smallest one; 1 unless given, or as an existing stream has.",
+    )
+    @click.option(
+        "--events-per-second",
+        type=int,
+        metavar="RATE",
+        help="Scale the stream in the background: split segments above this rate, and merge quiet ones.",
+    )
+    @click.option(
+        "--bytes-per-second", type=int, metavar="RATE", help="The same, by the bytes written to a segment."
+    )
+    @click.option(
+        "--factor", type=int, metavar="N", help="With a rate: the most segments that one split makes; 2."
+    )
+    @click.option(
+        "--segments-max", type=int, metavar="N", help="With a rate: the largest number of segments; 1024."
+    )
+    @click.option(
+        "--window",
+        "window_s",
+        type=DurationParam(),
+        metavar="SECONDS",
+        help="With a rate: the shortest window over which it is taken; 120.",
+    )
+    @wraps(command)
+    def with_choice(
+        *args: Any,
+        segments: int | None,
+        events_per_second: int | None,
+        bytes_per_second: int | None,
+        factor: int | None,
+        segments_max: int | None,
+        window_s: float | None,
+        **kwargs: Any,
+    ) -> Any:
+        choice = ScalingChoice(segments, events_per_second, bytes_per_second, factor, segments_max, window_s)
+        return command(*args, scaling=choice, **kwargs)
+
+    return with_choice  # type: ignore[return-value]
+
+
+def policy_row(policy: ScalingPolicy) -> Row:
+    """Return the fields of a policy for `stream describe`."""
+    return {
+        "scaling": policy.kind.value,
+        "segments_min": policy.segments_min,
+        "segments_max": policy.segments_max,
+        "target_per_second": policy.target,
+        "factor": policy.factor,
+        "window_ms": policy.window_ms,
+    }
+
+
+def scaling_row(found: ScalingDescription) -> Row:
+    """Return what a policy sees and does."""
+    return {
+        "windows_ms": list(found.windows_ms),
+        "waits_for": found.waits_for,
+        "last_action": found.last_action,
+        "segments": [
+            {
+                "segment": format_segment(each.segment),
+                "verdict": each.verdict.value,
+                "age_ms": each.age_ms,
+                "rates": [round(rate, 1) for rate in each.rates],
+                "reason": each.reason,
+            }
+            for each in found.segments
+        ],
+    }

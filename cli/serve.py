@@ -1,0 +1,140 @@
+"""`eventproc serve`: `eventproc run`, and the endpoints for Pravega's clients beside it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from eventproc.cli import session
+from eventproc.cli.app_loader import load_app
+from eventproc.cli.exit_codes import FAILED, Signalled, error_line, exit_code
+from eventproc.cli.options import Command, DurationParam, Settings, pass_settings
+from eventproc.cli.server import DirectoryServer
+from eventproc.cli.server_log import LEVELS, LogOptions, ServerLog
+from eventproc.processors import GRACE_MS, ProcessorFailed
+from eventproc.runtime import Eventproc
+from eventproc.store.tasks import first_leaf
+
+if TYPE_CHECKING:
+    from eventproc.server.endpoints import Addresses
+
+LOG = logging.getLogger("eventproc.run")
+
+PORT = click.IntRange(0, 65_535)
+
+
+@click.command(cls=Command)
+@click.argument("apps", metavar="[MODULE:APP]...", nargs=-1)
+@click.option(
+    "--listen",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="HOST",
+    help="Where to listen: an address that only programs of this machine reach.",
+)
+@click.option(
+    "--controller-port",
+    type=PORT,
+    default=9090,
+    show_default=True,
+    metavar="PORT",
+    help="Port of the gRPC controller, which clients are given; 0 takes a free one.",
+)
+@click.option(
+    "--segment-store-port",
+    type=PORT,
+    default=12345,
+    show_default=True,
+    metavar="PORT",
+    help="Port of the segment store, which clients learn from the controller; 0 takes a free one.",
+)
+@click.option(
+    "--grace",
+    type=DurationParam(),
+    default=GRACE_MS / 1000,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long running handlers may take to finish when the command ends.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS, case_sensitive=False),
+    help="The least severe messages that are shown; info unless given or set by the app.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="text (default) for people, json for programs: one object in each line.",
+)
+@pass_settings
+def serve(
+    settings: Settings,
+    apps: tuple[str, ...],
+    listen: str,
+    controller_port: int,
+    segment_store_port: int,
+    grace: float,
+    log_level: str | None,
+    log_format: str | None,
+) -> None:
+    """Serve the directory to Pravega's clients, and run the processors of apps, until SIGTERM or Ctrl-C.
+
+    A client connects to tcp://HOST:PORT of the controller. Several such processes may serve one directory, each with
+    its own ports: every one of them serves every stream. Needs the extra `server`.
+
+    Only programs of this machine can connect. After a signal the endpoints close first; clients continue at another
+    server of the directory, or when this one is back, without a loss or a duplicate. Everything else is as for `run`.
+
+    Examples:
+        eventproc serve
+        eventproc serve shop.mail:app --controller-port 9091 --segment-store-port 0
+    """
+    log = ServerLog(settings, LogOptions(log_level, log_format, None))
+    try:
+        addresses = _addresses(listen, controller_port, segment_store_port)
+        with log.importing():
+            loaded = [load_app(name) for name in dict.fromkeys(apps)]
+        log.install()
+        server = DirectoryServer(
+            settings, loaded, grace_ms=round(grace * 1000), endpoints=lambda ep: _endpoints(ep, addresses)
+        )
+        session.run(settings, server.serve, host=True, has_log=True)
+    except ProcessorFailed:  # the log has the reason
+        if settings.debug:
+            raise
+        raise click.exceptions.Exit(FAILED) from None
+    except (click.ClickException, click.exceptions.Exit, click.Abort, Signalled):
+        raise
+    except Exception as why:
+        if not log.is_json:
+            raise
+        error = first_leaf(why)
+        log.report(error_line(error).removeprefix("eventproc: "), error)
+        raise click.exceptions.Exit(exit_code(error)) from None
+
+
+def _addresses(host: str, controller_port: int, segment_store_port: int) -> Addresses:
+    try:
+        from eventproc.server.endpoints import Addresses, check_host
+    except ImportError as why:
+        text = f"`eventproc serve` needs more packages ({why.name}): pip install 'eventproc[server]'"
+        raise click.ClickException(text) from None
+    return Addresses(check_host(host), controller_port, segment_store_port)
+
+
+@asynccontextmanager
+async def _endpoints(ep: Eventproc, addresses: Addresses) -> AsyncIterator[None]:
+    from eventproc.server.endpoints import serve_endpoints
+
+    async with serve_endpoints(ep.db, addresses) as bound:
+        LOG.info(
+            "clients of Pravega: controller tcp://%s:%d, segment store port %d",
+            bound.host,
+            bound.controller_port,
+            bound.segment_store_port,
+        )
+        yield

@@ -1,0 +1,225 @@
+"""`eventproc table`: the tables that ingestion supervisors publish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import attrs
+import click
+
+from eventproc.cli import session
+from eventproc.cli.destruction import Consent, destructive, is_confirmed
+from eventproc.cli.options import CommandGroup, Settings, output_option, pass_settings, watch_option
+from eventproc.cli.output.tables import Row, show_done, show_rows, show_with_tables
+from eventproc.cli.position_arguments import parse_time
+from eventproc.cli.watch import show_found
+from eventproc.runtime import Eventproc
+from eventproc.store.database import Tx
+from eventproc.store.ingestion.published import TableSummary, drop_files, find_table, list_tables, used_files
+
+if TYPE_CHECKING:
+    from eventproc.spark import AttachedEventproc
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COLUMNS: Final = ("name", "intervals", "files", "rows", "bytes", "first_ms", "last_ms")
+INTERVAL_COLUMNS: Final = ("start_ms", "end_ms", "version", "files", "rows", "bytes")
+QUERY_ROWS: Final = 1_000
+"""Rows of a query that are shown unless the command says otherwise: a mistake must not fill the terminal."""
+
+
+@click.group(cls=CommandGroup)
+def table() -> None:
+    """List, query, compact and drop the tables that ingestion supervisors publish.
+
+    Examples:
+        eventproc table list
+        eventproc table query "SELECT DISTINCT page FROM clicks"
+    """
+
+
+def bounds_options(command: F) -> F:
+    """Decorator of commands that take `start` and `end`, texts of times."""
+    times = "A time in ms since 1970 or such as 2026-11-20T12:30:00Z."
+    command = click.option("--end", metavar="TIME", help=f"Only rows before it. {times}")(command)
+    return click.option("--start", metavar="TIME", help=f"Only rows from it on. {times}")(command)
+
+
+@table.command("list")
+@watch_option
+@output_option()
+@pass_settings
+def list_(settings: Settings, output: str) -> None:
+    """List the tables with their published files and rows.
+
+    Examples:
+        eventproc table list
+        eventproc table list --output json
+    """
+
+    async def look(ep: Eventproc) -> list[TableSummary]:
+        return await ep.db.read(list_tables)
+
+    show_found(settings, look, lambda found: show_rows([_row(each) for each in found], COLUMNS, output))
+
+
+@table.command()
+@click.argument("name")
+@bounds_options
+@watch_option
+@output_option()
+@pass_settings
+def describe(settings: Settings, name: str, start: str | None, end: str | None, output: str) -> None:
+    """Show a table, and its published files by interval.
+
+    Examples:
+        eventproc table describe clicks
+        eventproc table describe clicks --start 2026-11-20 --output json
+    """
+    bounds = _bounds(start, end)
+
+    async def look(ep: Eventproc) -> Row:
+        return await ep.db.read(partial(_described, name=name, bounds=bounds))
+
+    def show(found: Row) -> None:
+        show_with_tables(found, [("intervals_by_start", INTERVAL_COLUMNS)], output)
+
+    show_found(settings, look, show)
+
+
+@table.command()
+@click.argument("sql")
+@click.option("--realtime", is_flag=True, help="Include the events that are not published yet.")
+@click.option("--limit", type=click.IntRange(1), default=QUERY_ROWS, show_default=True, help="Rows to show.")
+@output_option()
+@pass_settings
+def query(settings: Settings, sql: str, realtime: bool, limit: int, output: str) -> None:
+    """Run a query of Spark SQL over the tables, in a session of its own.
+
+    Each table is a view of its name; the time of a row is its column __time. Rows with equal times and dimensions may
+    occur several times, so aggregate. Starting Spark takes about 5 s. Needs the extra `spark`.
+
+    Examples:
+        eventproc table query "SELECT DISTINCT page FROM clicks"
+        eventproc table query "SELECT * FROM clicks ORDER BY __time DESC" --realtime --limit 10 --output json
+    """
+    with _attached(settings) as ep:
+        for each in ep.tables():
+            ep.table(each.name, realtime=realtime).createOrReplaceTempView(f"`{each.name}`")
+        found = ep.spark.sql(sql).limit(limit)
+        rows = [_plain(row.asDict(recursive=True)) for row in found.collect()]
+        show_rows(rows, found.columns, output)
+
+
+@table.command()
+@click.argument("name")
+@bounds_options
+@output_option()
+@pass_settings
+def compact(settings: Settings, name: str, start: str | None, end: str | None, output: str) -> None:
+    """Rewrite the intervals of a table that lie in several files into as few as possible.
+
+    Supervisors may publish, and queries may run, meanwhile. Needs the extra `spark`.
+
+    Examples:
+        eventproc table compact clicks
+        eventproc table compact clicks --end 2026-11-20
+    """
+    start_ms, end_ms = _bounds(start, end)
+    with _attached(settings) as ep:
+        done = ep.compact_table(name, start=start_ms, end=end_ms)
+    text = f"compacted {done.files_before} files of {name} into {done.files_after}"
+    show_done(settings, {"name": name, **attrs.asdict(done)}, output, text)
+
+
+@table.command()
+@click.argument("name")
+@bounds_options
+@destructive
+@output_option()
+@pass_settings
+def drop(
+    settings: Settings, name: str, start: str | None, end: str | None, yes: bool, dry_run: bool, output: str
+) -> None:
+    """Remove the rows of a table; with bounds, of the intervals that lie between them.
+
+    The files are deleted an hour later. The events are not ingested again: the offsets stay as they are.
+
+    Examples:
+        eventproc table drop clicks --dry-run
+        eventproc table drop clicks --end 2026-01-01 --yes
+    """
+    bounds = _bounds(start, end)
+
+    async def look(ep: Eventproc) -> Row:
+        def count(tx: Tx) -> Row:
+            find_table(tx, name)
+            found = [each for each in used_files(tx, name) if _lies_in(each.start_ms, each.end_ms, bounds)]
+            sizes = {"rows": sum(each.rows for each in found), "bytes": sum(each.bytes for each in found)}
+            return {"dry_run": True, "would": "drop", "target": name, "files": len(found), **sizes}
+
+        return await ep.db.read(count)
+
+    async def act(ep: Eventproc) -> int:
+        def remove(tx: Tx) -> int:
+            find_table(tx, name)
+            return drop_files(tx, name, *bounds)
+
+        return await ep.db.write(remove)
+
+    if is_confirmed(settings, Consent(yes, dry_run), f"Drop rows of table {name}", look, output):
+        count = session.run(settings, act)
+        show_done(settings, {"name": name, "files": count}, output, f"dropped {count} files of {name}")
+
+
+def _bounds(start: str | None, end: str | None) -> tuple[int | None, int | None]:
+    return (None if start is None else parse_time(start), None if end is None else parse_time(end))
+
+
+def _lies_in(start_ms: int, end_ms: int, bounds: tuple[int | None, int | None]) -> bool:
+    low, high = bounds
+    return (low is None or start_ms >= low) and (high is None or end_ms <= high)
+
+
+def _row(found: TableSummary) -> Row:
+    row = attrs.asdict(found)
+    return {**row, "first_ms": row.pop("min_ms"), "last_ms": row.pop("max_ms")}
+
+
+def _described(tx: Tx, *, name: str, bounds: tuple[int | None, int | None]) -> Row:
+    intervals: dict[int, Row] = {}
+    row = _row(find_table(tx, name))
+    for file in used_files(tx, name, *bounds):
+        first = {"start_ms": file.start_ms, "end_ms": file.end_ms, "files": 0, "rows": 0, "bytes": 0}
+        before = intervals.get(file.start_ms, first)
+        intervals[file.start_ms] = {
+            **before,
+            "version": file.version,
+            "files": int(str(before["files"])) + 1,
+            "rows": int(str(before["rows"])) + file.rows,
+            "bytes": int(str(before["bytes"])) + file.bytes,
+        }
+    return {**row, "intervals_by_start": list(intervals.values())}
+
+
+def _plain(row: dict[str, Any]) -> Row:
+    return {
+        name: value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+        for name, value in row.items()
+    }
+
+
+@contextmanager
+def _attached(settings: Settings) -> Iterator[AttachedEventproc]:
+    """Give the directory attached to a session of Spark, which ends with the block unless it was there before."""
+    import eventproc.spark
+    from eventproc.spark.sessions import borrowed_session
+
+    with (
+        borrowed_session({"spark.sql.session.timeZone": "UTC"}) as spark,
+        eventproc.spark.attach(spark, session.directory_of(settings), create=False, host=False) as ep,
+    ):
+        yield ep
