@@ -35,10 +35,12 @@ def main() -> int:
             if not count:
                 continue
             for of in case.classes:
-                result = measure(case, of, count, parent, status.update)
+                result = measure(case, of, count, parent, status.update, quick=arguments.quick)
                 results.append(result)
                 print(result.as_line(), flush=True)
     console.print(_table(results))
+    for note in _notes(results):
+        console.print(note)
     missed = [f"{result.case.name} {result.of.value}" for result in results if not result.met]
     if missed:
         console.print(f"below their bars: {', '.join(missed)}")
@@ -62,7 +64,7 @@ def _table(results: list[CaseResult]) -> Table:
     table = Table(
         "measurement", "class", "unit", title="medians; class F: survives power loss, P: a dead process"
     )
-    for heading in ("ours", "floor", "ratio", "bar", "", "CPU us", "peak MB"):
+    for heading in ("ours", "floor", "ratio", "bar", "peer", "", "CPU us", "peak MB"):
         table.add_column(heading, justify="right")
     for result in results:
         table.add_row(
@@ -73,11 +75,36 @@ def _table(results: list[CaseResult]) -> Table:
             _number(result.floor.value),
             f"{result.ratio:.2f}",
             _bar(result),
-            ("ok" if result.met else "MISSED") if result.case.bar_of(result.of) is not None else "",
+            _peer(result),
+            _verdict(result),
             _number(result.ours.cpu_us),
             f"{result.ours.rss_mb:.0f}",
         )
     return table
+
+
+def _peer(result: CaseResult) -> str:
+    """Return the peer's figure; with an asterisk if it is of an earlier run."""
+    if result.ahead_of is None:
+        return "not installed" if result.case.peer is not None else ""
+    return f"{_number(result.ahead_of)}{'' if result.peer else '*'}"
+
+
+def _verdict(result: CaseResult) -> str:
+    if result.case.bar_of(result.of) is None and result.ahead_of is None:
+        return ""
+    return "ok" if result.met else "MISSED"
+
+
+def _notes(results: list[CaseResult]) -> list[str]:
+    """Return a line for each peer in the table."""
+    cases = {result.case.name: result.case for result in results}.values()
+    peers = {case.peer.name: case.peer.settings for case in cases if case.peer is not None}
+    earlier = {case.recorded.name: case.recorded.source for case in cases if case.recorded is not None}
+    return [
+        *(f"peer {name}: {settings}" for name, settings in peers.items()),
+        *(f"peer {name} (*): {source}" for name, source in earlier.items()),
+    ]
 
 
 def _number(value: float) -> str:

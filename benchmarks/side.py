@@ -21,6 +21,9 @@ def main() -> None:
     wanted = json.loads(sys.argv[1])
     case = CASES[wanted["name"]]
     side = case.ours if wanted["side"] == "ours" else case.floor
+    if wanted["side"] == "peer":
+        assert case.peer is not None, "a measurement without a peer"
+        side = case.peer.side
     task = Task(directory=Path(wanted["directory"]), durability=wanted["durability"], count=wanted["count"])
     print(json.dumps(attrs.asdict(anyio.run(side, task))))
 

@@ -13,6 +13,8 @@ from time import perf_counter
 from typing import Final
 from unittest.mock import patch
 
+import anyio
+
 import eventproc
 from benchmarks.bare import Commits
 from benchmarks.floors import inserts
@@ -31,6 +33,9 @@ SEGMENTS_COUNT: Final = 4
 
 CHUNK_BYTES: Final = 2**20
 """What the floor of a large one commits at a time, as ours does."""
+
+READERS_COUNT: Final = 32
+"""Readers that consume, each with a segment of its own, where many do."""
 
 WARM_COUNT: Final = 50
 """Transactions before the clock starts."""
@@ -64,6 +69,26 @@ async def one_floor(task: Task) -> Sample:
 async def many_floor(task: Task) -> Sample:
     """The same from many concurrent tasks, with grouped commits."""
     return await inserts(task, _body(), callers=CALLERS_COUNT)
+
+
+async def joint_one(task: Task) -> Sample:
+    """Consume one event after the other, and commit its two outputs on two streams with the progress, each awaited."""
+    return await _joint(task, readers=1)
+
+
+async def joint_many(task: Task) -> Sample:
+    """The same by READERS_COUNT readers of a group simultaneously."""
+    return await _joint(task, readers=READERS_COUNT)
+
+
+async def joint_one_floor(task: Task) -> Sample:
+    """One commit for each, one after the other: the bytes of the two events in a row."""
+    return await inserts(task, b"".join(payloads()[:2]), callers=1)
+
+
+async def joint_many_floor(task: Task) -> Sample:
+    """The same from READERS_COUNT concurrent tasks, with grouped commits."""
+    return await inserts(task, b"".join(payloads()[:2]), callers=READERS_COUNT)
 
 
 async def longest_hold(task: Task) -> Sample:
@@ -110,6 +135,39 @@ async def _small(task: Task, *, callers: int, segments: int) -> Sample:
                 await commit(number)
 
         return await timed(run, callers, task.count)
+
+
+async def _joint(task: Task, *, readers: int) -> Sample:
+    async with eventproc.open(task.directory, durability=task.durability) as ep:
+        source = await _make_stream(ep, segments=readers)
+        targets = [await ep.create_stream(f"benchmark/{name}") for name in ("first", "second")]
+        names = keys()
+        async with (
+            source.writer() as writer
+        ):  # more than are consumed: no reader waits before the clock stops
+            numbers = range(task.count + task.count // 2 + WARM_COUNT)
+            await writer.write_many((payloads()[0], names[number % KEYS_COUNT]) for number in numbers)
+        group = await ep.create_reader_group("group", [source.name])
+        left = task.count + WARM_COUNT
+        watch = Stopwatch()
+
+        async def consume(name: str) -> None:
+            nonlocal left, watch
+            async with group.reader(name) as reader:
+                async for event in reader:
+                    async with ep.transaction(consumer=reader) as txn:
+                        for target in targets:
+                            await txn.write(target, event.payload, key=event.key)
+                    left -= 1
+                    if left == task.count:
+                        watch = Stopwatch()
+                    if left <= 0:
+                        tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(readers):
+                tasks.start_soon(consume, f"r{number}")
+        return watch.rate(task.count)
 
 
 def _body() -> bytes:
