@@ -3,11 +3,24 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast hunt mutants check fmt docs bench bench-quick clean
+.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups torture torture-ingestion mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
+MINUTES ?= 5
+KILLS ?= 20
+SEEDS ?= 200
+FIRST ?= 0
+WORKERS ?= 2
 BIN := .venv/bin
+PYTEST := $(BIN)/pytest -q -n $(WORKERS) --dist worksteal
+
+# Images of containers often forbid to keep compiled code beside the source. It is kept aside then: without it, each of
+# the processes that tests start compiles everything again.
+ifneq ($(PYTHONDONTWRITEBYTECODE),)
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(CURDIR)/build/compiled
+endif
 
 help:
 	sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -21,21 +34,37 @@ demo: setup ## run the main job on 336,776 real flight records; ARGS="--output j
 example: setup ## a pipeline on Spark over the same records; ARGS="--continuous", ARGS="--plot delays.png"
 	$(BIN)/python docs/examples/carrier_delays.py $(ARGS)
 
-test: setup ## every test, a bounded slice of the hunts among them; ARGS="-k name" to choose
-	$(BIN)/pytest -q $(ARGS)
+test: setup ## every test, with half of the seeds, in WORKERS=2 processes; ARGS="-k name" to choose
+	$(PYTEST) --hunt 0.5 $(ARGS)
 
 test-fast: setup ## in two minutes: no other processes, no Spark, a fifth of the seeds; ARGS="-k name" to choose
-	$(BIN)/pytest -q -n 2 --hunt 0.2 -m "not (subprocess or torture or spark or packaging)" $(ARGS)
+	$(PYTEST) --hunt 0.2 -m "not (subprocess or torture or spark or packaging)" $(ARGS)
 
-hunt: setup ## fifty times as many seeds and examples; ARGS="--hunt 1000" for longer
-	$(BIN)/pytest -q --hunt 50 $(ARGS)
+hunt: setup ## a hundred times the seeds and examples of `make test`; ARGS="--hunt 1000" for longer
+	$(PYTEST) --hunt 50 $(ARGS)
+
+pages: setup ## every page of the guide and the README, run twice in the same folder
+	$(PYTEST) --hunt 2 tests/docs/test_pages.py $(ARGS)
+
+torture: setup ## four instances on 200 streams, killed, suspended and disturbed for MINUTES=5; ARGS="SEED STREAMS"
+	$(BIN)/python -m tests.torture.long_run $(MINUTES) $(ARGS)
+
+torture-ingestion: setup ## flights through a supervisor whose workers are killed KILLS=20 times; ARGS="SEED FLIGHTS"
+	$(BIN)/python -m tests.spark.ingestion_kills $(KILLS) $(ARGS)
+
+hunt-groups: setup ## a thousand lives of the members of a group; ARGS="--hunt 500" for longer
+	$(PYTEST) --hunt 50 $(ARGS) tests/groups/test_membership_simulation.py
+
+simulate: setup ## live through the whole system with SEEDS=200 seeds, from seed FIRST=0 on
+	$(BIN)/python -m tests.simulation $(SEEDS) $(FIRST)
 
 mutants: setup ## plant known bugs one at a time; fails if a test does not find one; ARGS="name ..." to choose
 	$(BIN)/python -m tools.mutants $(ARGS)
 
-check: setup ## the gate: format, lint, types, layers, documents
+check: setup ## the gate: format, lint, types, layers, documents, patches of the planted bugs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python -m tools.mutants --check
 	$(BIN)/mypy
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports

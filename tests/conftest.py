@@ -18,6 +18,8 @@ import pytest
 import trio.testing
 from hypothesis import HealthCheck, settings
 
+from tests.support.commit_path import commit_path as commit_path  # a fixture
+
 EXAMPLES = 100
 
 FOLDER_MARKS = {
@@ -75,6 +77,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for folder, mark in FOLDER_MARKS.items():
             if item.nodeid.startswith(folder):
                 item.add_marker(mark)
+    # First, so that one of several workers has them all when the others begin to take tests from it: one Spark session.
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/spark/"))
 
 
 def _factor(config: pytest.Config) -> float:

@@ -1,13 +1,19 @@
-"""Plant known bugs, one at a time, and require that a test finds each: `python -m tools.mutants [NAME ...]`.
+"""Plant known bugs, one at a time, and require that a test finds each: `python -m tools.mutants [--check] [NAME ...]`.
 
 Each patch of `tests/mutations/` begins with the lines `# what the bug is` and `# test: path::name`; a unified diff
 follows. The patch is applied to a temporary copy of the working tree. The run fails if a patch no longer applies, if
-its test passes with the bug, or if its test fails without it.
+its test passes with the bug, or if its test fails without it. The last line counts the bugs and those that were found.
+
+An edit beside the planted bug does not make a patch inapplicable: the lines that it removes say where it belongs.
+
+With `--check` no test runs: each patch must apply to the working tree, and its test must exist.
 """
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,16 +54,42 @@ def _read(path: Path) -> Mutation:
     return Mutation(path.stem, bug.removeprefix("# "), test.removeprefix("# test: "), path)
 
 
+def _git_apply(mutation: Mutation) -> list[str]:
+    """Return the command. It requires equal lines around a change only where the change removes no line."""
+    hunks = re.split(r"^@@ .*$", mutation.path.read_text(), flags=re.MULTILINE)[1:]
+    removes = [re.search(r"^-(?!--)", hunk, re.MULTILINE) is not None for hunk in hunks]
+    return ["git", "apply", "-C0" if all(removes) else "-C1"]
+
+
 def apply(mutation: Mutation, tree: Path) -> str | None:
     """Plant the bug in a copy of the repository; return why the patch does not apply, None if it does."""
     done = subprocess.run(
-        ["git", "apply", "--unsafe-paths", f"--directory={tree}", str(mutation.path)],
+        [*_git_apply(mutation), "--unsafe-paths", f"--directory={tree}", str(mutation.path)],
         cwd="/",
         capture_output=True,
         text=True,
         check=False,
     )
     return done.stderr.strip() if done.returncode else None
+
+
+def misfit(mutation: Mutation) -> str | None:
+    """Return why the bug cannot be planted in the working tree, or that its test does not exist; None if all fits."""
+    path, _, name = mutation.test.partition("::")
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    file = ROOT / path
+    if not file.is_file() or name not in {
+        node.name for node in ast.parse(file.read_text()).body if isinstance(node, functions)
+    }:
+        return f"its test {mutation.test} does not exist"
+    done = subprocess.run(
+        [*_git_apply(mutation), "--check", str(mutation.path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return f"the patch no longer applies: {done.stderr.strip()}" if done.returncode else None
 
 
 def copy_tree(to: Path) -> Path:
@@ -71,45 +103,65 @@ def copy_tree(to: Path) -> Path:
     return to
 
 
-def _passes(test: str, tree: Path) -> bool:
+def _pass(tests: list[str], tree: Path, *, timeout_s: int = TEST_TIMEOUT_S) -> bool:
     # The copy comes before the installed package: pytest puts its own root first.
     environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     try:
         done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, timeout=TEST_TIMEOUT_S, check=False
+            command, cwd=tree, env=environment, capture_output=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired:
         return False
     if done.returncode not in (0, 1):
-        raise RuntimeError(f"{test}: {done.stdout.decode()}{done.stderr.decode()}")
+        raise RuntimeError(f"{tests}: {done.stdout.decode()}{done.stderr.decode()}")
     return done.returncode == 0
+
+
+def _failing_without_bug(chosen: list[Mutation]) -> set[str]:
+    """Return the tests that fail in a copy without any bug; all of them run together, which is quicker."""
+    tests = list(dict.fromkeys(mutation.test for mutation in chosen))
+    with tempfile.TemporaryDirectory() as folder:
+        tree = copy_tree(Path(folder))
+        if _pass(tests, tree, timeout_s=TEST_TIMEOUT_S * len(tests)):
+            return set()
+        return {test for test in tests if not _pass([test], tree)}
 
 
 def _problem(mutation: Mutation) -> str | None:
     """Return why a planted bug is not found, None if it is."""
     with tempfile.TemporaryDirectory() as folder:
         tree = copy_tree(Path(folder))
-        if not _passes(mutation.test, tree):
-            return f"{mutation.test} fails without the bug"
         if (why := apply(mutation, tree)) is not None:
             return f"the patch no longer applies: {why}"
-        if _passes(mutation.test, tree):
+        if _pass([mutation.test], tree):
             return f"{mutation.test} passes with the bug"
     return None
 
 
-def main(names: list[str]) -> int:
-    """Plant the bugs of these names, or all; return 1 if one was not found."""
-    failed = 0
-    for mutation in mutations():
-        if names and mutation.name not in names:
-            continue
-        problem = _problem(mutation)
-        failed += problem is not None
+def check(chosen: list[Mutation]) -> int:
+    """Write to stderr which bugs cannot be planted, or whose tests do not exist; return 1 if there is one."""
+    misfits = {mutation: why for mutation in chosen if (why := misfit(mutation)) is not None}
+    for mutation, why in misfits.items():
+        sys.stderr.write(f"{mutation.path.relative_to(ROOT)}: {why}\n")
+    return int(bool(misfits))
+
+
+def main(arguments: list[str]) -> int:
+    """Plant the bugs of the given names, or all; return 1 if one was not found."""
+    names = [argument for argument in arguments if argument != "--check"]
+    chosen = [mutation for mutation in mutations() if not names or mutation.name in names]
+    if "--check" in arguments:
+        return check(chosen)
+    failing = _failing_without_bug(chosen)
+    found = 0
+    for mutation in chosen:
+        problem = f"{mutation.test} fails without the bug" if mutation.test in failing else _problem(mutation)
+        found += problem is None
         sys.stdout.write(f"{mutation.name}: {problem or 'found'} ({mutation.bug})\n")
         sys.stdout.flush()
-    return int(failed > 0)
+    sys.stdout.write(f"{found} of {len(chosen)} planted bugs were found\n")
+    return int(found < len(chosen))
 
 
 if __name__ == "__main__":

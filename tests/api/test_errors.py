@@ -13,7 +13,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from eventproc import errors
+from eventproc import SpecProblem, errors
 from eventproc.errors import EventprocError
 from tools.docs.errors import concrete_errors, when_and_what
 
@@ -26,6 +26,7 @@ SAMPLES: dict[str, object] = {
     "str | None": None,
     "tuple[int, ...]": (1, 2),
     "tuple[str, ...]": ("one", "two"),
+    "tuple[SpecProblem, ...]": (SpecProblem("io.period", "required"), SpecProblem("io.streams", "empty")),
 }
 
 

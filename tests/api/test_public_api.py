@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import sys
 import typing
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import attrs
@@ -26,6 +29,7 @@ FOR_THE_ENGINE = {
     "Request.deadline",
     "ReplicatedType.decode",
     "Request.ended",
+    "StreamTarget.codec",
 }
 """Members of public classes that only the library uses."""
 
@@ -82,12 +86,24 @@ def _hints(kind: type) -> Iterator[tuple[str, object]]:
     for name, member in inspect.getmembers(kind):
         function = member.fget if isinstance(member, property) else member
         if not name.startswith("_") and inspect.isfunction(function):
-            for parameter, hint in typing.get_type_hints(function).items():
+            for parameter, hint in typing.get_type_hints(
+                function, localns=_names_for_hints(function.__module__)
+            ).items():
                 yield f"{kind.__name__}.{name}({parameter})", hint
     if attrs.has(kind) or hasattr(kind, "_fields"):
         for name, hint in typing.get_type_hints(kind).items():
             if not name.startswith("_"):
                 yield f"{kind.__name__}.{name}", hint
+
+
+@cache
+def _names_for_hints(module: str) -> dict[str, object]:
+    """Return what a module imports for type checkers only."""
+    found: dict[str, object] = {}
+    for node in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            exec(compile(ast.Module(node.body, []), module, "exec"), found)
+    return found
 
 
 def _classes_in(hint: object) -> Iterator[type]:

@@ -30,6 +30,7 @@ HUGE: Final[tuple[object, ...]] = (
 
 VALIDATED: Final = {
     "AppendResult",
+    "AutoscalerConfig",
     "BackupResult",
     "Blocker",
     "CreateStream",
@@ -42,6 +43,8 @@ VALIDATED: Final = {
     "MemberDescription",
     "MemberStatus",
     "OffloadResult",
+    "PartitionDescription",
+    "PastScale",
     "ProcessorMember",
     "ProcessorStatus",
     "ReplicatedType",
@@ -53,8 +56,12 @@ VALIDATED: Final = {
     "SegmentDescription",
     "SegmentLag",
     "SegmentOwnership",
+    "ShareOptions",
     "StreamConfig",
     "StreamInfo",
+    "StreamSize",
+    "TopicInfo",
+    "TuningConfig",
     "UpdateStream",
 }
 """Values whose fields are few, and bounded by what the library accepts or writes: names, numbers, texts of errors."""

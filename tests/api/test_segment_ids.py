@@ -51,6 +51,7 @@ async def test_the_positions_of_readers_print_their_segments(ep: Eventproc, stre
         assert {str(each.segment) for each in (await group.describe()).segments} == {"1.1", "2.1"}
 
 
+@pytest.mark.usefixtures("commit_path")
 async def test_the_segments_of_epochs_and_transactions_print_as_number_and_epoch(stream: Stream) -> None:
     await stream.split("0.0")
     epochs = await stream.epochs()

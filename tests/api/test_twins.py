@@ -7,25 +7,36 @@ import inspect
 import pytest
 
 import eventproc
-from eventproc import blocking
+from eventproc.cluster import Cluster
 from eventproc.processors import Running
 from eventproc.runtime.requests import Requests
+from eventproc.runtime.tasks import Tasks
 from tools.blocking import PATH, render
 
 TWINS = [
-    (blocking.BlockingEventproc, eventproc.Eventproc),
-    (blocking.BlockingRequests, Requests),
-    (blocking.BlockingStream, eventproc.Stream),
-    (blocking.BlockingWriter, eventproc.EventWriter),
-    (blocking.BlockingReader, eventproc.StreamReader),
-    (blocking.BlockingTransaction, eventproc.Transaction),
-    (blocking.BlockingReaderGroup, eventproc.ReaderGroup),
-    (blocking.BlockingGroupReader, eventproc.GroupReader),
-    (blocking.BlockingDeadLetters, eventproc.DeadLetters),
-    (blocking.BlockingRunning, Running),
-    (blocking.BlockingStateSynchronizer, eventproc.StateSynchronizer),
+    (eventproc.BlockingEventproc, eventproc.Eventproc),
+    (eventproc.BlockingRequests, Requests),
+    (eventproc.BlockingCluster, Cluster),
+    (eventproc.BlockingTasks, Tasks),
+    (eventproc.BlockingStream, eventproc.Stream),
+    (eventproc.BlockingWriter, eventproc.EventWriter),
+    (eventproc.BlockingReader, eventproc.StreamReader),
+    (eventproc.BlockingTransaction, eventproc.Transaction),
+    (eventproc.BlockingJointTransaction, eventproc.JointTransaction),
+    (eventproc.BlockingReaderGroup, eventproc.ReaderGroup),
+    (eventproc.BlockingGroupReader, eventproc.GroupReader),
+    (eventproc.BlockingConsumerGroup, eventproc.ConsumerGroup),
+    (eventproc.BlockingConsumer, eventproc.Consumer),
+    (eventproc.BlockingTopic, eventproc.Topic),
+    (eventproc.BlockingProducer, eventproc.Producer),
+    (eventproc.BlockingShareGroup, eventproc.ShareGroup),
+    (eventproc.BlockingShareConsumer, eventproc.ShareConsumer),
+    (eventproc.BlockingSupervisor, eventproc.Supervisor),
+    (eventproc.BlockingDeadLetters, eventproc.DeadLetters),
+    (eventproc.BlockingRunning, Running),
+    (eventproc.BlockingStateSynchronizer, eventproc.StateSynchronizer),
 ]
-AWAITED_ONLY = {"db", "events_written"}
+AWAITED_ONLY = {"db", "events_written", "hold_progress"}
 """What only extensions and the twin itself use; `events_written` is an attribute of the async writer."""
 
 

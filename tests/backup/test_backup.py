@@ -398,6 +398,7 @@ async def test_a_dry_run_of_a_restore_changes_nothing(ep: Eventproc, tmp_path: P
     assert listed(tmp_path) == ["backup", "data"]
 
 
+@pytest.mark.usefixtures("commit_path")
 async def test_open_transactions_end_in_the_restored_directory(ep: Eventproc, tmp_path: Path) -> None:
     stream = await ep.stream("s/x")
     async with stream.transaction() as txn:

@@ -22,6 +22,7 @@ def payloads(stream: BlockingStream) -> list[bytes]:
         return [event.payload for event in reader.until(stream.tail())]
 
 
+@pytest.mark.usefixtures("commit_path")
 def test_leaving_the_block_makes_all_visible_in_the_order_of_writing(stream: BlockingStream) -> None:
     count = 2 * POSTS_MAX + 10
     with stream.transaction() as txn:
@@ -37,6 +38,7 @@ def test_leaving_the_block_makes_all_visible_in_the_order_of_writing(stream: Blo
     assert [each.id for each in stream.transactions(finished=True)] == [txn.id]
 
 
+@pytest.mark.usefixtures("commit_path")
 def test_an_exception_and_an_interrupt_abort(stream: BlockingStream) -> None:
     def fail() -> None:
         with stream.transaction() as txn:
@@ -60,6 +62,7 @@ def test_an_exception_and_an_interrupt_abort(stream: BlockingStream) -> None:
     assert payloads(stream) == [b"the loop goes on"]
 
 
+@pytest.mark.usefixtures("commit_path")
 def test_events_written_before_an_interrupted_call_are_not_lost(
     stream: BlockingStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +93,7 @@ def test_events_written_before_an_interrupted_call_are_not_lost(
     assert payloads(stream) == [b"%d" % number for number in range(21)]
 
 
+@pytest.mark.usefixtures("commit_path")
 def test_a_refusal_at_the_last_hand_over_is_raised(stream: BlockingStream) -> None:
     def write_late() -> None:
         with stream.transaction() as txn:
@@ -104,6 +108,7 @@ def test_a_refusal_at_the_last_hand_over_is_raised(stream: BlockingStream) -> No
     assert payloads(stream) == []
 
 
+@pytest.mark.usefixtures("commit_path")
 def test_a_wrong_payload_is_refused_and_does_not_abort_the_transaction(
     stream: BlockingStream,
 ) -> None:
@@ -114,6 +119,7 @@ def test_a_wrong_payload_is_refused_and_does_not_abort_the_transaction(
     assert payloads(stream) == [b"text"]
 
 
+@pytest.mark.usefixtures("commit_path")
 def test_begun_without_a_block_it_is_pinged_committed_and_decided_once(stream: BlockingStream) -> None:
     txn = stream.begin(lease_ms=5_000)
     assert txn.ping(lease_ms=10**7) is PingResult.LEASE_TOO_LARGE

@@ -13,7 +13,7 @@ import anyio.from_thread
 import anyio.to_thread
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eventproc.store.catalog import SYSTEM_MIGRATION
@@ -121,7 +121,6 @@ async def expected(db: Database, segment: SegmentId, start: int, end: int) -> li
     bounds=st.tuples(st.floats(0, 1), st.floats(0, 1)),
     joined=st.booleans(),
 )
-@settings(deadline=None)
 def test_a_chunk_holds_what_a_reader_reads_between_any_two_events(
     tmp_path_factory: pytest.TempPathFactory,
     appends: list[tuple[list[SampleEvent], list[SampleEvent]]],

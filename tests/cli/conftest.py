@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,59 +18,81 @@ from eventproc.cli.main import run
 from tests.cli.support import EVENTS, GROUP, Result, numbers, started
 
 
+def run_here(directory: Path, *arguments: object, stdin: bytes = b"") -> int:
+    """Run a command on a directory in this process; return its exit code."""
+    library = logging.getLogger("eventproc")
+    handlers, level, library_level = logging.root.handlers[:], logging.root.level, library.level
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = run(["-C", str(directory), *map(str, arguments)])
+    # A command prepares the log of a process of its own; here there is a life after it.
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+    library.setLevel(library_level)
+    return code
+
+
 class Cli:
     """Runs commands on one directory in this process, and gives back what they printed."""
 
-    def __init__(
-        self, directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def __init__(self, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.directory = directory
         self._capsys = capsys
-        self._monkeypatch = monkeypatch
 
     def __call__(self, *arguments: object, stdin: bytes = b"") -> Result:
         self._capsys.readouterr()
-        library = logging.getLogger("eventproc")
-        handlers, level, library_level = logging.root.handlers[:], logging.root.level, library.level
-        with self._monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-            code = run(["-C", str(self.directory), *map(str, arguments)])
-        # A command prepares the log of a process of its own; here there is a life after it.
-        logging.root.handlers[:] = handlers
-        logging.root.setLevel(level)
-        library.setLevel(library_level)
+        code = run_here(self.directory, *arguments, stdin=stdin)
         printed = self._capsys.readouterr()
         return Result(code, printed.out, printed.err)
 
 
-def stock(cli: Cli) -> None:
-    """Make shop/orders: two segments, three events of the key customer-42."""
-    cli("scope", "create", "shop").ok()
-    cli("stream", "create", "shop/orders", "--segments", 2).ok()
-    rows = b"".join(b'{"k":"customer-42","n":%d}\n' % number for number in range(3))
-    cli("write", "shop/orders", "--format", "jsonl", "--key", "k", stdin=rows).ok()
+class Templates:
+    """Directories made once; a test works on a copy, which takes less time than the commands that made it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.empty = folder / "empty"
+        self.shop = folder / "shop"
+        self.billing = folder / "billing"
+        self._make(self.empty, ["init"])
+        shutil.copytree(self.empty, self.shop)
+        rows = b"".join(b'{"k":"customer-42","n":%d}\n' % number for number in range(EVENTS))
+        self._make(self.shop, ["scope", "create", "shop"])
+        self._make(self.shop, ["stream", "create", "shop/orders", "--segments", 2])
+        self._make(self.shop, ["write", "shop/orders", "--format", "jsonl", "--key", "k"], rows)
+        shutil.copytree(self.shop, self.billing)
+        self._make(self.billing, ["group", "create", "billing", "--stream", "shop/orders"])
+
+    def _make(self, directory: Path, command: list[object], stdin: bytes = b"") -> None:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as errors:
+            code = run_here(directory, *command, stdin=stdin)
+        assert code == 0, errors.getvalue()
+
+
+@pytest.fixture(scope="session")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    return Templates(tmp_path_factory.mktemp("templates"))
+
+
+def _copy(template: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(shutil.copytree(template, tmp_path / "home"), capsys)
 
 
 @pytest.fixture
-def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], templates: Templates) -> Cli:
     """A directory without scopes."""
-    made = Cli(tmp_path / "home", capsys, monkeypatch)
-    assert made("init").code == 0
-    return made
+    return _copy(templates.empty, tmp_path, capsys)
 
 
 @pytest.fixture
-def shop(cli: Cli) -> Cli:
-    """A directory with the stream shop/orders, see `stock`."""
-    stock(cli)
-    return cli
+def shop(tmp_path: Path, capsys: pytest.CaptureFixture[str], templates: Templates) -> Cli:
+    """A directory with shop/orders: two segments, EVENTS events of the key customer-42."""
+    return _copy(templates.shop, tmp_path, capsys)
 
 
 @pytest.fixture
-def billing(shop: Cli) -> Cli:
-    """A directory with the stream shop/orders, see `stock`, and the group shop/billing that has read nothing."""
-    shop("group", "create", "billing", "--stream", "shop/orders").ok()
-    return shop
+def billing(tmp_path: Path, capsys: pytest.CaptureFixture[str], templates: Templates) -> Cli:
+    """A directory with shop/orders, see `shop`, and the group shop/billing that has read nothing."""
+    return _copy(templates.billing, tmp_path, capsys)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NamedTuple
 
 REPOSITORY = Path(__file__).parents[2]
@@ -59,9 +60,23 @@ def shell(*arguments: object, stdin: bytes = b"", before: Sequence[str] = (), pr
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def started(*arguments: object) -> subprocess.Popen[bytes]:
+class StartedCommand(subprocess.Popen[bytes]):
+    """A process that a failing test kills; Popen itself would wait for its end, and hang."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, error, traceback)
+
+
+def started(*arguments: object) -> StartedCommand:
     """Start a command with pipes for all it says and hears; the caller ends it."""
-    return subprocess.Popen(
+    return StartedCommand(
         [*COMMAND, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

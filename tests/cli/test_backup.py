@@ -106,3 +106,17 @@ def test_verify_of_a_backup_changes_nothing(shop: Cli, tmp_path: Path) -> None:
     before = {file: file.read_bytes() for file in files_of(tmp_path / "monday")}
     shop("verify", tmp_path / "monday").ok()
     assert {file: file.read_bytes() for file in files_of(tmp_path / "monday")} == before
+
+
+def test_a_backup_in_the_background_is_a_task(shop: Cli, tmp_path: Path) -> None:
+    made = shop("backup", tmp_path / "monday", "--background", "-o", "json").json()
+    ended = shop("task", "wait", made["task_id"], "-o", "json").json()
+    assert (ended["kind"], ended["status"], ended["result"]["path"]) == (
+        "backup",
+        "done",
+        str(tmp_path / "monday"),
+    )
+    assert [each["id"] for each in shop("task", "list", "-o", "jsonl").rows()] == [made["task_id"]]
+    assert shop("task", "cancel", made["task_id"], "-o", "json").json()["status"] == "done"
+    assert shop("verify", tmp_path / "monday", "-o", "json").json()["healthy"]
+    assert "buckets" in shop("cluster", "describe", "-o", "json").json()

@@ -54,7 +54,7 @@ def test_every_example_is_accepted_by_its_command(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in re.findall(r"[\w-]+\.(?:arrow|csv|json|jsonl|parquet|txt)\b", line):
+    for name in re.findall(r"[\w-]+\.(?:arrow|csv|json|jsonl|parquet|txt|yaml)\b", line):
         Path(name).touch()
     called: list[str] = []
     for name, command in LEAVES.items():
@@ -70,7 +70,7 @@ def test_every_example_is_accepted_by_its_command(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["strem", "list"], "no command 'strem'; did you mean 'stream'?"),
+        (["strem", "list"], "no command 'strem'; did you mean 'stream'"),
         (["stream", "crate", "a/b"], "no command 'crate'; did you mean 'create'"),
         (["help", "stream", "lst"], "no command 'lst'; did you mean 'list'?"),
         (["stream", "create", "a/b", "--segmnts", "3"], "'--segmnts'"),

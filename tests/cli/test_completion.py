@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -17,7 +18,8 @@ from tests.cli.support import COMMAND, GROUP, environment
 from tests.cli.test_command_tree import TREE
 from tools.docs import completion
 
-CPU_SECONDS_MAX = 0.2
+CPU_RATIO_MAX = 2.5
+"""CPU time of a completion, beside an interpreter that only imports click. Measured: 1.2 to 1.5."""
 
 
 def complete(line: str, **variables: str) -> list[str]:
@@ -94,14 +96,20 @@ def test_names_are_completed_while_a_process_writes(billing: Cli, as_reader: obj
 
 
 @pytest.mark.subprocess
-def test_completing_a_name_takes_less_than_a_fifth_of_a_second_of_cpu(shop: Cli) -> None:
-    def cpu_seconds() -> float:
+def test_completing_a_name_takes_little_more_cpu_than_importing_click(shop: Cli) -> None:
+    def cpu_seconds(action: Callable[[], object]) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        complete(f"eventproc -C {shop.directory} stream describe ")
+        action()
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    assert min(cpu_seconds() for _ in range(3)) < CPU_SECONDS_MAX  # the first may compile modules
+    def import_click() -> None:
+        subprocess.run([sys.executable, "-c", "import click"], env=environment(), check=True)
+
+    # The lowest of several: the first may compile modules, and a loaded machine slows single runs.
+    floor = min(cpu_seconds(import_click) for _ in range(4))
+    line = f"eventproc -C {shop.directory} stream describe "
+    assert min(cpu_seconds(lambda: complete(line)) for _ in range(4)) < CPU_RATIO_MAX * floor
 
 
 @pytest.mark.subprocess

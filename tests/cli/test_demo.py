@@ -16,12 +16,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import anyio
+import anyio.to_process
 import pytest
 
+import eventproc
 from eventproc.cli.demo.cpu_times import CpuTimes
 from eventproc.cli.demo.ledger import DemoLedger
 from eventproc.cli.demo.producer import Produced
-from eventproc.cli.demo.run import DemoReport
+from eventproc.cli.demo.report import DemoReport, DemoTask
+from eventproc.cli.demo.topics import CONSUMERS, TopicsRun
 from eventproc.cli.main import run
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.ids import SegmentId
@@ -85,6 +88,47 @@ def test_demo_processes_each_csv_row_once_and_in_order_during_scales(
     assert all(found[key] > 0 for key in ("seconds", "peak_rss_mb"))  # one row a second rounds to 0
     assert list(found["cpu_seconds"]) == STEPS
     assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("rows", [1, 2_000])
+def test_the_demo_of_topics_counts_every_row_once_while_consumers_die(
+    rows: int, tmp_path: Path, temporary: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows"
+    file.write_text(csv_text(rows))
+    assert run(["demo", str(file), "--topics", "--output", "json", "--durability", "os"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [found[key] for key in KEYS[:-1]] == [rows, rows, 0, 0]
+    assert (found["partitions"], found["consumers_killed"], found["consumers_joined"]) == (12, 2, 1)
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_consumers_of_a_topic_work_simultaneously_on_one_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = DemoTask(tmp_path, "tailnum", None, tmp_path, "os")
+
+    async def run_together() -> None:
+        working, together = 0, anyio.Event()
+
+        async def work(limiter: anyio.CapacityLimiter | None) -> None:
+            nonlocal working
+            async with limiter or anyio.to_process.current_default_process_limiter():
+                working += 1
+                if working == CONSUMERS:
+                    together.set()
+                await together.wait()
+
+        monkeypatch.setattr(anyio.to_process, "run_sync", lambda *_, limiter=None, **__: work(limiter))
+        async with eventproc.open_memory() as ep:
+            demo = TopicsRun(task, ep, "s", lambda _, __: None)
+            with anyio.fail_after(10):
+                async with anyio.create_task_group() as consumers:
+                    for _ in range(CONSUMERS):
+                        demo._start_consumer(consumers)
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    anyio.run(run_together)
 
 
 def test_the_table_ends_with_the_keys_of_the_largest_means(
@@ -257,5 +301,5 @@ def test_a_run_is_flawless_only_if_all_rows_were_written_and_processed(
     rows: int, written: int, flawless: bool
 ) -> None:
     ledger = account(event(0, "a"), event(1, "b"))
-    report = DemoReport(Produced(rows, written, {}), ledger, epochs=4, cpu_seconds={})
+    report = DemoReport(Produced(rows, written, {}), ledger, facts={"epochs": 4}, cpu_seconds={})
     assert report.flawless is flawless

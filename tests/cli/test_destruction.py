@@ -23,14 +23,20 @@ from tests.cli.test_transactions import begin
 DESTRUCTIVE: Final = frozenset(
     {
         *("scope delete", "stream truncate", "stream seal", "stream delete"),
-        *("group delete", "txn abort", "dead-letter drop"),
+        *("topic truncate", "topic delete"),
+        *("group delete", "share delete", "txn abort", "dead-letter drop", "table drop"),
     }
 )
 
 FINAL_VERBS: Final = frozenset({"abort", "delete", "drop", "purge", "remove", "seal", "truncate"})
 """Names of commands that say that something will be gone."""
 
-CHANGING_ONLY: Final = frozenset({"backup", "restore", "group reset", "dead-letter redrive"})
+CHANGING_ONLY: Final = frozenset(
+    {
+        *("backup", "restore", "group reset", "share reset", "dead-letter redrive"),
+        *("supervisor submit", "supervisor reset"),
+    }
+)
 """Commands with --dry-run that destroy nothing, and do not ask."""
 
 
@@ -41,7 +47,8 @@ def options(command: click.Command) -> set[str]:
 def stored(cli: Cli) -> dict[str, object]:
     """Return all that a destructive command could destroy, and what it would leave behind."""
     listed = {
-        noun: cli(noun, "list", "-o", "json").json() for noun in ("scope", "stream", "group", "request")
+        noun: cli(noun, "list", "-o", "json").json()
+        for noun in ("scope", "stream", "group", "share", "request")
     }
     streams = [row["name"] for row in listed["stream"]]
     return {

@@ -16,14 +16,16 @@ from eventproc.cli.main import root
 from eventproc.groups import ensure_group
 from eventproc.processors.dead_letters.operations import FailedEvent, append_letters
 from eventproc.store.database import Tx
+from eventproc.store.ingestion.published import replace_files
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ingestion import NewFile
 from eventproc.store.segments import Event
 from tests.cli.conftest import Cli
 from tests.cli.support import GROUP
 from tests.cli.test_transactions import begin
 
 MAILER = "shop/mailer"
-REFUSING: Final = frozenset({"run", "completion", "help"})
+REFUSING: Final = frozenset({"run", "serve", "completion", "help", "ingest worker"})
 """Commands with one form of output: a server's log, a shell's script, and help texts."""
 
 
@@ -51,6 +53,17 @@ def _split(cli: Cli) -> str:
     return "2.1"
 
 
+def _topic(cli: Cli) -> str:
+    cli("topic", "create", "shop/clicks", "--partitions", "2").ok()
+    cli("write", "shop/clicks", "--partition", "1", stdin=b"1\n2\n").ok()
+    return "shop/clicks"
+
+
+def _share(cli: Cli) -> str:
+    cli("share", "create", "shop/work", "--stream", "shop/orders").ok()
+    return "shop/work"
+
+
 def _sealed(cli: Cli) -> str:
     cli("stream", "seal", "shop/orders", "--yes").ok()
     return "shop/orders"
@@ -75,8 +88,41 @@ def _restored(cli: Cli) -> str:
     return str(cli.directory.parent / "restored")
 
 
+def _task(cli: Cli) -> str:
+    cli("scope", "create", "emptied").ok()
+    cli("scope", "delete", "emptied", "--recursive", "--yes", "--background").ok()
+    return str(json.loads(cli("task", "list", "-o", "json").ok())[0]["id"])
+
+
 def _txn(cli: Cli) -> str:
     return begin(cli, b"1\n")
+
+
+def _spec(cli: Cli) -> str:
+    path = cli.directory.parent / "orders.json"
+    spec = {"id": "totals", "io": {"streams": ["shop/orders"]}, "schema": {"datasource": "orders"}}
+    path.write_text(json.dumps(spec))
+    return str(path)
+
+
+def _supervisor(cli: Cli) -> str:
+    cli("supervisor", "submit", _spec(cli)).ok()
+    return "totals"
+
+
+def _table(cli: Cli) -> str:
+    file = NewFile(path="clicks/0/x.parquet", start_ms=0, end_ms=10, rows=3, bytes=9, min_ms=1, max_ms=2)
+
+    async def publish() -> None:
+        async with eventproc.open(cli.directory, host=False) as ep:
+            await ep.db.write(lambda tx: replace_files(tx, "clicks", [], [file]))
+
+    anyio.run(publish)
+    return "clicks"
+
+
+NEEDS_SPARK: Final = frozenset({"table query", "table compact"})
+"""Commands that start Spark; tests/spark/test_ingestion_task.py runs them."""
 
 
 INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = MappingProxyType(
@@ -89,6 +135,10 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "stream describe": ("shop/orders",),
         "stream segments": ("shop/orders",),
         "stream epochs": ("shop/orders",),
+        "stream scales": ("shop/orders",),
+        "stream segment": ("shop/orders", "0.0"),
+        "stream size": ("shop/orders",),
+        "stream compare": ("shop/orders", "head", "tail"),
         "stream cut": ("shop/orders",),
         "stream create": ("shop/more",),
         "stream update": ("shop/orders", "--segments", "3"),
@@ -99,17 +149,30 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "stream split": ("shop/orders", "0.0"),
         "stream merge": ("shop/orders", _split, "3.1"),
         "stream scale": ("shop/orders", "--seal", "0.0,1.0", "--ranges", "0-0.3,0.3-1"),
+        "topic list": (),
+        "topic describe": (_topic,),
+        "topic create": ("shop/more", "--partitions", "2"),
+        "topic alter": (_topic, "--partitions", "3"),
+        "topic truncate": (_topic, "--cut", "tail", "--yes"),
+        "topic delete": (_topic, "--yes"),
         "write": ("shop/orders",),
         "read": ("shop/orders",),
         "group list": (),
         "group describe": (GROUP,),
         "group lag": (GROUP,),
         "group checkpoints": (GROUP,),
+        "group members": (GROUP,),
+        "group offsets": (GROUP,),
         "group create": ("shop/more", "--stream", "shop/orders"),
         "group reset": (GROUP, "--to", "tail"),
         "group checkpoint": (GROUP, "first"),
         "group offline": (GROUP, "r1"),
         "group delete": (GROUP, "--yes"),
+        "share list": (),
+        "share describe": (_share,),
+        "share create": ("shop/more", "--stream", "shop/orders"),
+        "share reset": (_share, "--to", "tail"),
+        "share delete": (_share, "--yes"),
         "txn list": ("shop/orders",),
         "txn describe": ("shop/orders", _txn),
         "txn commit": ("shop/orders", _txn),
@@ -119,6 +182,27 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "processor pause": (MAILER,),
         "processor resume": (MAILER,),
         "query list": (),
+        "cluster list": (),
+        "cluster describe": (),
+        "task list": (),
+        "task describe": (_task,),
+        "task wait": (_task,),
+        "task cancel": (_task,),
+        "supervisor submit": (_spec,),
+        "supervisor list": (),
+        "supervisor status": (_supervisor,),
+        "supervisor lag": (_supervisor,),
+        "supervisor tasks": (_supervisor,),
+        "supervisor describe": (_supervisor,),
+        "supervisor history": (_supervisor,),
+        "supervisor suspend": (_supervisor,),
+        "supervisor resume": (_supervisor,),
+        "supervisor handoff": (_supervisor,),
+        "supervisor reset": (_supervisor,),
+        "supervisor terminate": (_supervisor,),
+        "table list": (),
+        "table describe": (_table,),
+        "table drop": (_table, "--yes"),
         "dead-letter list": (MAILER,),
         "dead-letter show": (MAILER, "0.0:0"),
         "dead-letter redrive": (MAILER, "--all"),
@@ -165,7 +249,7 @@ each_invocation = pytest.mark.parametrize(
 
 
 def test_every_command_has_an_invocation_or_refuses_output() -> None:
-    assert set(COMMANDS) == set(INVOCATIONS) | REFUSING
+    assert set(COMMANDS) == set(INVOCATIONS) | REFUSING | NEEDS_SPARK
 
 
 @each_invocation

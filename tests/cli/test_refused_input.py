@@ -3,37 +3,43 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from eventproc.store.clock import SystemClock
 from eventproc.store.database.locks import WriteLock
-from tests.cli.conftest import Cli, stock
+from tests.cli.conftest import Cli, Templates
 from tests.cli.support import shell
 from tests.cli.test_streams import everything
 
 
-class Shared:
-    """One directory for all that is refused: what one of them changed, all that follow would see."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.content: list[object] = []
-
-    def open(self, cli: Cli) -> None:
-        """Let the commands work here; the first time, make the stream first."""
-        cli.directory = self.directory
-        if not self.content:
-            cli("init").ok()
-            stock(cli)
-            self.content = everything(cli)
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, templates: Templates) -> Path:
+    """One directory for all that is refused: what one command changes, all that follow see."""
+    return shutil.copytree(templates.shop, tmp_path_factory.mktemp("shared") / "home")
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
-    return Shared(tmp_path_factory.mktemp("shared"))
+def content(shared: Path) -> list[str]:
+    """What the directory holds before the first command."""
+    return rows_of(shared)
+
+
+def rows_of(directory: Path) -> list[str]:
+    """Return every row of the database but those that every command writes, also one that only reads."""
+    with closing(sqlite3.connect(f"file:{directory / 'eventproc.db'}?mode=ro", uri=True)) as database:
+        rows = [line for line in database.iterdump() if line.startswith("INSERT")]
+    ours = (
+        "INSERT INTO \"owner\" VALUES('controller'",
+        'INSERT INTO "owner" VALUES(\'bucket/',
+        "INSERT INTO \"record\" VALUES('workers'",
+        "INSERT INTO \"meta\" VALUES('log'",
+    )
+    return [row for row in rows if not row.startswith(ours)]
 
 
 @pytest.mark.parametrize(
@@ -147,15 +153,15 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
     ],
 )
 def test_a_wrong_request_is_refused_in_one_line_and_changes_nothing(
-    cli: Cli, shared: Shared, arguments: str, code: int, why: str
+    cli: Cli, shared: Path, content: list[str], arguments: str, code: int, why: str
 ) -> None:
-    shared.open(cli)
+    cli.directory = shared
     done = cli(*arguments.split())
     assert (done.code, done.err.count("\n")) == (code, 1), done
     assert done.err.startswith("eventproc: ")
     assert why in done.err
     assert done.out == ""
-    assert everything(cli) == shared.content
+    assert rows_of(shared) == content
 
 
 def test_a_cut_of_a_deleted_stream_is_refused_by_its_successor(shop: Cli) -> None:

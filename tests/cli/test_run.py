@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
-from eventproc.cli.supervisor import send_signal
+from eventproc.cli.worker_processes import send_signal
 from tests.cli.conftest import Cli
 from tests.cli.support import COMMAND, PATIENCE_S, environment
 
@@ -236,6 +236,7 @@ def test_workers_that_must_cancel_handlers_say_so_by_the_exit_code(run: StartRun
     assert any("cancelled: " in line for line in server.heard)
 
 
+@pytest.mark.acceptance("K39")
 def test_second_signal_kills_the_workers(run: StartRun) -> None:
     with run("--workers", 2, app=HANGING) as server:
         server.hear("hanging")
@@ -261,6 +262,7 @@ def test_workers_drain_when_their_supervisor_is_killed(shop: Cli, run: StartRun)
     assert shop("processor", "describe", "shop/mailer", "-o", "json").json()["members"] == []
 
 
+@pytest.mark.acceptance("K39")
 def test_a_signal_to_all_processes_of_a_unit_drains_them_once(run: StartRun) -> None:
     with run("--workers", 2) as server:
         for _ in range(2):

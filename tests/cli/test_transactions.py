@@ -98,7 +98,12 @@ def test_dry_run_of_abort_refuses_the_same_and_changes_nothing(shop: Cli) -> Non
     txn_id = begin(shop, b"1", b"22")
     dry = ("txn", "abort", "--dry-run", "shop/orders", txn_id)
     would = {"dry_run": True, "would": "abort", "target": "shop/orders", "id": txn_id, "already_done": False}
-    assert shop(*dry, "-o", "json").json() == {**would, "events": 2, "bytes": 19}
+    assert shop(*dry, "-o", "json").json() == {
+        **would,
+        "events": 2,
+        "bytes": 19,
+        "streams": ["shop/orders"],
+    }
     assert [row["state"] for row in listed(shop)] == ["open"]
     shop("txn", "abort", "shop/orders", txn_id, "--yes").ok()
     assert shop(*dry, "-o", "json").json()["already_done"]

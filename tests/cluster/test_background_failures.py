@@ -104,7 +104,7 @@ async def db() -> AsyncIterator[Database]:
 async def test_extent_joiner_ends_when_the_database_stops(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def stopped(fn: Callable[[Tx], object]) -> object:
+    async def stopped(fn: Callable[[Tx], object], **_: object) -> object:
         raise STOPPED
 
     monkeypatch.setattr(db, "write", stopped)
@@ -122,7 +122,7 @@ async def test_extent_joiner_skips_a_run_that_cannot_be_joined(
 ) -> None:
     asked: list[object] = []
 
-    async def broken(fn: Callable[[Tx], object]) -> object:
+    async def broken(fn: Callable[[Tx], object], **_: object) -> object:
         asked.append(fn)
         raise CORRUPT
 

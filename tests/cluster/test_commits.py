@@ -50,6 +50,7 @@ from tests.transactions.support import (
 from tests.workflows.support import Life, open_life
 
 
+@pytest.mark.usefixtures("commit_path")
 async def test_failed_commit_is_retried_after_those_of_other_streams(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -86,6 +87,7 @@ async def test_failed_commit_is_retried_after_those_of_other_streams(
         await life.check()
 
 
+@pytest.mark.usefixtures("commit_path")
 async def test_failing_commit_blocks_later_ones_until_it_is_given_up() -> None:
     async with open_life() as life:
         await _give_up(life)
@@ -124,6 +126,7 @@ async def _give_up(life: Life) -> None:
     await life.check()
 
 
+@pytest.mark.usefixtures("commit_path")
 async def test_large_commit_does_not_hold_up_those_of_other_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     others_done, prepare = anyio.Event(), transaction_handlers._prepare  # pyright: ignore[reportPrivateUsage]
 
@@ -160,6 +163,7 @@ async def test_large_commit_does_not_hold_up_those_of_other_streams(monkeypatch:
         await life.check()
 
 
+@pytest.mark.usefixtures("commit_path")
 async def test_transaction_given_up_before_its_preparation_does_not_block_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -93,6 +93,7 @@ async def test_host_replaced_by_a_claim_changes_nothing_and_becomes_a_candidate(
         await check(ep.db)
 
 
+@pytest.mark.usefixtures("commit_path")
 async def test_suspended_host_is_replaced_when_only_a_commit_is_pending(tmp_path: Path) -> None:
     async with eventproc.open(tmp_path, durability="os") as ep:
         await ep.create_scope("s")

@@ -14,6 +14,7 @@ from eventproc.cluster.host import run_host
 from eventproc.cluster.transaction_timeouts import LEASE_ENDED, has_overdue
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
+from eventproc.store.model import transactions
 from eventproc.store.model.limits import TXN_MEMORY_MS, TXN_MEMORY_MS_MIN
 from eventproc.store.model.transactions import PingResult, TxnState
 from eventproc.store.transactions import (
@@ -71,6 +72,7 @@ async def ended(txn_stream: TxnStream, txn_id: str) -> TxnState:
 
 
 @pytest.mark.acceptance("C10", differs="the lease lies with the transaction, so there is no DISCONNECTED")
+@pytest.mark.acceptance("K34")
 async def test_expired_lease_aborts_its_transaction_and_frees_its_bytes(
     life: Life, txn_stream: TxnStream
 ) -> None:
@@ -85,13 +87,15 @@ async def test_expired_lease_aborts_its_transaction_and_frees_its_bytes(
     await life.check()
 
 
+@pytest.mark.usefixtures("commit_path")
 @pytest.mark.acceptance("C10")
 async def test_pings_extend_a_transaction_until_its_execution_time_is_over(
-    life: Life, txn_stream: TxnStream
+    life: Life, txn_stream: TxnStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(transactions, "EXECUTION_PER_LEASE_MAX", 50)  # 1,000 leases take long
     async with hosting(life.db):
         txn_id = await txn_stream.begin(lease_ms=1_000)
-        for _ in range(999 * 2):
+        for _ in range(49 * 2):
             await anyio.sleep(0.5)
             assert await txn_stream.ping(txn_id) is PingResult.OK
         await anyio.sleep(0.6)
@@ -101,6 +105,7 @@ async def test_pings_extend_a_transaction_until_its_execution_time_is_over(
         assert await txn_stream.ping(txn_id) is PingResult.ABORTED
 
 
+@pytest.mark.usefixtures("commit_path")
 async def test_transaction_without_a_lease_lasts_while_its_process_lives(
     life: Life, txn_stream: TxnStream
 ) -> None:
@@ -110,6 +115,7 @@ async def test_transaction_without_a_lease_lasts_while_its_process_lives(
         assert (await txn_stream.get(txn_id)).state is TxnState.OPEN
 
 
+@pytest.mark.usefixtures("commit_path")
 @pytest.mark.acceptance(
     "C7", differs="there is no index of hosts: the table says what is open, posted notices what is decided"
 )
@@ -137,6 +143,7 @@ async def test_next_host_ends_open_committing_and_aborting_transactions(
     await life.check()
 
 
+@pytest.mark.usefixtures("commit_path")
 @pytest.mark.acceptance(
     "C9", differs="ownership is a column; the timer is the host's, and remembers the version"
 )
@@ -159,6 +166,7 @@ async def test_a_timer_set_before_a_ping_of_another_instance_does_nothing(
     assert (await txn_stream.get(other)).state is TxnState.COMMITTING
 
 
+@pytest.mark.usefixtures("commit_path")
 async def test_expiry_depends_on_deadline_boot_and_process(life: Life, txn_stream: TxnStream) -> None:
     later, soon, of_another_boot = [await txn_stream.begin(lease_ms=ms) for ms in (9_000, 1_000, 60_000)]
     living, dead = [await txn_stream.begin(lease_ms=None) for _ in range(2)]
@@ -215,6 +223,7 @@ async def test_a_look_for_expired_transactions_costs_the_same_for_any_number(
     assert await life.db.read(steps) <= few + 10
 
 
+@pytest.mark.usefixtures("commit_path")
 @pytest.mark.acceptance("C12", differs="a row each, forgotten a day after its end; there are no batches")
 async def test_finished_transactions_are_listed_for_a_day_and_then_forgotten(
     life: Life, txn_stream: TxnStream
@@ -244,6 +253,7 @@ async def test_finished_transactions_are_listed_for_a_day_and_then_forgotten(
     assert await txn_stream.ping(committed) is PingResult.UNKNOWN
 
 
+@pytest.mark.usefixtures("commit_path")
 async def test_the_results_of_the_last_commits_are_kept_and_earlier_ones_forgotten(
     life: Life, txn_stream: TxnStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +273,7 @@ async def test_the_results_of_the_last_commits_are_kept_and_earlier_ones_forgott
     assert (await txn_stream.commit(last)).position == 9
 
 
+@pytest.mark.usefixtures("commit_path")
 async def test_the_results_of_the_last_aborts_are_kept_and_earlier_ones_forgotten(
     life: Life, txn_stream: TxnStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +299,7 @@ async def kept_results(life: Life, txn_stream: TxnStream) -> set[str]:
     return {txn.id for txn in kept}
 
 
+@pytest.mark.usefixtures("commit_path")
 async def test_watch_sees_a_transaction_that_begins_after_the_last_ended(
     txn_stream: TxnStream,
 ) -> None:
@@ -300,6 +312,7 @@ async def test_watch_sees_a_transaction_that_begins_after_the_last_ended(
     assert len(set(found)) == 4
 
 
+@pytest.mark.usefixtures("commit_path")
 async def test_expired_transaction_counts_as_pending_work_for_a_host(txn_stream: TxnStream) -> None:
     overdue = partial(has_overdue, db=txn_stream.db)
     await txn_stream.begin(lease_ms=None)

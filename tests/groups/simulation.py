@@ -37,7 +37,7 @@ class KillableReader(GroupReader[bytes]):
         async def nothing(*_: object, **__: object) -> None:
             await anyio.lowlevel.checkpoint()
 
-        async def vanish() -> None:
+        async def vanish(*, for_good: bool = False) -> None:
             # Once its tasks have ended, and not before: a reader that is found dead while they run joins again.
             self._db.shared[LOCAL_MEMBERSHIPS].discard(member.group, member.reader, member.epoch)
 
@@ -78,14 +78,15 @@ class GroupSimulation:
                         actors.start_soon(self._ask, group)
                     await stream.seal()
                 tasks.cancel_scope.cancel()
-            self._compare()
+            self.compare()
             assert (await group.describe()).segments == ()
             await check(ep.db)
 
     async def _pause(self, seconds: float) -> None:
         await anyio.sleep(seconds * self.pace)
 
-    def _compare(self) -> None:
+    def compare(self) -> None:
+        """Assert that every event was delivered, exactly once if no reader died."""
         expected = {(key, number) for key, count in self.written.items() for number in range(count)}
         assert self.delivered.keys() == expected, f"{expected - self.delivered.keys()} were not delivered"
         if not self.deaths:
@@ -119,14 +120,14 @@ class GroupSimulation:
         if self.random.random() < 0.5:
             async with aclosing(aiter(reader)) as events:
                 async for event in events:
-                    await self._take(reader, [event])
+                    await self.take(reader, [event])
                     left -= 1
                     if left <= 0:
                         return await self._stop(reader, dies)
         else:
             async with aclosing(reader.batches()) as batches:
                 async for batch in batches:
-                    await self._take(reader, list(batch))
+                    await self.take(reader, list(batch))
                     left -= len(batch)
                     if left <= 0:
                         return await self._stop(reader, dies)
@@ -137,7 +138,8 @@ class GroupSimulation:
             await reader.die()
         return False
 
-    async def _take(self, reader: KillableReader, events: list[Event]) -> None:
+    async def take(self, reader: GroupReader[bytes], events: list[Event]) -> None:
+        """Note what a reader got, and assert that it comes in the order of its key."""
         for event in events:
             key, number = str(event.key), int(event.payload)
             self.log.append((reader.reader, key, number))

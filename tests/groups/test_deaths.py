@@ -90,6 +90,7 @@ class Lives:
 
 
 @pytest.mark.hunt(seeds=10)
+@pytest.mark.acceptance("K35", differs="there is no coordinator: each member decides in transactions")
 def test_a_group_goes_on_after_the_death_of_its_process_at_any_commit(seed: int) -> None:
     lives = Lives(seed)
     run_seeded(lives.run, seed=seed)

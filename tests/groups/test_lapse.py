@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+import anyio
 import pytest
 import trio.testing
 
@@ -62,3 +63,12 @@ async def test_without_a_lease_nobody_asks(ep: Eventproc) -> None:
         clock.advance(10**9)
         assert (await anext(events)).payload == b"1"
         assert await signs_of_life(ep) == before
+
+
+async def test_the_segments_of_a_reader_that_hangs_go_to_another_one(ep: Eventproc) -> None:
+    group = await ep.create_reader_group("g", ["s/t"], lease_ms=LEASE_MS)
+    async with group.reader("hung") as hung, aclosing(aiter(hung)) as in_hand:
+        await anext(in_hand)
+        async with group.reader("other") as other, aclosing(aiter(other)) as events:
+            with anyio.fail_after(3 * LEASE_MS / 1000):
+                assert (await anext(events)).payload == b"0"

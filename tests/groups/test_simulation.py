@@ -15,11 +15,13 @@ def anyio_backend() -> str:
 
 
 @pytest.mark.hunt(seeds=8)
+@pytest.mark.acceptance("K42")
 def test_each_event_is_delivered_to_exactly_one_reader_in_order_of_its_key(seed: int) -> None:
     run_seeded(GroupSimulation(seed, deaths=False).run, seed=seed)
 
 
 @pytest.mark.hunt(seeds=8)
+@pytest.mark.acceptance("K36", differs="simulated members")
 def test_through_deaths_every_event_is_delivered_in_order_of_its_key(seed: int) -> None:
     run_seeded(GroupSimulation(seed, deaths=True).run, seed=seed)
 

@@ -82,6 +82,7 @@ async def test_each_object_is_used_in_other_tasks_than_opened_and_closed_it(ep: 
     assert (await group.describe()).events == 1
 
 
+@pytest.mark.usefixtures("commit_path")
 async def test_a_transaction_and_its_block_may_be_in_two_tasks(ep: Eventproc) -> None:
     stream = await orders_of(ep)
     txn = stream.transaction()

@@ -1,4 +1,8 @@
-"""The README's first program: short, quiet and fast. Its time is CPU time, which other programs hardly change."""
+"""The README's first program: short, quiet and fast.
+
+Its time is CPU time, in relation to that of a program which only imports the same libraries: so a slow machine, or one
+whose other core is busy, does not fail it.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,13 @@ from tests.docs.page import README, blocks
 
 pytestmark = pytest.mark.subprocess
 
-CPU_S_MAX: Final = 0.6
-"""From start to exit: what it takes on an idle machine of 2026 is half of it."""
+CPU_RATIO_MAX: Final = 5.0
+"""CPU time from start to exit, in times of FLOOR's: on an idle machine of 2026 it takes 4.0, which is 0.6 s."""
+
+FLOOR: Final = (
+    "import aiosqlite, anyio, asyncio, attrs, cattrs, inspect, json, logging, sqlite3, tenacity, uuid"
+)
+"""What a program with these libraries cannot avoid."""
 
 MODULES_MAX: Final = 550
 """Modules that it imports. Each costs about half a millisecond."""
@@ -79,8 +88,11 @@ def test_it_prints_one_line_and_nothing_else_however_often_it_runs(tmp_path: Pat
 @pytest.mark.parametrize("code", [HELLO, ASYNC], ids=["blocking", "async"])
 def test_it_imports_little_and_ends_within_its_time(tmp_path: Path, code: str) -> None:
     run(code, tmp_path)  # compiles what was not compiled yet
-    reports = [run(code + REPORT, tmp_path)[1].split() for _ in range(3)]
-    assert min(float(cpu_s) for cpu_s, *_ in reports) < CPU_S_MAX
-    for _, *modules in reports:
+    runs = [
+        (run(FLOOR + REPORT, tmp_path)[1].split(), run(code + REPORT, tmp_path)[1].split()) for _ in range(3)
+    ]
+    floor_s = min(float(floor[0]) for floor, _ in runs)
+    assert min(float(report[0]) for _, report in runs) < CPU_RATIO_MAX * floor_s
+    for _, (_, *modules) in runs:
         assert NEVER.isdisjoint(modules)
         assert len(modules) < MODULES_MAX

@@ -15,7 +15,9 @@ from eventproc.store.model.cuts import (
     CutOrder,
     StreamCut,
     compare_cuts,
+    earlier,
     equal_or_after,
+    later,
     segments_between,
     verify_cut,
 )
@@ -217,6 +219,31 @@ def test_two_cuts_are_ordered_as_their_points_are(data: st.DataObject) -> None:
     assert compare_cuts(a.cut, a.cut, stream) is CutOrder.EQUAL_OR_AFTER
 
 
+@given(st.data())
+def test_earlier_and_later_are_the_nearest_cuts_before_and_after_both(data: st.DataObject) -> None:
+    stream = data.draw(histories())
+    lengths = data.draw(lengths_of(stream))
+    a, b, other = (data.draw(standings(stream, lengths)).cut for _ in range(3))
+    low, high = earlier(a, b, stream), later(a, b, stream)
+    verify_cut(low, stream)
+    verify_cut(high, stream)
+    for each in (a, b):
+        assert equal_or_after(each, low, stream)
+        assert equal_or_after(high, each, stream)
+    if equal_or_after(a, other, stream) and equal_or_after(b, other, stream):
+        assert equal_or_after(low, other, stream)
+    if equal_or_after(other, a, stream) and equal_or_after(other, b, stream):
+        assert equal_or_after(other, high, stream)
+    assert earlier(a, a, stream) == later(a, a, stream) == a
+    assert earlier(a, b, stream) == earlier(b, a, stream)
+
+
+def test_the_earlier_of_two_cuts_that_waited_for_different_halves_waits_for_both() -> None:
+    left, right = cut(MERGE, {0: 1, 3: -1, 1: 2}), cut(MERGE, {0: 4, 3: -1, 2: 2})
+    assert earlier(left, right, MERGE) == cut(MERGE, {0: 1, 1: 2, 2: 2})
+    assert later(left, right, MERGE) == cut(MERGE, {0: 4, 3: 0})
+
+
 @pytest.mark.acceptance(
     "A9", differs="a cut that waits for a segment is compared by what is next at each point, not by pairs"
 )
@@ -267,9 +294,9 @@ def test_each_truncation_keeps_the_segments_of_its_cut_and_none_goes_back() -> N
         verify_cut(head, SPLITS)
         kept = segments_between(SPLITS, head, None)
         assert {each & 0xFF for each in set(all_segments(SPLITS)) - set(kept)} == deleted
-        for earlier in cuts[:index]:
-            assert equal_or_after(head, earlier, SPLITS)
-            assert not equal_or_after(earlier, head, SPLITS)
+        for former in cuts[:index]:
+            assert equal_or_after(head, former, SPLITS)
+            assert not equal_or_after(former, head, SPLITS)
 
 
 @pytest.mark.acceptance("A6")
@@ -285,13 +312,9 @@ def test_one_segment_of_any_epoch_for_each_of_a_hundred_ranges_is_a_cut() -> Non
 
 
 def test_a_tail_is_verified_from_its_own_epoch_alone() -> None:
-    class OneEpoch:
-        stream = STREAM
-        first = 0
-        current = 4
-
+    class OneEpoch(ListHistory):
         def epoch(self, number: int) -> Epoch:
             assert number == 4, "only the active epoch is needed"
-            return SPLITS.epochs[4]
+            return super().epoch(number)
 
-    verify_cut(cut(SPLITS, dict.fromkeys(range(4, 10), 3)), OneEpoch())
+    verify_cut(cut(SPLITS, dict.fromkeys(range(4, 10), 3)), OneEpoch(STREAM, SPLITS.epochs))

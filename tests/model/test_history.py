@@ -12,7 +12,6 @@ from eventproc.store.model.history import (
     epoch_at,
     get_segment,
     predecessors,
-    sealed_in,
     segments_during,
     successors,
 )
@@ -71,7 +70,7 @@ def test_a_segment_is_sealed_in_the_first_epoch_without_it(stream: ListHistory) 
     for each in all_segments(stream):
         with_it = [epoch.number for epoch in stream.epochs if each in epoch.ids]
         last = max(with_it)
-        assert sealed_in(stream, each) == (None if last == stream.current else last + 1)
+        assert stream.sealed_in(each) == (None if last == stream.current else last + 1)
 
 
 @given(histories(), st.data())
@@ -86,7 +85,7 @@ def test_a_compacted_history_answers_alike_for_what_it_still_has(
             with pytest.raises(NotFound):
                 successors(late, each)
             continue
-        assert sealed_in(late, each) == sealed_in(stream, each)
+        assert late.sealed_in(each) == stream.sealed_in(each)
         assert successors(late, each) == successors(stream, each)
         oldest = each in late.epochs[0].ids
         assert predecessors(late, each) == (() if oldest else predecessors(stream, each))
@@ -94,7 +93,7 @@ def test_a_compacted_history_answers_alike_for_what_it_still_has(
 
 @pytest.mark.parametrize("unknown", [segment_id(99, 0), segment_id(0, 1), segment_id(13, 9)])
 def test_a_segment_that_never_was_is_not_taken_for_an_active_one(unknown: int) -> None:
-    for question in (get_segment, sealed_in, successors, predecessors):
+    for question in (get_segment, ListHistory.sealed_in, successors, predecessors):
         with pytest.raises(NotFound):
             question(FOUR_SCALES, segment_id(unknown & 0xFFFF_FFFF, unknown >> 32))
 
@@ -109,7 +108,8 @@ def test_the_epoch_at_a_time_is_the_last_one_created_by_then(stream: ListHistory
 def test_segments_during_some_epochs_are_named_once(stream: ListHistory, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, stream.current))
     last = data.draw(st.integers(first, stream.current))
-    found = segments_during(stream, first, last)
+    found = list(segments_during(stream, first, last))
+    assert [each.id for each in found] == sorted(each.id for each in found)
     assert len(found) == len(set(found))
     assert set(found) == {segment for epoch in stream.epochs[first : last + 1] for segment in epoch.segments}
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -13,74 +10,16 @@ from pathlib import Path
 import pytest
 
 from eventproc import __version__
-from tests.tidy.source import ROOT, SHIPPED, files, name_of
-from tools.setup.indexes import Indexes
+from tests.packaging.conftest import make_environment, run
+from tests.tidy.source import SHIPPED, files, name_of
 
-BIN = Path(sys.executable).parent
 LAYERS_BEHIND_LINKS = ("cli", "store", "workflows")
-
-
-def run(*command: str | Path, cwd: Path) -> str:
-    """Return the stdout of `command`; its stderr is in the failure."""
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "EVENTPROC"))
-    }
-    environment |= Indexes.configured(os.environ).environment_for_uv()
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, (
-        f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout}{done.stderr}"
-    )
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the sdist from the repository, and the wheel from the sdist: the default of `build`."""
-    folder = tmp_path_factory.mktemp("built")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, cwd=ROOT)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def sdist(built: Path) -> Path:
-    return built / f"eventproc-{__version__}.tar.gz"
-
-
-@pytest.fixture(scope="module")
-def wheel(built: Path) -> Path:
-    return built / f"eventproc-{__version__}-py3-none-any.whl"
 
 
 @pytest.fixture(scope="module")
 def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the wheel and the locked versions of what it needs, nothing else, and return its command."""
-    folder = tmp_path_factory.mktemp("installed")
-    uv, python = BIN / "uv", folder / "venv" / "bin" / "python"
-    locked = folder / "requirements.txt"
-    run(
-        uv,
-        "export",
-        "--frozen",
-        "--no-dev",
-        "--no-emit-project",
-        "--quiet",
-        "--output-file",
-        locked,
-        cwd=ROOT,
-    )
-    run(uv, "venv", "--python", sys.executable, folder / "venv", cwd=folder)
-    run(uv, "pip", "install", "--python", python, "--require-hashes", "--requirements", locked, cwd=folder)
-    run(uv, "pip", "install", "--python", python, "--no-deps", wheel, cwd=folder)
-    run(uv, "pip", "check", "--python", python, cwd=folder)
-    return folder / "venv" / "bin" / "eventproc"
+    return make_environment(tmp_path_factory.mktemp("installed"), wheel) / "eventproc"
 
 
 def test_the_sdist_holds_each_source_once_and_no_link(sdist: Path) -> None:

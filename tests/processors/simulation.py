@@ -43,6 +43,7 @@ class ProcessorPlan:
     """What kind of processor, and what happens. calm: apps come and go in order, and handlers never fail.
 
     pace: how many seconds one of the simulation takes; virtual ones cost nothing.
+    group, out: the processor's group, and the stream that it emits to.
     """
 
     order: OrderName | None = "key"
@@ -53,6 +54,8 @@ class ProcessorPlan:
     apps: int = 3
     events: int = 120
     pace: float = 1.0
+    group: str = GROUP
+    out: str = OUT
 
 
 class ProcessorSimulation:
@@ -79,8 +82,8 @@ class ProcessorSimulation:
                 faults.heal()
                 self.record.cut_off()
                 await check(ep.db)
-                await self._check_progress(ep)
-            await self._check_end(ep)
+                await self.check_progress(ep)
+            await self.check_end(ep)
 
     async def _live(self, ep: Eventproc) -> None:
         async with anyio.create_task_group() as background:
@@ -88,22 +91,22 @@ class ProcessorSimulation:
             await ep.create_scope("s")
             for request in await ep.requests.list():
                 await ep.requests.wait(request.id)
-            for name in (STREAM, OUT):
+            for name in (STREAM, self.plan.out):
                 try:
                     await ep.stream(name)
                 except NotFound:
                     await ep.create_stream(name)
             stream = await ep.stream(STREAM)
-            await self._recount(stream)
+            await self.recount(stream)
             background.start_soon(self._watch, ep)
             async with anyio.create_task_group() as actors:
                 actors.start_soon(self._write, stream)
                 actors.start_soon(self._scale, stream)
                 if not self.plan.calm:
-                    actors.start_soon(self._expire, ep)
+                    actors.start_soon(self.expire, ep)
                 for _ in range(self.plan.apps):
                     actors.start_soon(self._apps, ep)
-            async with run_app(ep.db, self._app()) as running:
+            async with run_app(ep.db, self.app()) as running:
                 await running.resume("p")
                 await running.wait_idle(timeout_ms=IDLE_MS)
             background.cancel_scope.cancel()
@@ -114,7 +117,7 @@ class ProcessorSimulation:
     async def _pause(self, seconds: float) -> None:
         await anyio.sleep(seconds * self.plan.pace)
 
-    async def _recount(self, stream: Stream) -> None:
+    async def recount(self, stream: Stream) -> None:
         """Learn what of the events written in the life before is there."""
         self.written.clear()
         async with stream.reader() as reader:
@@ -145,14 +148,15 @@ class ProcessorSimulation:
             except (ScaleRefused, NotFound, InvalidArgument, InProgress):
                 pass  # another life's request is under way
 
-    async def _expire(self, ep: Eventproc) -> None:
+    async def expire(self, ep: Eventproc) -> None:
+        """Declare processes of the processor offline that are not."""
         for _ in range(self.random.randint(0, 6)):
             await self._pause(self.random.random() * 4)
 
             def expire(tx: Tx) -> None:
-                readers = [each.reader for each in describe_group(tx, GROUP).members]
+                readers = [each.reader for each in describe_group(tx, self.plan.group).members]
                 if readers:
-                    reader_offline(tx, GROUP, self.random.choice(readers))
+                    reader_offline(tx, self.plan.group, self.random.choice(readers))
 
             try:
                 await ep.db.write(expire)
@@ -165,7 +169,7 @@ class ProcessorSimulation:
             await self._pause(self.random.random() * 3)
             grace_ms = IDLE_MS if self.plan.calm else self.random.choice([0, 300, IDLE_MS])
             with anyio.CancelScope() as scope:
-                async with run_app(ep.db, self._app(), grace_ms=grace_ms) as running:
+                async with run_app(ep.db, self.app(), grace_ms=grace_ms) as running:
                     if self.random.random() < 0.2:
                         await running.pause("p")
                         await self._pause(self.random.random() * 3)
@@ -174,14 +178,15 @@ class ProcessorSimulation:
                     if not self.plan.calm and self.random.random() < 0.4:
                         scope.cancel()
 
-    def _app(self) -> App:
+    def app(self) -> App:
+        """Return the processor, as an app of one process."""
         app, plan = App(), self.plan
         handler = SimulatedHandler(self)
         round_events, linger_ms = self.random.choice([1, 7, 100]), self.random.choice([0, 300])
         declare = app.processor(
             STREAM,
             name="p",
-            group=GROUP,
+            group=plan.group,
             order=plan.order,
             concurrency=self.random.randint(1, 5),
             batch=plan.batch,
@@ -202,29 +207,32 @@ class ProcessorSimulation:
     async def _watch(self, ep: Eventproc) -> None:
         while True:
             await self._pause(self.random.random())
-            await self._check_progress(ep)
+            await self.check_progress(ep)
 
-    async def _check_progress(self, ep: Eventproc) -> None:
+    async def check_progress(self, ep: Eventproc) -> None:
+        """Assert that durable progress covers finished events only."""
+
         def look(tx: Tx) -> list[tuple[int, str]]:
             rows = tx.execute(
                 "SELECT segment, finished FROM group_segment WHERE group_name = ? AND waiting IS NULL",
-                (GROUP,),
+                (self.plan.group,),
             )
             return [(segment, text) for segment, text in rows.fetchall()]
 
         for segment, text in await ep.db.read(look):
-            progress = progress_of_text(text, GROUP, 0, SegmentId(segment))
+            progress = progress_of_text(text, self.plan.group, 0, SegmentId(segment))
             progress.check()
             self.record.verify(SegmentId(segment), progress)
 
-    async def _check_end(self, ep: Eventproc) -> None:
+    async def check_end(self, ep: Eventproc) -> None:
+        """Assert that every event was finished, and that what handlers emitted is there."""
         self.record.verify_end(self.written)
-        letters = await DeadLetters(ep.db, GROUP).list(limit=1000)
+        letters = await DeadLetters(ep.db, self.plan.group).list(limit=1000)
         lost = Counter((each.key, int(each.payload)) for each in letters)
         handled = Counter(
             (key, number) for key, number in await ep.db.read(lambda tx: tx.execute(TABLE_ROWS).fetchall())
         )
-        out = await ep.stream(OUT)
+        out = await ep.stream(self.plan.out)
         async with out.reader() as reader:
             tail = await out.tail()
             found = [event async for batch in reader.batches(until=tail) for event in batch]
@@ -268,7 +276,7 @@ class SimulatedHandler:
                 if chance < 0.1:
                     raise ValueError("now and then")
         for event in events:
-            context.emit(OUT, event.payload, key=event.key)
+            context.emit(self.plan.out, event.payload, key=event.key)
 
     def spent(self, failure: Failure) -> Directive:
         self.simulation.record.finish(failure.event)

@@ -38,6 +38,7 @@ from tests.processors.dead_letters import (
 __all__ = ["box", "ep"]
 
 
+@pytest.mark.acceptance("K14")
 async def test_a_letter_keeps_the_event_its_origin_its_error_and_its_attempts(
     ep: Eventproc, box: DeadLetters
 ) -> None:
@@ -133,6 +134,7 @@ async def test_a_letter_exists_exactly_when_the_rest_of_its_transaction_does(
         await ep.stream(LETTERS)
 
 
+@pytest.mark.acceptance("K14")
 async def test_redriving_gives_the_original_back_to_the_group_once(ep: Eventproc, box: DeadLetters) -> None:
     await fail(ep, event(17, headers={"trace": "1"}, event_time=4), event(18))
     assert await box.redrive("0.0:0") == 1

@@ -91,6 +91,7 @@ async def test_a_failing_call_is_retried_after_growing_pauses_until_attempts_are
 
 
 @in_virtual_time
+@pytest.mark.acceptance("K13", differs="a processor; the order is that of a key")
 async def test_a_retry_holds_its_key_and_no_other() -> None:
     order: list[int] = []
 

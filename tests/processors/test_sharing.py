@@ -85,6 +85,28 @@ async def test_reader_with_most_segments_gives_up_some_and_even_shares_stay() ->
         assert await shares(ep, 0) == []
 
 
+@pytest.mark.acceptance(
+    "D6",
+    differs="segments move as soon as a reader joins or leaves, not every two minutes, and no processor is replaced",
+)
+async def test_only_the_reader_with_most_segments_gives_one_to_a_reader_without_any() -> None:
+    async with system() as ep:
+        await wide(ep, 3)
+        app = app_of(nothing)
+        async with ep.run(app), ep.run(app):
+            assert await shares(ep, 2) == [1, 2]
+            before = (await group(ep)).segments
+            (poor,) = {
+                each.owner for each in before if [other.owner for other in before].count(each.owner) == 1
+            }
+            async with ep.run(app):
+                assert await shares(ep, 3) == [1, 1, 1]
+                after = {each.segment: each.owner for each in (await group(ep)).segments}
+                kept = [each.segment for each in before if each.owner == after[each.segment]]
+                assert len(kept) == 2, "one segment moved"
+                assert poor in {after[segment] for segment in kept}, "the others keep theirs"
+
+
 @pytest.mark.acceptance("D3", differs="a grace period bounds the wait; what still runs then is cancelled")
 @pytest.mark.parametrize("order", ["segment", "key", None])
 @pytest.mark.parametrize("exactly_once", [False, True])

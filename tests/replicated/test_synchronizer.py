@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
 from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.replicated import create_log, delete_log, list_logs
@@ -156,9 +157,11 @@ async def test_an_update_that_always_loses_is_decided_where_nobody_is_faster(
     await loser.fetch()
     runs: list[Ledger] = []
 
-    async def write_behind_a_rival(fn: Callable[[Tx], object], *, size_bytes: int = 0) -> object:
+    async def write_behind_a_rival(
+        fn: Callable[[Tx], object], *, size_bytes: int = 0, step: Step | None = None
+    ) -> object:
         await write(appending(log, Add()))
-        return await write(fn, size_bytes=size_bytes)
+        return await write(fn, size_bytes=size_bytes, step=step)
 
     def generate(ledger: Ledger) -> list[Write]:
         runs.append(ledger)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TypeAlias
 
 import anyio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eventproc.store.catalog import SYSTEM_MIGRATION
@@ -134,7 +134,6 @@ class _Run:
 
 
 @given(_STEPS)
-@settings(max_examples=60)
 def test_a_replicated_object_is_the_list_of_its_updates(steps: list[Step]) -> None:
     anyio.run(_run, steps)
 

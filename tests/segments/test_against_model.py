@@ -6,7 +6,7 @@ from functools import partial
 from typing import TypeAlias
 
 import anyio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eventproc.store.catalog import SYSTEM_MIGRATION
@@ -62,7 +62,6 @@ _STEPS: st.SearchStrategy[list[Step]] = st.lists(
 
 
 @given(_STEPS)
-@settings(max_examples=60)
 def test_segments_answer_as_lists_do(steps: list[Step]) -> None:
     anyio.run(_run, steps)
 

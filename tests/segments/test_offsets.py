@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from eventproc.store.database import Database
-from eventproc.store.segments.offsets import boundary_before, number_at, offset_after
+from eventproc.store.segments.offsets import boundary_before, number_at, offset_after, offset_of_number
 from tests.segments.support import ONE, STREAM_ID, TWO, SampleEvent, appending, make_segments, part
 
 SIZES = [0, 1, 40, 3000, 7, 0, 2, 2500, 2500, 3]
@@ -28,6 +28,15 @@ async def test_a_border_has_the_number_at_the_events_before_it(db: Database) -> 
     for number, offset in enumerate(await _write(db)):
         found = await db.read(partial(number_at, stream_id=STREAM_ID, segment=ONE, offset=offset))
         assert found == number
+
+
+async def test_an_event_begins_at_the_border_of_its_number(db: Database) -> None:
+    borders = await _write(db)
+    for number, offset in enumerate(borders):
+        found = await db.read(partial(offset_of_number, stream_id=STREAM_ID, segment=ONE, number=number))
+        assert found == offset
+    beyond = partial(offset_of_number, stream_id=STREAM_ID, segment=ONE, number=len(borders) + 5)
+    assert await db.read(beyond) == borders[-1]
 
 
 async def test_so_many_events_later_is_that_border_or_the_tail(db: Database) -> None:

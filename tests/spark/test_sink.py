@@ -23,6 +23,7 @@ from eventproc.store import faults
 from eventproc.store.chunks.index import ARROW_SUFFIX, drop_unused, put_aside
 from eventproc.store.model.errors import CorruptRecord, StreamSealed, WriterFenced
 from eventproc.store.model.policies import ScalingPolicy
+from eventproc.store.model.routing import position
 from eventproc.store.segments import InlineExtentCounter
 from eventproc.store.segments.extents import JOIN_EXTENTS_MAX
 from tests.spark.sink_support import (
@@ -217,6 +218,24 @@ def test_rows_without_a_key_are_spread_over_the_segments(
     assert commit_batch(directory, [task(path, rows(range(300), keys=0))], 0)
     by_segment = Counter(event.segment for event in events_of(stream))
     assert sorted(by_segment.values()) == [100, 100, 100]
+
+
+@pytest.mark.parametrize("size", [6, LARGE])
+def test_rows_reach_the_partitions_of_a_topic_that_grows(
+    ep: BlockingEventproc, directory: PlannerDirectory, path: Path, size: int
+) -> None:
+    topic = ep.create_topic(STREAM, partitions=3)
+    assert commit_batch(directory, [task(path, rows(range(200), keys=50, size=size))], 0)
+    before = events_of(topic)
+    assert all(each.partition == int(position(str(each.key)) * 3) for each in before)
+    written = [task(path, rows(range(200), keys=50, size=size))]
+    topic.add_partitions(4)
+    assert commit_batch(directory, written, 1)
+    places = {(each.segment, each.offset) for each in before}
+    after = [each for each in events_of(topic) if (each.segment, each.offset) not in places]
+    assert len(after) == 200
+    assert all(each.partition == int(position(str(each.key)) * 7) for each in after)
+    check(directory)
 
 
 def test_blobs_in_files_are_read_without_pyarrow(

@@ -48,6 +48,7 @@ def test_a_type_that_cannot_come_back_is_refused_where_it_is_declared(payload: A
     assert "pass codec=, or call eventproc.register_codec" in str(found.value)
 
 
+@pytest.mark.usefixtures("commit_path")
 async def test_every_declaration_refuses_a_type_that_cannot_come_back() -> None:
     app = eventproc.App()
 
@@ -83,6 +84,7 @@ async def test_every_declaration_refuses_a_type_that_cannot_come_back() -> None:
     assert len(set(refused)) == 1
 
 
+@pytest.mark.usefixtures("commit_path")
 async def test_a_codec_serves_a_type_that_could_not_come_back() -> None:
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")

@@ -19,6 +19,7 @@ from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.database import Watch
 from eventproc.store.faults import Died
 from eventproc.store.model.errors import StreamSealed, TransactionNotFound
+from eventproc.store.model.partitions import Router
 from eventproc.store.tasks import BackgroundTasks
 from eventproc.store.transactions import TXN_OPENED
 from eventproc.streams import Stream, Transaction
@@ -186,14 +187,14 @@ async def test_a_route_that_was_read_late_does_not_replace_a_later_one(ep: Event
         await txn.write(b"1", key="k")
     routes, first = ep.db.shared[ROUTES], (await stream.epochs())[0]
     known = routes.find(stream.stream_id)
-    assert known is not None and (known.epoch.number, known.keys_count) == (0, 1)
+    assert known is not None and (known.router.epoch.number, known.keys_count) == (0, 1)
     await stream.split((await stream.segments())[0].id)
     assert routes.find(stream.stream_id) is None
     async with stream.transaction() as txn:
         await txn.write(b"2", key="k")
     later = routes.find(stream.stream_id)
-    assert later is not None and later.epoch.number == 1
-    assert routes.add(stream.stream_id, first) is later
+    assert later is not None and later.router.epoch.number == 1
+    assert routes.add(stream.stream_id, Router(first)) is later
     later.forget_keys()
     assert later.keys_count == 0
 

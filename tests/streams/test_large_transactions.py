@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 import pytest
@@ -64,7 +64,7 @@ def steps(ep: Eventproc, monkeypatch: pytest.MonkeyPatch) -> Steps:
     found, write = Steps(), ep.db.write
 
     async def watched(
-        _: Database, fn: Callable[[Tx], T], *, size_bytes: int = 0, timeout_ms: int | None = None
+        _: Database, fn: Callable[[Tx], T], *, size_bytes: int = 0, timeout_ms: int | None = None, **how: Any
     ) -> T:
         def counted(tx: Tx) -> T:
             before = tx.total_changes()
@@ -73,7 +73,7 @@ def steps(ep: Eventproc, monkeypatch: pytest.MonkeyPatch) -> Steps:
             return result
 
         found.size_bytes.append(size_bytes)
-        return await write(counted, size_bytes=size_bytes, timeout_ms=timeout_ms)
+        return await write(counted, size_bytes=size_bytes, timeout_ms=timeout_ms, **how)
 
     monkeypatch.setattr(type(ep.db), "write", watched)
     return found

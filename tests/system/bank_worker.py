@@ -30,7 +30,8 @@ from eventproc.store.faults import NO_FAULTS
 from eventproc.store.model.errors import Retryable, TransactionAborted
 from eventproc.streams import Stream, StreamReader
 from tests.system.protocol import SayHandler, say
-from tests.system.worker import input_ended, mortality
+from tests.system.worker import input_ended
+from tests.torture.worker import mortality
 
 LEDGERS = ("bank/east", "bank/west")
 ACCOUNTS = 50
@@ -153,7 +154,7 @@ async def run(base: Path, role: str, name: str, *rest: str) -> None:
     async with eventproc.open(base / "store", create=False, faults=mortal or NO_FAULTS) as ep:
         say("open")
         if mortal is not None:
-            mortal.armed = True
+            mortal.arm()
         match role:
             case "teller":
                 await Teller(base, name, rest[0], ended).work(ep)

@@ -6,21 +6,19 @@ too when it closes its connection; a forked child has copies of everything.
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import apsw
 
+from tests.support.forked import run_forked
 from tests.system.protocol import say
 
 FORKED_SENDS = 10
-FORKED_S_MAX = 60
 
 
 class Interference:
@@ -75,17 +73,7 @@ class Interference:
         self.ended.set()
 
     def _fork(self, name: str) -> None:
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                signal.alarm(FORKED_S_MAX)  # a mutex that was locked at the fork stays locked
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-                asyncio.run(self._run(name))
-                code = 0
-            finally:
-                os._exit(code)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        code = run_forked(partial(self._run, name))
         say("forked" if code == 0 else f"the forked child {name} ended with {code}")
 
     async def _run(self, name: str) -> None:

@@ -23,7 +23,7 @@ import eventproc
 from eventproc.processors.app import OrderName
 from eventproc.store.faults import NO_FAULTS
 from tests.system.protocol import SayHandler, say
-from tests.system.worker import mortality
+from tests.torture.worker import mortality
 
 SOURCE = "work/in"
 TARGET = "work/out"
@@ -89,7 +89,7 @@ async def process(base: Path, name: str, order: OrderName | None, kind: str, beg
     async with opening as ep, ep.run(app) as running:
         say("open")
         if mortal is not None:
-            mortal.armed = True
+            mortal.arm()
 
         async def tell_idle() -> None:
             await running.wait_idle()

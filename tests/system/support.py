@@ -13,8 +13,7 @@ import anyio
 
 import eventproc
 from eventproc.store.database.locks import lock_holders
-from eventproc.store.model.errors import StillPending
-from eventproc.testing import check
+from eventproc.testing import CrashDirectory
 from tests.support.child_process import PATIENCE_S, ChildProcess
 from tests.system.protocol import STREAM, check_rows
 
@@ -29,6 +28,7 @@ class WorkerProcesses:
         self.directory = base / "store"
         self.journal = base / "journal"
         self.journal.mkdir()
+        self._crash = CrashDirectory(self.directory)
 
     def start(self, role: str, *arguments: object, ready: str = "open") -> ChildProcess:
         """Start a worker and return when it has the directory open."""
@@ -69,11 +69,10 @@ class WorkerProcesses:
         """Assert that the invariants hold and that STREAM has what was acknowledged; return {writer: rows}."""
 
         async def main(ep: eventproc.Eventproc) -> dict[str, int]:
-            await settle(ep)
-            await check(ep.db)
             return check_rows(await read_all(ep, STREAM), self.acked())
 
-        return self.call(main)
+        self._crash.check()
+        return self._crash.run(main)
 
 
 def hear(worker: ChildProcess, expected: str) -> str:
@@ -100,15 +99,6 @@ async def read_all(ep: eventproc.Eventproc, name: str) -> list[tuple[str | None,
     stream = await ep.stream(name)
     async with stream.reader() as reader:
         return [(event.key, event.payload) async for event in reader.until(await stream.tail())]
-
-
-async def settle(ep: eventproc.Eventproc) -> None:
-    """Return when every request has its outcome."""
-    for request in await ep.requests.list(limit=10_000):
-        try:
-            await ep.requests.wait(request.id, timeout_ms=PATIENCE_S * 1000)
-        except StillPending as pending:
-            raise AssertionError(f"{request} is never finished") from pending
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

@@ -10,9 +10,10 @@ import eventproc
 from eventproc.store import faults
 from eventproc.store.model.states import StreamState
 from eventproc.testing import check
+from eventproc.testing.checkers import settle_requests
 from tests.system.lifecycles import SCOPE, LifecycleJournal
 from tests.system.protocol import check_rows
-from tests.system.support import WorkerProcesses, read_all, settle, wait_dead
+from tests.system.support import WorkerProcesses, read_all, wait_dead
 
 # How many of the point each of the successive lives survives: in the first workflow, later, much later.
 LIVES = {
@@ -25,7 +26,7 @@ LIVES = {
 
 async def check_lives(ep: eventproc.Eventproc, journal: LifecycleJournal) -> None:
     """Assert that exactly the noted events exist."""
-    await settle(ep)
+    await settle_requests(ep)
     await check(ep.db)
     there = {stream.name.partition("/")[2]: stream for stream in await ep.streams()}
     for name, rows in journal.acked.items():

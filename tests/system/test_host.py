@@ -12,6 +12,7 @@ from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.requests import RequestStatus
 from eventproc.testing import check
+from eventproc.testing.checkers import settle_requests
 from eventproc.workflows.requests import (
     AnyRequest,
     CreateStream,
@@ -26,7 +27,6 @@ from tests.system.protocol import STREAM
 from tests.system.support import (
     WorkerProcesses,
     hear,
-    settle,
     state_of,
     wait_dead,
     wait_until,
@@ -89,7 +89,7 @@ def test_another_process_finishes_fifty_requests_of_a_killed_host_each_once(
         return sum(request.status is RequestStatus.PENDING for request in found)
 
     async def finished(ep: eventproc.Eventproc) -> list[int | None]:
-        await settle(ep)
+        await settle_requests(ep)
         await check(ep.db)
         found = [await ep.requests.get(identifier) for identifier in ids]
         assert all(request.status is RequestStatus.DONE for request in found), found

@@ -11,9 +11,10 @@ import anyio
 import eventproc
 from eventproc.store import faults
 from eventproc.testing import check
+from eventproc.testing.checkers import settle_requests
 from tests.system.lifecycles import SCOPE, LifecycleJournal
 from tests.system.protocol import check_rows
-from tests.system.support import WorkerProcesses, read_all, settle, wait_dead
+from tests.system.support import WorkerProcesses, read_all, wait_dead
 from tests.torture.test_wal_prefixes import frame_ends
 
 GROUPS = 24
@@ -41,7 +42,7 @@ def rows_in(directory: Path, *, settled: bool) -> dict[str, int]:
             found = await rows_of(ep)
         if settled:
             async with eventproc.open(directory) as ep:
-                await settle(ep)
+                await settle_requests(ep)
                 after = await rows_of(ep)
             assert {name: rows for name, rows in after.items() if rows or name in found} == found
         return found

@@ -22,7 +22,6 @@ import itertools
 import logging
 import os
 import random
-import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -35,11 +34,12 @@ from eventproc.cluster.host import CONTROLLER
 from eventproc.store.faults import NO_FAULTS
 from eventproc.store.model.errors import EventprocError, LockHeld
 from eventproc.store.ownership import find_owner
+from eventproc.testing import SignalAt
 from eventproc.workflows.requests import DeleteScope
 from tests.system.interference import Interference
 from tests.system.lifecycles import run_lifecycles
 from tests.system.protocol import STREAM, SayHandler, batches, key_of, payload_of, say
-from tests.torture.worker import SignalAtPoint
+from tests.torture.worker import mortality
 
 WRITTEN_EACH = 20
 SEEN_EACH = 200
@@ -97,22 +97,22 @@ class SystemWorker:
                     await stream.merge(*active[max(place - 1, 0) : max(place - 1, 0) + 2])
                 say(f"scaled {(await stream.describe()).epoch}")
 
-    async def serve(self, mortal: SignalAtPoint | None, *, host: bool) -> None:
+    async def serve(self, mortal: SignalAt | None, *, host: bool) -> None:
         """Obey the commands on the input."""
         faults = mortal or NO_FAULTS
         async with eventproc.open(self.directory, create=False, host=host, faults=faults) as ep:
             say("open")
             if mortal is not None:
-                mortal.armed = True
+                mortal.arm()
             await obey(ep)
 
-    async def live(self, name: str, mortal: SignalAtPoint | None) -> None:
+    async def live(self, name: str, mortal: SignalAt | None) -> None:
         """Run lifecycles of streams until death, or until the input ends."""
         faults = mortal or NO_FAULTS
         async with eventproc.open(self.directory, faults=faults) as ep:
             say("open")
             if mortal is not None:
-                mortal.armed = True
+                mortal.arm()
             with (self.journal / f"{name}.lives").open("ab", buffering=0) as notes:
                 await run_lifecycles(ep, name, notes, self._ended)
 
@@ -160,11 +160,6 @@ async def _do(ep: eventproc.Eventproc, words: list[str]) -> str:
             return "free"
         case unknown:
             raise ValueError(unknown)
-
-
-def mortality(death: str = "", point: str = "", count: str = "0") -> SignalAtPoint | None:
-    signals = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
-    return SignalAtPoint(signals[death], point, int(count)) if death else None
 
 
 def input_ended() -> Callable[[], bool]:

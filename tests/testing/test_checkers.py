@@ -16,10 +16,10 @@ DAMAGE = {
     "UPDATE segment SET head = 1000000 WHERE stream_id = 4": "beyond its tail",
     "UPDATE segment SET sealed_length = 1 WHERE stream_id = 4": "is sealed in state active",
     "UPDATE extent SET first_time = 1, last_time = 1 WHERE stream_id = 4 AND start > 0": "back in time",
-    "UPDATE record SET body = CAST(replace(body, '\"high\":1.0', '\"high\":0.9') AS BLOB) WHERE kind = 'epoch'": "tile",
+    "UPDATE epoch SET body = CAST(replace(body, '\"high\":1.0', '\"high\":0.9') AS BLOB)": "tile",
     "DELETE FROM record WHERE kind = 'stream' AND key = 's/t'": "was deleted and is not being reaped",
     "INSERT INTO request VALUES ('x', 's/t', 'seal', '', 'pending', NULL, 1, NULL)": "no event will run it",
-    "DELETE FROM record WHERE kind = 'epoch' AND key LIKE '%4/%'": "record is missing",
+    "DELETE FROM epoch WHERE stream_id = 4": "its row is missing",
 }
 
 

@@ -15,11 +15,11 @@ import contextlib
 import functools
 import itertools
 import os
-import signal
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import anyio
 import apsw
@@ -29,6 +29,9 @@ from eventproc.store.database import Durability, Migration, Tx
 from eventproc.store.database.file_database import open_database
 from eventproc.store.faults import Faults
 from eventproc.store.model.errors import Retryable
+from eventproc.testing import SignalAt
+from eventproc.testing.faults import SignalName
+from tests.support.forked import run_forked
 
 WRITERS = 3
 ROWS_PER_LINE = 15
@@ -46,21 +49,6 @@ def write_row(tx: Tx, writer: str, number: int) -> None:
 
 
 MIGRATIONS = [Migration(1, create)]
-
-
-class SignalAtPoint(Faults):
-    """Sends itself a signal when it reaches `point` for the `count`th time since it was armed."""
-
-    def __init__(self, death: signal.Signals, point: str, count: int) -> None:
-        self._death, self._point, self._left = death, point, count
-        self.armed = False
-
-    def reach(self, point: str) -> None:
-        if self.armed and point == self._point:
-            self._left -= 1
-            if self._left == 0:
-                # To this thread: sent to the process, another thread may take it, while this one goes on.
-                signal.pthread_kill(threading.get_ident(), self._death)
 
 
 class TortureWorker:
@@ -85,8 +73,8 @@ class TortureWorker:
             faults=self._faults,
         ) as database:
             say("open")
-            if isinstance(self._faults, SignalAtPoint):
-                self._faults.armed = True
+            if isinstance(self._faults, SignalAt):
+                self._faults.arm()
 
             async def write_numbers() -> None:
                 for number in numbers:
@@ -112,7 +100,7 @@ class TortureWorker:
                 readers.start_soon(read_numbers)
                 async with anyio.create_task_group() as writers:
                     # One writer notes each outcome before its next write: the state at death is exact.
-                    for _ in range(1 if isinstance(self._faults, SignalAtPoint) else WRITERS):
+                    for _ in range(1 if isinstance(self._faults, SignalAt) else WRITERS):
                         writers.start_soon(write_numbers)
                 readers.cancel_scope.cancel()
 
@@ -156,17 +144,8 @@ class TortureWorker:
 
     def _fork(self, name: str) -> None:
         """Let a forked child open the directory again, write some rows, and end."""
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                signal.alarm(30)  # a mutex that was locked at the fork stays locked
-                forked = TortureWorker(self._directory, self._acks_path, name, Faults())
-                asyncio.run(forked.run(iter(range(FORK_ROWS))))
-                code = 0
-            finally:
-                os._exit(code)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        forked = TortureWorker(self._directory, self._acks_path, name, Faults())
+        code = run_forked(functools.partial(forked.run, iter(range(FORK_ROWS))))
         if code != 0:
             say(f"the forked child ended with {code}")
 
@@ -175,11 +154,13 @@ def say(line: str) -> None:
     os.write(1, line.encode() + b"\n")
 
 
+def mortality(death: str = "", point: str = "", count: str = "0") -> SignalAt | None:
+    """Return the fault "kill" or "stop" at a point, which is not armed yet. None without arguments."""
+    return SignalAt(point, int(count), signal=cast("SignalName", death), armed=False) if death else None
+
+
 def main(directory: str, acks: str, name: str, *mortal: str) -> None:
-    faults = Faults()
-    if mortal:
-        death, point, count = mortal
-        faults = SignalAtPoint({"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[death], point, int(count))
+    faults = mortality(*mortal) or Faults()
     worker = TortureWorker(Path(directory), Path(acks), name, faults)
     threading.Thread(target=worker.obey, daemon=True).start()
     asyncio.run(worker.run(itertools.count()))

@@ -178,6 +178,18 @@ async def commit(life: Life, txn_stream: TxnStream, *txn_ids: str) -> list[TxnRe
     return done
 
 
+async def wait_committed(txns: TxnStream, txn_id: str) -> None:
+    stream_id = txns.stream.stream_id
+    with txns.db.subscribe([watch_txn(stream_id, txn_id)]) as changes:
+        while True:
+            found = await txns.db.read(lambda tx: find_txn(tx, stream_id, txn_id))
+            assert found is not None
+            assert found.reason is None, found.reason
+            if found.state is TxnState.COMMITTED:
+                return
+            await changes.wait()
+
+
 async def split(life: Life, segment: SegmentId, at: float) -> None:
     """Split an active segment in two."""
     record = (await life.record(NAME)).value

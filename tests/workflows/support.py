@@ -14,7 +14,8 @@ import eventproc
 from eventproc.cluster.host import CONTROLLER
 from eventproc.cluster.internal_processors import INTERNAL_PROCESSORS, run_internal_processors
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import EPOCH, SCOPE, STREAM, StreamRecord, get_stream
+from eventproc.store.catalog import SCOPE, STREAM, StreamRecord, get_stream
+from eventproc.store.catalog.stream_records import EPOCH
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.ownership import Owner, claim
@@ -127,9 +128,9 @@ def summary(tx: Tx) -> dict[str, object]:
     found: dict[str, object] = {"scopes": [get(tx, SCOPE, key).value.state.value for key in keys(tx, SCOPE)]}
     for key in keys(tx, STREAM):
         stream = get(tx, STREAM, key)
-        found[key] = (stream.version, attrs.evolve(stream.value, created_ms=0))
-    for key in keys(tx, EPOCH):
-        found[f"epoch {key}"] = get(tx, EPOCH, key).value.segments
+        found[key] = (stream.version, attrs.evolve(stream.value, created_ms=0, truncated_ms=None))
+    for row in tx.execute("SELECT stream_id, number, body FROM epoch").fetchall():
+        found[f"epoch {row[:2]}"] = EPOCH.decode("", row[2]).segments
     for table, columns in {
         "segment": "stream_id, segment, head, head_number, sealed_length, sealed_epoch",
         "reap": "stream_id, deleted",

@@ -16,7 +16,6 @@ from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.states import StreamState
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.requests import RequestStatus
-from eventproc.store.segments import readable_size
 from eventproc.store.transactions import count_preparation, list_open
 from eventproc.workflows import scale_stream, seal_stream
 from eventproc.workflows.requests import DeleteScope, DeleteStream, ScaleStream, SealStream, TruncateStream
@@ -171,7 +170,8 @@ async def test_truncation_keeps_staged_events(life: Life, txn_stream: TxnStream)
     await life.check()
     await txn_stream.commit(second)
     await serve(life, txn_stream, [second])
-    assert await life.db.read(lambda tx: readable_size(tx, 4)) == (2, 6016)
+    found = await stream.describe()
+    assert (found.events, found.size_bytes) == (2, 6016)
     await life.check()
 
 

@@ -12,6 +12,7 @@ import pytest
 import eventproc
 from eventproc.cluster.host import CONTROLLER
 from eventproc.store.catalog import StoredHistory, get_stream
+from eventproc.store.catalog.cuts import head_cut
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, segments_between
 from eventproc.store.model.epochs import Epoch
@@ -22,7 +23,6 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import find_owner
 from eventproc.store.segments import segment_states
 from eventproc.streams.stream import Stream
-from eventproc.streams.stream_cuts import head_cut
 from eventproc.testing import check
 from eventproc.workflows.sweeps import reap
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from eventproc.store.model.errors import Expired, InvalidArgument, NotFound
+from eventproc.store.model.errors import Expired, InProgress, InvalidArgument, NotFound
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
@@ -16,6 +16,7 @@ from tests.workflows.support import Life
 CREATE = CreateStream("s/t", StreamConfig(scaling=ScalingPolicy.fixed(1)))
 
 
+@pytest.mark.acceptance("A12")
 async def test_a_joined_id_finds_the_request_and_never_runs_again(life: Life) -> None:
     await life.done(CREATE)
     asked = ScaleStream("s/t", 4, (SegmentId(0),), KeyRange(0, 1).split(2))
@@ -24,6 +25,8 @@ async def test_a_joined_id_finds_the_request_and_never_runs_again(life: Life) ->
     assert await life.ep.requests.submit(asked, request_id=second_id) == first
     assert await life.ep.requests.submit(asked, request_id=second_id) == first
     assert await life.ep.requests.get(second_id) == first
+    with pytest.raises(InProgress):
+        await life.ep.requests.submit(ScaleStream("s/t", 4, (SegmentId(0),), KeyRange(0, 1).split(3)))
     await life.run()
     ended = await life.ep.requests.get(first_id)
     assert ended.status is RequestStatus.DONE

@@ -1,0 +1,54 @@
+"""Share groups without `await`."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from eventproc.blocking import BlockingEventproc, BlockingStream
+from eventproc.errors import LockLost, NotFound
+
+
+def write(stream: BlockingStream, count: int) -> None:
+    with stream.writer() as writer:
+        writer.write_many((b"%d" % number, str(number)) for number in range(count))
+
+
+def test_a_share_group_is_made_found_listed_and_deleted_without_await(
+    ep: BlockingEventproc, stream: BlockingStream
+) -> None:
+    group = ep.create_share_group("work", ["shop/orders"], lock_ms=1_000)
+    assert repr(group) == "BlockingShareGroup('shop/work')"
+    assert ep.share_group("shop/work").info() == group.info()
+    assert [each.name for each in ep.share_groups("shop")] == ["shop/work"]
+    group.reset("tail")
+    assert group.describe().events == 0
+    group.delete()
+    with pytest.raises(NotFound):
+        ep.share_group("shop/work")
+
+
+def test_threads_settle_what_one_thread_polls(ep: BlockingEventproc, stream: BlockingStream) -> None:
+    write(stream, 20)
+    group = ep.create_share_group("work", ["shop/orders"])
+    with group.consumer("a", payload=str) as consumer, ThreadPoolExecutor(4) as pool:
+        events = consumer.poll(100)
+        assert consumer.held_events == 20
+        list(pool.map(consumer.accept, events))
+        assert consumer.held_events == 0
+        with pytest.raises(LockLost):
+            consumer.accept(events)
+        assert consumer.poll(timeout_ms=0) == []
+    assert group.describe().events == 0
+
+
+def test_iterating_without_await_accepts_each_event_and_ends(
+    ep: BlockingEventproc, stream: BlockingStream
+) -> None:
+    write(stream, 10)
+    stream.seal()
+    group = ep.create_share_group("work", ["shop/orders"])
+    with group.consumer("a", payload=int) as consumer:
+        assert sorted(event.payload for event in consumer) == list(range(10))
+    assert group.describe().events == 0

@@ -1,0 +1,100 @@
+"""`eventproc topic`, and writing and reading partitions, as commands."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+
+def partitions(cli: Cli) -> list[tuple[int, int, int]]:
+    """Return number, first and end of each partition of shop/clicks."""
+    found = cli("topic", "describe", "shop/clicks", "-o", "json").json()
+    return [(each["partition"], each["first"], each["end"]) for each in found["partitions"]]
+
+
+def test_a_topic_is_created_listed_and_described(shop: Cli) -> None:
+    made = shop("topic", "create", "shop/clicks", "--partitions", "3", "-o", "json").json()
+    assert made["created"] is True
+    again = shop("topic", "create", "shop/clicks", "-o", "json").json()
+    assert again["created"] is False
+    (row,) = shop("topic", "list", "-o", "json").json()
+    assert (row["name"], row["partitions"], row["partitioning"]) == ("shop/clicks", 3, "key")
+    listed = {each["name"]: each["scaling"] for each in shop("stream", "list", "-o", "json").json()}
+    assert listed == {"shop/clicks": "partitions", "shop/orders": "fixed"}
+    assert partitions(shop) == [(0, 0, 0), (1, 0, 0), (2, 0, 0)]
+    assert "partitioning" in shop("topic", "describe", "shop/clicks").ok()
+
+
+def test_rows_are_written_to_a_partition_and_read_from_it(shop: Cli) -> None:
+    shop("topic", "create", "shop/clicks", "--partitions", "3").ok()
+    shop("write", "shop/clicks", "--partition", "2", stdin=b"a\nb\n").ok()
+    shop("write", "shop/clicks", "--partition", "0", "--transaction", stdin=b"c\n").ok()
+    assert partitions(shop) == [(0, 0, 1), (1, 0, 0), (2, 0, 2)]
+    read = [each["payload"] for each in shop("read", "shop/clicks", "--partition", "2").rows()]
+    assert read == ["a", "b"]
+    both = shop("read", "shop/clicks", "--partition", "2", "--partition", "0").rows()
+    assert {each["payload"] for each in both} == {"a", "b", "c"}
+    assert "has the partitions 0 to 2" in shop("read", "shop/clicks", "--partition", "3").refused(2)
+    assert "is not a topic" in shop("write", "shop/orders", "--partition", "0", stdin=b"x\n").refused(2)
+
+
+def test_altering_a_topic_says_that_keys_move(shop: Cli) -> None:
+    shop("topic", "create", "shop/clicks", "--partitions", "2").ok()
+    done = shop("topic", "alter", "shop/clicks", "--partitions", "4")
+    assert done.code == 0 and "keys go to other partitions from now on" in done.err
+    assert len(partitions(shop)) == 4
+    assert "can be added, and never removed" in shop(
+        "topic", "alter", "shop/clicks", "--partitions", "1"
+    ).refused(4)
+    assert "say what to change" in shop("topic", "alter", "shop/clicks").refused(2)
+
+
+def test_one_partition_is_truncated_by_number(shop: Cli) -> None:
+    shop("topic", "create", "shop/clicks", "--partitions", "2").ok()
+    shop("write", "shop/clicks", "--partition", "1", stdin=b"a\nb\nc\n").ok()
+    limit = ("--partition", "1", "--number", "2")
+    planned = shop("topic", "truncate", "shop/clicks", *limit, "--dry-run", "-o", "json").json()
+    assert (planned["events"], partitions(shop)[1]) == (2, (1, 0, 3))
+    shop("topic", "truncate", "shop/clicks", *limit, "--yes").ok()
+    assert partitions(shop)[1] == (1, 2, 3)
+    assert "exactly one" in shop("topic", "truncate", "shop/clicks", "--yes").refused(2)
+    assert "needs --partition" in shop("topic", "truncate", "shop/clicks", "--number", "1").refused(2)
+
+
+def test_a_topic_is_deleted_with_one_command(shop: Cli) -> None:
+    shop("topic", "create", "shop/clicks").ok()
+    shop("topic", "delete", "shop/clicks", "--yes").ok()
+    assert shop("topic", "list", "-o", "json").json() == []
+
+
+def test_a_mistyped_topic_gets_a_suggestion(shop: Cli) -> None:
+    shop("topic", "create", "shop/clicks").ok()
+    done = shop("topic", "describe", "shop/clics")
+    assert done.code == 3 and "did you mean 'shop/clicks'?" in done.err
+    assert shop("topic", "describe", "shop/orders").code == 3
+
+
+@pytest.mark.parametrize("kind", ["stream", "topic"])
+def test_how_long_events_are_kept_is_chosen_and_changed_one_limit_at_a_time(shop: Cli, kind: str) -> None:
+    change = {"stream": "update", "topic": "alter"}[kind]
+    shop(kind, "create", "shop/kept", "--keep-days", "7").ok()
+    assert _limits(shop, kind) == (7 * 24 * 3_600_000, None)
+    shop(kind, change, "shop/kept", "--keep-bytes", "1000").ok()
+    assert _limits(shop, kind) == (7 * 24 * 3_600_000, 1000)
+    shop(kind, change, "shop/kept", "--keep-all").ok()
+    assert _limits(shop, kind) == (None, None)
+    assert "say what to change" in shop(kind, change, "shop/kept").refused(2)
+
+
+def _limits(shop: Cli, kind: str) -> tuple[int | None, int | None]:
+    found = shop(kind, "describe", "shop/kept", "-o", "json").json()
+    return found["keep_ms"], found["keep_bytes"]
+
+
+def test_the_time_to_live_of_a_topic_is_set_changed_and_shown(shop: Cli) -> None:
+    shop("topic", "create", "shop/clicks", "--ttl", "0.5").ok()
+    for ttl, shown in ((None, 500), ("3600", 3_600_000), ("0", None)):
+        if ttl is not None:
+            shop("topic", "alter", "shop/clicks", "--ttl", ttl).ok()
+        assert shop("topic", "describe", "shop/clicks", "-o", "json").json()["ttl_ms"] == shown

@@ -1,0 +1,146 @@
+"""Buckets: each has one owner, shares are fair, and a death or a new instance moves few of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc.cluster.buckets import JOIN_MS, OWNED_BUCKETS, POLL_MS, bucket_owners, share_buckets
+from eventproc.store.database import Database
+from eventproc.store.model.buckets import BUCKET_COUNT, bucket_of
+from eventproc.store.model.errors import OwnerFenced
+from eventproc.testing import SimulatedInstance, SimulatedWorld, VirtualRuntime
+from eventproc.testing.virtual_runtime import BACKENDS
+
+
+@pytest.fixture(params=BACKENDS)
+def runtime(request: pytest.FixtureRequest) -> VirtualRuntime:
+    return VirtualRuntime(seed=7, backend=request.param)
+
+
+async def shares(world: SimulatedWorld) -> dict[str, int]:
+    """Return the number of buckets of each live instance, by name, those without one left out."""
+    names = {each.ep.db.instance_id: each.name for each in world.instances if each.alive}
+    found = Counter(await world.ep.db.read(bucket_owners))
+    return {names.get(owner or "", "dead"): count for owner, count in sorted(found.items(), key=str)}
+
+
+def owned(instance: SimulatedInstance) -> set[int]:
+    return set(instance.ep.db.shared[OWNED_BUCKETS].owned)
+
+
+@pytest.mark.acceptance("F5")
+def test_instances_share_the_buckets_and_a_death_gives_its_share_to_the_others(
+    runtime: VirtualRuntime,
+) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            first = await world.start()
+            await anyio.sleep(0.1)
+            assert await shares(world) == {"i1": BUCKET_COUNT}
+            second, third = await world.start(), await world.start()
+            await anyio.sleep((JOIN_MS - 500) / 1000)
+            assert await shares(world) == {"i1": BUCKET_COUNT}, "a short command moves nothing"
+            await anyio.sleep(1)
+            assert sorted((await shares(world)).values()) == [5, 5, 6]
+            kept = owned(first), owned(third)
+            assert owned(first) | owned(second) | owned(third) == set(range(BUCKET_COUNT))
+            second.kill()
+            await anyio.sleep((2 * POLL_MS + 50) / 1000)
+            assert await shares(world) == {"i1": 8, "i3": 8}
+            assert kept[0] <= owned(first)
+            assert kept[1] <= owned(third)
+
+    runtime.run(main)
+
+
+def test_instances_that_may_not_host_take_no_buckets(runtime: VirtualRuntime) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            await world.start()
+            await world.start(host=False)
+            await anyio.sleep(2 * JOIN_MS / 1000)
+            assert await shares(world) == {"i1": BUCKET_COUNT}
+
+    runtime.run(main)
+
+
+@pytest.mark.parametrize("point", ["bucket.share.begun", "bucket.share.commit", "bucket.share.committed"])
+def test_a_death_while_buckets_are_shared_leaves_each_with_one_owner(
+    runtime: VirtualRuntime, point: str
+) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            first = await world.start()
+            second = await world.start(faults=[(point, "die")])
+            await second.ended()
+            await anyio.sleep(1)
+            assert owned(first) == set(range(BUCKET_COUNT))
+            assert await shares(world) == {"i1": BUCKET_COUNT}
+
+    runtime.run(main)
+
+
+def test_a_suspended_owner_is_fenced_once_another_instance_joined(runtime: VirtualRuntime) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            first = await world.start()
+            await anyio.sleep(0.1)
+            before = dict(first.ep.db.shared[OWNED_BUCKETS].owned)
+            first.suspend()
+            second = await world.start()
+            await anyio.sleep(2 * JOIN_MS / 1000)
+            moved = owned(second)
+            assert len(moved) == BUCKET_COUNT // 2
+            first.resume()
+            for bucket, owner in before.items():
+                if bucket in moved:
+                    with pytest.raises(OwnerFenced):
+                        await first.ep.db.write(owner.check)
+                else:
+                    await first.ep.db.write(owner.check)
+
+    runtime.run(main)
+
+
+async def test_sharing_again_among_the_same_workers_changes_nothing() -> None:
+    async with eventproc.open_memory() as ep:
+        db: Database = ep.db
+        again = partial(share_buckets, is_alive=lambda _: True, joining=db.instance_id)
+        await db.write(again)
+        before = await db.read(bucket_owners)
+        await db.write(again)
+        assert await db.read(bucket_owners) == before == [db.instance_id] * BUCKET_COUNT
+
+
+def test_streams_spread_over_all_buckets() -> None:
+    found = Counter(bucket_of(f"shop/stream-{number}") for number in range(1_600))
+    assert set(found) == set(range(BUCKET_COUNT))
+    assert max(found.values()) < 2 * min(found.values())
+
+
+def test_retention_goes_on_within_a_period_of_its_owners_death(runtime: VirtualRuntime) -> None:
+    """Each of several streams is truncated by one instance, and by another one after its death."""
+    names = [f"s/t{number}" for number in range(6)]
+
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            first, second = await world.start(), await world.start()
+            await world.ep.create_scope("s")
+            retention = eventproc.RetentionPolicy(age_ms=30_000)
+            streams = [await world.ep.create_stream(name, retention=retention) for name in names]
+            await anyio.sleep(2 * JOIN_MS / 1000)
+            assert owned(first)
+            assert owned(second)
+            second.kill()
+            for name in names:
+                await world.write(name, b"old")
+            await anyio.sleep(120)
+            for stream in streams:
+                assert (await stream.describe()).events == 0
+
+    runtime.run(main)

@@ -1,0 +1,170 @@
+"""The offsets of a consumer group: lag, reset with and without a dry run, commits by an administrator, deletion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eventproc import errors
+from eventproc.runtime import Eventproc
+from eventproc.testing import VirtualClock
+from eventproc.topics import ConsumerGroup
+from tests.consumers.support import TOPIC, committed, make_topic, poll_all, produce
+
+
+async def consumed(ep: Eventproc, events: int = 10) -> ConsumerGroup:
+    """Return a group without consumers that has read one partition to the end."""
+    await make_topic(ep, 1, events=events)
+    group = await ep.create_consumer_group("g", [TOPIC])
+    async with group.consumer("c") as consumer:
+        await poll_all(consumer)
+    return group
+
+
+@pytest.mark.acceptance("K32")
+async def test_lag_is_null_before_the_first_commit_exact_after_it_and_never_negative(ep: Eventproc) -> None:
+    topic = await make_topic(ep, 1, events=10)
+    group = await ep.create_consumer_group("g", [TOPIC])
+    (before,) = await group.offsets()
+    assert (before.committed, before.lag, before.events, before.end) == (None, None, 10, 10)
+    async with group.consumer("c", auto_commit=False) as consumer:
+        await consumer.poll(4)
+        await consumer.commit()
+        (now,) = (await group.describe()).partitions
+        assert (now.consumer, now.committed, now.lag) == ("c", 4, 6)
+        assert now.lag_ms is not None
+        async with await topic.begin() as txn:
+            await txn.write(b"10")
+            assert (await group.offsets())[0].lag == 6  # an open transaction does not count
+        assert (await group.offsets())[0].lag == 7
+    await topic.truncate(await topic.tail())
+    (after,) = await group.offsets()
+    assert (after.lag, after.begin, after.end) == (0, 11, 11)
+
+
+@pytest.mark.parametrize(
+    ("target", "offset"),
+    [
+        ({"to": "earliest"}, 0),
+        ({"to": "latest"}, 10),
+        ({"offset": 7}, 7),
+        ({"shift": -3}, 7),
+        ({"duration_ms": 3_600_000}, 0),
+        ({"time_ms": 2**45}, 10),
+        ({"offset": 99}, 10),
+        ({"shift": -99}, 0),
+    ],
+)
+async def test_a_reset_moves_to_each_kind_of_target(
+    ep: Eventproc, target: dict[str, object], offset: int
+) -> None:
+    group = await consumed(ep)
+    (row,) = await group.reset(**target, dry_run=True)  # type: ignore[arg-type]
+    assert (row.partition, row.committed, row.offset) == (0, 10, offset)
+    assert row.clamped == (99 in map(abs, (each for each in target.values() if isinstance(each, int))))
+    assert await committed(group) == {(TOPIC, 0): 10}
+    assert await group.reset(**target) == (row,)  # type: ignore[arg-type]
+    assert await committed(group) == {(TOPIC, 0): offset}
+    async with group.consumer("c") as consumer:
+        assert [event.offset for event in await poll_all(consumer)] == list(range(offset, 10))
+
+
+async def test_a_reset_of_one_partition_leaves_the_others(ep: Eventproc) -> None:
+    await make_topic(ep, 2, events=20)
+    group = await ep.create_consumer_group("g", [TOPIC])
+    async with group.consumer("c") as consumer:
+        await poll_all(consumer)
+    before = await committed(group)
+    await group.reset("earliest", partitions=[(TOPIC, 1)])
+    assert await committed(group) == {**before, (TOPIC, 1): 0}
+    with pytest.raises(errors.InvalidArgument, match="partition 2"):
+        await group.reset("earliest", partitions=[(TOPIC, 2)])
+
+
+async def test_a_reset_needs_exactly_one_target(ep: Eventproc) -> None:
+    group = await consumed(ep)
+    wrong: list[dict[str, Any]] = [
+        {},
+        {"to": "latest", "offset": 1},
+        {"time_ms": 1, "duration_ms": 1},
+        {"to": "middle"},
+    ]
+    for target in wrong:
+        with pytest.raises(errors.InvalidArgument):
+            await group.reset(**target)
+
+
+@pytest.mark.acceptance("K28")
+async def test_a_reset_is_refused_while_consumers_are_online_but_its_dry_run_is_not(ep: Eventproc) -> None:
+    group = await consumed(ep)
+    async with group.consumer("c"):
+        with pytest.raises(errors.GroupNotEmpty, match="c is"):
+            await group.reset("earliest")
+        (row,) = await group.reset("earliest", dry_run=True)
+        assert row.offset == 0
+        assert await committed(group) == {(TOPIC, 0): 10}
+    await group.reset("earliest")
+    assert await committed(group) == {(TOPIC, 0): 0}
+
+
+@pytest.mark.acceptance("K29")
+async def test_an_administrator_commits_only_while_the_group_is_empty(ep: Eventproc) -> None:
+    group = await consumed(ep)
+    async with group.consumer("c"):
+        with pytest.raises(errors.GroupNotEmpty):
+            await group.commit({(TOPIC, 0): 3})
+    await group.commit({(TOPIC, 0): 3})
+    assert await committed(group) == {(TOPIC, 0): 3}
+    with pytest.raises(errors.InvalidArgument):
+        await group.commit({(TOPIC, 0): 99})
+    assert await committed(group) == {(TOPIC, 0): 3}
+
+
+@pytest.mark.acceptance("K30")
+async def test_only_an_empty_group_can_be_deleted_and_its_offsets_go_with_it(ep: Eventproc) -> None:
+    group = await consumed(ep)
+    async with group.consumer("c"):
+        with pytest.raises(errors.GroupNotEmpty):
+            await group.delete()
+    await group.delete()
+    with pytest.raises(errors.NotFound):
+        await group.offsets()
+    again = await ep.create_consumer_group("g", [TOPIC])
+    assert await committed(again) == {(TOPIC, 0): None}
+
+
+@pytest.mark.acceptance("K20")
+async def test_a_new_topic_of_the_same_name_does_not_begin_at_the_old_offset(ep: Eventproc) -> None:
+    group = await consumed(ep)
+    topic = await ep.stream(TOPIC)
+    await topic.seal()
+    await topic.delete()
+    topic = await make_topic(ep, 1, events=5)
+    await (await ep.reader_group("s/g")).reset("head")
+    async with group.consumer("c") as consumer:
+        assert [event.offset for event in await poll_all(consumer)] == list(range(5))
+
+
+@pytest.mark.parametrize("form", ["memory"])
+async def test_a_reset_by_time_finds_the_first_event_of_then(ep: Eventproc) -> None:
+    clock = ep.db.clock
+    assert isinstance(clock, VirtualClock)
+    topic = await make_topic(ep, 1, events=5)
+    clock.advance(60_000)
+    await produce(topic, range(5, 9))
+    group = await ep.create_consumer_group("g", [TOPIC])
+    await group.reset(duration_ms=30_000)
+    assert await committed(group) == {(TOPIC, 0): 5}
+    await group.reset(duration_ms=90_000, partitions=[(TOPIC, 0)])
+    assert (await group.offsets())[0].events == 9
+
+
+@pytest.mark.parametrize("form", ["memory"])
+@pytest.mark.acceptance("K31", differs="offsets never expire: they are kept until the group is deleted")
+async def test_offsets_of_a_group_without_consumers_are_kept(ep: Eventproc) -> None:
+    clock = ep.db.clock
+    assert isinstance(clock, VirtualClock)
+    group = await consumed(ep)
+    clock.advance(365 * 24 * 3_600_000)
+    assert await committed(group) == {(TOPIC, 0): 10}

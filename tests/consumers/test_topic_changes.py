@@ -1,0 +1,232 @@
+"""What changes under a consumer group: partitions, topics, subscriptions, static consumers; and joint transactions."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from eventproc import Consumer, Topic, TopicEvent, errors
+from eventproc.runtime import Eventproc
+from eventproc.testing import VirtualClock
+from tests.consumers.support import Heard, committed, eventually, numbers_of, poll_all, settle
+
+STATIC_MS = 60_000
+
+
+async def produce_keys(topic: Topic, numbers: range) -> None:
+    async with topic.producer() as producer:
+        for number in numbers:
+            await producer.write(b"%d" % number, key=f"k{number}")
+
+
+@pytest.mark.acceptance("K18")
+async def test_partitions_added_under_a_group_at_the_tail_are_read_from_their_beginning(
+    ep: Eventproc,
+) -> None:
+    topic = await ep.create_topic("s/t", partitions=2)
+    await produce_keys(topic, range(10))
+    group = await ep.create_consumer_group("g", ["s/t"], start="tail")
+    async with group.consumer("a") as a:
+        assert await poll_all(a) == []
+        await topic.add_partitions(2)
+        async with topic.producer() as producer:
+            for number in range(10, 30):
+                await producer.write(b"%d" % number, partition=number % 4)
+        seen = await poll_some(a, 20)
+        assert sorted(numbers_of(seen)) == list(range(10, 30))
+        assert {event.partition for event in seen} == {0, 1, 2, 3}
+        assert min(event.offset for event in seen if event.partition > 1) == 0
+    assert {each.partition for each in await group.offsets()} == {0, 1, 2, 3}
+
+
+async def poll_some(consumer: Consumer, count: int) -> list[TopicEvent]:
+    found: list[TopicEvent] = []
+    with anyio.fail_after(20):
+        while len(found) < count:
+            found += await consumer.poll(timeout_ms=20)
+    return found
+
+
+@pytest.mark.acceptance("K19")
+async def test_a_deleted_topic_leaves_the_group_and_the_other_topic_flows(ep: Eventproc) -> None:
+    first = await ep.create_topic("s/first", partitions=2)
+    second = await ep.create_topic("s/second", partitions=2)
+    group = await ep.create_consumer_group("g", ["s/first", "s/second"])
+    heard = Heard()
+    async with heard.consumer(group, "a") as a:
+        await settle(ep, [a], [4])
+        await produce_keys(second, range(3))
+        await first.seal()
+        await first.delete()
+        await settle(ep, [a], [2])
+        await produce_keys(second, range(3, 8))
+        assert {each.topic for each in a.assignment} == {"s/second"}
+        assert ("lost", (0, 1)) in heard.calls
+        assert {each.topic for each in await group.offsets()} == {"s/second"}
+    assert (await group.describe()).topics == ("s/second",)
+
+
+@pytest.mark.acceptance("K22")
+@pytest.mark.acceptance("K23")
+async def test_nobody_gets_a_topic_that_it_did_not_ask_for(ep: Eventproc) -> None:
+    await ep.create_topic("s/first", partitions=2)
+    await ep.create_topic("s/second", partitions=2)
+    group = await ep.create_consumer_group("g", ["s/first", "s/second"])
+    async with (
+        group.consumer("a", topics=["s/first"]) as a,
+        group.consumer("b", topics=["s/second"]) as b,
+    ):
+        await settle(ep, [a, b], [2, 2])
+        assert {each.topic for each in a.assignment} == {"s/first"}
+        assert {each.topic for each in b.assignment} == {"s/second"}
+        await a.subscribe(["s/second"])
+        await settle(ep, [a, b], [1, 1])
+        assert a.subscription == ("s/second",)
+        await a.subscribe(["s/first"])
+        await settle(ep, [a, b], [2, 2])
+
+
+@pytest.mark.acceptance("K24")
+async def test_a_pattern_takes_in_a_topic_that_is_created_later(ep: Eventproc) -> None:
+    await ep.create_topic("s/orders-us", partitions=1)
+    group = await ep.create_consumer_group("g", ["s/orders-us"])
+    async with group.consumer("a", topics=["s/orders-*"]) as a:
+        await settle(ep, [a], [1])
+        late = await ep.create_topic("s/orders-eu", partitions=2)
+        await ep.create_topic("s/other", partitions=1)
+        await settle(ep, [a], [3])
+        await produce_keys(late, range(4))
+        assert len(await poll_some(a, 4)) == 4
+        await a.unsubscribe()
+        assert a.subscription is None
+
+
+@pytest.mark.parametrize("form", ["memory"])
+@pytest.mark.acceptance("K15", differs="its owner epochs grow, so that a zombie under the same id is fenced")
+@pytest.mark.acceptance("K16")
+@pytest.mark.acceptance("K17")
+async def test_a_static_consumer_that_restarts_in_time_keeps_its_partitions(ep: Eventproc) -> None:
+    clock = ep.db.clock
+    assert isinstance(clock, VirtualClock)
+    await ep.create_topic("s/t", partitions=4)
+    group = await ep.create_consumer_group("g", ["s/t"])
+    heard = Heard()
+    async with heard.consumer(group, "a") as a:
+        b = await group.consumer("b", static_ms=STATIC_MS)
+        await settle(ep, [a, b], [2, 2])
+        mine = b.assignment
+        heard.calls.clear()
+        await b.close()
+        await poll_all(a)
+        assert len(a.assignment) == 2
+        async with group.consumer("b", static_ms=STATIC_MS) as b:
+            await settle(ep, [b], [2])
+            assert b.assignment == mine
+            with pytest.raises(errors.ReaderOnline):
+                await group.consumer("b", static_ms=STATIC_MS)
+        assert heard.calls == []
+        clock.advance(STATIC_MS + 1)
+        await settle(ep, [a], [4])
+
+
+async def test_a_static_consumer_may_leave_for_good(ep: Eventproc) -> None:
+    await ep.create_topic("s/t", partitions=4)
+    group = await ep.create_consumer_group("g", ["s/t"])
+    async with group.consumer("a") as a:
+        b = await group.consumer("b", static_ms=STATIC_MS)
+        await settle(ep, [a, b], [2, 2])
+        await b.leave()
+        assert b.closed
+        await settle(ep, [a], [4])
+
+
+@pytest.mark.acceptance("K26")
+async def test_range_puts_equal_partitions_of_two_topics_on_one_consumer(ep: Eventproc) -> None:
+    await ep.create_topic("s/first", partitions=3)
+    await ep.create_topic("s/second", partitions=3)
+    group = await ep.create_consumer_group("g", ["s/first", "s/second"], assignor="range")
+    async with group.consumer("a") as a, group.consumer("b") as b:
+        await settle(ep, [a, b], [4, 2])
+        for consumer in a, b:
+            by_topic = {
+                name: {each.partition for each in consumer.assignment if each.topic == name}
+                for name in ("s/first", "s/second")
+            }
+            assert by_topic["s/first"] == by_topic["s/second"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "offsets"), [("earliest", [6, 7, 8, 9]), ("latest", [10]), ("error", None)]
+)
+@pytest.mark.acceptance("K21", differs="there is no policy by duration: a reset by duration does that")
+async def test_a_truncation_behind_the_offset_follows_the_policy(
+    ep: Eventproc, policy: str, offsets: list[int] | None
+) -> None:
+    topic = await ep.create_topic("s/t", partitions=1)
+    await produce_keys(topic, range(10))
+    group = await ep.create_consumer_group("g", ["s/t"], on_truncated=policy)  # type: ignore[arg-type]
+    async with group.consumer("a") as a:
+        await a.poll(2)
+    await topic.truncate(partition=0, before_number=6)
+    async with group.consumer("a") as a:
+        if offsets is None:
+            with pytest.raises(errors.Truncated, match="s/t"):
+                await a.poll()
+            return
+        found = await a.poll(timeout_ms=0)
+        if policy == "latest":
+            await produce_keys(topic, range(10, 11))
+            found += await poll_some(a, 1)
+        assert [event.offset for event in found] == offsets
+        assert (await group.describe()).lost_events > 0
+
+
+async def test_a_joint_transaction_moves_the_offset_with_its_events(ep: Eventproc) -> None:
+    topic = await ep.create_topic("s/t", partitions=2)
+    bills = await ep.create_topic("s/bills", partitions=2)
+    await produce_keys(topic, range(10))
+    group = await ep.create_consumer_group("g", ["s/t"])
+    billing = await ep.create_consumer_group("b", ["s/bills"])
+    async with group.consumer("a", auto_commit=False) as a:
+        async with ep.transaction(consumer=a) as txn:
+            for event in await poll_all(a):
+                await txn.write("s/bills", event.payload, key=event.key)
+            assert set((await committed(group)).values()) == {None}
+        assert sum(number or 0 for number in (await committed(group)).values()) == 10
+    async with billing.consumer("b") as b:
+        assert sorted(numbers_of(await poll_all(b))) == list(range(10))
+    assert bills.name == "s/bills"
+
+
+async def test_a_failed_joint_transaction_delivers_its_events_again(ep: Eventproc) -> None:
+    topic = await ep.create_topic("s/t", partitions=2)
+    await ep.create_topic("s/bills", partitions=2)
+    await produce_keys(topic, range(10))
+    group = await ep.create_consumer_group("g", ["s/t"])
+    heard = Heard()
+
+    async def fail() -> None:
+        async with ep.transaction(consumer=a) as txn:
+            for event in await poll_all(a):
+                await txn.write("s/bills", event.payload, key=event.key)
+            raise ValueError("stop")
+
+    async with heard.consumer(group, "a", auto_commit=False) as a:
+        with pytest.raises(ValueError, match="stop"):
+            await fail()
+        assert sorted(numbers_of(await poll_all(a))) == list(range(10))
+        assert heard.calls == [("assigned", (0, 1))]
+
+
+async def test_progress_becomes_visible_to_others_after_the_save(ep: Eventproc) -> None:
+    topic = await ep.create_topic("s/t", partitions=1)
+    await produce_keys(topic, range(3))
+    group = await ep.create_consumer_group("g", ["s/t"])
+
+    async def all_committed() -> bool:
+        await a.poll(timeout_ms=0)
+        return await committed(group) == {("s/t", 0): 3}
+
+    async with group.consumer("a") as a:
+        await poll_all(a)
+        await eventually(ep, all_committed)

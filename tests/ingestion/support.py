@@ -1,0 +1,289 @@
+"""A supervisor on virtual time, with scripted tasks in place of Spark: a test says when a task reads and publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import attrs
+
+from eventproc.ingestion import SupervisorSpec
+from eventproc.ingestion.loop import handle_next, read_situation
+from eventproc.ingestion.memory import Memory
+from eventproc.ingestion.working_state import Situation
+from eventproc.runtime import Eventproc
+from eventproc.store.ingestion import (
+    IngestOffset,
+    TaskOrder,
+    add_spec,
+    claim_tasks,
+    close_sequence,
+    finish_task,
+    plan_slice,
+    publish,
+    read_groups,
+    read_offsets,
+    read_tasks,
+    register_worker,
+)
+from eventproc.store.ingestion.rows import find_task
+from eventproc.store.ingestion.supervisors import due_supervisors, next_due_ms
+from eventproc.store.model.ingestion import (
+    IngestGroup,
+    IngestGroupState,
+    IngestTask,
+    NewFile,
+    PartitionKey,
+    Positions,
+    PublishOutcome,
+    SequenceState,
+    SlicePlan,
+    TaskStats,
+)
+from eventproc.store.ownership import claim
+from eventproc.store.segments import segment_states
+from eventproc.testing import VirtualClock
+
+HOUR_MS = 3_600_000
+ID = "clicks"
+
+
+def spec_of(**changes: Any) -> SupervisorSpec:
+    """Return a valid spec: stream s/t from its head, the table clicks. changes: of `io`, or whole parts by name."""
+    parts: dict[str, Any] = {
+        name: changes.pop(name) for name in ("schema", "tuning", "id", "suspended") if name in changes
+    }
+    io = {"streams": ["s/t"], "use_earliest_offset": True, **changes}
+    schema = {"datasource": "clicks", "dimensions": ["page"], **parts.pop("schema", {})}
+    tuning = {"task_timeout_ms": 100 * HOUR_MS, **parts.pop("tuning", {})}
+    return SupervisorSpec.of({"id": ID, "io": io, "schema": schema, "tuning": tuning, **parts})
+
+
+class Bench:
+    """A system without a host, whose supervisors a test runs itself. Workers live until they are in `dead`."""
+
+    def __init__(self, ep: Eventproc, clock: VirtualClock) -> None:
+        self.ep = ep
+        self.db = ep.db
+        self.clock = clock
+        self.dead: set[str] = set()
+        self.is_alive = lambda worker: worker not in self.dead
+
+    async def begin(self) -> None:
+        """Become the owner of the supervisors."""
+        self.owner = await self.db.write(partial(claim, name="bench", instance="test"))
+
+    async def submit(self, spec: SupervisorSpec | None = None, **changes: Any) -> None:
+        """Submit a spec, without running it."""
+        spec = spec_of(**changes) if spec is None else spec
+        await self.db.write(lambda tx: add_spec(tx, spec.id, spec.text()))
+
+    async def run(self, supervisor: str = ID) -> None:
+        """Handle the notices of a supervisor, or run it once, until nothing is due."""
+        await handle_next(self.db, self.owner, supervisor, self.is_alive)
+        for _ in range(20):
+            if supervisor not in await self.db.read(due_supervisors):
+                return
+            await handle_next(self.db, self.owner, supervisor, self.is_alive)
+        raise AssertionError("the supervisor does not come to rest")
+
+    async def run_at_due(self) -> None:
+        """Move the clock to the next run that is due, and run."""
+        due_ms = await self.db.read(next_due_ms)
+        assert due_ms is not None
+        self.clock.advance(max(due_ms - self.clock.wall_ms(), 0))
+        await self.run()
+
+    async def situation(self, supervisor: str = ID) -> Situation:
+        found = await self.db.read(lambda tx: read_situation(tx, supervisor, self.is_alive, with_lags=True))
+        assert found is not None
+        return found
+
+    async def memory(self) -> Memory:
+        return (await self.situation()).memory
+
+    async def groups(self, state: IngestGroupState | None = None, supervisor: str = ID) -> list[IngestGroup]:
+        found = await self.db.read(lambda tx: read_groups(tx, supervisor))
+        return [each for each in found if state is None or each.state is state]
+
+    async def active(self, supervisor: str = ID) -> dict[int, IngestGroup]:
+        """Return the reading groups by number."""
+        return {each.gid: each for each in await self.groups(IngestGroupState.ACTIVE, supervisor)}
+
+    async def pending(self) -> list[IngestGroup]:
+        return await self.groups(IngestGroupState.PENDING)
+
+    async def live(self, base: str | None = None) -> list[IngestTask]:
+        tasks = await self.db.read(lambda tx: read_tasks(tx, ID))
+        return [each for each in tasks if each.state.live and base in (None, each.base)]
+
+    async def offsets(self, supervisor: str = ID) -> dict[PartitionKey, IngestOffset]:
+        return await self.db.read(lambda tx: read_offsets(tx, supervisor))
+
+    async def partitions(self, stream: str = "s/t") -> list[PartitionKey]:
+        handle = await self.ep.stream(stream)
+        states = await self.db.read(lambda tx: list(segment_states(tx, handle.stream_id)))
+        return [(handle.stream_id, segment) for segment, _ in states]
+
+    async def tails(self, stream: str = "s/t") -> dict[PartitionKey, int]:
+        handle = await self.ep.stream(stream)
+        states = await self.db.read(lambda tx: list(segment_states(tx, handle.stream_id)))
+        return {(handle.stream_id, segment): state.tail for segment, state in states}
+
+    async def write(self, count: int, stream: str = "s/t") -> None:
+        """Write events with different keys."""
+        handle = await self.ep.stream(stream, payload=str)
+        async with handle.writer() as writer:
+            for number in range(count):
+                await writer.write(f"event {number}", key=f"key {number}")
+
+    async def worker(self, name: str = "w1", slots: int = 100) -> ScriptedWorker:
+        await self.db.write(lambda tx: register_worker(tx, name, slots))
+        return ScriptedWorker(self, name)
+
+    async def published(self) -> list[tuple[str, int]]:
+        """Return the published files as (text of the ranges, rows)."""
+        return await self.db.read(
+            lambda tx: tx.execute(
+                "SELECT path, rows FROM published WHERE unused_ms IS NULL ORDER BY path"
+            ).fetchall()
+        )
+
+    async def check_ranges(self) -> None:
+        """Assert that the published ranges of each partition are adjacent, from the first to the committed offset."""
+        ranges: dict[str, list[tuple[int, int]]] = {}
+        for path, _ in await self.published():
+            _, key, start, end, _ = path.split(":")
+            ranges.setdefault(key, []).append((int(start), int(end)))
+        offsets = {f"{s}.{g}": each for (s, g), each in (await self.offsets()).items()}
+        for key, found in ranges.items():
+            found.sort()
+            assert all(end == start for (_, end), (start, _) in pairwise(found)), (
+                key,
+                found,
+            )
+            assert found[-1][1] == offsets[key].offset
+
+
+@attrs.define
+class ScriptedTask:
+    """A task of a scripted worker. It stores, per sequence, how far it has read."""
+
+    worker: ScriptedWorker
+    order: TaskOrder
+    n: int
+    read: dict[PartitionKey, int] = attrs.field(factory=dict)
+    stats: TaskStats = attrs.field(factory=TaskStats)
+
+    @property
+    def id(self) -> str:
+        return self.order.task.id
+
+    async def plan(self, wanted: Positions | None = None) -> SlicePlan:
+        """Plan a slice, by default to the tails of all partitions."""
+        db = self.worker.bench.db
+        if wanted is None:
+            wanted = {}
+            for stream in self.order.streams.values():
+                wanted |= await self.worker.bench.tails(stream)
+        return await db.write(
+            partial(
+                plan_slice,
+                task_id=self.id,
+                worker=self.worker.name,
+                n=self.n,
+                read=self.read,
+                wanted=wanted,
+                stats=self.stats,
+            )
+        )
+
+    async def step(self, wanted: Positions | None = None) -> SlicePlan:
+        """Plan a slice and read it."""
+        plan = await self.plan(wanted)
+        self.read = {**plan.starts, **self.read, **plan.until}
+        return plan
+
+    async def publish(self) -> PublishOutcome:
+        """Publish the sequence, with one file per partition that was read, whose name says its range."""
+        db = self.worker.bench.db
+        plan = await self.plan({})
+        assert plan.ends is not None
+        files: Sequence[NewFile] = [
+            NewFile(
+                path=f"{self.id}:{key[0]}.{key[1]}:{plan.starts[key]}:{end}:{self.n}",
+                start_ms=0,
+                end_ms=HOUR_MS,
+                rows=1,
+                bytes=end - plan.starts[key],
+                min_ms=0,
+                max_ms=0,
+            )
+            for key, end in plan.ends.items()
+            if end > plan.starts[key]
+        ]
+        return await db.write(
+            partial(
+                publish,
+                task_id=self.id,
+                worker=self.worker.name,
+                n=self.n,
+                datasource="clicks",
+                files=files,
+                stats=self.stats,
+            )
+        )
+
+    async def close(self) -> Positions:
+        """Close the open sequence while reading goes on."""
+        db = self.worker.bench.db
+        return await db.write(partial(close_sequence, task_id=self.id, worker=self.worker.name, n=self.n))
+
+    async def finish(self, error: str | None = None) -> None:
+        """End the task."""
+        db = self.worker.bench.db
+        await db.write(
+            partial(finish_task, task_id=self.id, worker=self.worker.name, error=error, stats=self.stats)
+        )
+
+    async def complete(self) -> None:
+        """Read to the ends of the group, publish every sequence, and end."""
+        while True:
+            plan = await self.step()
+            assert plan.closed
+            if plan.state is not SequenceState.PUBLISHED:
+                assert await self.publish() in (PublishOutcome.PUBLISHED, PublishOutcome.ALREADY)
+            if plan.final:
+                break
+            self.n += 1
+            self.read = {}
+        await self.finish()
+
+
+@attrs.define
+class ScriptedWorker:
+    """A worker whose tasks do what the test says."""
+
+    bench: Bench
+    name: str
+    tasks: list[ScriptedTask] = attrs.field(factory=list)
+
+    async def claim(self, slots: int = 100) -> list[ScriptedTask]:
+        """Claim waiting tasks and return the new ones."""
+        orders = await self.bench.db.write(
+            partial(claim_tasks, worker=self.name, slots_free=slots, is_alive=self.bench.is_alive)
+        )
+        taken = [ScriptedTask(self, each, each.n) for each in orders]
+        self.tasks += taken
+        return taken
+
+    async def complete_pending(self) -> None:
+        """Complete every task of this worker whose group is pending and which is still its own."""
+        pending = {each.base for each in await self.bench.pending()}
+        for task in list(self.tasks):
+            stored = await self.bench.db.read(partial(find_task, task_id=task.id))
+            if task.order.task.base in pending and stored is not None and stored.state.live:
+                await task.complete()
+                self.tasks.remove(task)

@@ -1,0 +1,204 @@
+"""Groups that end: limits, early hand-off, failures and time-outs while publishing, sequences, streams that change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eventproc import ScalingPolicy
+from eventproc.ingestion import SupervisorState
+from eventproc.store.model.ingestion import PublishOutcome, SequenceState
+from tests.ingestion.support import HOUR_MS, Bench, ScriptedWorker
+
+
+async def started(bench: Bench, segments: int, **io: Any) -> ScriptedWorker:
+    """Return a worker whose tasks have read ten events per segment."""
+    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(segments))
+    await bench.submit(**io)
+    await bench.run()
+    worker = await bench.worker()
+    await worker.claim()
+    await bench.write(10 * segments)
+    for task in worker.tasks:
+        await task.step()
+    return worker
+
+
+@pytest.mark.acceptance("S13")
+async def test_no_more_groups_end_than_the_spec_allows(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(4))
+    await bench.submit(task_count=4, stop_task_count=1)
+    await bench.run()
+    worker = await bench.worker()
+    await bench.write(100)
+    for _ in range(4):
+        (task,) = await worker.claim(1)
+        await task.step()
+        bench.clock.advance(1_000)
+    bench.clock.advance(HOUR_MS)
+    await bench.run()
+    assert [each.gid for each in await bench.pending()] == [0]
+    await bench.run()
+    assert [each.gid for each in await bench.pending()] == [0]
+    await worker.complete_pending()
+    await bench.run()
+    assert [each.gid for each in await bench.pending()] == [1]
+
+
+@pytest.mark.acceptance("S14")
+async def test_listed_groups_hand_off_at_the_next_run_beyond_any_limit(bench: Bench) -> None:
+    await started(bench, 3, task_count=3, stop_task_count=1)
+    supervisor = await bench.ep.supervisor("clicks")
+    await supervisor.handoff([1, 2, 77])
+    await bench.run()
+    assert sorted(each.gid for each in await bench.pending()) == [1, 2]
+    assert sorted(await bench.active()) == [0, 1, 2]
+
+
+@pytest.mark.acceptance(
+    "S17",
+    differs="only groups that start where the lost ranges end restart, so other groups are never touched",
+)
+async def test_a_group_that_completes_too_late_restarts_what_depends_on_it(bench: Bench) -> None:
+    worker = await started(bench, 2, task_count=2, completion_timeout_ms=600_000)
+    supervisor = await bench.ep.supervisor("clicks")
+    await supervisor.handoff([0])
+    await bench.run()
+    (late,) = await bench.pending()
+    behind, other = (await bench.active())[0], (await bench.active())[1]
+    assert behind.starts == late.ends
+    bench.clock.advance(600_000)
+    await bench.run()
+    groups = await bench.active()
+    assert await bench.pending() == []
+    assert groups[1] == other
+    assert groups[0].base != behind.base
+    assert set(groups[0].starts.values()) == {0}
+    assert "did not complete within 600,000 ms" in (await bench.memory()).health.errors[-1].message
+    bench.clock.advance(60_000)
+    await worker.claim()
+    for task in worker.tasks[2:]:
+        await task.step()
+    await supervisor.handoff()
+    await bench.run()
+    for task in worker.tasks:
+        if task.order.task.base in {each.base for each in await bench.pending()}:
+            await task.complete()
+    await bench.check_ranges()
+
+
+@pytest.mark.acceptance("S18")
+async def test_a_pending_group_without_tasks_fails_without_waiting_for_its_time(bench: Bench) -> None:
+    worker = await started(bench, 1)
+    bench.clock.advance(HOUR_MS)
+    await bench.run()
+    (task,) = worker.tasks
+    behind = (await bench.active())[0]
+    await task.finish("cannot write")
+    await bench.run()
+    assert await bench.pending() == []
+    again = (await bench.active())[0]
+    assert again.base != behind.base
+    assert set(again.starts.values()) == {0}
+
+
+async def test_a_group_that_published_before_its_task_died_is_complete(bench: Bench) -> None:
+    worker = await started(bench, 1)
+    bench.clock.advance(HOUR_MS)
+    await bench.run()
+    (task,) = worker.tasks
+    behind = (await bench.active())[0]
+    assert await task.publish() is PublishOutcome.PUBLISHED
+    bench.dead.add(worker.name)
+    await bench.run()
+    assert await bench.pending() == []
+    assert (await bench.active())[0] == behind
+    await bench.check_ranges()
+
+
+@pytest.mark.acceptance(
+    "S19", differs="a task closes its sequence in a transaction of its own; replicas find it closed"
+)
+async def test_a_full_sequence_is_published_while_reading_goes_on(bench: Bench) -> None:
+    worker = await started(bench, 1, replicas=2)
+    first, second = worker.tasks
+    ends = await first.close()
+    assert await second.close() == ends  # the request of a replica changes nothing
+    assert await first.publish() is PublishOutcome.PUBLISHED
+    assert await second.publish() is PublishOutcome.ALREADY
+    await bench.write(10)
+    for task in worker.tasks:
+        task.n, task.read = 1, {}
+        plan = await task.step()
+        assert plan.starts == ends
+        assert not plan.closed
+    await first.finish("died")
+    await bench.run()
+    (replaced,) = await worker.claim()
+    assert (replaced.n, replaced.order.starts) == (1, ends)
+    bench.clock.advance(HOUR_MS)
+    await bench.run()
+    await second.complete()
+    await bench.run()
+    assert len(await bench.published()) == 2
+    await bench.check_ranges()
+
+
+@pytest.mark.acceptance(
+    "S20",
+    differs="the boundaries of sequences lie in the store, so no task can have others; a slow one skips",
+)
+async def test_a_slow_replica_skips_what_was_published(bench: Bench) -> None:
+    worker = await started(bench, 1, replicas=2)
+    first, second = worker.tasks
+    await first.close()
+    await first.publish()
+    plan = await second.plan()
+    assert plan.state is SequenceState.PUBLISHED
+    assert plan.until == {}
+
+
+@pytest.mark.acceptance(
+    "S27", differs="a new partition is added to a group that reads on; nothing is stopped"
+)
+async def test_a_split_stops_no_task(bench: Bench) -> None:
+    worker = await started(bench, 2, task_count=2)
+    before = await bench.active()
+    stream = await bench.ep.stream("s/t")
+    await stream.split("0.0", 2)
+    await bench.write(40)
+    await bench.run()
+    after = await bench.active()
+    assert {each.base for each in after.values()} == {each.base for each in before.values()}
+    assert await bench.pending() == []
+    covered = {key for each in after.values() for key in each.starts}
+    assert covered == set(await bench.partitions())
+    for task in worker.tasks:
+        await task.step()
+    bench.clock.advance(HOUR_MS)
+    await bench.run()
+    for task in list(worker.tasks):
+        await task.complete()
+    await bench.run()
+    offsets = await bench.offsets()
+    assert {key: each.offset for key, each in offsets.items()} == await bench.tails()
+    assert [each.closed for _, each in sorted(offsets.items())] == [True, False, False, False]
+    assert len(await bench.active()) == 2
+    await bench.check_ranges()
+
+
+async def test_partitions_that_are_read_to_their_sealed_ends_end_their_group(bench: Bench) -> None:
+    worker = await started(bench, 1)
+    stream = await bench.ep.stream("s/t")
+    await stream.seal()
+    (task,) = worker.tasks
+    await task.step()
+    await task.plan({})
+    await bench.run()
+    assert await bench.active() == {}
+    await task.complete()
+    await bench.run()
+    assert await bench.groups() == []
+    assert all(each.closed for each in (await bench.offsets()).values())
+    assert (await bench.memory()).health.state is SupervisorState.RUNNING

@@ -1,0 +1,226 @@
+"""What people do to supervisors: reset, suspend, resume, terminate, update; notices; what the status says."""
+
+from __future__ import annotations
+
+import anyio
+import attrs
+import pytest
+
+from eventproc import ScalingPolicy
+from eventproc.cluster import supervisor_runs
+from eventproc.errors import InvalidArgument, InvalidCut, InvalidSpec, NotFound
+from eventproc.ingestion import SpecEffect, SupervisorState, loop
+from eventproc.ingestion.supervisor import Supervisor
+from eventproc.store.ingestion import post_notice, waiting_notices, watch_ingestion
+from eventproc.store.ingestion.supervisors import due_supervisors
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.ingestion import TaskState
+from tests.ingestion.support import HOUR_MS, Bench, ScriptedWorker, spec_of
+
+
+async def published(bench: Bench, segments: int, **io: object) -> tuple[Supervisor, ScriptedWorker]:
+    """Return a supervisor that has published ten events per segment, and whose next groups read."""
+    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(segments))
+    supervisor = await bench.ep.submit_supervisor(spec_of(start_delay_ms=0, **io))
+    await bench.run()
+    worker = await bench.worker()
+    await worker.claim()
+    await bench.write(10 * segments)
+    for task in worker.tasks:
+        await task.step()
+    await supervisor.handoff()
+    await bench.run()
+    await worker.complete_pending()
+    await bench.run()
+    await worker.claim()
+    return supervisor, worker
+
+
+@pytest.mark.acceptance(
+    "S23", differs="groups that publish are dropped too, so that nothing is published twice"
+)
+async def test_a_reset_without_a_position_begins_as_a_first_run(bench: Bench) -> None:
+    supervisor, worker = await published(bench, 2, task_count=2)
+    before = await bench.active()
+    await supervisor.reset()
+    await bench.run()
+    after = await bench.active()
+    assert {each.base for each in after.values()}.isdisjoint(each.base for each in before.values())
+    assert all(set(each.starts.values()) == {0} for each in after.values())
+    assert {each.offset for each in (await bench.offsets()).values()} == {0}
+    assert worker.tasks != []
+
+
+@pytest.mark.acceptance("S23")
+async def test_a_reset_to_a_cut_moves_only_its_segments(bench: Bench) -> None:
+    supervisor, _ = await published(bench, 2, task_count=2)
+    before, offsets = await bench.active(), await bench.offsets()
+    (left, right) = await bench.partitions()
+    stream_id = left[0]
+    await supervisor.reset(StreamCut("s/t", stream_id, {left[1]: 0}))
+    await bench.run()
+    after = await bench.active()
+    assert after[1] == before[1]
+    assert after[0].starts == {left: 0}
+    assert (await bench.offsets())[right] == offsets[right]
+    for wrong in (
+        StreamCut("s/t", stream_id, {left[1]: 1}),  # inside an event
+        StreamCut("s/t", stream_id + 1, {left[1]: 0}),
+        StreamCut("s/u", stream_id, {left[1]: 0}),
+    ):
+        with pytest.raises(InvalidCut):
+            await supervisor.reset(wrong)
+    with pytest.raises(InvalidArgument, match="StreamCut"):
+        await supervisor.reset(["head"])  # type: ignore[list-item]
+    await bench.run()
+    assert await bench.active() == after
+
+
+@pytest.mark.acceptance("S25", differs="suspending twice does nothing")
+async def test_suspend_publishes_and_resume_goes_on_at_the_offsets(bench: Bench) -> None:
+    supervisor, worker = await published(bench, 1)
+    await bench.write(10)
+    for task in worker.tasks:
+        await task.step()
+    await supervisor.suspend()
+    await supervisor.suspend()
+    await bench.run()
+    assert await bench.active() == {}
+    await worker.complete_pending()
+    await bench.begin()  # another host
+    await bench.run()
+    assert await bench.groups() == []
+    status = await supervisor.status()
+    assert (status.state, status.suspended, status.healthy) == (SupervisorState.SUSPENDED, True, True)
+    await bench.write(10)
+    await supervisor.resume()
+    await bench.run()
+    offsets = await bench.offsets()
+    assert (await bench.active())[0].starts == {key: each.offset for key, each in offsets.items()}
+    assert [each.version for each in await supervisor.history()] == [3, 2, 1]
+
+
+@pytest.mark.acceptance("S25")
+async def test_terminate_publishes_and_keeps_history_offsets_and_files(bench: Bench) -> None:
+    supervisor, worker = await published(bench, 1)
+    await bench.write(10)
+    for task in worker.tasks:
+        await task.step()
+    await supervisor.terminate()
+    await bench.run()
+    assert (await supervisor.status()).state is SupervisorState.STOPPING
+    await worker.complete_pending()
+    await bench.run()
+    assert await bench.ep.supervisors() == []
+    with pytest.raises(NotFound, match="clicks"):
+        await supervisor.status()
+    with pytest.raises(NotFound, match="clicks"):
+        await supervisor.suspend()
+    with pytest.raises(NotFound, match="nothing"):
+        await bench.ep.supervisor("nothing")
+    newest, first = await supervisor.history()
+    assert newest.spec is None
+    assert first.spec is not None
+    assert len(await bench.published()) == 2
+    await bench.ep.submit_supervisor(spec_of(start_delay_ms=0))
+    await bench.run()
+    assert (await bench.active())[0].starts == await bench.tails()
+
+
+@pytest.mark.acceptance("S26", differs="a run is never dropped: an equal notice that waits is not added")
+async def test_equal_notices_wait_once_and_a_failing_one_stops_nothing(bench: Bench) -> None:
+    supervisor, worker = await published(bench, 1)
+    for _ in range(100):
+        await bench.db.write(lambda tx: post_notice(tx, "clicks"))
+    assert len(await bench.db.read(lambda tx: waiting_notices(tx, "clicks"))) == 1
+    await bench.run()
+    assert await bench.db.read(lambda tx: waiting_notices(tx, "clicks")) == []
+    await bench.db.write(lambda tx: post_notice(tx, "clicks", "scale", '["not a number"]'))
+    await loop.handle_next(bench.db, bench.owner, "clicks", bench.is_alive)
+    assert await bench.db.read(lambda tx: waiting_notices(tx, "clicks")) == []
+    assert "Error" in (await supervisor.status()).errors[-1].message
+    bench.clock.advance(1_000)
+    await bench.run()
+    assert {each.state for each in await bench.live()} == {TaskState.RUNNING}
+    assert len(worker.tasks) == 1
+
+
+async def test_a_run_is_due_after_the_period_and_when_a_groups_time_is_over(bench: Bench) -> None:
+    await published(bench, 1, task_duration_ms=40_000, period_ms=30_000)
+    began = bench.clock.wall_ms()
+    await bench.run_at_due()
+    assert 0 < bench.clock.wall_ms() - began < 40_000
+    await bench.run_at_due()
+    assert bench.clock.wall_ms() - began < 60_000
+    assert await bench.db.read(due_supervisors) == []
+
+
+@pytest.mark.acceptance("S32")
+async def test_the_status_says_how_far_everything_is(bench: Bench) -> None:
+    supervisor, worker = await published(bench, 1, task_duration_ms=600_000)
+    await bench.write(7)
+    (task,) = worker.tasks
+    task.stats = attrs.evolve(task.stats, processed=10, unparseable=1, samples=("{",))
+    await task.plan({})
+    status = await supervisor.status()
+    (partition,) = status.partitions
+    assert (status.lag, partition.lag, partition.group) == (7, 7, 0)
+    assert partition.tail > partition.read == partition.offset
+    (active,) = status.active
+    assert (active.state, active.publishing, active.stats.samples) == (TaskState.RUNNING, False, ("{",))
+    assert active.remaining_ms is not None
+    assert 0 < active.remaining_ms <= 600_000
+    await task.step()
+    bench.clock.advance(HOUR_MS)
+    assert (await supervisor.status()).active[0].remaining_ms == 0
+    await bench.run()
+    status = await supervisor.status()
+    assert [each.id for each in status.publishing] == [task.id]
+    assert status.waiting == 1
+    for number in range(30):
+        fresh = next((each for each in await bench.live() if each.state is TaskState.WAITING), None)
+        if fresh is not None:
+            bench.clock.advance(60_000)
+            (claimed,) = await worker.claim()
+            await claimed.finish(f"failure {number}")
+            await bench.run()
+    assert len((await supervisor.status()).errors) == 10
+    assert [each.state for each in await supervisor.tasks()].count(TaskState.FAILED) == 30
+
+
+@pytest.mark.acceptance("S37")
+async def test_the_effect_of_a_spec_is_known_before_it_is_submitted(bench: Bench) -> None:
+    supervisor, worker = await published(bench, 1)
+    await bench.write(10)
+    for task in worker.tasks:
+        await task.step()
+    same = spec_of(start_delay_ms=0)
+    assert await bench.ep.preview_supervisor(same) is SpecEffect.NONE
+    await bench.ep.submit_supervisor(same)
+    assert len(await supervisor.history()) == 1
+    assert await bench.ep.preview_supervisor(spec_of(replicas=2)) is SpecEffect.UPDATE
+    assert await bench.ep.preview_supervisor(spec_of(id="other")) is SpecEffect.CREATE
+    changed = spec_of(schema={"dimensions": ["page", "country"]})
+    assert await bench.ep.preview_supervisor(changed) is SpecEffect.REPLACE_TASKS
+    await bench.ep.submit_supervisor(changed)
+    await bench.run()
+    (old,) = await bench.pending()
+    assert (await bench.active())[0].starts == old.ends
+    with pytest.raises(NotFound, match="s/none"):
+        await bench.ep.submit_supervisor(spec_of(streams=["s/none"]))
+    with pytest.raises(InvalidSpec, match=r"io\.replicas"):
+        await bench.ep.submit_supervisor(
+            {"io": {"streams": ["s/t"], "replicas": 0}, "schema": {"datasource": "x"}}
+        )
+
+
+async def test_the_loop_runs_a_supervisor_when_it_is_submitted(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor_runs.run_supervisors, bench.db, bench.owner)
+        with bench.db.subscribe([watch_ingestion()]) as changes:
+            await bench.ep.submit_supervisor(spec_of(start_delay_ms=100))
+            while not await bench.live():
+                await changes.wait()
+        tasks.cancel_scope.cancel()
+    assert len(await bench.active()) == 1

@@ -1,0 +1,234 @@
+"""Publications: compare-and-set, retries, crashes around COMMIT, two supervisors on one table, random histories."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+import pytest
+
+from eventproc import ScalingPolicy
+from eventproc.errors import TaskFenced
+from eventproc.store.database import Tx
+from eventproc.store.ingestion.rows import IngestOffset, write_offset
+from eventproc.store.model.ingestion import PublishOutcome, SequenceState
+from tests.ingestion.support import HOUR_MS, Bench, ScriptedTask, spec_of
+
+
+@pytest.mark.acceptance("S21")
+async def test_a_publication_compares_its_start_with_the_committed_offsets(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
+    await bench.submit(task_count=2)
+    await bench.run()
+    worker = await bench.worker()
+    left, _ = await worker.claim()
+    await bench.write(20)
+    await left.step()
+    first_ends = await left.close()
+    left.n, left.read = 1, {}
+    await bench.write(20)
+    await left.step()
+    await left.close()
+    assert await left.publish() is PublishOutcome.RETRY  # its predecessor comes first
+    assert await bench.published() == []
+    left.n = 0
+    assert await left.publish() is PublishOutcome.PUBLISHED
+    assert await left.publish() is PublishOutcome.ALREADY
+    offsets = await bench.offsets()
+    (mine,) = first_ends
+    assert offsets[mine].offset == first_ends[mine]
+    assert [each.offset for key, each in offsets.items() if key != mine] == [0]
+    left.n = 1
+    assert await left.publish() is PublishOutcome.PUBLISHED
+    await bench.check_ranges()
+
+
+@pytest.mark.acceptance("S21")
+async def test_a_publication_behind_the_committed_offset_publishes_nothing(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit()
+    await bench.run()
+    worker = await bench.worker()
+    (task,) = await worker.claim()
+    await bench.write(20)
+    await task.step()
+    ends = await task.close()
+    (key,) = ends
+    await bench.db.write(lambda tx: write_offset(tx, "clicks", key, IngestOffset(ends[key], 20)))
+    assert await task.publish() is PublishOutcome.MISMATCH
+    assert await bench.published() == []
+
+
+@pytest.mark.acceptance("S22")
+async def test_a_publication_whose_files_cannot_be_inserted_moves_no_offset(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit()
+    await bench.run()
+    worker = await bench.worker()
+    (task,) = await worker.claim()
+    await bench.write(20)
+    await task.step()
+    ends = await task.close()
+    (key,) = ends
+    path = f"{task.id}:{key[0]}.{key[1]}:0:{ends[key]}:0"
+
+    def insert(tx: Tx, used: str) -> None:
+        tx.execute(
+            "INSERT INTO published (supervisor, datasource, start_ms, end_ms, version, partition, path, bytes, rows,"
+            " min_ms, max_ms, sequence, created_ms) VALUES ('x', 'x', 0, 1, '', 0, ?, 0, 0, 0, 0, 'x', 0)",
+            (used,),
+        )
+
+    await bench.db.write(partial(insert, used=path))  # the same name: the insertion will fail
+    with pytest.raises(Exception, match="UNIQUE"):
+        await task.publish()
+    assert (await bench.offsets())[key].offset == 0
+    await bench.db.write(lambda tx: tx.execute("DELETE FROM published"))
+    assert await task.publish() is PublishOutcome.PUBLISHED
+    assert (await bench.offsets())[key].offset == ends[key]
+    assert len(await bench.published()) == 1
+
+
+@pytest.mark.acceptance(
+    "S35", differs="a supervisor that names other streams keeps the offsets of each stream"
+)
+async def test_two_supervisors_of_one_table_have_their_own_offsets(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.ep.create_stream("s/u")
+    for supervisor, stream in (("clicks", "s/t"), ("more", "s/u")):
+        await bench.submit(spec_of(id=supervisor, streams=[stream]))
+        await bench.run(supervisor)
+    worker = await bench.worker()
+    tasks = await worker.claim()
+    await bench.write(10)
+    await bench.write(20, "s/u")
+    for task in tasks:
+        await task.step()
+    bench.clock.advance(HOUR_MS)
+    for supervisor in ("clicks", "more"):
+        await bench.run(supervisor)
+    for task in tasks:
+        await task.complete()
+    assert len(await bench.published()) == 2
+    for supervisor, stream in (("clicks", "s/t"), ("more", "s/u")):
+        offsets = await bench.offsets(supervisor)
+        assert {key: each.offset for key, each in offsets.items()} == await bench.tails(stream)
+    rows = await bench.db.read(
+        lambda tx: tx.execute(
+            "SELECT datasource, supervisor, partition FROM published ORDER BY partition"
+        ).fetchall()
+    )
+    assert [(name, number) for name, _, number in rows] == [("clicks", 0), ("clicks", 1)]
+
+
+@pytest.mark.hunt(seeds=8)
+async def test_random_deaths_splits_and_scales_publish_every_byte_once(bench: Bench, seed: int) -> None:
+    """Replicas, deaths of workers and tasks, splits, scales, sequences, time-outs, in a random order; then the ranges
+    of the published files are adjacent and end at the tails."""
+    rng = random.Random(seed)
+    stream = await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(3))
+    spec = spec_of(task_count=2, replicas=2, completion_timeout_ms=600_000)
+    await bench.submit(spec)
+    await bench.run()
+    workers = [await bench.worker(f"w{number}") for number in range(3)]
+    born = len(workers)
+    for _ in range(120):
+        match rng.choice(
+            (
+                "write",
+                "step",
+                "step",
+                "step",
+                "close",
+                "publish",
+                "publish",
+                "kill",
+                "fail",
+                "run",
+                "time",
+                "split",
+                "scale",
+                "handoff",
+            )
+        ):
+            case "write":
+                await bench.write(rng.randrange(1, 8))
+            case "step" | "close" | "publish" | "fail" as what:
+                await _act(bench, rng, workers[rng.randrange(3)].tasks, what)
+            case "kill" if rng.random() < 0.4:
+                index = rng.randrange(3)
+                bench.dead.add(workers[index].name)
+                workers[index] = await bench.worker(f"w{born}")
+                born += 1
+            case "time":
+                bench.clock.advance(rng.choice((1_000, 60_000, 600_000, HOUR_MS)))
+            case "split" if rng.random() < 0.3:
+                segments = await stream.segments()
+                await stream.split(rng.choice(segments).id, 2)
+            case "scale" if rng.random() < 0.5:
+                await bench.submit(
+                    spec_of(task_count=rng.randrange(1, 4), replicas=2, completion_timeout_ms=600_000)
+                )
+            case "handoff":
+                await (await bench.ep.supervisor("clicks")).handoff([rng.randrange(3)])
+            case _:
+                pass
+        await bench.run()
+        await workers[rng.randrange(3)].claim(rng.randrange(1, 4))
+    await _drain(bench)
+    tails, offsets = await bench.tails(), await bench.offsets()
+    assert {key: each.offset for key, each in offsets.items()} == tails
+    await bench.check_ranges()
+
+
+async def _act(bench: Bench, rng: random.Random, tasks: list[ScriptedTask], what: str) -> None:
+    if not tasks:
+        return
+    task = rng.choice(tasks)
+    try:
+        if what == "fail" and rng.random() < 0.3:
+            await task.finish("failed")
+        elif what == "close":
+            await task.close()
+        elif what == "step":
+            await task.step()
+        elif what == "publish":
+            plan = await task.plan()
+            done = plan.closed and plan.ends == {**plan.starts, **task.read}
+            outcome = None
+            if done and plan.state is not SequenceState.PUBLISHED:
+                outcome = await task.publish()
+                assert outcome is not PublishOutcome.MISMATCH
+            if plan.state is SequenceState.PUBLISHED or outcome in (
+                PublishOutcome.PUBLISHED,
+                PublishOutcome.ALREADY,
+            ):
+                if plan.final:
+                    await task.finish()
+                    tasks.remove(task)
+                else:
+                    task.n, task.read = task.n + 1, {}
+    except TaskFenced:
+        tasks.remove(task)
+
+
+async def _drain(bench: Bench) -> None:
+    """Let one fresh worker read and publish everything."""
+    for name in [f"w{number}" for number in range(200)]:
+        bench.dead.add(name)
+    worker = await bench.worker("last")
+    for _ in range(200):
+        bench.clock.advance(60_000)
+        await bench.run()
+        await worker.claim()
+        for task in list(worker.tasks):
+            alone = [task]
+            for what in ("step", "publish"):
+                await _act(bench, random.Random(0), alone, what)
+            if not alone:
+                worker.tasks.remove(task)
+        await (await bench.ep.supervisor("clicks")).handoff()
+        tails = await bench.tails()
+        if {key: each.offset for key, each in (await bench.offsets()).items()} == tails:
+            return
+    raise AssertionError("the supervisor does not catch up")

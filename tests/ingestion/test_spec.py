@@ -1,0 +1,135 @@
+"""Specs: defaults, validation of the whole with a path for each problem, JSON and YAML, what depends on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+from eventproc.errors import InvalidArgument, InvalidSpec
+from eventproc.ingestion import Granularity, MetricType, SupervisorSpec
+from tests.ingestion.support import spec_of
+
+MINIMAL = '{"io": {"streams": ["s/t"]}, "schema": {"datasource": "clicks"}}'
+
+IN_YAML = """
+io:
+  streams: [shop/clicks]
+  taskCount: 2
+  taskDuration: PT30M
+  completion_timeout: 10m
+  lateMessageRejection: 1h
+schema:
+  datasource: clicks
+  dimensions: [page, {name: amount, type: long}]
+  metrics: [{name: events, type: count}, {name: total, type: long_sum, field: amount}]
+  segmentGranularity: DAY
+"""
+
+
+def problems_of(plain: dict[str, Any]) -> dict[str, str]:
+    with pytest.raises(InvalidSpec) as refused:
+        SupervisorSpec.of(plain)
+    return {each.path: each.reason for each in refused.value.problems}
+
+
+@pytest.mark.acceptance("S1", differs="priorities of servers do not exist: replicas answer no queries")
+def test_a_minimal_spec_has_the_defaults() -> None:
+    spec = SupervisorSpec.parse(MINIMAL)
+    io = spec.io
+    assert (spec.id, io.replicas, spec.first_task_count) == ("clicks", 1, 1)
+    assert (io.task_duration_ms, io.start_delay_ms, io.period_ms) == (3_600_000, 5_000, 30_000)
+    assert io.completion_timeout_ms == 1_800_000
+    assert spec.stops_max(7) == 7
+    assert SupervisorSpec.parse(spec.text()) == spec
+
+
+@pytest.mark.acceptance("S1")
+def test_every_problem_of_a_spec_is_named_with_its_path() -> None:
+    plain = {
+        "io": {
+            "streams": ["clicks"],
+            "taskCunt": 1,
+            "replicas": -1,
+            "period": "soon",
+            "lateMessageRejection": 1,
+        },
+        "schema": {"metrics": [{"name": "n", "type": "mean"}]},
+    }
+    found = problems_of(plain)
+    assert set(found) == {"io.taskCunt", "io.period", "schema.datasource", "schema.metrics[0].type"}
+    assert "period_ms" in found["io.taskCunt"]
+    found = problems_of(
+        {
+            "io": {
+                "streams": ["clicks", "s/t", "s/t"],
+                "pattern": "(",
+                "replicas": -1,
+                "late_message_rejection_ms": 1,
+                "late_message_rejection_start_ms": "2026-01-01",
+            },
+            "schema": {
+                "datasource": "a b",
+                "dimensions": ["x", "x"],
+                "metrics": [{"name": "n", "type": "count", "field": "x"}],
+            },
+        }
+    )
+    assert set(found) >= {"io", "io.streams[0]", "io.streams", "io.pattern", "io.replicas", "schema"}
+    assert set(found) >= {"schema.datasource", "schema.metrics[0].field"}
+
+
+@pytest.mark.acceptance("S2")
+def test_the_first_task_count_and_the_limit_of_stops_have_their_order() -> None:
+    bounds: dict[str, object] = {"task_count_min": 2, "task_count_max": 10}
+    assert spec_of(task_count=7, autoscaler={**bounds, "task_count_start": 3}).first_task_count == 7
+    assert spec_of(autoscaler={**bounds, "task_count_start": 3}).first_task_count == 3
+    assert spec_of(autoscaler=bounds).first_task_count == 2
+    assert spec_of(autoscaler={**bounds, "stop_task_count_ratio": 0.5}).stops_max(10) == 5
+    assert spec_of(autoscaler={**bounds, "stop_task_count_ratio": 0.05}).stops_max(10) == 1
+    assert spec_of(autoscaler=bounds, stop_task_count=4).stops_max(10) == 4
+    assert spec_of(autoscaler=bounds).stops_max(10) == 10
+
+
+def test_a_file_may_be_yaml_with_the_names_and_durations_of_druid() -> None:
+    spec = SupervisorSpec.parse(IN_YAML)
+    assert (spec.io.task_count, spec.io.task_duration_ms) == (2, 1_800_000)
+    assert spec.io.completion_timeout_ms == 600_000
+    assert spec.io.late_message_rejection_ms == 3_600_000
+    assert spec.schema.segment_granularity is Granularity.DAY
+    assert [each.name for each in spec.schema.dimensions] == ["page", "amount"]
+    assert spec.schema.metrics[1].type is MetricType.LONG_SUM
+
+
+def test_a_text_that_is_no_spec_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="not valid JSON"):
+        SupervisorSpec.parse("{")
+    with pytest.raises(InvalidArgument, match="neither JSON nor YAML"):
+        SupervisorSpec.parse("a: [")
+    with pytest.raises(InvalidSpec, match="it must be an object"):
+        SupervisorSpec.parse("[1]")
+
+
+def test_only_what_rows_depend_on_changes_the_fingerprint() -> None:
+    spec = spec_of()
+    assert spec_of(task_count=3, period_ms=1_000).fingerprint == spec.fingerprint
+    assert spec_of(schema={"dimensions": ["page", "user"]}).fingerprint != spec.fingerprint
+    assert attrs.evolve(spec, suspended=True).fingerprint == spec.fingerprint
+
+
+@pytest.mark.parametrize(
+    "scaler, path",
+    [
+        ({"task_count_min": 3, "task_count_max": 2}, "io.autoscaler.task_count_max"),
+        ({"task_count_min": 1, "task_count_max": 2, "task_count_start": 5}, "io.autoscaler.task_count_start"),
+        (
+            {"task_count_min": 1, "task_count_max": 2, "stop_task_count_ratio": 0.0},
+            "io.autoscaler.stop_task_count_ratio",
+        ),
+        ({"task_count_max": 2}, "io.autoscaler.task_count_min"),
+    ],
+)
+def test_an_autoscaler_that_cannot_be_is_refused(scaler: dict[str, object], path: str) -> None:
+    plain = {"io": {"streams": ["s/t"], "autoscaler": scaler}, "schema": {"datasource": "clicks"}}
+    assert path in problems_of(plain)

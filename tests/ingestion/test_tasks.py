@@ -1,0 +1,219 @@
+"""Tasks that fail, hang, or outlive their supervisor; replicas; what replaces them."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventproc.errors import InvalidArgument, NotFound, TaskFenced
+from eventproc.ingestion import SupervisorState
+from eventproc.store.model.ingestion import PublishOutcome, TaskState
+from tests.ingestion.support import HOUR_MS, Bench
+
+
+@pytest.mark.acceptance("S9")
+async def test_a_failed_task_is_replaced_with_the_same_range(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit(replicas=2)
+    await bench.run()
+    group = (await bench.active())[0]
+    worker = await bench.worker()
+    first, second = await worker.claim()
+    await bench.write(5)
+    await first.step()
+    await first.finish("the disk failed")
+    await bench.run()
+    tasks = await bench.live()
+    assert len(tasks) == 2
+    assert {each.base for each in tasks} == {group.base}
+    (replaced,) = await worker.claim()
+    assert replaced.order.starts == first.order.starts
+    await second.finish("again")
+    await replaced.finish("and again")
+    await bench.run()
+    assert len(await bench.live()) == 2
+    assert (await bench.active())[0] == group
+
+
+@pytest.mark.acceptance(
+    "S10", differs="tasks of another schema publish what they have read, and are then replaced"
+)
+async def test_running_tasks_survive_their_supervisor(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit(replicas=2)
+    await bench.run()
+    worker = await bench.worker()
+    first, _ = await worker.claim()
+    await bench.write(5)
+    await first.step()
+    await bench.begin()  # another host
+    await bench.run()
+    assert {each.id for each in await bench.live()} == {each.id for each in worker.tasks}
+    await bench.submit(replicas=2, schema={"dimensions": ["page", "country"]})
+    await bench.run()
+    (old,) = await bench.pending()
+    new = (await bench.active())[0]
+    assert old.version == 1
+    assert (new.version, new.starts) == (2, old.ends)
+    assert new.fingerprint != old.fingerprint
+
+
+@pytest.mark.acceptance("S11")
+async def test_publishing_tasks_survive_their_supervisor(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit()
+    await bench.run()
+    worker = await bench.worker()
+    (task,) = await worker.claim()
+    await bench.write(5)
+    await task.step()
+    bench.clock.advance(HOUR_MS)
+    await bench.run()
+    await bench.begin()
+    await bench.run()
+    (pending,) = await bench.pending()
+    assert (await bench.active())[0].starts == pending.ends
+    await task.complete()
+    await bench.run()
+    assert await bench.pending() == []
+    await bench.check_ranges()
+
+
+@pytest.mark.acceptance(
+    "S15", differs="nothing is paused: an unresponsive task is one that gives no sign for too long"
+)
+async def test_a_task_without_a_sign_is_fenced_and_replaced(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit(replicas=2, tuning={"task_timeout_ms": 60_000})
+    await bench.run()
+    worker = await bench.worker()
+    hung, good = await worker.claim()
+    await bench.write(5)
+    bench.clock.advance(50_000)
+    await good.step()
+    bench.clock.advance(20_000)
+    await bench.run()
+    with pytest.raises(TaskFenced, match="stopped"):
+        await hung.step()
+    await good.step()
+    (replaced,) = await worker.claim()
+    assert replaced.order.task.base == good.order.task.base
+    bench.clock.advance(70_000)  # now both
+    await bench.run()
+    assert all(each.state is TaskState.WAITING for each in await bench.live())
+    bench.clock.advance(60_000)  # the pause after three failures
+    (fresh, _) = await worker.claim()
+    assert set(fresh.order.starts.values()) == {0}
+
+
+@pytest.mark.acceptance("S16")
+async def test_the_first_success_ends_the_other_replicas(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit(replicas=2)
+    await bench.run()
+    worker = await bench.worker()
+    first, second = await worker.claim()
+    await bench.write(5)
+    await first.step()
+    await second.step()
+    bench.clock.advance(HOUR_MS)
+    await bench.run()
+    await first.complete()
+    assert await second.publish() is PublishOutcome.ALREADY
+    await bench.run()
+    with pytest.raises(TaskFenced):
+        await second.finish()
+    assert len(await bench.published()) == 1
+    await bench.check_ranges()
+
+
+async def test_the_tasks_of_a_dead_worker_are_replaced(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit()
+    await bench.run()
+    dead = await bench.worker("dead")
+    (task,) = await dead.claim()
+    await bench.write(5)
+    await task.step()
+    bench.dead.add("dead")
+    await bench.run()
+    worker = await bench.worker("alive")
+    (replaced,) = await worker.claim()
+    await replaced.step()
+    bench.clock.advance(HOUR_MS)
+    await bench.run()
+    await replaced.complete()
+    with pytest.raises(TaskFenced):
+        await task.publish()
+    await bench.run()
+    assert len(await bench.published()) == 1
+    await bench.check_ranges()
+
+
+@pytest.mark.acceptance("S36", differs="no task is ever paused, so there is none to resume")
+async def test_replicas_go_to_different_workers_while_there_are_some(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit(replicas=2)
+    await bench.run()
+    one, two = await bench.worker("one"), await bench.worker("two")
+    assert len(await one.claim()) == 1
+    assert await one.claim() == []
+    bench.dead.add("two")
+    assert len(await one.claim()) == 1
+    assert await two.claim() == []
+
+
+async def test_a_group_without_events_ends_without_a_publication(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit()
+    await bench.run()
+    worker = await bench.worker()
+    (task,) = await worker.claim()
+    await task.step()
+    bench.clock.advance(HOUR_MS)
+    await bench.run()
+    assert await bench.pending() == []
+    assert await bench.published() == []
+    assert len(await bench.active()) == 1
+
+
+@pytest.mark.acceptance(
+    "S18", differs="a group that published everything before its tasks failed is complete"
+)
+async def test_three_failed_tasks_are_unhealthy_and_three_good_ones_healthy(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit()
+    await bench.run()
+    worker = await bench.worker()
+    for _ in range(3):
+        bench.clock.advance(60_000)
+        (task,) = await worker.claim()
+        await task.finish("no")
+        await bench.run()
+    memory = await bench.memory()
+    assert memory.health.state is SupervisorState.UNHEALTHY_TASKS
+    assert "no" in memory.health.errors[-1].message
+    for number in range(3):
+        assert (await bench.memory()).health.state is SupervisorState.UNHEALTHY_TASKS, number
+        bench.clock.advance(60_000)
+        (task,) = await worker.claim()
+        await bench.write(2)
+        await task.step()
+        bench.clock.advance(HOUR_MS)
+        await bench.run()
+        await task.complete()
+        await bench.run()
+    assert (await bench.memory()).health.state is SupervisorState.RUNNING
+    await bench.check_ranges()
+
+
+async def test_a_task_that_has_more_to_publish_cannot_succeed(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit()
+    await bench.run()
+    worker = await bench.worker()
+    (task,) = await worker.claim()
+    with pytest.raises(InvalidArgument, match="has not published"):
+        await task.finish()
+    task.n = 7
+    with pytest.raises(NotFound, match="/7"):
+        await task.step()

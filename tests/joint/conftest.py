@@ -1,0 +1,53 @@
+"""A system in memory with three streams and a group of readers; every invariant is checked when a test is over."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+import eventproc
+from eventproc.groups import ReaderGroup
+from eventproc.runtime import Eventproc
+from eventproc.store.transactions import direct_commit
+from eventproc.streams import Stream
+from eventproc.testing import check
+
+
+@pytest.fixture
+async def ep() -> AsyncIterator[Eventproc]:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        yield ep
+        await check(ep.db)
+
+
+@pytest.fixture
+async def source(ep: Eventproc) -> Stream:
+    """A stream with the events 0 to 9, whose keys are their last digits."""
+    source = await ep.create_stream("s/in")
+    async with source.writer() as writer:
+        await writer.write_many((b"%d" % number, str(number)) for number in range(10))
+    return source
+
+
+@pytest.fixture
+async def group(ep: Eventproc, source: Stream) -> ReaderGroup:
+    return await ep.create_reader_group("g", ["s/in"])
+
+
+@pytest.fixture
+async def targets(ep: Eventproc) -> list[Stream]:
+    return [
+        await ep.create_stream(name, scaling=eventproc.ScalingPolicy.fixed(2))
+        for name in ("s/a", "s/b", "s/c")
+    ]
+
+
+@pytest.fixture(params=["direct", "by the host"])
+def joint_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let small joint transactions take each of the two ways: committed directly, or decided and committed later."""
+    if request.param == "by the host":
+        monkeypatch.setattr("eventproc.streams.joint_staging.commit_jointly", lambda *_, **__: None)
+    assert direct_commit.commit_jointly is not None
+    return str(request.param)

@@ -1,0 +1,42 @@
+"""What tests of joint transactions share: what is visible, and how far a group is."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from eventproc.groups import GroupReader, ReaderGroup
+from eventproc.runtime import Eventproc
+from eventproc.streams import JointTransaction, Stream
+
+
+async def visible(stream: Stream) -> list[bytes]:
+    """Return all payloads of the stream that a reader gets now."""
+    async with stream.reader() as reader:
+        return [event.payload async for event in reader.until(await stream.tail())]
+
+
+async def finished(group: ReaderGroup) -> int:
+    """Return how many events of its first segment the group has finished durably."""
+    return (await group.describe()).segments[0].number
+
+
+async def take(reader: GroupReader[bytes], count: int) -> list[bytes]:
+    """Return the next events of the reader; the last one stays in hand."""
+    async with aclosing(aiter(reader)) as events:
+        return [(await anext(events)).payload for _ in range(count)]
+
+
+async def fail_in(txn: JointTransaction, stream: Stream, *payloads: bytes) -> None:
+    """Write to the stream in the transaction's block, and fail in it."""
+    async with txn:
+        for payload in payloads:
+            await txn.write(stream, payload)
+        raise ZeroDivisionError
+
+
+async def states(ep: Eventproc, txn_id: str) -> dict[str, str]:
+    """Return the state of the transaction in each stream that knows it."""
+    rows = await ep.db.read(
+        lambda tx: tx.execute("SELECT stream, state FROM txn WHERE id = ? ORDER BY 1", (txn_id,)).fetchall()
+    )
+    return dict(rows)

@@ -1,0 +1,71 @@
+"""The distribution, built once, and environments outside of the repository in which it is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eventproc import __version__
+from tests.tidy.source import ROOT
+from tools.setup.indexes import Indexes
+
+BIN = Path(sys.executable).parent
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Return the stdout of `command`; its stderr is in the failure."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "EVENTPROC"))
+    }
+    environment |= Indexes.configured(os.environ).environment_for_uv()
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, (
+        f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    )
+    return done.stdout
+
+
+def make_environment(folder: Path, wheel: Path, *others: str) -> Path:
+    """Install the wheel, the locked versions of what it needs, and `others`, in locked versions too; return its bin."""
+    uv, python = BIN / "uv", folder / "venv" / "bin" / "python"
+    locked, all_locked = folder / "requirements.txt", folder / "constraints.txt"
+    export = (uv, "export", "--frozen", "--no-emit-project", "--quiet")
+    run(*export, "--no-dev", "--output-file", locked, cwd=ROOT)
+    run(uv, "venv", "--python", sys.executable, folder / "venv", cwd=folder)
+    run(uv, "pip", "install", "--python", python, "--require-hashes", "--requirements", locked, cwd=folder)
+    run(uv, "pip", "install", "--python", python, "--no-deps", wheel, cwd=folder)
+    if others:
+        run(*export, "--all-extras", "--no-hashes", "--output-file", all_locked, cwd=ROOT)
+        run(uv, "pip", "install", "--python", python, "--constraints", all_locked, *others, cwd=folder)
+    run(uv, "pip", "check", "--python", python, cwd=folder)
+    return folder / "venv" / "bin"
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the sdist from the repository, and the wheel from the sdist: the default of `build`."""
+    folder = tmp_path_factory.mktemp("built")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, cwd=ROOT)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sdist(built: Path) -> Path:
+    return built / f"eventproc-{__version__}.tar.gz"
+
+
+@pytest.fixture(scope="session")
+def wheel(built: Path) -> Path:
+    return built / f"eventproc-{__version__}-py3-none-any.whl"

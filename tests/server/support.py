@@ -1,0 +1,111 @@
+"""A serving process, and a process of the unmodified client."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryFile
+from types import TracebackType
+from typing import Any, Self
+
+from eventproc.testing.crash import PATIENCE_S, environment
+from tests.support.child_process import REPOSITORY
+
+_PORTS = re.compile(r"controller tcp://[^:]*:(\d+), segment store port (\d+)")
+
+
+_SAID = "> "
+
+
+class ServerProcess:
+    """`eventproc serve` on a directory; killed at the end of its block. port: of its controller."""
+
+    def __init__(self, directory: Path, *, ports: tuple[int, int] = (0, 0)) -> None:
+        options = ["--controller-port", str(ports[0]), "--segment-store-port", str(ports[1])]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "eventproc", "-C", str(directory), "serve", *options],
+            env=environment(),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stderr is not None
+        heard = []
+        for line in self._process.stderr:
+            heard.append(line)
+            if match := _PORTS.search(line):
+                self.ports = int(match[1]), int(match[2])
+                break
+        else:
+            raise AssertionError("".join(heard))
+        self.port = self.ports[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end(signal.SIGKILL)
+
+    def end(self, number: signal.Signals) -> int:
+        """Send a signal, and return the exit code."""
+        self._process.send_signal(number)
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+        return self._process.wait(PATIENCE_S)
+
+
+class ClientProcess:
+    """A scenario of `tests.server.client`; killed at the end of its block."""
+
+    def __init__(self, port: int, scenario: str, *arguments: object) -> None:
+        command = [sys.executable, "-m", "tests.server.client", scenario, str(port), *map(str, arguments)]
+        self._errors = TemporaryFile()  # noqa: SIM115  # closed at the end of the block
+        self._process = subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait(PATIENCE_S)
+        self._errors.close()
+
+    def hear(self) -> Any:
+        """Return the next thing that the client says."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(_SAID):
+                return json.loads(line.removeprefix(_SAID))
+        self._errors.seek(0)
+        raise AssertionError(f"the client ended early: {self._errors.read().decode()[-2000:]}")
+
+    def go_on(self) -> None:
+        """Let the client continue."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+
+def run_client(port: int, scenario: str, *arguments: object, lines: int) -> list[Any]:
+    """Run a scenario to its end, and return what it says."""
+    with ClientProcess(port, scenario, *arguments) as client:
+        return [client.hear() for _ in range(lines)]

@@ -1,0 +1,146 @@
+"""A share group when its streams scale, are truncated, deleted, or the group is reset."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventproc.errors import LockLost, ShareStreamsDeleted
+from eventproc.runtime import Eventproc
+from tests.shares.support import drain, numbers_of, poll_now, write_numbers, written_to
+
+
+async def test_successors_are_consumed_beside_their_predecessor(ep: Eventproc) -> None:
+    stream = await written_to(ep, 10)
+    group = await ep.create_share_group("work", ["s/t"])
+    async with group.consumer("a") as first, group.consumer("b") as second:
+        held = await first.poll(5)
+        await stream.split(0, 2)
+        await write_numbers(stream, range(10, 20))
+        rest = await poll_now(second)
+        assert numbers_of(rest) == list(range(5, 20))
+        assert {str(event.segment) for event in rest} == {"0.0", "1.1", "2.1"}
+        await second.accept(rest)
+        await first.accept(held)
+    assert [str(each.segment) for each in (await group.describe()).segments] != ["0.0"]
+    assert await drain(group) == []
+
+
+async def test_a_group_created_after_scales_consumes_all_of_them(ep: Eventproc) -> None:
+    stream = await written_to(ep, 10)
+    await stream.split(0, 2)
+    await write_numbers(stream, range(10, 20))
+    group = await ep.create_share_group("work", ["s/t"])
+    assert (await group.describe()).events == 20
+    assert await drain(group) == list(range(20))
+
+
+async def test_truncated_events_are_skipped_and_counted(ep: Eventproc) -> None:
+    stream = await written_to(ep, 10)
+    group = await ep.create_share_group("work", ["s/t"])
+    async with group.consumer("a") as consumer:
+        held = await consumer.poll(4)
+        await consumer.accept(held[0])
+        await stream.truncate(await stream.tail())
+        await write_numbers(stream, range(10, 12))
+        events = await poll_now(consumer)
+        assert numbers_of(events) == [10, 11]
+        with pytest.raises(LockLost):
+            await consumer.accept(held[1:])
+        await consumer.accept(events)
+    found = await group.describe()
+    assert (found.events, found.lost_events) == (0, 9)
+
+
+async def test_a_deleted_stream_does_not_stop_the_others(ep: Eventproc) -> None:
+    stream = await written_to(ep, 3)
+    other = await written_to(ep, 2, name="s/u")
+    group = await ep.create_share_group("work", ["s/t", "s/u"])
+    async with group.consumer("a") as consumer:
+        held = [event for event in await poll_now(consumer) if event.stream == "s/t"]
+        await stream.seal()
+        await stream.delete()
+        await write_numbers(other, [2])
+        events = await poll_now(consumer)
+        assert numbers_of(events) == [2]
+        with pytest.raises(LockLost):
+            await consumer.accept(held)
+    assert (await group.describe()).streams == ("s/u",)
+
+
+async def test_a_group_whose_streams_are_all_deleted_is_reset_to_others(ep: Eventproc) -> None:
+    stream = await written_to(ep, 3)
+    group = await ep.create_share_group("work", ["s/t"])
+    await stream.seal()
+    await stream.delete()
+    async with group.consumer("a") as consumer:
+        with pytest.raises(ShareStreamsDeleted):
+            await consumer.poll()
+        await written_to(ep, 2)
+        with pytest.raises(ShareStreamsDeleted):
+            await consumer.poll()
+        await group.reset()
+        assert numbers_of(await poll_now(consumer)) == [0, 1]
+
+
+async def test_a_reset_takes_the_locks_and_delivers_from_the_new_position(ep: Eventproc) -> None:
+    await written_to(ep, 4)
+    group = await ep.create_share_group("work", ["s/t"])
+    async with group.consumer("a") as consumer:
+        held = await consumer.poll()
+        await consumer.accept(held[:2])
+        await group.reset("head")
+        with pytest.raises(LockLost):
+            await consumer.accept(held[2:])
+        again = await poll_now(consumer)
+        assert [(event.number, event.deliveries) for event in again] == [(0, 1), (1, 1), (2, 1), (3, 1)]
+
+
+async def test_describe_counts_what_is_in_flight_and_how_often_it_was_delivered(ep: Eventproc) -> None:
+    await written_to(ep, 10)
+    group = await ep.create_share_group("work", ["s/t"])
+    async with group.consumer("a") as consumer:
+        events = await consumer.poll(6)
+        await consumer.release(events[:2])
+        await consumer.accept(events[5])
+        again = await consumer.poll(1)
+        found = await group.describe()
+        assert (found.state, found.events, found.in_flight) == ("active", 9, 4)
+        assert found.deliveries == {1: 4, 2: 1}
+        (segment,) = found.segments
+        assert (segment.number, segment.next_number, segment.redelivered) == (0, 6, 1)
+        assert [(each.consumer, each.events) for each in found.consumers] == [("a", 4)]
+        await consumer.accept(again)
+
+
+async def test_a_slow_event_stops_new_ones_at_the_window_and_lets_them_go_on(ep: Eventproc) -> None:
+    await written_to(ep, 2_100)
+    group = await ep.create_share_group("work", ["s/t"])
+    async with group.consumer("slow") as slow, group.consumer("b") as second:
+        held = await slow.poll(1)
+        rest = await poll_now(second, 5_000)
+        assert len(rest) == 1_999
+        await second.accept(rest)
+        assert await second.poll(timeout_ms=0) == []
+        await slow.accept(held)
+        assert len(await poll_now(second, 5_000)) == 100
+
+
+async def test_a_reset_to_other_streams_keeps_what_was_redriven(ep: Eventproc) -> None:
+    await written_to(ep, 1)
+    await written_to(ep, 2, name="s/u")
+    group = await ep.create_share_group("work", ["s/t"])
+    async with group.consumer("a") as consumer:
+        await consumer.reject(await consumer.poll())
+        await ep.dead_letters("s/work").redrive("all")
+        await group.reset("head", streams=["s/u"])
+        events = await poll_now(consumer)
+        assert sorted((event.stream, event.number) for event in events) == [
+            ("s/u", 0),
+            ("s/u", 1),
+            ("s/work-redrive", 0),
+        ]
+        redrive = await ep.stream("s/work-redrive")
+        await redrive.seal()
+        await redrive.delete()
+        await group.reset("head", streams=["s/t"])
+        assert numbers_of(await poll_now(consumer)) == [0]

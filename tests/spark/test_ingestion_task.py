@@ -1,0 +1,200 @@
+"""Ingestion tasks as Spark jobs: ranges of a stream become published rows, exactly once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+import attrs
+import pytest
+from pyspark.sql import Observation, SparkSession
+
+from eventproc.blocking import BlockingEventproc
+from eventproc.cli.main import run as run_command
+from eventproc.ingestion import Dimension, Metric, MetricType, SupervisorSpec, TimestampSpec, Transform
+from eventproc.spark import attach
+from eventproc.spark.ingestion.ranges import RangeReader
+from eventproc.spark.ingestion.rows import RowFrames, table_columns
+from eventproc.spark.ingestion.task import TaskRun, WorkerRoom
+from eventproc.store.ingestion import find_task
+from eventproc.store.ingestion.published import used_files
+from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.ingestion import PartitionKey
+from eventproc.store.model.policies import ScalingPolicy
+from eventproc.store.segments import segment_state
+from tests.spark.ingestion_support import (
+    CLICKS,
+    HOUR_MS,
+    STREAM,
+    claim,
+    create_group,
+    expected,
+    positions,
+    rows_of,
+    spec_of,
+    worker_room,
+    write_clicks,
+)
+
+WAIT_S = 600
+
+
+def published(spark: SparkSession, room: WorkerRoom) -> list[tuple[int, str, int, int]]:
+    files = room.directory.read(lambda tx: used_files(tx, "clicks"))
+    paths = [room.tables.path_of(each.path) for each in files]
+    return rows_of(spark.read.schema(table_columns(CLICKS)).parquet(*paths))
+
+
+def run_tasks(room: WorkerRoom, spec: SupervisorSpec) -> list[TaskRun]:
+    """Run the waiting tasks to their ends."""
+    runs = [TaskRun(order, spec, room) for order in claim(room)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join(WAIT_S)
+        assert run.finished
+    return runs
+
+
+def merged(rows: list[tuple[int, str, int, int]]) -> list[tuple[int, str, int, int]]:
+    """Return rows with those of equal minute and page added up."""
+    found: dict[tuple[int, str], tuple[int, int]] = {}
+    for minute, page, clicks, ms in rows:
+        before = found.get((minute, page), (0, 0))
+        found[minute, page] = before[0] + clicks, before[1] + ms
+    return sorted((*key, *value) for key, value in found.items())
+
+
+def tails_of(room: WorkerRoom, partitions: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+    """Return the tails of partitions, sealed ones too."""
+    found = {
+        key: room.directory.read(partial(segment_state, stream_id=key[0], segment=key[1]))
+        for key in partitions
+    }
+    return {key: state.tail for key, state in found.items() if state is not None}
+
+
+def test_pending_group_publishes_the_rollup_of_its_range_once_with_two_replicas(
+    spark: SparkSession, ep: BlockingEventproc, path: Path
+) -> None:
+    stream = ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))
+    starts = positions(stream, tail=False)
+    write_clicks(stream, range(5000))
+    ends = positions(stream, tail=True)
+    write_clicks(stream, range(5000, 5100))
+    with worker_room(spark, path) as room:
+        spec = spec_of()
+        create_group(room.directory, spec, starts, ends, replicas=2)
+        runs = run_tasks(room, spec)
+        assert published(spark, room) == expected(range(5000))
+        tasks = [room.directory.read(partial(find_task, task_id=run.id)) for run in runs]
+        assert [(each.state, each.error) for each in tasks if each] == [("succeeded", None)] * 2
+        assert [each.stats.processed for each in tasks if each] == [5000, 5000]
+        files = room.directory.read(lambda tx: used_files(tx, "clicks"))
+        assert [(each.start_ms, each.rows) for each in files] == [(0, 180), (3_600_000, 72)]
+        assert len(list(room.tables.home.rglob("*.parquet"))) == len(files)
+
+
+def test_table_counts_every_event_once_while_published_and_after_compaction(
+    spark: SparkSession, ep: BlockingEventproc, path: Path
+) -> None:
+    stream = ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))
+    starts = positions(stream, tail=False)
+    write_clicks(stream, range(3000))
+    middle = positions(stream, tail=True)
+    spec = spec_of()
+    with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
+        create_group(room.directory, spec, starts, middle, base="first")
+        run_tasks(room, spec)
+        write_clicks(stream, range(3000, 4000))
+        ends = tails_of(room, middle)
+        stream.split(stream.segments()[0].id)  # the successors have no offsets yet
+        write_clicks(stream, range(4000, 4100))
+        assert merged(rows_of(attached.table("clicks", realtime=True))) == expected(range(4100))
+        assert rows_of(attached.table("clicks")) == expected(range(3000))
+
+        create_group(room.directory, spec, middle, ends, base="second")
+        run_tasks(room, spec)
+        assert merged(rows_of(attached.table("clicks"))) == expected(range(4000))
+        assert merged(rows_of(attached.table("clicks", realtime=True))) == expected(range(4100))
+
+        before = attached.table("clicks")
+        done = attached.compact_table("clicks")
+        assert (done.intervals, done.files_before, done.files_after) == (1, 2, 1)
+        assert rows_of(attached.table("clicks")) == expected(range(4000))
+        assert merged(rows_of(before)) == expected(range(4000)), "a running query keeps its files"
+        hour = attached.table("clicks", start="1970-01-01T01:00", end=3_660_000)
+        assert rows_of(hour) == [row for row in expected(range(4000)) if row[0] == 3_600_000]
+
+        assert attached.drop_table("clicks", end=HOUR_MS) == 1
+        assert [each.rows for each in attached.tables()] == [
+            sum(1 for row in expected(range(4000)) if row[0] >= HOUR_MS)
+        ]
+
+
+def test_shell_queries_and_compacts_a_table(
+    spark: SparkSession, ep: BlockingEventproc, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = ep.create_stream(STREAM)
+    starts = positions(stream, tail=False)
+    write_clicks(stream, range(100))
+    spec = spec_of()
+    with worker_room(spark, path) as room:
+        create_group(room.directory, spec, starts, positions(stream, tail=True))
+        run_tasks(room, spec)
+    sql = "SELECT sum(clicks) AS clicks FROM clicks"
+    assert run_command(["-C", str(path), "table", "query", sql, "--realtime", "-o", "jsonl"]) == 0
+    assert run_command(["-C", str(path), "table", "compact", "clicks", "-o", "jsonl"]) == 0
+    queried, compacted = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert queried == {"clicks": 100}
+    assert compacted["files_before"] == 0, "each interval has one file"
+
+
+def test_rows_are_transformed_filtered_and_counted_when_refused(
+    spark: SparkSession, ep: BlockingEventproc, path: Path
+) -> None:
+    stream = ep.create_stream(STREAM)
+    starts = positions(stream, tail=False)
+    payloads = [
+        b'{"when": "2026-01-31T10:00:30Z", "page": "a", "n": "7"}',
+        b'{"when": 1769853600000, "page": "b", "n": 2.0}',
+        b'{"when": "2026-01-31T10:00:59", "page": "A", "n": "many"}',
+        b'{"when": "2026-01-31T10:01", "page": "robots", "n": 1}',
+        b'{"when": "1999-01-01", "page": "a"}',
+        b'{"when": "soon", "page": "a"}',
+        b"[1, 2]",
+        b"{",
+    ]
+    with stream.writer() as writer:
+        writer.write_many((each, None) for each in payloads)
+    schema = attrs.evolve(
+        CLICKS,
+        timestamp=TimestampSpec(column="when"),
+        dimensions=(Dimension(name="page"), Dimension(name="first", field="initial")),
+        metrics=(*CLICKS.metrics[:1], Metric(name="n", type=MetricType.LONG_MAX, field="n")),
+        transforms=(
+            Transform(name="page", expression="upper(page)"),
+            Transform(name="initial", expression="left(page, 1)"),
+        ),
+        filter="page <> 'ROBOTS'",
+    )
+    with worker_room(spark, path) as room:
+        reader = RangeReader(room.directory, path, {stream.tail().stream_id: STREAM})
+        reader.hold("test", starts, room.directory.db.clock.wall_ms() + HOUR_MS)
+        frames = RowFrames(spark, schema)
+        events = frames.read(reader.slices(starts, positions(stream, tail=True)))
+        seen = Observation()
+        rows = frames.rolled_up(frames.typed(events, min_ms=1_600_000_000_000, counts=seen)).collect()
+        assert sorted((f"{row[0]:%H:%M}", *row[1:]) for row in rows) == [
+            ("10:00", "A", "A", 1, None),
+            ("10:00", "A", "a", 1, 7),
+            ("10:00", "B", "b", 1, 2),
+        ]
+        assert seen.get == {"processed": 8, "thrown_away": 2, "unparseable": 3}
+        samples = frames.unparseable(events, 10)
+        assert "it is not a JSON object: [1, 2]" in samples
+        assert len(samples) == 3
+        with pytest.raises(InvalidArgument, match="not valid Spark SQL"):
+            RowFrames(spark, attrs.evolve(schema, filter="page <"))

@@ -1,0 +1,120 @@
+"""Real processes that a test kills and suspends: what users build their tests of crashes from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc.store import faults
+from eventproc.store.model.errors import InvalidArgument, StoreMissing
+from eventproc.testing import CrashDirectory, check_directory, kill_now
+
+pytestmark = pytest.mark.subprocess
+
+
+async def create(ep: eventproc.Eventproc) -> None:
+    await ep.create_scope("shop")
+    await ep.create_stream("shop/orders")
+
+
+async def write(ep: eventproc.Eventproc, *payloads: bytes) -> None:
+    async with (await ep.stream("shop/orders")).writer() as writer:
+        for payload in payloads:
+            await writer.write(payload)
+            os.write(1, b"wrote " + payload + b"\n")
+
+
+async def write_and_die(ep: eventproc.Eventproc, payload: bytes) -> None:
+    await write(ep, payload)
+    kill_now()
+
+
+async def read(ep: eventproc.Eventproc) -> list[bytes]:
+    stream = await ep.stream("shop/orders")
+    async with stream.reader() as reader:
+        return [event.payload async for event in reader.until(await stream.tail())]
+
+
+def test_what_was_acknowledged_before_a_kill_is_read_after_it(eventproc_crash: CrashDirectory) -> None:
+    eventproc_crash.run(create)
+    process = eventproc_crash.start(write_and_die, b"2 apples")
+    assert process.wait_for("wrote") == "wrote 2 apples"
+    process.wait_killed()
+    assert eventproc_crash.run(read) == [b"2 apples"]
+    eventproc_crash.check()
+
+
+@pytest.mark.parametrize(("point", "kept"), [(faults.WRITE_COMMIT, 0), (faults.WRITE_COMMITTED, 1)])
+def test_a_kill_around_a_commit_keeps_it_exactly_if_it_was_made(
+    eventproc_crash: CrashDirectory, point: str, kept: int
+) -> None:
+    eventproc_crash.run(create)
+    process = eventproc_crash.start(write, b"2 apples", at=point, host=False)
+    process.wait_killed()
+    assert process.hear() == "", "it was not acknowledged"
+    assert len(eventproc_crash.run(read)) == kept
+    eventproc_crash.check()
+
+
+def test_a_process_that_is_suspended_at_a_point_continues_when_it_is_told(
+    eventproc_crash: CrashDirectory,
+) -> None:
+    eventproc_crash.run(create)
+    process = eventproc_crash.start(write, b"2 apples", at=faults.WRITE_COMMITTED, signal="stop", host=False)
+    process.wait_stopped()
+    assert eventproc_crash.run(read) == [b"2 apples"], "durable, and not acknowledged yet"
+    process.resume()
+    assert process.hear() == "wrote 2 apples"
+    assert process.finish() == 0
+
+
+def test_a_program_that_opens_the_directory_itself_is_killed_by_the_test(
+    eventproc_crash: CrashDirectory, tmp_path: Path
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("""
+import anyio, eventproc, sys
+async def main():
+    async with eventproc.open(sys.argv[1]) as ep:
+        print("open")
+        await anyio.sleep_forever()
+anyio.run(main)
+""")
+    process = eventproc_crash.start_program(script, eventproc_crash.path)
+    process.wait_for("open")
+    process.kill()
+    eventproc_crash.check()
+
+
+def test_a_process_that_ends_otherwise_was_not_killed(eventproc_crash: CrashDirectory) -> None:
+    eventproc_crash.run(create)
+    process = eventproc_crash.start(write, b"2 apples", at=faults.WRITE_COMMIT, nth=1000)
+    with pytest.raises(AssertionError, match="was not killed: it ended with 0"):
+        process.wait_killed()
+
+
+def test_a_line_that_never_comes_is_reported_with_those_that_came(eventproc_crash: CrashDirectory) -> None:
+    eventproc_crash.run(create)
+    process = eventproc_crash.start(write, b"2 apples")
+    with pytest.raises(AssertionError, match=r"without printing 'sold'; it printed \['wrote 2 apples'\]"):
+        process.wait_for("sold")
+
+
+def test_a_function_that_another_process_cannot_import_is_refused(eventproc_crash: CrashDirectory) -> None:
+    async def inner(ep: eventproc.Eventproc) -> None:
+        await create(ep)
+
+    with pytest.raises(InvalidArgument, match="top level of a module"):
+        eventproc_crash.start(inner)
+    with pytest.raises(InvalidArgument, match="at least 1"):
+        eventproc_crash.start(create, at=faults.WRITE_COMMIT, nth=0)
+    assert not eventproc_crash.path.exists()
+
+
+def test_a_directory_that_does_not_exist_is_not_checked(tmp_path: Path) -> None:
+    with pytest.raises(StoreMissing):
+        anyio.run(check_directory, tmp_path / "missing")

@@ -1,0 +1,197 @@
+"""Transactions of foreign clients, whose events belong to key ranges, keep the order of keys across scales."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import eventproc
+from eventproc.store.catalog import current_epoch, get_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.epochs import Epoch, first_epoch, next_epoch
+from eventproc.store.model.errors import Rejected
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.roll import plan_roll
+from eventproc.store.model.routing import position
+from eventproc.store.segments import EventBlock, SegmentEvents, WriterSequence
+from eventproc.store.transactions import create_txn, decide_commit, stage
+from eventproc.streams import Stream
+from eventproc.testing import VirtualClock, check, run_seeded
+from tests.transactions.support import NAME, TxnStream, events_of, wait_committed
+
+KEYS = [f"k{number}" for number in range(8)]
+
+
+class RollSimulation:
+    """One client with several transactions, whose events are routed by the epoch in which each began."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.open: dict[str, tuple[Epoch, list[tuple[str, bytes]]]] = {}
+        self.stagings: dict[tuple[str, SegmentId], int] = {}
+        self.decided: list[tuple[str, list[tuple[str, bytes]]]] = []
+        self.written: list[tuple[str, bytes]] = []
+        self.count = 0
+
+    async def run(self) -> None:
+        async with eventproc.open_memory(clock=VirtualClock()) as ep:
+            await ep.create_scope("s")
+            stream = await ep.create_stream(NAME)
+            acts = [self.begin, self.stage, self.stage, self.write, self.scale, self.decide, self.decide]
+            for _ in range(60):
+                await self.random.choice(acts)(stream)
+            while self.open:
+                await self.decide(stream)
+            txns = TxnStream(ep.db, await ep.db.read(lambda tx: get_stream(tx, NAME).value))
+            for txn_id, _ in self.decided:
+                await wait_committed(txns, txn_id)
+            await self.verify(txns)
+            await check(ep.db)
+
+    async def begin(self, stream: Stream) -> None:
+        txn_id = f"{self.random.getrandbits(128):032x}"
+
+        def act(tx: Tx) -> Epoch:
+            create_txn(tx, NAME, stream.stream_id, txn_id, instance=stream._db.instance_id, lease_ms=600_000)
+            return current_epoch(tx, get_stream(tx, NAME).value)
+
+        self.open[txn_id] = await stream._db.write(act), []
+
+    async def stage(self, stream: Stream) -> None:
+        if not self.open:
+            return
+        txn_id = self.random.choice(list(self.open))
+        epoch, events = self.open[txn_id]
+        key = self.random.choice(KEYS)
+        segment = epoch.find(position(key)).id
+        new = [self.event(key) for _ in range(self.random.choice((1, 3)))]
+        before = self.stagings.get((txn_id, segment), 0)
+        after = self.stagings[txn_id, segment] = before + len(new)
+        part = SegmentEvents(segment, EventBlock([payload for _, payload in new]).encode())
+        identity = WriterSequence(f"{segment}/w", after, after=before)
+        await stream._db.write(
+            partial(
+                stage,
+                stream=NAME,
+                stream_id=stream.stream_id,
+                txn_id=txn_id,
+                parts=[part],
+                identity=identity,
+                bound=True,
+            )
+        )
+        events += new
+
+    async def write(self, stream: Stream) -> None:
+        event = self.event(self.random.choice(KEYS))
+        async with stream.writer() as writer:
+            await writer.write(event[1], key=event[0])
+        self.written.append(event)
+
+    async def scale(self, stream: Stream) -> None:
+        active = [each.id for each in (await stream.epochs())[-1].segments]
+        try:
+            if len(active) < 5 and self.random.random() < 0.6:
+                await stream.split(self.random.choice(active))
+            elif len(active) > 1:
+                first = self.random.randrange(len(active) - 1)
+                await stream.merge(*active[first : first + 2])
+        except Rejected:  # the commits that wait have been prepared too often, or a commit rolled meanwhile
+            pass
+
+    async def decide(self, stream: Stream) -> None:
+        if self.open:
+            txn_id = self.random.choice(list(self.open))
+            _, events = self.open.pop(txn_id)
+            await stream._db.write(lambda tx: decide_commit(tx, stream.stream_id, txn_id))
+            self.decided.append((txn_id, events))
+
+    def event(self, key: str) -> tuple[str, bytes]:
+        self.count += 1
+        return key, f"{key}:{self.count}".encode()
+
+    async def verify(self, txns: TxnStream) -> None:
+        """Each key's events are in order: those of the transactions by decision, the others by writing."""
+        found: dict[str, list[bytes]] = {}
+        for _, events in sorted((await events_of(txns)).items()):  # the order in which a reader gets a key
+            for event in events:
+                found.setdefault(event.payload.decode().partition(":")[0], []).append(event.payload)
+        written = {payload for _, payload in self.written}
+        for key in KEYS:
+            committed = [payload for _, own in self.decided for k, payload in own if k == key]
+            assert [each for each in found.get(key, []) if each not in written] == committed
+            assert [each for each in found.get(key, []) if each in written] == [
+                payload for k, payload in self.written if k == key
+            ]
+
+
+@pytest.mark.hunt(seeds=6)
+def test_transactions_bound_to_key_ranges_keep_the_order_of_keys_across_scales(seed: int) -> None:
+    run_seeded(RollSimulation(seed).run, seed=seed)
+
+
+def test_a_commit_after_a_merge_opens_two_epochs_and_restores_the_ranges() -> None:
+    async def run() -> None:
+        async with eventproc.open_memory(clock=VirtualClock()) as ep:
+            simulation = RollSimulation(1)
+            await ep.create_scope("s")
+            stream = await ep.create_stream(NAME)
+            halves = await stream.split(0)
+            await simulation.begin(stream)
+            await simulation.begin(stream)
+            for _ in range(8):
+                await simulation.stage(stream)
+            merged = await stream.merge(*halves)
+            while simulation.open:
+                await simulation.decide(stream)
+            txns = TxnStream(ep.db, await ep.db.read(lambda tx: get_stream(tx, NAME).value))
+            for txn_id, _ in simulation.decided:
+                await wait_committed(txns, txn_id)
+            epochs = await stream.epochs()
+            ranges = [[(each.range.low, each.range.high) for each in epoch.segments] for epoch in epochs]
+            assert ranges[-3:] == [[(0.0, 1.0)], [(0.0, 0.5), (0.5, 1.0)], [(0.0, 1.0)]]
+            assert epochs[-1].ids[0] > merged
+            await simulation.verify(txns)
+
+    anyio.run(run, backend="asyncio")
+
+
+@given(st.data())
+def test_any_roll_keeps_the_key_space_covered_and_restores_it(data: st.DataObject) -> None:
+    epochs = [first_epoch(data.draw(st.integers(1, 6)), created_ms=0)]
+    for _ in range(data.draw(st.integers(0, 4))):
+        current = epochs[-1]
+        first = data.draw(st.integers(0, len(current.segments) - 1))
+        last = data.draw(st.integers(first, min(first + 2, len(current.segments) - 1)))
+        low, high = current.segments[first].range.low, current.segments[last].range.high
+        middle = (low + high) / 2
+        cut = data.draw(st.booleans())
+        borders = [(low, middle), (middle, high)] if cut else [(low, high)]
+        epochs.append(
+            next_epoch(
+                current,
+                stream="s/t",
+                seal=current.ids[first : last + 1],
+                ranges=[eventproc.KeyRange(*each) for each in borders],
+                now_ms=0,
+                segments_min=1,
+                request_id=None,
+            )
+        )
+    old, current = data.draw(st.sampled_from(epochs)), epochs[-1]
+    sealed = {each.id: each.range for each in old.segments if each.id not in current.by_id}
+    if not sealed:
+        return
+    plan = plan_roll(current, sealed)
+    rolled = plan.first(current, stream="s/t", now_ms=0)
+    restored = plan.second(rolled, stream="s/t", now_ms=0)
+    rolled.check()
+    restored.check()
+    assert [each.range for each in restored.segments] == [each.range for each in current.segments]
+    targets = plan.targets(rolled)
+    assert {parent: rolled.by_id[target].range for parent, target in targets.items()} == sealed

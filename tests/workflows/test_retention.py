@@ -1,0 +1,184 @@
+"""Retention: streams are truncated by age and by size, beside a twin that goes through the events one by one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import anyio
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import eventproc
+from eventproc import RetentionPolicy
+from eventproc.errors import InvalidArgument
+from eventproc.runtime import Eventproc
+from eventproc.store.database import Tx
+from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.streams import Stream
+from eventproc.testing import VirtualClock, check, run_seeded
+from eventproc.workflows.policies import look_at_stream
+from eventproc.workflows.policies.look import RETENTION_MS
+from eventproc.workflows.requests import TruncateStream
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+async def ep() -> AsyncIterator[Eventproc]:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        yield ep
+        await check(ep.db)
+
+
+async def payloads_of(stream: Stream) -> list[bytes]:
+    async with stream.reader() as reader:
+        return [event.payload async for event in reader.until(await stream.tail())]
+
+
+async def wanted(ep: Eventproc, name: str = "s/t") -> list[TruncateStream]:
+    def look(tx: Tx) -> list[TruncateStream]:
+        found = look_at_stream(tx, name)
+        return [each for each in (found.requests if found else ()) if isinstance(each, TruncateStream)]
+
+    return await ep.db.read(look)
+
+
+@attrs.frozen
+class Written:
+    """An event as the twin knows it."""
+
+    at_ms: int
+    size_bytes: int
+
+
+def kept_by_twin(events: list[Written], policy: RetentionPolicy, now_ms: int) -> int:
+    """Return how many of the newest events the policy keeps; events of one time stay or go together."""
+    for count in range(len(events) + 1):
+        kept, gone = events[len(events) - count :], events[: len(events) - count]
+        if kept and gone and gone[-1].at_ms == kept[0].at_ms:
+            continue
+        too_old = gone and policy.age_ms is not None and gone[-1].at_ms < now_ms - policy.age_ms
+        enough = policy.size_bytes is not None and sum(each.size_bytes for each in kept) >= policy.size_bytes
+        if not gone or too_old or enough:
+            return count
+    return len(events)
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 40)), min_size=1, max_size=25),
+    age_ms=st.none() | st.integers(1, 400),
+    size_bytes=st.none() | st.integers(1, 600),
+)
+def test_the_policy_keeps_what_the_twin_keeps(
+    steps: list[tuple[int, int]], age_ms: int | None, size_bytes: int | None
+) -> None:
+    policy = RetentionPolicy(age_ms=age_ms, size_bytes=size_bytes)
+
+    async def run() -> None:
+        clock = VirtualClock()
+        async with eventproc.open_memory(clock=clock, host=True) as ep:
+            await ep.create_scope("s")
+            stream = await ep.create_stream("s/t", retention=policy)
+            written: list[Written] = []
+            async with stream.writer() as writer:
+                clock.advance(1)
+                for pause_ms, size in steps:
+                    clock.advance(pause_ms)
+                    await writer.write(b"x" * size)
+                    written.append(Written(clock.wall_ms(), FRAME_BYTES + size))
+            for request in await wanted(ep):
+                await stream.truncate(eventproc.StreamCut("s/t", stream.stream_id, request.offsets))
+            kept = await payloads_of(stream)
+            assert len(kept) == kept_by_twin(written, policy, clock.wall_ms())
+
+    run_seeded(run, seed=0)
+
+
+async def _write(stream: Stream, *payloads: bytes) -> None:
+    async with stream.writer() as writer:
+        for payload in payloads:
+            await writer.write(payload)
+
+
+def test_the_host_truncates_by_age_within_a_minute() -> None:
+    async def run() -> None:
+        async with eventproc.open_memory(clock=VirtualClock()) as ep:
+            await ep.create_scope("s")
+            stream = await ep.create_stream("s/t", retention=RetentionPolicy(age_ms=HOUR_MS))
+            await _write(stream, b"old")
+            await anyio.sleep(HOUR_MS / 1000)
+            assert await payloads_of(stream) == [b"old"]
+            await _write(stream, b"young")
+            await anyio.sleep(2 * RETENTION_MS / 1000)
+            assert await payloads_of(stream) == [b"young"]
+            await anyio.sleep(HOUR_MS / 1000)
+            assert await payloads_of(stream) == []
+            await check(ep.db)
+
+    run_seeded(run, seed=0)
+
+
+def test_a_topic_keeps_its_policy_over_partitions_that_were_added() -> None:
+    async def run() -> None:
+        async with eventproc.open_memory(clock=VirtualClock()) as ep:
+            await ep.create_scope("s")
+            topic = await ep.create_topic("s/t", partitions=2, retention=RetentionPolicy(age_ms=HOUR_MS))
+            await _write(topic, b"old", b"older")
+            await topic.add_partitions(2)
+            await anyio.sleep((HOUR_MS + 2 * RETENTION_MS) / 1000)
+            await _write(topic, b"young")
+            assert await payloads_of(topic) == [b"young"]
+            assert len(await topic.partitions()) == 4
+            await topic.alter(retention=RetentionPolicy())
+            assert len(await topic.partitions()) == 4
+            await anyio.sleep(2 * HOUR_MS / 1000)
+            assert await payloads_of(topic) == [b"young"]
+
+    run_seeded(run, seed=0)
+
+
+async def test_by_size_the_newest_events_stay(ep: Eventproc) -> None:
+    size = 2 * (FRAME_BYTES + 1)
+    stream = await ep.create_stream("s/t", retention=RetentionPolicy(size_bytes=size))
+    for payload in (b"a", b"b", b"c", b"d"):
+        await _write(stream, payload)
+        await anyio.sleep(0.002)  # append times count in ms
+    [request] = await wanted(ep)
+    await stream.truncate(eventproc.StreamCut("s/t", stream.stream_id, request.offsets))
+    assert await payloads_of(stream) == [b"c", b"d"]
+    assert await wanted(ep) == []
+
+
+async def test_a_policy_leaves_the_segments_as_they_were_scaled(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t")
+    await stream.split((await stream.describe()).segments[0].id, 3)
+    await stream.update(retention=RetentionPolicy(age_ms=HOUR_MS))
+    found = await stream.describe()
+    assert len(found.segments) == 3
+    assert found.config.retention == RetentionPolicy(age_ms=HOUR_MS)
+
+
+async def test_an_update_of_the_segments_leaves_the_policy(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t", retention=RetentionPolicy(size_bytes=10))
+    await stream.update(scaling=eventproc.ScalingPolicy.fixed(2))
+    assert (await stream.describe()).config.retention == RetentionPolicy(size_bytes=10)
+
+
+async def test_sealed_streams_and_streams_without_a_policy_stay(ep: Eventproc) -> None:
+    sealed, without = await ep.create_stream("s/a"), await ep.create_stream("s/b")
+    for stream in (sealed, without):
+        await _write(stream, b"x", b"y")
+    await anyio.sleep(0.002)  # append times count in ms
+    await sealed.update(retention=RetentionPolicy(age_ms=1))
+    await sealed.seal()
+    assert await wanted(ep, "s/a") == await wanted(ep, "s/b") == []
+
+
+@pytest.mark.parametrize("policy", [RetentionPolicy(age_ms=0), RetentionPolicy(size_bytes=-1)])
+async def test_limits_must_be_positive(ep: Eventproc, policy: RetentionPolicy) -> None:
+    with pytest.raises(InvalidArgument, match="retention"):
+        await ep.create_stream("s/t", retention=policy)
+    assert await ep.streams("s") == []
