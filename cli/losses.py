@@ -11,6 +11,7 @@ from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.replicated import named_objects
 from eventproc.store.transactions import TxnState, list_open
+from eventproc.workflows.request_runner import check
 from eventproc.workflows.requests import (
     AnyRequest,
     DeleteScope,
@@ -18,7 +19,6 @@ from eventproc.workflows.requests import (
     SealStream,
     TruncateStream,
 )
-from eventproc.workflows.workflow_table import WORKFLOWS
 
 
 async def request_losses(ep: Eventproc, request: AnyRequest) -> Row:
@@ -26,7 +26,7 @@ async def request_losses(ep: Eventproc, request: AnyRequest) -> Row:
 
     def look(tx: Tx) -> Row:
         check_scope_name(request.target.partition("/")[0])
-        done = WORKFLOWS[request.kind].check(tx, request)
+        done = check(tx, request)
         return {
             "dry_run": True,
             "would": request.kind,

@@ -208,6 +208,12 @@ def share_argument(command: F) -> F:
     return click.argument("name", metavar="SCOPE/SHARE")(command)
 
 
+def if_version_option(command: F) -> F:
+    """Decorator of commands that change a stream: `--if-version`."""
+    text = "Refuse the change if the stream has another version than N, which `describe` shows."
+    return click.option("--if-version", type=click.IntRange(min=1), metavar="N", help=text)(command)
+
+
 def waiting_options(command: F) -> F:
     """Decorator of commands that submit a request: `--timeout` and `--no-wait`."""
     command = timeout_option(command)

@@ -15,6 +15,7 @@ from eventproc.cli.options import (
     CommandGroup,
     DurationParam,
     Settings,
+    if_version_option,
     note,
     output_option,
     pass_settings,
@@ -172,6 +173,7 @@ def _row(found: StreamDescription) -> Row:
         **_names(found.name),
         "stream_id": found.stream_id,
         "state": found.state.value,
+        "version": found.version,
         **policy_row(found.config.scaling),
         "keep_ms": found.config.retention.age_ms,
         "keep_bytes": found.config.retention.size_bytes,
@@ -282,6 +284,7 @@ def create(
     "--tag", "tags", multiple=True, metavar="TAG", help="A tag, instead of all present ones; repeatable."
 )
 @click.option("--no-tags", is_flag=True, help="Remove all tags.")
+@if_version_option
 @waiting_options
 @output_option()
 @pass_settings
@@ -292,6 +295,7 @@ def update(
     retention: RetentionChoice,
     tags: tuple[str, ...],
     no_tags: bool,
+    if_version: int | None,
     no_wait: bool,
     timeout: float,
     output: str,
@@ -322,7 +326,9 @@ def update(
             retention=retention.applied_to(config.retention),
             tags=as_tags(tags) if tags or no_tags else config.tags,
         )
-        return UpdateStream(name, found.stream_id, config, keep_segments=not scaling.is_given)
+        return UpdateStream(
+            name, found.stream_id, config, keep_segments=not scaling.is_given, if_version=if_version
+        )
 
     has_count = scaling.segments is not None and not scaling.goes_by_rate
     done = f"{name} has {counted(scaling.segments or 0, 'segment')}" if has_count else f"{name} is updated"
@@ -339,6 +345,7 @@ def update(
     help="The new head: a cut from `stream cut`, head, tail or a time.",
 )
 @destructive
+@if_version_option
 @waiting_options
 @output_option()
 @pass_settings
@@ -348,6 +355,7 @@ def truncate(
     position: str,
     yes: bool,
     dry_run: bool,
+    if_version: int | None,
     no_wait: bool,
     timeout: float,
     output: str,
@@ -362,7 +370,7 @@ def truncate(
     async def make(ep: Eventproc) -> AnyRequest:
         found = await ep.stream(name)
         cut = await cut_at_position(found, parse_position(position, name, found.stream_id))
-        return TruncateStream(name, cut.stream_id, dict(cut.offsets))
+        return TruncateStream(name, cut.stream_id, dict(cut.offsets), if_version=if_version)
 
     submit_destruction(
         settings,
@@ -416,11 +424,19 @@ def offload(settings: Settings, name: str, days: float, background: bool, output
 @stream.command()
 @stream_argument
 @destructive
+@if_version_option
 @waiting_options
 @output_option()
 @pass_settings
 def seal(
-    settings: Settings, name: str, yes: bool, dry_run: bool, no_wait: bool, timeout: float, output: str
+    settings: Settings,
+    name: str,
+    yes: bool,
+    dry_run: bool,
+    if_version: int | None,
+    no_wait: bool,
+    timeout: float,
+    output: str,
 ) -> None:
     """Seal a stream for ever: its open transactions are aborted, and nothing can be written. It can still be read.
 
@@ -430,7 +446,7 @@ def seal(
     """
 
     async def make(ep: Eventproc) -> AnyRequest:
-        return SealStream(name, (await ep.stream(name)).stream_id)
+        return SealStream(name, (await ep.stream(name)).stream_id, if_version=if_version)
 
     submit_destruction(
         settings,
@@ -446,11 +462,19 @@ def seal(
 @stream.command()
 @stream_argument
 @destructive
+@if_version_option
 @waiting_options
 @output_option()
 @pass_settings
 def delete(
-    settings: Settings, name: str, yes: bool, dry_run: bool, no_wait: bool, timeout: float, output: str
+    settings: Settings,
+    name: str,
+    yes: bool,
+    dry_run: bool,
+    if_version: int | None,
+    no_wait: bool,
+    timeout: float,
+    output: str,
 ) -> None:
     """Delete a sealed stream with its events and transactions.
 
@@ -460,7 +484,7 @@ def delete(
     """
 
     async def make(ep: Eventproc) -> AnyRequest:
-        return DeleteStream(name, (await ep.stream(name)).stream_id)
+        return DeleteStream(name, (await ep.stream(name)).stream_id, if_version=if_version)
 
     submit_destruction(
         settings,
@@ -477,11 +501,19 @@ def delete(
 @stream_argument
 @click.argument("segment", metavar="ID")
 @click.option("--into", type=int, default=2, show_default=True, metavar="N", help="Number of equal parts.")
+@if_version_option
 @waiting_options
 @output_option()
 @pass_settings
 def split(
-    settings: Settings, name: str, segment: str, into: int, no_wait: bool, timeout: float, output: str
+    settings: Settings,
+    name: str,
+    segment: str,
+    into: int,
+    if_version: int | None,
+    no_wait: bool,
+    timeout: float,
+    output: str,
 ) -> None:
     """Split an active segment into equal parts, and print the new segments.
 
@@ -494,6 +526,7 @@ def split(
         settings,
         name,
         lambda epoch: split_ranges(epoch, identifier, into, stream=name),
+        if_version,
         WaitOptions(no_wait, timeout),
         output,
     )
@@ -502,11 +535,18 @@ def split(
 @stream.command()
 @stream_argument
 @click.argument("segments", metavar="ID ID...", nargs=-1, required=True)
+@if_version_option
 @waiting_options
 @output_option()
 @pass_settings
 def merge(
-    settings: Settings, name: str, segments: tuple[str, ...], no_wait: bool, timeout: float, output: str
+    settings: Settings,
+    name: str,
+    segments: tuple[str, ...],
+    if_version: int | None,
+    no_wait: bool,
+    timeout: float,
+    output: str,
 ) -> None:
     """Merge active segments with adjacent key ranges, and print the new segment.
 
@@ -518,6 +558,7 @@ def merge(
         settings,
         name,
         lambda epoch: merge_ranges(epoch, identifiers, stream=name),
+        if_version,
         WaitOptions(no_wait, timeout),
         output,
     )
@@ -529,11 +570,19 @@ def merge(
 @click.option(
     "--ranges", required=True, metavar="RANGES", help="The key ranges of the new segments: 0-0.5,0.5-1"
 )
+@if_version_option
 @waiting_options
 @output_option()
 @pass_settings
 def scale(
-    settings: Settings, name: str, sealed: str, ranges: str, no_wait: bool, timeout: float, output: str
+    settings: Settings,
+    name: str,
+    sealed: str,
+    ranges: str,
+    if_version: int | None,
+    no_wait: bool,
+    timeout: float,
+    output: str,
 ) -> None:
     """Seal segments, and open new ones over exactly the same key space; print the new ones.
 
@@ -541,14 +590,18 @@ def scale(
         eventproc stream scale shop/orders --seal 0.0,1.0 --ranges 0-0.3,0.3-1
     """
     plan = parse_segments([sealed]), parse_ranges(ranges)
-    _scale(settings, name, lambda _: plan, WaitOptions(no_wait, timeout), output)
+    _scale(settings, name, lambda _: plan, if_version, WaitOptions(no_wait, timeout), output)
 
 
-def _scale(settings: Settings, name: str, plan: ScalePlan, waiting: WaitOptions, output: str) -> None:
+def _scale(
+    settings: Settings, name: str, plan: ScalePlan, if_version: int | None, waiting: WaitOptions, output: str
+) -> None:
     async def make(ep: Eventproc) -> AnyRequest:
         found = await ep.stream(name)
-        seal, ranges = plan(await ep.db.read(lambda tx: current_epoch(tx, get_stream(tx, name).value)))
-        return ScaleStream(name, found.stream_id, seal, ranges)
+        seal, ranges = plan(
+            await ep.db.read(lambda tx: current_epoch(tx, get_stream(tx, name, if_version=if_version).value))
+        )
+        return ScaleStream(name, found.stream_id, seal, ranges, if_version=if_version)
 
     async def show_opened(ep: Eventproc, request: Request) -> None:
         epoch = await ep.db.read(

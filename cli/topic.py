@@ -13,6 +13,7 @@ from eventproc.cli.destruction import Consent, destructive, is_confirmed, submit
 from eventproc.cli.options import (
     CommandGroup,
     Settings,
+    if_version_option,
     output_option,
     pass_settings,
     timeout_option,
@@ -186,6 +187,7 @@ def _row(found: TopicDescription) -> Row:
         **_names(found.name),
         "stream_id": found.stream_id,
         "state": found.state.value,
+        "version": found.version,
         "partitioning": found.partitioning.value,
         "keep_ms": found.config.retention.age_ms,
         "keep_bytes": found.config.retention.size_bytes,
@@ -219,6 +221,7 @@ def _described(partition: PartitionDescription) -> dict[str, object]:
 @click.option("--partitioning", type=click.Choice(STRATEGIES), help="New strategy.")
 @retention_options
 @ttl_option
+@if_version_option
 @waiting_options
 @output_option()
 @pass_settings
@@ -229,6 +232,7 @@ def alter(
     partitioning: str | None,
     retention: RetentionChoice,
     ttl: float | None,
+    if_version: int | None,
     no_wait: bool,
     timeout: float,
     output: str,
@@ -263,7 +267,9 @@ def alter(
             retention=retention.applied_to(config.retention),
             ttl_ms=ttl_ms_of(ttl, config.ttl_ms),
         )
-        return UpdateStream(name, found.stream_id, config, keep_segments=partitions is None)
+        return UpdateStream(
+            name, found.stream_id, config, keep_segments=partitions is None, if_version=if_version
+        )
 
     async def show_altered(ep: Eventproc, request: Request) -> None:
         row: Row = {"done": "alter", "target": name, "request_id": request.id, "keys_moved": moves}
@@ -282,6 +288,7 @@ def alter(
 @click.option("--number", type=int, metavar="N", help="With --partition: delete its events before number N.")
 @click.option("--cut", "position", metavar="CUT", help="The new head: a cut from `stream cut`, head or tail.")
 @destructive
+@if_version_option
 @waiting_options
 @output_option()
 @pass_settings
@@ -294,6 +301,7 @@ def truncate(
     position: str | None,
     yes: bool,
     dry_run: bool,
+    if_version: int | None,
     no_wait: bool,
     timeout: float,
     output: str,
@@ -316,14 +324,14 @@ def truncate(
     def planned(tx: Tx) -> AnyRequest:
         found = get_topic(tx, name).value
         heads = new_heads(tx, found, partition=partition, before_ms=time_ms, before_number=number)
-        return TruncateStream(name, found.stream_id, heads)
+        return TruncateStream(name, found.stream_id, heads, if_version=if_version)
 
     async def make(ep: Eventproc) -> AnyRequest:
         if position is None:
             return await ep.db.read(planned)
         found = await ep.topic(name)
         cut = await cut_at_position(found, parse_position(position, name, found.stream_id))
-        return TruncateStream(name, cut.stream_id, dict(cut.offsets))
+        return TruncateStream(name, cut.stream_id, dict(cut.offsets), if_version=if_version)
 
     submit_destruction(
         settings,
@@ -339,10 +347,19 @@ def truncate(
 @topic.command()
 @topic_argument
 @destructive
+@if_version_option
 @timeout_option
 @output_option()
 @pass_settings
-def delete(settings: Settings, name: str, yes: bool, dry_run: bool, timeout: float, output: str) -> None:
+def delete(
+    settings: Settings,
+    name: str,
+    yes: bool,
+    dry_run: bool,
+    if_version: int | None,
+    timeout: float,
+    output: str,
+) -> None:
     """Delete a topic with its events and transactions.
 
     It is sealed first. If the command ends in between, repeat it.
@@ -366,7 +383,7 @@ def delete(settings: Settings, name: str, yes: bool, dry_run: bool, timeout: flo
 
     async def act(ep: Eventproc) -> None:
         found = await ep.topic(name)
-        await found.delete(timeout_ms=round(timeout * 1000))
+        await found.delete(if_version=if_version, timeout_ms=round(timeout * 1000))
 
     if is_confirmed(settings, Consent(yes, dry_run), f"Delete topic {name}", look, output):
         session.run(settings, act, host=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import Expired, Rejected, WorkflowFailed
 from eventproc.store.model.names import check_scope_name
@@ -25,8 +26,14 @@ from eventproc.store.requests import (
     start_request,
     submit_request,
 )
-from eventproc.workflows.requests import AnyRequest
+from eventproc.workflows.requests import AnyRequest, OfStream
 from eventproc.workflows.workflow_table import WORKFLOWS
+
+
+def check(tx: Tx, request: AnyRequest) -> bool:
+    """Return whether there is nothing to do. Raises StaleVersion, and the refusals of the workflow's check."""
+    _verify_version(tx, request)
+    return WORKFLOWS[request.kind].check(tx, request)
 
 
 def submit(
@@ -42,18 +49,17 @@ def submit(
     within_ms: how long from now the request may begin, in ms; a request that has begun runs to its end.
     origin: a person or a policy.
 
-    Raises the refusals of the workflow's check, InProgress and Expired, and InvalidArgument for the system's own
+    Raises the refusals of `check`, InProgress and Expired, and InvalidArgument for the system's own
     streams; then nothing is recorded.
     """
     check_scope_name(request.target.partition("/")[0])
-    check = partial(WORKFLOWS[request.kind].check, tx, request)
     return submit_request(
         tx,
         request_id=request_id,
         target=request.target,
         kind=request.kind,
         body=to_json(request),
-        satisfied=check,
+        satisfied=partial(check, tx, request),
         within_ms=within_ms,
         origin=origin,
     )
@@ -74,7 +80,10 @@ def step(tx: Tx, request_id: str, event: EventRef, owner: Owner) -> bool:
     try:
         if row.has_expired(tx):
             raise Expired(target=row.target, request_id=request_id)
-        if not workflow.apply(tx, from_json(row.body, workflow.request), request_id):
+        request = from_json(row.body, workflow.request)
+        if not row.started:  # its own steps make new versions
+            _verify_version(tx, request)
+        if not workflow.apply(tx, request, request_id):
             start_request(tx, row)
             return False
     except Rejected as why:
@@ -86,6 +95,12 @@ def step(tx: Tx, request_id: str, event: EventRef, owner: Owner) -> bool:
         finish_request(tx, request_id)
     finish_event(tx, event)
     return True
+
+
+def _verify_version(tx: Tx, request: AnyRequest) -> None:
+    """Raise StaleVersion if the request names another version than the stream has; NotFound, StreamReplaced."""
+    if isinstance(request, OfStream) and request.if_version is not None:
+        get_stream(tx, request.stream, stream_id=request.stream_id, if_version=request.if_version)
 
 
 def give_up(tx: Tx, request_id: str, event: EventRef, owner: Owner, reason: str) -> bool:

@@ -11,7 +11,7 @@ from typing import ClassVar, TypeAlias
 
 import attrs
 
-from eventproc.store.model.argument_checks import check_mapping
+from eventproc.store.model.argument_checks import check_int, check_mapping
 from eventproc.store.model.ids import SegmentId, as_segments
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.ranges import KeyRange
@@ -25,6 +25,10 @@ def _sorted_ids(segments: Iterable[SegmentId]) -> tuple[SegmentId, ...]:
 def _sorted_offsets(offsets: Mapping[SegmentId, int]) -> dict[SegmentId, int]:
     reason = "it must be a mapping of segment ids to offsets"
     return dict(sorted(check_mapping("offsets", offsets, reason).items()))
+
+
+def _checked_version(version: int | None) -> int | None:
+    return None if version is None else check_int("if_version", version, least=1)
 
 
 @attrs.frozen
@@ -42,9 +46,16 @@ class CreateStream:
 
 
 @attrs.frozen
-class _OfStream:
+class OfStream:
+    """A change of one stream.
+
+    if_version: the version that the stream must have when the change begins; in any other one the change is refused
+        with StaleVersion. None (default): any version.
+    """
+
     stream: str
     stream_id: int
+    if_version: int | None = attrs.field(default=None, kw_only=True, converter=_checked_version)
 
     @property
     def target(self) -> str:
@@ -53,7 +64,7 @@ class _OfStream:
 
 
 @attrs.frozen
-class UpdateStream(_OfStream):
+class UpdateStream(OfStream):
     """Replace the configuration. With a fixed policy the number of segments changes in the same transaction.
 
     keep_segments: leave the number of segments as it is, also if scales have changed it since.
@@ -65,7 +76,7 @@ class UpdateStream(_OfStream):
 
 
 @attrs.frozen
-class ScaleStream(_OfStream):
+class ScaleStream(OfStream):
     """Seal active segments and open new ones over exactly the same key space.
 
     reason: why a policy asks for it; empty for the request of a person.
@@ -81,7 +92,7 @@ class ScaleStream(_OfStream):
 
 
 @attrs.frozen
-class TruncateStream(_OfStream):
+class TruncateStream(OfStream):
     """Move the head of the stream to a cut.
 
     offsets: those of the cut, -1 for a segment that begins after it.
@@ -94,14 +105,14 @@ class TruncateStream(_OfStream):
 
 
 @attrs.frozen
-class SealStream(_OfStream):
+class SealStream(OfStream):
     """Seal the stream: it accepts no more appends."""
 
     kind: ClassVar[str] = "seal"
 
 
 @attrs.frozen
-class DeleteStream(_OfStream):
+class DeleteStream(OfStream):
     """Delete a sealed stream and free its bytes."""
 
     kind: ClassVar[str] = "delete"

@@ -452,6 +452,7 @@ class StreamCalls:
         scaling: ScalingPolicy | None = None,
         retention: RetentionPolicy | None = None,
         tags: Iterable[str] | None = None,
+        if_version: int | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> None:
         """Change the stream's configuration, and scale to the number of segments that it asks for.
@@ -460,9 +461,11 @@ class StreamCalls:
             scaling: the new scaling policy. None (default): as now.
             retention: the new retention policy; `RetentionPolicy()` keeps everything. None (default): as now.
             tags: the new tags, instead of all present ones. None (default): as now.
+            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the stream has another version than `if_version`; nothing changed.
             InvalidArgument: a policy or a tag is not valid.
             ScaleRefused: the stream is a topic, and `scaling` is not for topics.
             StreamReplaced: the stream of this handle was deleted.
@@ -471,20 +474,34 @@ class StreamCalls:
             StillPending: the wait ended first; the update goes on.
         """
         self._loop.call(
-            partial(self._twin.update, scaling=scaling, retention=retention, tags=tags, timeout_ms=timeout_ms)
+            partial(
+                self._twin.update,
+                scaling=scaling,
+                retention=retention,
+                tags=tags,
+                if_version=if_version,
+                timeout_ms=timeout_ms,
+            )
         )
 
     def scale(
-        self, *, seal: Sequence[SegmentName], ranges: Sequence[RangeName], timeout_ms: int = WAIT_MS
+        self,
+        *,
+        seal: Sequence[SegmentName],
+        ranges: Sequence[RangeName],
+        if_version: int | None = None,
+        timeout_ms: int = WAIT_MS,
     ) -> tuple[SegmentId, ...]:
         """Seal active segments and open new ones over exactly their key space; return the new ids.
 
         Args:
             seal: the segments to seal, by id or text such as "2.1".
             ranges: key ranges of the new segments, as pairs or text such as "0.25-0.5".
+            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the stream has another version than `if_version`; nothing changed.
             ScaleRefused: a segment is not active, or too few or too many would remain.
             InvalidArgument: the ranges do not cover the sealed segments' key space exactly.
             StreamReplaced: the stream of this handle was deleted.
@@ -492,19 +509,23 @@ class StreamCalls:
             InProgress: another scale is running.
             StillPending: the wait ended first; the scale goes on.
         """
-        return self._loop.call(partial(self._twin.scale, seal=seal, ranges=ranges, timeout_ms=timeout_ms))
+        return self._loop.call(
+            partial(self._twin.scale, seal=seal, ranges=ranges, if_version=if_version, timeout_ms=timeout_ms)
+        )
 
     def split(
-        self, segment: SegmentName, into: int = 2, *, timeout_ms: int = WAIT_MS
+        self, segment: SegmentName, into: int = 2, *, if_version: int | None = None, timeout_ms: int = WAIT_MS
     ) -> tuple[SegmentId, ...]:
         """Split an active segment into equal parts; return their ids.
 
         Args:
             segment: its id, or text such as "2.1".
             into: number of parts. Default: 2.
+            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the stream has another version than `if_version`; nothing changed.
             NotFound: the segment is not active.
             InvalidArgument: the number of parts is not valid.
             ScaleRefused: another scale sealed the segment meanwhile, or too many segments would result.
@@ -513,16 +534,22 @@ class StreamCalls:
             InProgress: another scale is running.
             StillPending: the wait ended first; the split goes on.
         """
-        return self._loop.call(partial(self._twin.split, segment, into, timeout_ms=timeout_ms))
+        return self._loop.call(
+            partial(self._twin.split, segment, into, if_version=if_version, timeout_ms=timeout_ms)
+        )
 
-    def merge(self, *segments: SegmentName, timeout_ms: int = WAIT_MS) -> SegmentId:
+    def merge(
+        self, *segments: SegmentName, if_version: int | None = None, timeout_ms: int = WAIT_MS
+    ) -> SegmentId:
         """Merge neighbouring active segments; return the new id.
 
         Args:
             segments: two or more, by id or text such as "2.1".
+            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the stream has another version than `if_version`; nothing changed.
             NotFound: a segment is not active.
             InvalidArgument: the segments are fewer than two, or not neighbours.
             ScaleRefused: another scale sealed a segment meanwhile, or too few segments would remain.
@@ -531,48 +558,56 @@ class StreamCalls:
             InProgress: another scale is running.
             StillPending: the wait ended first; the merge goes on.
         """
-        return self._loop.call(partial(self._twin.merge, *segments, timeout_ms=timeout_ms))
+        return self._loop.call(
+            partial(self._twin.merge, *segments, if_version=if_version, timeout_ms=timeout_ms)
+        )
 
-    def truncate(self, cut: StreamCut, *, timeout_ms: int = WAIT_MS) -> None:
+    def truncate(self, cut: StreamCut, *, if_version: int | None = None, timeout_ms: int = WAIT_MS) -> None:
         """Move the head to `cut`: the events before it are gone.
 
         Args:
             cut: a cut of this stream, at or after the head.
+            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the stream has another version than `if_version`; nothing changed.
             InvalidCut: the cut is one of another stream, before the head, beyond the tail, or inside an event.
             StreamReplaced: the stream of the cut, usually that of this handle, was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another truncation is running.
             StillPending: the wait ended first; the truncation goes on.
         """
-        self._loop.call(partial(self._twin.truncate, cut, timeout_ms=timeout_ms))
+        self._loop.call(partial(self._twin.truncate, cut, if_version=if_version, timeout_ms=timeout_ms))
 
-    def seal(self, *, timeout_ms: int = WAIT_MS) -> None:
+    def seal(self, *, if_version: int | None = None, timeout_ms: int = WAIT_MS) -> None:
         """End the stream permanently: no more appends; reading goes on. Does nothing if the stream is sealed.
 
         Args:
+            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the stream has another version than `if_version`; nothing changed.
             StreamReplaced: the handle belongs to a deleted stream of this name.
             StillPending: the wait ended first; the seal goes on.
         """
-        self._loop.call(partial(self._twin.seal, timeout_ms=timeout_ms))
+        self._loop.call(partial(self._twin.seal, if_version=if_version, timeout_ms=timeout_ms))
 
-    def delete(self, *, timeout_ms: int = WAIT_MS) -> None:
+    def delete(self, *, if_version: int | None = None, timeout_ms: int = WAIT_MS) -> None:
         """Delete the sealed stream.
 
         Args:
+            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the stream has another version than `if_version`; nothing changed.
             StreamNotSealed: seal it first.
             StreamReplaced: the handle belongs to a deleted stream of this name.
             StillPending: the wait ended first; the deletion goes on.
         """
-        self._loop.call(partial(self._twin.delete, timeout_ms=timeout_ms))
+        self._loop.call(partial(self._twin.delete, if_version=if_version, timeout_ms=timeout_ms))
 
     def offload(self, *, older_than_ms: int = 0) -> OffloadResult:
         """Move old events out of the database into files, and return how many. They are read as before.
@@ -867,7 +902,9 @@ class TopicCalls:
         """
         return self._loop.call(self._twin.segments_of, partitions)
 
-    def add_partitions(self, count: int, *, timeout_ms: int = WAIT_MS) -> tuple[int, ...]:
+    def add_partitions(
+        self, count: int, *, if_version: int | None = None, timeout_ms: int = WAIT_MS
+    ) -> tuple[int, ...]:
         """Add partitions, and return their numbers. No other partition is touched or waits.
 
         Keys move: with the strategy "key", most keys go to another partition from now on, so a key's events are in
@@ -876,9 +913,11 @@ class TopicCalls:
 
         Args:
             count: how many, at least 1. A topic has at most 1,023.
+            if_version: the version that the topic must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the topic has another version than `if_version`; nothing changed.
             InvalidArgument: the number is not valid, or the topic would have too many.
             ScaleRefused: another call added partitions meanwhile.
             StreamReplaced: the handle belongs to a deleted topic of this name.
@@ -886,7 +925,9 @@ class TopicCalls:
             InProgress: partitions are being added.
             StillPending: the wait ended first; the change goes on.
         """
-        return self._loop.call(partial(self._twin.add_partitions, count, timeout_ms=timeout_ms))
+        return self._loop.call(
+            partial(self._twin.add_partitions, count, if_version=if_version, timeout_ms=timeout_ms)
+        )
 
     def alter(
         self,
@@ -895,6 +936,7 @@ class TopicCalls:
         partitioning: Strategy | Partitioner[Any] | None = None,
         retention: RetentionPolicy | None = None,
         ttl_ms: int | None = None,
+        if_version: int | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> None:
         """Change the number of partitions, the strategy, or how long events are kept and delivered.
@@ -908,9 +950,11 @@ class TopicCalls:
             retention: how long events are kept; `RetentionPolicy()` keeps everything. None (default): as now.
             ttl_ms: how long groups deliver an event after it was appended, in ms; 0: as long as it is kept. Consumers
                 use a new value within a second, except for events that they have read ahead. None (default): as now.
+            if_version: the version that the topic must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the topic has another version than `if_version`; nothing changed.
             InvalidArgument: the number, the strategy or the policy is not valid.
             ScaleRefused: the topic would lose partitions.
             StreamReplaced: the handle belongs to a deleted topic of this name.
@@ -925,6 +969,7 @@ class TopicCalls:
                 partitioning=partitioning,
                 retention=retention,
                 ttl_ms=ttl_ms,
+                if_version=if_version,
                 timeout_ms=timeout_ms,
             )
         )
@@ -936,6 +981,7 @@ class TopicCalls:
         partition: int | None = None,
         before_ms: int | None = None,
         before_number: int | None = None,
+        if_version: int | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> None:
         """Remove the oldest events of all partitions, or of one.
@@ -947,9 +993,11 @@ class TopicCalls:
             partition: its number. None (default): all partitions.
             before_ms: remove the events that were appended before this wall time, in ms since 1970.
             before_number: remove the events of `partition` before this event number, which consumers call its offset.
+            if_version: the version that the topic must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the topic has another version than `if_version`; nothing changed.
             InvalidArgument: not exactly one limit is given, it lies beyond the end, or there is no such partition.
             InvalidCut: the cut is not one of this topic.
             StreamReplaced: the handle belongs to a deleted topic of this name.
@@ -964,21 +1012,24 @@ class TopicCalls:
                 partition=partition,
                 before_ms=before_ms,
                 before_number=before_number,
+                if_version=if_version,
                 timeout_ms=timeout_ms,
             )
         )
 
-    def delete(self, *, timeout_ms: int = WAIT_MS) -> None:
+    def delete(self, *, if_version: int | None = None, timeout_ms: int = WAIT_MS) -> None:
         """Seal and delete the topic, with all its events. Repeat the call if it failed in between.
 
         Args:
+            if_version: the version that the topic must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for each of the two outcomes, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the topic has another version than `if_version`; nothing changed.
             StreamReplaced: the handle belongs to a deleted topic of this name.
             StillPending: the wait ended first; the deletion goes on, if the topic is sealed.
         """
-        self._loop.call(partial(self._twin.delete, timeout_ms=timeout_ms))
+        self._loop.call(partial(self._twin.delete, if_version=if_version, timeout_ms=timeout_ms))
 
 
 class ReaderGroupCalls:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from eventproc.store.catalog import Scope, StoredHistory, StreamRecord, readable_size
+from eventproc.store.catalog import Scope, StoredHistory, StreamRecord, get_stream, readable_size
 from eventproc.store.catalog.cuts import head_cut, tail_cut
 from eventproc.store.database import Peers, Tx
 from eventproc.store.model.cuts import StreamCut
@@ -128,6 +128,8 @@ class StreamDescription:
     """A stream as `describe` shows it; everything of one moment.
 
     scaling: what the scaling policy sees, and why it acts or does not; None if the policy goes by no rate.
+    version: grows with each change of the stream's metadata, also by a policy, and never with events. Pass it to a
+        change as `if_version`. A stream of the same name that is made later counts from 1 again.
     """
 
     __repr__ = short_repr_of_fields
@@ -144,6 +146,7 @@ class StreamDescription:
     events: int
     size_bytes: int
     scaling: ScalingDescription | None = attrs.field(default=None, kw_only=True)
+    version: int = attrs.field(kw_only=True)
 
 
 def describe_segment(tx: Tx, stream: StreamRecord, identifier: SegmentId) -> SegmentDescription:
@@ -201,6 +204,7 @@ def describe_stream(tx: Tx, stream: StreamRecord) -> StreamDescription:
         events=size.events,
         size_bytes=size.bytes,
         scaling=describe_scaling(tx, stream),
+        version=get_stream(tx, stream.name, stream_id=stream.stream_id).version,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, TypeAlias, overload
 import attrs
 from typing_extensions import TypeVar
 
-from eventproc.store.catalog import StoredHistory, current_epoch
+from eventproc.store.catalog import StoredHistory, current_epoch, get_stream
 from eventproc.store.catalog.cuts import head_cut, tail_cut, time_cut
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
@@ -269,6 +269,7 @@ class Stream(StreamQueries, Generic[T]):
         scaling: ScalingPolicy | None = None,
         retention: RetentionPolicy | None = None,
         tags: Iterable[str] | None = None,
+        if_version: int | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> None:
         """Change the stream's configuration, and scale to the number of segments that it asks for.
@@ -277,9 +278,11 @@ class Stream(StreamQueries, Generic[T]):
             scaling: the new scaling policy. None (default): as now.
             retention: the new retention policy; `RetentionPolicy()` keeps everything. None (default): as now.
             tags: the new tags, instead of all present ones. None (default): as now.
+            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the stream has another version than `if_version`; nothing changed.
             InvalidArgument: a policy or a tag is not valid.
             ScaleRefused: the stream is a topic, and `scaling` is not for topics.
             StreamReplaced: the stream of this handle was deleted.
@@ -298,20 +301,29 @@ class Stream(StreamQueries, Generic[T]):
             config = attrs.evolve(config, retention=as_retention(retention))
         if tags is not None:
             config = attrs.evolve(config, tags=as_tags(tags))
-        request = UpdateStream(self.name, self.stream_id, config, keep_segments=scaling is None)
+        request = UpdateStream(
+            self.name, self.stream_id, config, keep_segments=scaling is None, if_version=if_version
+        )
         await run_request(self._db, request, timeout_ms=timeout_ms)
 
     async def scale(
-        self, *, seal: Sequence[SegmentName], ranges: Sequence[RangeName], timeout_ms: int = WAIT_MS
+        self,
+        *,
+        seal: Sequence[SegmentName],
+        ranges: Sequence[RangeName],
+        if_version: int | None = None,
+        timeout_ms: int = WAIT_MS,
     ) -> tuple[SegmentId, ...]:
         """Seal active segments and open new ones over exactly their key space; return the new ids.
 
         Args:
             seal: the segments to seal, by id or text such as "2.1".
             ranges: key ranges of the new segments, as pairs or text such as "0.25-0.5".
+            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the stream has another version than `if_version`; nothing changed.
             ScaleRefused: a segment is not active, or too few or too many would remain.
             InvalidArgument: the ranges do not cover the sealed segments' key space exactly.
             StreamReplaced: the stream of this handle was deleted.
@@ -319,19 +331,21 @@ class Stream(StreamQueries, Generic[T]):
             InProgress: another scale is running.
             StillPending: the wait ended first; the scale goes on.
         """
-        return await self._scale(as_segments(seal), as_key_ranges(ranges), timeout_ms)
+        return await self._scale(as_segments(seal), as_key_ranges(ranges), timeout_ms, if_version)
 
     async def split(
-        self, segment: SegmentName, into: int = 2, *, timeout_ms: int = WAIT_MS
+        self, segment: SegmentName, into: int = 2, *, if_version: int | None = None, timeout_ms: int = WAIT_MS
     ) -> tuple[SegmentId, ...]:
         """Split an active segment into equal parts; return their ids.
 
         Args:
             segment: its id, or text such as "2.1".
             into: number of parts. Default: 2.
+            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the stream has another version than `if_version`; nothing changed.
             NotFound: the segment is not active.
             InvalidArgument: the number of parts is not valid.
             ScaleRefused: another scale sealed the segment meanwhile, or too many segments would result.
@@ -341,18 +355,22 @@ class Stream(StreamQueries, Generic[T]):
             StillPending: the wait ended first; the split goes on.
         """
         chosen, parts = as_segment(segment), check_int("number of parts", into)
-        epoch = await self._current_epoch()
+        epoch = await self._current_epoch(if_version)
         seal, ranges = split_ranges(epoch, chosen, parts, stream=self.name)
-        return await self._scale(seal, ranges, timeout_ms)
+        return await self._scale(seal, ranges, timeout_ms, if_version)
 
-    async def merge(self, *segments: SegmentName, timeout_ms: int = WAIT_MS) -> SegmentId:
+    async def merge(
+        self, *segments: SegmentName, if_version: int | None = None, timeout_ms: int = WAIT_MS
+    ) -> SegmentId:
         """Merge neighbouring active segments; return the new id.
 
         Args:
             segments: two or more, by id or text such as "2.1".
+            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the stream has another version than `if_version`; nothing changed.
             NotFound: a segment is not active.
             InvalidArgument: the segments are fewer than two, or not neighbours.
             ScaleRefused: another scale sealed a segment meanwhile, or too few segments would remain.
@@ -362,19 +380,23 @@ class Stream(StreamQueries, Generic[T]):
             StillPending: the wait ended first; the merge goes on.
         """
         chosen = as_segments(segments)
-        epoch = await self._current_epoch()
+        epoch = await self._current_epoch(if_version)
         seal, ranges = merge_ranges(epoch, chosen, stream=self.name)
-        (merged,) = await self._scale(seal, ranges, timeout_ms)
+        (merged,) = await self._scale(seal, ranges, timeout_ms, if_version)
         return merged
 
-    async def truncate(self, cut: StreamCut, *, timeout_ms: int = WAIT_MS) -> None:
+    async def truncate(
+        self, cut: StreamCut, *, if_version: int | None = None, timeout_ms: int = WAIT_MS
+    ) -> None:
         """Move the head to `cut`: the events before it are gone.
 
         Args:
             cut: a cut of this stream, at or after the head.
+            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the stream has another version than `if_version`; nothing changed.
             InvalidCut: the cut is one of another stream, before the head, beyond the tail, or inside an event.
             StreamReplaced: the stream of the cut, usually that of this handle, was deleted.
             StreamSealed: the stream is sealed.
@@ -384,33 +406,39 @@ class Stream(StreamQueries, Generic[T]):
         as_cut(cut, "new head")
         if cut.stream != self.name:
             raise InvalidCut(stream=self.name, cut=str(cut), reason=f"it is a cut of {cut.stream}")
-        request = TruncateStream(self.name, cut.stream_id, dict(cut.offsets))
+        request = TruncateStream(self.name, cut.stream_id, dict(cut.offsets), if_version=if_version)
         await run_request(self._db, request, timeout_ms=timeout_ms)
 
-    async def seal(self, *, timeout_ms: int = WAIT_MS) -> None:
+    async def seal(self, *, if_version: int | None = None, timeout_ms: int = WAIT_MS) -> None:
         """End the stream permanently: no more appends; reading goes on. Does nothing if the stream is sealed.
 
         Args:
+            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the stream has another version than `if_version`; nothing changed.
             StreamReplaced: the handle belongs to a deleted stream of this name.
             StillPending: the wait ended first; the seal goes on.
         """
-        await run_request(self._db, SealStream(self.name, self.stream_id), timeout_ms=timeout_ms)
+        request = SealStream(self.name, self.stream_id, if_version=if_version)
+        await run_request(self._db, request, timeout_ms=timeout_ms)
 
-    async def delete(self, *, timeout_ms: int = WAIT_MS) -> None:
+    async def delete(self, *, if_version: int | None = None, timeout_ms: int = WAIT_MS) -> None:
         """Delete the sealed stream.
 
         Args:
+            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the stream has another version than `if_version`; nothing changed.
             StreamNotSealed: seal it first.
             StreamReplaced: the handle belongs to a deleted stream of this name.
             StillPending: the wait ended first; the deletion goes on.
         """
-        await run_request(self._db, DeleteStream(self.name, self.stream_id), timeout_ms=timeout_ms)
+        request = DeleteStream(self.name, self.stream_id, if_version=if_version)
+        await run_request(self._db, request, timeout_ms=timeout_ms)
 
     async def offload(self, *, older_than_ms: int = 0) -> OffloadResult:
         """Move old events out of the database into files, and return how many. They are read as before.
@@ -434,14 +462,27 @@ class Stream(StreamQueries, Generic[T]):
         check_int("age", older_than_ms, least=0, unit="milliseconds")
         return await offload(self._db, self.name, self.stream_id, older_than_ms)
 
-    async def _current_epoch(self) -> Epoch:
-        return await self._db.read(lambda tx: current_epoch(tx, self._record(tx)))
+    async def _current_epoch(self, if_version: int | None = None) -> Epoch:
+        if if_version is not None:
+            if_version = check_int("if_version", if_version, least=1)
+
+        def read(tx: Tx) -> Epoch:
+            found = get_stream(tx, self.name, stream_id=self.stream_id, if_version=if_version)
+            return current_epoch(tx, found.value)
+
+        return await self._db.read(read)
 
     async def _scale(
-        self, seal: tuple[SegmentId, ...], ranges: tuple[KeyRange, ...], timeout_ms: int
+        self,
+        seal: tuple[SegmentId, ...],
+        ranges: tuple[KeyRange, ...],
+        timeout_ms: int,
+        if_version: int | None,
     ) -> tuple[SegmentId, ...]:
         request = await run_request(
-            self._db, ScaleStream(self.name, self.stream_id, seal, ranges), timeout_ms=timeout_ms
+            self._db,
+            ScaleStream(self.name, self.stream_id, seal, ranges, if_version=if_version),
+            timeout_ms=timeout_ms,
         )
         if isinstance(request.result, Epoch):
             return tuple(printable(segment.id) for segment in request.result.opened)

@@ -155,7 +155,9 @@ class Topic(Stream[T]):
             [printable(router.partition(check_int("partition", each), topic=self.name)) for each in numbers]
         )
 
-    async def add_partitions(self, count: int, *, timeout_ms: int = WAIT_MS) -> tuple[int, ...]:
+    async def add_partitions(
+        self, count: int, *, if_version: int | None = None, timeout_ms: int = WAIT_MS
+    ) -> tuple[int, ...]:
         """Add partitions, and return their numbers. No other partition is touched or waits.
 
         Keys move: with the strategy "key", most keys go to another partition from now on, so a key's events are in
@@ -164,9 +166,11 @@ class Topic(Stream[T]):
 
         Args:
             count: how many, at least 1. A topic has at most 1,023.
+            if_version: the version that the topic must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the topic has another version than `if_version`; nothing changed.
             InvalidArgument: the number is not valid, or the topic would have too many.
             ScaleRefused: another call added partitions meanwhile.
             StreamReplaced: the handle belongs to a deleted topic of this name.
@@ -175,8 +179,8 @@ class Topic(Stream[T]):
             StillPending: the wait ended first; the change goes on.
         """
         check_int("partitions to add", count, least=1)
-        seal, ranges = growth(await self._current_epoch(), count)
-        added = await self._scale(seal, ranges, timeout_ms)
+        seal, ranges = growth(await self._current_epoch(if_version), count)
+        added = await self._scale(seal, ranges, timeout_ms, if_version)
         return tuple([number_of(each) for each in added[:-1]])  # the last one is the new reserve
 
     async def alter(
@@ -186,6 +190,7 @@ class Topic(Stream[T]):
         partitioning: Strategy | Partitioner[Any] | None = None,
         retention: RetentionPolicy | None = None,
         ttl_ms: int | None = None,
+        if_version: int | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> None:
         """Change the number of partitions, the strategy, or how long events are kept and delivered.
@@ -199,9 +204,11 @@ class Topic(Stream[T]):
             retention: how long events are kept; `RetentionPolicy()` keeps everything. None (default): as now.
             ttl_ms: how long groups deliver an event after it was appended, in ms; 0: as long as it is kept. Consumers
                 use a new value within a second, except for events that they have read ahead. None (default): as now.
+            if_version: the version that the topic must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the topic has another version than `if_version`; nothing changed.
             InvalidArgument: the number, the strategy or the policy is not valid.
             ScaleRefused: the topic would lose partitions.
             StreamReplaced: the handle belongs to a deleted topic of this name.
@@ -219,7 +226,9 @@ class Topic(Stream[T]):
             retention=config.retention if retention is None else as_retention(retention),
             ttl_ms=config.ttl_ms if ttl_ms is None else as_ttl(ttl_ms),
         )
-        request = UpdateStream(self.name, self.stream_id, changed, keep_segments=partitions is None)
+        request = UpdateStream(
+            self.name, self.stream_id, changed, keep_segments=partitions is None, if_version=if_version
+        )
         await run_request(self._db, request, timeout_ms=timeout_ms)
         if strategy is not None:
             self.partitioner = own
@@ -231,6 +240,7 @@ class Topic(Stream[T]):
         partition: int | None = None,
         before_ms: int | None = None,
         before_number: int | None = None,
+        if_version: int | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> None:
         """Remove the oldest events of all partitions, or of one.
@@ -242,9 +252,11 @@ class Topic(Stream[T]):
             partition: its number. None (default): all partitions.
             before_ms: remove the events that were appended before this wall time, in ms since 1970.
             before_number: remove the events of `partition` before this event number, which consumers call its offset.
+            if_version: the version that the topic must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the topic has another version than `if_version`; nothing changed.
             InvalidArgument: not exactly one limit is given, it lies beyond the end, or there is no such partition.
             InvalidCut: the cut is not one of this topic.
             StreamReplaced: the handle belongs to a deleted topic of this name.
@@ -260,7 +272,7 @@ class Topic(Stream[T]):
             if partition is not None:
                 reason = "a cut names all partitions; give before_ms or before_number for one"
                 raise InvalidArgument(what="partition", value=str(partition), reason=reason)
-            await super().truncate(cut, timeout_ms=timeout_ms)
+            await super().truncate(cut, if_version=if_version, timeout_ms=timeout_ms)
             return
         if before_ms is not None:
             check_int("before_ms", before_ms, unit="ms")
@@ -276,20 +288,22 @@ class Topic(Stream[T]):
                 tx, record, partition=partition, before_ms=before_ms, before_number=before_number
             )
 
-        request = TruncateStream(self.name, self.stream_id, await self._db.read(heads))
+        request = TruncateStream(self.name, self.stream_id, await self._db.read(heads), if_version=if_version)
         await run_request(self._db, request, timeout_ms=timeout_ms)
 
-    async def delete(self, *, timeout_ms: int = WAIT_MS) -> None:
+    async def delete(self, *, if_version: int | None = None, timeout_ms: int = WAIT_MS) -> None:
         """Seal and delete the topic, with all its events. Repeat the call if it failed in between.
 
         Args:
+            if_version: the version that the topic must have, as `describe` shows it. None (default): any.
             timeout_ms: how long to wait for each of the two outcomes, in ms. Default: 120 s.
 
         Raises:
+            StaleVersion: the topic has another version than `if_version`; nothing changed.
             StreamReplaced: the handle belongs to a deleted topic of this name.
             StillPending: the wait ended first; the deletion goes on, if the topic is sealed.
         """
-        await self.seal(timeout_ms=timeout_ms)
+        await self.seal(if_version=if_version, timeout_ms=timeout_ms)
         await super().delete(timeout_ms=timeout_ms)
 
 

@@ -11,6 +11,7 @@ from eventproc.store.model.errors import (
     CorruptRecord,
     IllegalTransition,
     NotFound,
+    StaleVersion,
     StreamReplaced,
     StreamSealed,
 )
@@ -37,11 +38,14 @@ def find_stream(tx: Tx, name: str) -> Versioned[StreamRecord] | None:
     return find(tx, STREAM, name)
 
 
-def get_stream(tx: Tx, name: str, *, stream_id: int | None = None) -> Versioned[StreamRecord]:
+def get_stream(
+    tx: Tx, name: str, *, stream_id: int | None = None, if_version: int | None = None
+) -> Versioned[StreamRecord]:
     """Return the stream named "scope/stream".
 
-    stream_id: the expected incarnation; None accepts any. Raises NotFound, naming the scope or the stream that is
-    missing, and StreamReplaced if another incarnation, or none, has the name now.
+    stream_id: the expected incarnation; None accepts any. if_version: the expected version; None accepts any.
+    Raises NotFound, naming the scope or the stream that is missing, StreamReplaced if another incarnation, or none, has
+    the name now, and StaleVersion.
     """
     found = find(tx, STREAM, name)
     if stream_id is not None and (found is None or found.value.stream_id != stream_id):
@@ -50,6 +54,8 @@ def get_stream(tx: Tx, name: str, *, stream_id: int | None = None) -> Versioned[
     if found is None:
         get_scope(tx, name.partition("/")[0])
         raise NotFound(kind="stream", name=name)
+    if if_version is not None and found.version != if_version:
+        raise StaleVersion(stream=name, expected=if_version, present=found.version)
     return found
 
 

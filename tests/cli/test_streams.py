@@ -228,3 +228,22 @@ def _all(cli: Cli) -> list[str]:
 
 def _first(cli: Cli) -> str:
     return _all(cli)[0]
+
+
+def test_change_with_a_stale_version_is_refused_and_describe_shows_the_version(shop: Cli) -> None:
+    version = shop("stream", "describe", "shop/orders", "-o", "json").json()["version"]
+    shop("stream", "split", "shop/orders", "0.0", "--if-version", version).ok()
+    name = "shop/orders"
+    for command in (
+        ["update", name, "--segments", 4],
+        ["split", name, "1.0"],
+        ["merge", name, "2.1", "3.1"],
+        ["scale", name, "--seal", "1.0", "--ranges", "0.5-0.7,0.7-1"],
+        ["truncate", name, "--cut", "tail", "--yes"],
+        ["seal", name, "--yes"],
+        ["seal", name, "--dry-run"],
+        ["delete", name, "--yes"],
+    ):
+        line = shop("stream", *command, "--if-version", version).refused(4)
+        assert f"shop/orders has version {version + 1}, not {version}" in line
+    shop("stream", "seal", name, "--yes", "--if-version", version + 1).ok()

@@ -119,6 +119,10 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
         lambda w, x: w.ep.requests.submit(untyped.Seal("s/t", x)),
         ["x", None, 1.5, [1], THING],
     ),
+    "requests.submit, if_version": (
+        lambda w, x: w.ep.requests.submit(untyped.Seal("s/t", 1, if_version=x)),
+        [each for each in NO_INT if each is not None] + [0],
+    ),
     "requests.submit, config": (
         lambda w, x: w.ep.requests.submit(untyped.Update("s/t", 1, x)),
         [5, None, "x", THING],
