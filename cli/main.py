@@ -59,6 +59,7 @@ COMMANDS: Final = MappingProxyType(
         "serve": ("serve", "Serve the directory to Pravega's clients, and run the processors of apps."),
         "backup": ("backup", "Make a verified backup of the directory while it is in use."),
         "restore": ("backup", "Make a directory from a backup."),
+        "export": ("export", "Print all metadata as JSON lines."),
         "verify": ("verify", "Check everything that a directory or a backup holds."),
         "doctor": ("doctor", "Check a directory's health, and list the processes that use it."),
         "demo": ("demo.command", "Send real data through a stream, and prove that nothing was lost."),

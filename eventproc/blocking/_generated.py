@@ -15,7 +15,7 @@ from eventproc.streams.request_calls import WAIT_MS
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from os import PathLike
 
     from eventproc.cluster import AnyTask
@@ -210,6 +210,27 @@ class EventprocCalls:
             Reads and writes the size of the directory. Meanwhile the log of the database grows by what is written.
         """
         return self._loop.call(self._twin.backup, dest)
+
+    def export_metadata(self, write: Callable[[str], object]) -> int:
+        """Pass the metadata of the directory to `write`, one JSON document a line, all of one moment.
+
+        The lines are scopes, streams with their epochs, groups, transactions, requests, tasks, and supervisors; events
+        are not among them. `docs/design/metadata-export.md` lists their fields. The last line tells how many there are.
+
+        Args:
+            write: called with each line, which ends with a line feed, such as the `write` of a text file. It is called
+                on a thread of the database and must not use this system.
+
+        Returns:
+            The number of lines.
+
+        Raises:
+            Exception: whatever `write` raises.
+
+        Cost:
+            Reads all metadata once, page by page. Meanwhile the log of the database grows by what is written.
+        """
+        return self._loop.call(self._twin.export_metadata, write)
 
     def processors(self) -> list[ProcessorDescription]:
         """Return the processors that ever ran here, by name of their groups, with processes, lag and members."""

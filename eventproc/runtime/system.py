@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -561,6 +561,29 @@ class Eventproc(ConsumerSystem, ShareSystem, SupervisorSystem, TopicSystem):
         from eventproc.store.backup.make import make_backup  # few programs need it
 
         return await make_backup(self._db, Path(dest))
+
+    async def export_metadata(self, write: Callable[[str], object]) -> int:
+        """Pass the metadata of the directory to `write`, one JSON document a line, all of one moment.
+
+        The lines are scopes, streams with their epochs, groups, transactions, requests, tasks, and supervisors; events
+        are not among them. `docs/design/metadata-export.md` lists their fields. The last line tells how many there are.
+
+        Args:
+            write: called with each line, which ends with a line feed, such as the `write` of a text file. It is called
+                on a thread of the database and must not use this system.
+
+        Returns:
+            The number of lines.
+
+        Raises:
+            Exception: whatever `write` raises.
+
+        Cost:
+            Reads all metadata once, page by page. Meanwhile the log of the database grows by what is written.
+        """
+        from eventproc.runtime.metadata_export import export_lines  # few programs need it
+
+        return await self._db.read(partial(export_lines, write=write))
 
     def dead_letters(self, group: str) -> DeadLetters:
         """Return the dead letters of a processor's group, or of a share group.

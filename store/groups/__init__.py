@@ -10,6 +10,7 @@ from eventproc.store.groups.consumption import consumed_cut, release
 from eventproc.store.groups.records import (
     EQUAL,
     GROUP,
+    RELEASED,
     AddedStart,
     DeletedPolicy,
     GroupOptions,
@@ -20,6 +21,7 @@ from eventproc.store.groups.records import (
     check_assignor,
     group_names,
     last_generation,
+    released_key,
     topic_of,
 )
 from eventproc.store.groups.rows import (
@@ -72,6 +74,7 @@ __all__ = [
     "EQUAL",
     "GROUP",
     "LOCK_MS",
+    "RELEASED",
     "SHARE",
     "SHARE_POLL_EVENTS",
     "AddedStart",
@@ -108,6 +111,7 @@ __all__ = [
     "progress_topic",
     "read_deliveries",
     "release",
+    "released_key",
     "replace_share",
     "share_names",
     "share_topic",

@@ -27,6 +27,7 @@ from eventproc.store.ingestion.supervisors import (
     find_spec,
     get_live_spec,
     get_spec_text,
+    known_supervisors,
     spec_versions,
     supervisor_ids,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "get_live_spec",
     "get_spec_text",
     "keep_task",
+    "known_supervisors",
     "own_tasks",
     "plan_slice",
     "post_notice",
