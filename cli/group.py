@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -12,6 +11,7 @@ import click
 from eventproc.cli import session
 from eventproc.cli.destruction import Consent, destructive, is_confirmed
 from eventproc.cli.group_offsets import OffsetMove, members, move_offsets, offsets
+from eventproc.cli.group_update import RETAINED, update
 from eventproc.cli.options import (
     CommandGroup,
     DurationParam,
@@ -38,7 +38,6 @@ from eventproc.groups import (
     MemberDescription,
     ReaderGroup,
     ResetPreview,
-    RetainedPart,
     SegmentLag,
     TruncatedPolicy,
     describe_group,
@@ -62,13 +61,6 @@ SEGMENT_COLUMNS: Final = ("stream", "segment", "owner", "lag_events", "lag_bytes
 STATE_COLUMNS: Final = (*SEGMENT_COLUMNS, "offset", "number", "waiting", "progress_at_ms")
 TABLES: Final = (("streams", STREAM_LAG_COLUMNS), ("members", READER_COLUMNS), ("segments", STATE_COLUMNS))
 """The tables of `describe`: the field of each, and its columns."""
-
-RETAINED: Final[Mapping[str, RetainedPart | None]] = {
-    "progress": "progress",
-    "manual": "manual",
-    "nothing": None,
-}
-"""The values of `--retains`, and the option of a group that each one means."""
 
 CHECKPOINT_COLUMNS: Final = ("name", "completed_at_ms", "automatic", "cuts")
 RESET_COLUMNS: Final = ("stream", "cut_before", "cut_after", "events_before", "events_after")
@@ -138,6 +130,7 @@ def _described(found: GroupDescription, info: GroupInfo, cuts: dict[str, StreamC
         "created_ms": found.created_ms,
         "lease_ms": options.lease_ms,
         "checkpoint_every_ms": options.checkpoint_ms,
+        "rebalance_ms": options.rebalance_ms,
         "on_truncated": options.on_truncated,
         "assignor": found.assignor,
         "retains": options.retains or "nothing",
@@ -546,6 +539,7 @@ def delete(settings: Settings, name: str, yes: bool, dry_run: bool, output: str)
 
 group.add_command(members)
 group.add_command(offsets)
+group.add_command(update)
 
 
 def checkpoint_row(found: GroupCheckpoint) -> dict[str, object]:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from eventproc.blocking.loop import Loop
+from eventproc.groups.changes import SAME
 from eventproc.groups.group import CHECKPOINT_WAIT_MS
 from eventproc.processors.dead_letters.operations import LIST_MAX
 from eventproc.processors.run import GRACE_MS
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from eventproc.cluster import AnyTask
     from eventproc.cluster.membership import Cluster, ClusterDescription, ClusterInstance
     from eventproc.groups import GroupInfo
+    from eventproc.groups.changes import Same
     from eventproc.groups.describe import GroupDescription
     from eventproc.groups.group import ReaderGroup
     from eventproc.groups.operations import GroupCheckpoint, OffsetReset, OffsetTarget
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from eventproc.store.backup.results import BackupResult
     from eventproc.store.catalog import StreamSize
     from eventproc.store.database import SqlParameters, SqlValue
+    from eventproc.store.groups import GroupOptions, RetainedPart, TruncatedPolicy
     from eventproc.store.model.cuts import CutOrder, StreamCut
     from eventproc.store.model.epochs import Epoch
     from eventproc.store.model.ids import SegmentId
@@ -1172,6 +1175,49 @@ class ReaderGroupCalls:
         """
         self._loop.call(self._twin.release, cut)
 
+    def update(
+        self,
+        *,
+        lease_ms: int | Same | None = SAME,
+        checkpoint_ms: int | Same | None = SAME,
+        rebalance_ms: int | Same | None = SAME,
+        on_truncated: TruncatedPolicy | None = None,
+        assignor: str | None = None,
+        retains: RetainedPart | Same | None = SAME,
+    ) -> GroupOptions:
+        """Change options of the group, and return all of them. Readers stay online, and follow before their next event.
+
+        A lease that is new or other than before counts from now.
+
+        Args:
+            lease_ms: how long a reader may go without asking for an event, in ms; None: as long as its process lives.
+                "same" (default): as now.
+            checkpoint_ms: pause between automatic checkpoints, in ms; None: there are none. "same" (default): as now.
+            rebalance_ms: how long a reader may take to release a segment that another one shall own, in ms; None: as
+                long as it needs. "same" (default): as now.
+            on_truncated: "earliest", "latest" or "error": what to do when unread events were truncated. None (default):
+                as now.
+            assignor: "equal", "range", "round_robin", or the name of an own one. None (default): as now.
+            retains: what a stream with retention by consumption keeps for the group: "progress", "manual", or None for
+                nothing. "same" (default): as now.
+
+        Raises:
+            NotFound: no such group.
+            NotAReaderGroup: the group belongs to a processor.
+            InvalidArgument: an option is not valid.
+        """
+        return self._loop.call(
+            partial(
+                self._twin.update,
+                lease_ms=lease_ms,
+                checkpoint_ms=checkpoint_ms,
+                rebalance_ms=rebalance_ms,
+                on_truncated=on_truncated,
+                assignor=assignor,
+                retains=retains,
+            )
+        )
+
     def set_assignor(self, assignor: str) -> None:
         """Let another assignor decide which reader owns which segment, from now on. Readers stay online.
 
@@ -1229,6 +1275,46 @@ class ConsumerGroupCalls:
             A few look-ups for each partition.
         """
         return self._loop.call(self._twin.describe)
+
+    def update(
+        self,
+        *,
+        lease_ms: int | Same | None = SAME,
+        rebalance_ms: int | Same | None = SAME,
+        on_truncated: TruncatedPolicy | None = None,
+        assignor: str | None = None,
+        retains: RetainedPart | Same | None = SAME,
+    ) -> GroupOptions:
+        """Change options of the group, and return all of them. Consumers stay online, and follow at their next poll.
+
+        A lease that is new or other than before counts from now.
+
+        Args:
+            lease_ms: how long a consumer may go without a poll, in ms; None: as long as its process lives.
+                "same" (default): as now.
+            rebalance_ms: how long a consumer may take to release a partition that another one shall own, in ms; None:
+                until its next poll. "same" (default): as now.
+            on_truncated: "earliest", "latest" or "error": what to do when unread events were truncated. None (default):
+                as now.
+            assignor: "equal", "range", "round_robin", or the name of an own one. None (default): as now.
+            retains: what a stream with retention by consumption keeps for the group: "progress", "manual", or None for
+                nothing. "same" (default): as now.
+
+        Raises:
+            NotFound: no such group.
+            NotAReaderGroup: the group belongs to a processor.
+            InvalidArgument: an option is not valid.
+        """
+        return self._loop.call(
+            partial(
+                self._twin.update,
+                lease_ms=lease_ms,
+                rebalance_ms=rebalance_ms,
+                on_truncated=on_truncated,
+                assignor=assignor,
+                retains=retains,
+            )
+        )
 
     def offsets(self) -> tuple[PartitionOffsets, ...]:
         """Return the offsets of each partition, sorted.

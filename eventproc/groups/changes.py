@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal, TypeAlias
+
+import attrs
 
 from eventproc.groups.names import group_name, stream_names
 from eventproc.groups.start_positions import GroupEnd, GroupStart, start_position_of, start_positions_of
-from eventproc.groups.state import GroupState, begin
+from eventproc.groups.state import DEFAULT_OPTIONS, GroupState, begin
 from eventproc.groups.stored_state import GROUP_LOG, change, write_segments
 from eventproc.groups.updates import (
     AssignorChanged,
+    OptionsChanged,
     PauseChanged,
     ReaderAway,
     ReaderLeft,
     SegmentCompleted,
     StreamAdded,
+    Update,
 )
 from eventproc.store.catalog import StoredHistory, find_stream, get_scope, get_stream, verify_active
 from eventproc.store.database import Tx
@@ -24,12 +28,15 @@ from eventproc.store.groups import (
     SHARE,
     GroupOptions,
     GroupRecord,
+    RetainedPart,
     SegmentKey,
+    TruncatedPolicy,
     check_assignor,
     group_names,
     last_generation,
     progress_of,
     topic_of,
+    write_signs_of_life,
 )
 from eventproc.store.model.errors import AlreadyExists
 from eventproc.store.model.group_errors import GroupStreamReplaced, NotAReaderGroup
@@ -41,7 +48,10 @@ from eventproc.store.segments import segment_state
 PROCESSOR: Final = "processor"
 READERS: Final = "readers"
 
-DEFAULTS: Final = GroupOptions()
+Same: TypeAlias = Literal["same"]
+
+SAME: Final = "same"
+"""An option that stays as it is, where None is a value."""
 
 
 def ensure_group(
@@ -52,7 +62,7 @@ def ensure_group(
     *,
     until: GroupEnd = None,
     kind: str = PROCESSOR,
-    options: GroupOptions = DEFAULTS,
+    options: GroupOptions = DEFAULT_OPTIONS,
 ) -> bool:
     """Create the group `name` ("scope/group"), reading `streams` from `start` on; return False if an equal one exists.
 
@@ -73,7 +83,7 @@ def ensure_group(
     verify_active(get_scope(tx, name.partition("/")[0]).value, "create a group")
     starts = start_positions_of(tx, names, start, until)
     empty = GroupState(generation=last_generation(tx))
-    state = begin(empty.generation, starts, options.assignor)
+    state = begin(empty.generation, starts, options)
     group = GroupRecord(
         name=name,
         log=create_log(tx),
@@ -139,6 +149,54 @@ def set_paused(tx: Tx, name: str, paused: bool) -> None:
     """Pause the group's processors, or let them continue. Raises NotFound."""
     if get(tx, GROUP, name).value.paused != paused:
         change(tx, name, PauseChanged(paused))
+
+
+@attrs.frozen(kw_only=True)
+class OptionChanges:
+    """The options of a group that shall change; see `GroupOptions`.
+
+    SAME, or None where None is no value: the option stays as it is. Raises InvalidArgument.
+    """
+
+    lease_ms: int | Same | None = SAME
+    checkpoint_ms: int | Same | None = SAME
+    rebalance_ms: int | Same | None = SAME
+    on_truncated: TruncatedPolicy | None = None
+    assignor: str | None = None
+    retains: RetainedPart | Same | None = SAME
+
+    def __attrs_post_init__(self) -> None:
+        self.applied_to(DEFAULT_OPTIONS)
+
+    def applied_to(self, options: GroupOptions) -> GroupOptions:
+        """Return the options after the change."""
+        changed = {
+            name: value
+            for name, value in attrs.asdict(self, recurse=False).items()
+            if value != SAME and (value is not None or name not in ("on_truncated", "assignor"))
+        }
+        return attrs.evolve(options, **changed)
+
+
+def update_options(tx: Tx, name: str, changes: OptionChanges) -> GroupOptions:
+    """Change options of a group of readers, and return all of them. Does nothing if they are so already.
+
+    Readers follow before their next event. A new or shorter lease counts from now. Raises NotFound, NotAReaderGroup.
+    """
+    group = get(tx, GROUP, name).value
+    verify_readers(group)
+    before, after = group.options, changes.applied_to(group.options)
+    updates: list[Update] = []
+    if attrs.evolve(after, assignor=before.assignor) != before:
+        updates.append(OptionsChanged(attrs.evolve(after, assignor=before.assignor)))
+    if after.assignor != before.assignor:
+        updates.append(AssignorChanged(after.assignor))
+    if updates:
+        change(tx, name, *updates)
+    if after.lease_ms is not None and after.lease_ms != before.lease_ms:
+        # Readers have given signs of life as often as the lease before demanded it, if any.
+        write_signs_of_life(tx, name)
+    return after
 
 
 def set_assignor(tx: Tx, name: str, assignor: str) -> None:

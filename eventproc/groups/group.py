@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 
 import anyio
 
-from eventproc.groups.changes import set_assignor
+from eventproc.groups.changes import SAME, OptionChanges, Same, set_assignor, update_options
 from eventproc.groups.cuts import group_cuts
 from eventproc.groups.describe import GroupDescription, GroupInfo, describe_group, group_info
 from eventproc.groups.liveness import POLL_MS, expire_silent, has_silent
@@ -26,7 +26,14 @@ from eventproc.groups.start_positions import GroupResetEnd, GroupStart
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
-from eventproc.store.groups import delete_group, release, watch_group
+from eventproc.store.groups import (
+    GroupOptions,
+    RetainedPart,
+    TruncatedPolicy,
+    delete_group,
+    release,
+    watch_group,
+)
 from eventproc.store.model.argument_checks import check_int, check_str
 from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.group_errors import CheckpointPending
@@ -221,6 +228,48 @@ class ReaderGroup:
         """
         as_cut(cut, "released cut")
         await self._db.write(partial(release, group=self.name, cut=cut), step=Step.GROUP_CHANGE)
+
+    async def update(
+        self,
+        *,
+        lease_ms: int | Same | None = SAME,
+        checkpoint_ms: int | Same | None = SAME,
+        rebalance_ms: int | Same | None = SAME,
+        on_truncated: TruncatedPolicy | None = None,
+        assignor: str | None = None,
+        retains: RetainedPart | Same | None = SAME,
+    ) -> GroupOptions:
+        """Change options of the group, and return all of them. Readers stay online, and follow before their next event.
+
+        A lease that is new or other than before counts from now.
+
+        Args:
+            lease_ms: how long a reader may go without asking for an event, in ms; None: as long as its process lives.
+                "same" (default): as now.
+            checkpoint_ms: pause between automatic checkpoints, in ms; None: there are none. "same" (default): as now.
+            rebalance_ms: how long a reader may take to release a segment that another one shall own, in ms; None: as
+                long as it needs. "same" (default): as now.
+            on_truncated: "earliest", "latest" or "error": what to do when unread events were truncated. None (default):
+                as now.
+            assignor: "equal", "range", "round_robin", or the name of an own one. None (default): as now.
+            retains: what a stream with retention by consumption keeps for the group: "progress", "manual", or None for
+                nothing. "same" (default): as now.
+
+        Raises:
+            NotFound: no such group.
+            NotAReaderGroup: the group belongs to a processor.
+            InvalidArgument: an option is not valid.
+        """
+        changes = OptionChanges(
+            lease_ms=lease_ms,
+            checkpoint_ms=checkpoint_ms,
+            rebalance_ms=rebalance_ms,
+            on_truncated=on_truncated,
+            assignor=assignor,
+            retains=retains,
+        )
+        step = partial(update_options, name=self.name, changes=changes)
+        return await self._db.write(step, step=Step.GROUP_CHANGE)
 
     async def set_assignor(self, assignor: str) -> None:
         """Let another assignor decide which reader owns which segment, from now on. Readers stay online.

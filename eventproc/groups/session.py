@@ -121,6 +121,7 @@ class ReaderSession:
         self._saving = anyio.Lock()
         self._finished = anyio.Event()
         self._caught_up = anyio.Event()  # replaced each time that the group was followed
+        self._options_changed = anyio.Event()  # replaced each time
         self._ended = False
         self._hold: SessionHold | None = None
         self._lost: SegmentOwnership | None = None  # with the event in hand, or during a hold
@@ -172,7 +173,11 @@ class ReaderSession:
 
     async def _follow(self) -> None:
         await self.save(complete=False)  # a checkpoint records durable progress
+        options = self._member.options
         await self._member.refresh()
+        if self._member.options != options:
+            self._options_changed.set()
+            self._options_changed = anyio.Event()
         self._adopt()
         surplus = self._member.surplus
         if surplus and self._hold is None:
@@ -443,12 +448,14 @@ class ReaderSession:
 
     async def keep_time(self) -> None:
         """Wake the reader as often as a lease, or automatic checkpoints, need it; until cancelled."""
-        options = self._member.options
-        pauses = [options.checkpoint_ms, options.lease_ms and options.lease_ms // BEATS_A_LEASE]
-        pause_ms = min((each for each in pauses if each), default=None)
-        while pause_ms is not None:
-            await anyio.sleep(pause_ms / 1000)
-            self.wake()
+        while True:
+            options, changed = self._member.options, self._options_changed
+            pauses = [options.checkpoint_ms, options.lease_ms and options.lease_ms // BEATS_A_LEASE]
+            pause_ms = min((each for each in pauses if each), default=None)
+            with anyio.move_on_after(None if pause_ms is None else pause_ms / 1000) as pause:
+                await changed.wait()
+            if pause.cancelled_caught:
+                self.wake()
 
     async def save_often(self) -> None:
         """Save one second after something was finished; until cancelled."""

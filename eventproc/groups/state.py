@@ -31,6 +31,7 @@ from eventproc.groups.updates import (
     CheckpointPassed,
     CheckpointStarted,
     GroupReset,
+    OptionsChanged,
     PauseChanged,
     ReaderAway,
     ReaderJoined,
@@ -47,7 +48,7 @@ from eventproc.groups.updates import (
     SubscriptionChanged,
     Update,
 )
-from eventproc.store.groups import EQUAL, GroupStream, SegmentKey, SegmentProgress
+from eventproc.store.groups import EQUAL, GroupOptions, GroupStream, SegmentKey, SegmentProgress
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
@@ -55,6 +56,8 @@ from eventproc.store.model.progress import Progress
 CHECKPOINTS_KEPT: Final = 8
 """Complete checkpoints that a group keeps for resets, besides the newest automatic one. Each holds a position for every
 segment. More: memory in every reader, and larger snapshots of the log."""
+
+DEFAULT_OPTIONS: Final = GroupOptions()
 
 
 @attrs.frozen
@@ -158,7 +161,7 @@ class GroupState:
     ends: offsets at which the group stops, in segments that have one.
     lost_events: number of events that were truncated before the group read them.
     started, checkpoints: checkpoints under way, and the newest complete ones, oldest first.
-    assignor: name of the assignor that decides on targets.
+    options: of the group; the record of the group has a copy.
     assigning: set while the group waits for its own assignor.
     dropped: streams that were deleted; the group reads the next stream of such a name.
     """
@@ -173,9 +176,14 @@ class GroupState:
     lost_events: int = 0
     started: tuple[CheckpointState, ...] = ()
     checkpoints: tuple[CheckpointState, ...] = ()
-    assignor: str = EQUAL
+    options: GroupOptions = attrs.field(factory=GroupOptions)
     assigning: PendingAssignment | None = None
     dropped: tuple[GroupStream, ...] = ()
+
+    @property
+    def assignor(self) -> str:
+        """The name of the assignor that decides on targets."""
+        return self.options.assignor
 
     @cached_property
     def open(self) -> dict[SegmentKey, SegmentAssignment]:
@@ -259,9 +267,11 @@ class GroupState:
                 assert shares[assignment.target] - least <= 1, f"unfair: {shares}"
 
 
-def begin(generation: int, starts: Iterable[StartPosition], assignor: str = EQUAL) -> GroupState:
+def begin(
+    generation: int, starts: Iterable[StartPosition], options: GroupOptions = DEFAULT_OPTIONS
+) -> GroupState:
     """Return the state of a new group. Its generations begin above `generation`."""
-    return apply(GroupState(generation=generation, assignor=assignor), GroupReset(tuple(starts)))
+    return apply(GroupState(generation=generation, options=options), GroupReset(tuple(starts)))
 
 
 def apply(state: GroupState, update: Update) -> GroupState:
@@ -283,7 +293,11 @@ def apply(state: GroupState, update: Update) -> GroupState:
         case AssignmentRequested(at_ms):
             return attrs.evolve(state, assigning=PendingAssignment(state.generation, at_ms))
         case AssignorChanged(assignor):
-            return attrs.evolve(state, assignor=assignor, assigning=None)
+            options = attrs.evolve(state.options, assignor=assignor)
+            return attrs.evolve(state, options=options, assigning=None)
+        case OptionsChanged(options):
+            assert options.assignor == state.assignor, f"{options.assignor} is set by an update of its own"
+            return attrs.evolve(state, options=options)
         case SegmentsAcquired(reader, keys):
             return _acquire(state, reader, keys)
         case SegmentsReleased(reader, positions):

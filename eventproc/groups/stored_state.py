@@ -20,6 +20,7 @@ from eventproc.groups.updates import (
     CheckpointPassed,
     CheckpointStarted,
     GroupReset,
+    OptionsChanged,
     PauseChanged,
     ReaderAway,
     ReaderJoined,
@@ -63,6 +64,7 @@ GROUP_LOG: Final[ReplicatedType[GroupState, Update]] = ReplicatedType(
         "retargeted": Retargeted,
         "assignment_requested": AssignmentRequested,
         "assignor_changed": AssignorChanged,
+        "options_changed": OptionsChanged,
         "acquired": SegmentsAcquired,
         "released": SegmentsReleased,
         "completed": SegmentCompleted,
@@ -113,7 +115,7 @@ def write_state(tx: Tx, record: Versioned[GroupRecord], before: GroupState, afte
         dropped=after.dropped,
         generation=after.generation,
         paused=after.paused,
-        options=attrs.evolve(record.value.options, assignor=after.assignor),
+        options=after.options,
     )
     replace(tx, GROUP, record, group)
     _write_members(tx, name, before, after)

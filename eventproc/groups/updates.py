@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import attrs
 
-from eventproc.store.groups import GroupStream, SegmentKey, SegmentProgress
+from eventproc.store.groups import GroupOptions, GroupStream, SegmentKey, SegmentProgress
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 
@@ -108,6 +108,13 @@ class AssignorChanged:
 
 
 @attrs.frozen
+class OptionsChanged:
+    """The group has other options from now on, with the same assignor."""
+
+    options: GroupOptions
+
+
+@attrs.frozen
 class SegmentsAcquired:
     """A reader took segments that had no owner and are targeted at it."""
 
@@ -200,6 +207,7 @@ Update: TypeAlias = (
     | Retargeted
     | AssignmentRequested
     | AssignorChanged
+    | OptionsChanged
     | SegmentsAcquired
     | SegmentsReleased
     | SegmentCompleted

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar, overload
 
 from eventproc.groups.assignors import Assignor
+from eventproc.groups.changes import SAME, OptionChanges, Same, update_options
 from eventproc.groups.describe import describe_group
 from eventproc.groups.membership import MemberOptions
 from eventproc.groups.operations import (
@@ -21,7 +22,8 @@ from eventproc.groups.operations import (
     verify_empty,
 )
 from eventproc.store.database import Database, Tx
-from eventproc.store.groups import delete_group
+from eventproc.store.faults import Step
+from eventproc.store.groups import GroupOptions, RetainedPart, TruncatedPolicy, delete_group
 from eventproc.store.model.argument_checks import check_int
 from eventproc.streams.codec import Codec, codec_for, decode_of
 from eventproc.topics.consumer import Consumer, PartitionRef, as_offsets, as_partitions
@@ -148,6 +150,45 @@ class ConsumerGroup:
             A few look-ups for each partition.
         """
         return await self._db.read(partial(describe_consumer_group, name=self.name))
+
+    async def update(
+        self,
+        *,
+        lease_ms: int | Same | None = SAME,
+        rebalance_ms: int | Same | None = SAME,
+        on_truncated: TruncatedPolicy | None = None,
+        assignor: str | None = None,
+        retains: RetainedPart | Same | None = SAME,
+    ) -> GroupOptions:
+        """Change options of the group, and return all of them. Consumers stay online, and follow at their next poll.
+
+        A lease that is new or other than before counts from now.
+
+        Args:
+            lease_ms: how long a consumer may go without a poll, in ms; None: as long as its process lives.
+                "same" (default): as now.
+            rebalance_ms: how long a consumer may take to release a partition that another one shall own, in ms; None:
+                until its next poll. "same" (default): as now.
+            on_truncated: "earliest", "latest" or "error": what to do when unread events were truncated. None (default):
+                as now.
+            assignor: "equal", "range", "round_robin", or the name of an own one. None (default): as now.
+            retains: what a stream with retention by consumption keeps for the group: "progress", "manual", or None for
+                nothing. "same" (default): as now.
+
+        Raises:
+            NotFound: no such group.
+            NotAReaderGroup: the group belongs to a processor.
+            InvalidArgument: an option is not valid.
+        """
+        changes = OptionChanges(
+            lease_ms=lease_ms,
+            rebalance_ms=rebalance_ms,
+            on_truncated=on_truncated,
+            assignor=assignor,
+            retains=retains,
+        )
+        step = partial(update_options, name=self.name, changes=changes)
+        return await self._db.write(step, step=Step.GROUP_CHANGE)
 
     async def offsets(self) -> tuple[PartitionOffsets, ...]:
         """Return the offsets of each partition, sorted.

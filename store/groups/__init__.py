@@ -43,6 +43,7 @@ from eventproc.store.groups.rows import (
     write_owner,
     write_segment,
     write_sign_of_life,
+    write_signs_of_life,
     write_status,
     write_waiting,
 )
@@ -125,6 +126,7 @@ __all__ = [
     "write_owner",
     "write_segment",
     "write_sign_of_life",
+    "write_signs_of_life",
     "write_status",
     "write_waiting",
 ]

@@ -163,6 +163,11 @@ def write_sign_of_life(tx: Tx, group: str, reader: str, epoch: int) -> None:
     )
 
 
+def write_signs_of_life(tx: Tx, group: str) -> None:
+    """Count every reader of the group as alive now: its lease begins."""
+    tx.execute("UPDATE group_member SET seen_ms = ? WHERE group_name = ?", (tx.monotonic_ms, group))
+
+
 def silent_members(tx: Tx, group: str, lease_ms: int, *, exclude: str) -> frozenset[str]:
     """Return the readers, except `exclude`, that gave no sign of life for longer than `lease_ms`. One query."""
     rows = tx.execute(

@@ -332,3 +332,23 @@ def test_completion_offers_the_commands_of_groups() -> None:
         text=True,
     )
     assert done.stdout.split() == ["plain,checkpoint", "plain,checkpoints"]
+
+
+def test_update_changes_the_named_options_and_describe_shows_them(billing: Cli) -> None:
+    def options() -> tuple[object, ...]:
+        found = billing("group", "describe", "shop/billing", "-o", "json").json()
+        names = ("lease_ms", "checkpoint_every_ms", "rebalance_ms", "on_truncated", "assignor", "retains")
+        return tuple(found[name] for name in names)
+
+    assert options() == (None, None, None, "earliest", "equal", "progress")
+    billing("group", "update", "shop/billing", "--lease", 30, "--rebalance", 2, "--retains", "nothing").ok()
+    assert options() == (30_000, None, 2_000, "earliest", "equal", "nothing")
+    done = billing(
+        *("group", "update", "shop/billing", "--lease", "none", "--checkpoint-every", 60),
+        *("--on-truncated", "latest", "--assignor", "range", "-o", "json"),
+    ).json()
+    assert (done["done"], done["options"]["checkpoint_ms"]) == ("update", 60_000)
+    assert options() == (None, 60_000, 2_000, "latest", "range", "nothing")
+    assert "say what to change" in billing("group", "update", "shop/billing").refused(2)
+    billing("group", "update", "shop/none", "--lease", 30).refused(3)
+    billing("group", "update", "shop/billing", "--lease", 0.1).refused(2)

@@ -1,0 +1,167 @@
+"""Options of a group change while readers are online: all members see them, and nobody is expired by the change."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import anyio
+import pytest
+import trio.testing
+
+import eventproc
+from eventproc import GroupOptions
+from eventproc.errors import InvalidArgument, NotAReaderGroup, NotFound
+from eventproc.groups.changes import PROCESSOR, ensure_group
+from eventproc.groups.membership import join_member
+from eventproc.runtime import Eventproc
+from eventproc.store.groups import GROUP
+from eventproc.store.records import get
+from eventproc.testing import VirtualClock, check
+from tests.groups.support import GROUP_NAME, state_now
+
+LEASE_MS = 1_000
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+
+
+@pytest.fixture
+async def ep() -> AsyncIterator[Eventproc]:
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with stream.writer() as writer:
+            await writer.write_many((b"%d" % number, "k") for number in range(10))
+        yield ep
+        await check(ep.db)
+
+
+async def test_options_change_one_by_one_in_the_record_and_in_the_log(ep: Eventproc) -> None:
+    group = await ep.create_reader_group("g", ["s/t"], lease_ms=5_000, checkpoint_ms=2_000)
+    assert await group.update(lease_ms=None) == GroupOptions(checkpoint_ms=2_000)
+    assert await group.update(
+        rebalance_ms=3_000, on_truncated="latest", assignor="range", retains=None
+    ) == GroupOptions(
+        checkpoint_ms=2_000, rebalance_ms=3_000, on_truncated="latest", assignor="range", retains=None
+    )
+    options = await group.update(checkpoint_ms=None, retains="manual")
+    assert options == (await group.info()).options == (await state_now(ep.db)).options
+    assert (await ep.db.read(lambda tx: get(tx, GROUP, GROUP_NAME).value)).options == options
+
+
+async def test_update_without_a_change_leaves_the_generation(ep: Eventproc) -> None:
+    group = await ep.create_reader_group("g", ["s/t"], lease_ms=5_000)
+    before = await group.info()
+    assert await group.update() == await group.update(lease_ms=5_000) == before.options
+    assert await group.info() == before
+
+
+async def test_every_member_has_the_new_options_after_its_next_refresh(ep: Eventproc) -> None:
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with (
+        join_member(ep.db, GROUP_NAME, "a", as_reader=True) as a,
+        join_member(ep.db, GROUP_NAME, "b", as_reader=True) as b,
+    ):
+        options = await group.update(lease_ms=LEASE_MS, on_truncated="error")
+        for member in (a, b):
+            await member.wait_change(0)
+            await member.refresh()
+            assert member.options == options
+
+
+async def test_new_lease_expires_a_reader_that_hangs(ep: Eventproc) -> None:
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with group.reader("hung") as hung, aclosing(aiter(hung)) as in_hand:
+        await anext(in_hand)
+        async with group.reader("other") as other, aclosing(aiter(other)) as events:
+            await group.update(lease_ms=LEASE_MS)
+            with anyio.fail_after(3 * LEASE_MS / 1000):
+                assert (await anext(events)).payload == b"0"
+
+
+async def test_new_lease_counts_from_the_change_and_expires_no_healthy_reader(ep: Eventproc) -> None:
+    clock = ep.db.clock
+    assert isinstance(clock, VirtualClock)
+    group = await ep.create_reader_group("g", ["s/t"])
+    async with (
+        join_member(ep.db, GROUP_NAME, "a", as_reader=True) as a,
+        join_member(ep.db, GROUP_NAME, "b", as_reader=True) as b,
+    ):
+        epochs = a.epoch, b.epoch
+        clock.advance(100 * LEASE_MS)  # without a sign of life: none was needed
+        await group.update(lease_ms=LEASE_MS)
+        for _ in range(5):
+            clock.advance(LEASE_MS // 2)
+            await a.refresh()
+            await b.refresh()
+        assert (a.epoch, b.epoch) == epochs
+        await group.update(lease_ms=None)
+        clock.advance(100 * LEASE_MS)
+        await a.refresh()
+        await b.refresh()
+        assert (a.epoch, b.epoch) == epochs
+
+
+async def test_waiting_reader_begins_and_ends_automatic_checkpoints(ep: Eventproc) -> None:
+    group = await ep.create_reader_group("g", ["s/t"])
+
+    async def read() -> None:
+        async with group.reader("a") as reader:
+            async for _ in reader:
+                pass
+
+    async def checkpoints() -> int:
+        return len([each for each in await group.checkpoints() if each.automatic])
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        await anyio.sleep(3_600)
+        assert await checkpoints() == 0
+        await group.update(checkpoint_ms=60_000)
+        await anyio.sleep(200)
+        (kept,) = await group.checkpoints()
+        await group.update(checkpoint_ms=None)
+        await anyio.sleep(3_600)
+        assert [each.name for each in await group.checkpoints()] == [kept.name]
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"lease_ms": 1},
+        {"lease_ms": "30"},
+        {"checkpoint_ms": 0},
+        {"rebalance_ms": 1.5},
+        {"on_truncated": "ignore"},
+        {"assignor": "two words"},
+        {"retains": "everything"},
+    ],
+)
+async def test_invalid_option_changes_nothing(ep: Eventproc, wrong: dict[str, object]) -> None:
+    group = await ep.create_reader_group("g", ["s/t"])
+    before = await group.info()
+    with pytest.raises(InvalidArgument):
+        await group.update(**wrong)  # type: ignore[arg-type]
+    assert await group.info() == before
+
+
+async def test_group_of_a_processor_and_a_deleted_one_are_refused(ep: Eventproc) -> None:
+    await ep.db.write(lambda tx: ensure_group(tx, "s/p", ["s/t"], kind=PROCESSOR))
+    with pytest.raises(NotAReaderGroup):
+        await (await ep.reader_group("s/p")).update(lease_ms=LEASE_MS)
+    group = await ep.create_reader_group("g", ["s/t"])
+    await group.delete()
+    with pytest.raises(NotFound):
+        await group.update(lease_ms=LEASE_MS)
+
+
+async def test_consumer_group_has_the_same_update(ep: Eventproc) -> None:
+    await ep.create_topic("s/clicks", partitions=2)
+    group = await ep.create_consumer_group("c", ["s/clicks"])
+    options = await group.update(lease_ms=LEASE_MS, rebalance_ms=2_000, assignor="round_robin")
+    assert (options.lease_ms, options.rebalance_ms, options.assignor) == (LEASE_MS, 2_000, "round_robin")
+    assert options == (await (await ep.reader_group("s/c")).info()).options
