@@ -494,6 +494,19 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
+        "group update": (
+            "Change options of a group of readers or consumers, which stay online.",
+            [
+                ("name", "group", False),
+                ("--lease", "", False),
+                ("--checkpoint-every", "", False),
+                ("--rebalance", "", False),
+                ("--on-truncated", "earliest|latest|error", False),
+                ("--assignor", "", False),
+                ("--retains", "progress|manual|nothing", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
         "share": (
             "Create, show, reset and delete share groups: streams as queues.",
             [],

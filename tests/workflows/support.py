@@ -14,13 +14,16 @@ import eventproc
 from eventproc.cluster.host import CONTROLLER
 from eventproc.cluster.internal_processors import INTERNAL_PROCESSORS, run_internal_processors
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import SCOPE, STREAM, StreamRecord, get_stream
+from eventproc.store.catalog import REQUEST_STREAM, SCOPE, STREAM, StreamRecord, get_stream
 from eventproc.store.catalog.stream_records import EPOCH
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
+from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import Owner, claim
+from eventproc.store.progress import EventRef
 from eventproc.store.records import Versioned, get, keys
 from eventproc.store.requests import Request
+from eventproc.store.segments import read
 from eventproc.testing import Deaths, VirtualClock, check, run_until_death
 from eventproc.workflows.requests import AnyRequest
 from eventproc.workflows.sweeps import reap
@@ -84,6 +87,16 @@ async def open_life() -> AsyncIterator[Life]:
     async with eventproc.open_memory(host=False, clock=clock, faults=faults) as ep:
         await ep.create_scope("s")
         yield Life(ep, faults, clock)
+
+
+def event_of(request_id: str, tx: Tx) -> EventRef:
+    """Return the reference to the event of a request, as its processor makes it."""
+    wanted = {SegmentId(number): (0, None) for number in range(2)}
+    for run in read(tx, REQUEST_STREAM.stream_id, wanted).runs:
+        for event in run.events():
+            if event.payload.decode() == request_id:
+                return EventRef.of(event, group=REQUEST_STREAM.name, stream_id=REQUEST_STREAM.stream_id)
+    raise AssertionError(f"no event of {request_id}")
 
 
 Act: TypeAlias = Callable[[Life], Awaitable[None]]

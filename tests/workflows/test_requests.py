@@ -7,9 +7,7 @@ from functools import partial
 import anyio
 import pytest
 
-from eventproc.store.catalog import REQUEST_STREAM
 from eventproc.store.clock import new_id
-from eventproc.store.database import Tx
 from eventproc.store.model.errors import (
     AlreadyExists,
     Expired,
@@ -25,9 +23,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.states import StreamState
-from eventproc.store.progress import EventRef
 from eventproc.store.requests import OUTCOME_MEMORY_MS, RequestStatus, forget_outcomes
-from eventproc.store.segments import read
 from eventproc.workflows.request_runner import step
 from eventproc.workflows.requests import (
     AnyRequest,
@@ -40,21 +36,11 @@ from eventproc.workflows.requests import (
     UpdateStream,
 )
 from eventproc.workflows.sweeps import reap
-from tests.workflows.support import Life, summary
+from tests.workflows.support import Life, event_of, summary
 
 
 def _config(count: int) -> StreamConfig:
     return StreamConfig(scaling=ScalingPolicy.fixed(count))
-
-
-def _event_of(request_id: str, tx: Tx) -> EventRef:
-    """Return the reference to the event of a request, as its processor makes it."""
-    wanted = {SegmentId(number): (0, None) for number in range(2)}
-    for run in read(tx, REQUEST_STREAM.stream_id, wanted).runs:
-        for event in run.events():
-            if event.payload.decode() == request_id:
-                return EventRef.of(event, group=REQUEST_STREAM.name, stream_id=REQUEST_STREAM.stream_id)
-    raise AssertionError(f"no event of {request_id}")
 
 
 async def test_equal_request_joins_a_pending_one_and_a_different_one_is_refused(
@@ -160,7 +146,7 @@ async def test_a_slow_run_overtaken_by_a_second_one_changes_nothing_more(
         asked = TruncateStream("s/t", 4, dict((await stream.tail()).offsets))
     slow = await life.claim()
     submitted = await life.ep.requests.submit(asked)
-    event = await life.db.read(partial(_event_of, submitted.id))
+    event = await life.db.read(partial(event_of, submitted.id))
     await life.run() if fenced else await life.db.write(
         partial(step, request_id=submitted.id, event=event, owner=slow)
     )
@@ -179,7 +165,7 @@ async def test_a_slow_run_overtaken_by_a_second_one_changes_nothing_more(
 async def test_a_fenced_owner_changes_nothing_at_all(life: Life) -> None:
     old = await life.claim()
     submitted = await life.ep.requests.submit(CreateStream("s/t", _config(1)))
-    event = await life.db.read(partial(_event_of, submitted.id))
+    event = await life.db.read(partial(event_of, submitted.id))
     await life.claim()
     before = await life.db.read(summary)
     for act in (partial(step, request_id=submitted.id, event=event, owner=old), partial(reap, owner=old)):
@@ -189,7 +175,7 @@ async def test_a_fenced_owner_changes_nothing_at_all(life: Life) -> None:
 
 
 @pytest.mark.acceptance("B13")
-async def test_an_event_of_an_old_incarnation_does_not_touch_the_new_one(life: Life) -> None:
+async def test_anevent_of_an_old_incarnation_does_not_touch_the_new_one(life: Life) -> None:
     await life.done(CreateStream("s/t", _config(1)))
     old = await life.ep.stream("s/t")
     async with old.writer() as writer:
@@ -197,7 +183,7 @@ async def test_an_event_of_an_old_incarnation_does_not_touch_the_new_one(life: L
     cut = await old.tail()
     await life.done(SealStream("s/t", 4))
     delete = await life.perform(DeleteStream("s/t", 4))
-    event = await life.db.read(partial(_event_of, delete.id))
+    event = await life.db.read(partial(event_of, delete.id))
     await life.done(CreateStream("s/t", _config(1)))
     new = await life.ep.stream("s/t")
     async with new.writer() as writer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -14,6 +15,7 @@ from eventproc.store.model.policies import RetentionPolicy, ScalingPolicy, Strea
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.states import StreamState
 from eventproc.store.requests import RequestStatus
+from eventproc.workflows.request_runner import step
 from eventproc.workflows.requests import (
     AnyRequest,
     CreateStream,
@@ -24,7 +26,7 @@ from eventproc.workflows.requests import (
     UpdateStream,
 )
 from tests.transactions.support import NAME, make_txn_stream, write
-from tests.workflows.support import Life
+from tests.workflows.support import Life, event_of
 
 TXN: Final = "01900000-0000-7000-8000-000000000001"
 TWO: Final = StreamConfig(scaling=ScalingPolicy.fixed(2))
@@ -90,10 +92,13 @@ async def test_change_that_has_begun_ends_although_its_own_steps_make_versions(l
     await write(txn_stream, TXN, [(b"1", "k1")], identity=1)
     await txn_stream.commit(TXN)  # decided, so that the seal needs two steps
     before = await life.record(NAME)
-    await life.done(SealStream(NAME, before.value.stream_id, if_version=before.version))
-    after = await life.record(NAME)
-    assert after.value.state is StreamState.SEALED
-    assert after.version > before.version + 1
+    seal = await life.ep.requests.submit(SealStream(NAME, before.value.stream_id, if_version=before.version))
+    owner, event = await life.claim(), await life.db.read(partial(event_of, seal.id))
+    assert not await life.db.write(partial(step, request_id=seal.id, event=event, owner=owner))
+    assert (await life.record(NAME)).version == before.version + 1
+    await life.run()
+    assert (await life.ep.requests.get(seal.id)).status is RequestStatus.DONE
+    assert (await life.record(NAME)).value.state is StreamState.SEALED
 
 
 async def test_delete_names_the_version_of_the_sealed_stream(life: Life) -> None:
