@@ -262,8 +262,9 @@ class Consumer(JoinedMember, Generic[P]):
 
         Raises:
             Closed: the consumer is not open.
-            IllegalTransition: another transaction holds the progress.
+            IllegalTransition: another transaction holds the progress, or a callback begins this one.
         """
+        self._verify_no_callback("begin a transaction")
         return self._own.hold(txn)
 
     async def commit(self, offsets: Mapping[PartitionRef, int] | None = None) -> None:
@@ -289,17 +290,23 @@ class Consumer(JoinedMember, Generic[P]):
         if offsets is None:
             if (lost := session.lost) is not None:
                 session.fenced = self._not_assigned(lost.where, lost.cursor.assigned.owner_epoch)
-            session.commit_assigned()
+            committed = session.commit_assigned()
         else:
+            committed = []
             wanted = as_offsets(offsets)
             positions = {where: self._assigned(where) for where in wanted}
             places = await self._places({positions[where]: number for where, number in wanted.items()})
             for position, number, offset in places:
                 if position.cursor in session.cursors:
                     session.commit_position(position, number, offset)
+                    committed.append(position)
                 else:
                     session.fenced = self._not_assigned(position.where, position.cursor.assigned.owner_epoch)
         await session.save(complete=False)
+        for position in committed:  # another task may have released it since, at an earlier offset
+            cursor = position.cursor
+            if cursor not in session.cursors and cursor.saved != cursor.finished:
+                session.fenced = self._not_assigned(position.where, cursor.assigned.owner_epoch)
         if session.fenced is not None:
             raise session.fenced
 

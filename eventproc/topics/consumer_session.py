@@ -166,12 +166,20 @@ class ConsumerSession(ReaderSession):
                 self.commit_position(each, each.number, each.offset)
         self._moved = {}
 
-    def commit_assigned(self) -> None:
-        """Count as finished what lies before the positions, also where a chosen offset was committed since."""
-        for each in self.positions:
-            if (each.number, each.offset) != (each.cursor.finished.number, each.cursor.finished.offset):
-                self.commit_position(each, each.number, each.offset)
+    def commit_assigned(self) -> list[PartitionPosition]:
+        """Count as finished what lies before the positions, also where a chosen offset was committed since.
+
+        Returns those that this moved.
+        """
+        moved = [
+            each
+            for each in self.positions
+            if (each.number, each.offset) != (each.cursor.finished.number, each.cursor.finished.offset)
+        ]
+        for each in moved:
+            self.commit_position(each, each.number, each.offset)
         self._moved = {}
+        return moved
 
     @contextmanager
     def handling(self) -> Iterator[set[TopicPartition]]:

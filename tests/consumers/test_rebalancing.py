@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from functools import partial
 
 import anyio
 import pytest
 
 from eventproc import errors
+from eventproc.groups.membership import GroupMember
 from eventproc.groups.operations import reader_offline
 from eventproc.runtime import Eventproc
+from eventproc.store.groups import SegmentKey
 from eventproc.testing import VirtualClock
 from eventproc.topics import Consumer, TopicPartition
 from tests.consumers.support import TOPIC, Heard, committed, make_topic, numbers_of, poll_all, settle
@@ -97,6 +100,56 @@ async def test_a_callback_that_polls_is_refused(ep: Eventproc) -> None:
     consumer: Consumer = group.consumer("a", on_assigned=poll)
     with pytest.raises(errors.IllegalTransition, match="callback"):
         await consumer
+
+
+async def test_a_callback_that_begins_a_transaction_is_refused_at_once(ep: Eventproc) -> None:
+    await make_topic(ep, 1)
+    group = await ep.create_consumer_group("g", [TOPIC])
+
+    async def transact(partitions: tuple[TopicPartition, ...]) -> None:
+        async with ep.transaction(consumer=consumer):
+            pass
+
+    consumer: Consumer = group.consumer("a", on_assigned=transact)
+    with pytest.raises(errors.IllegalTransition, match="callback"), anyio.fail_after(20):
+        await consumer
+
+
+async def test_a_commit_that_a_release_overtakes_is_refused(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topic(ep, 2, events=20)
+    group = await ep.create_consumer_group("g", [TOPIC])
+    release = GroupMember.release
+    releasing, overtaken = anyio.Event(), anyio.Event()
+
+    async def wait_for_the_commit(member: GroupMember, keys: Collection[SegmentKey]) -> None:
+        releasing.set()
+        await overtaken.wait()
+        await release(member, keys)
+
+    async with group.consumer("a", auto_commit=False) as a, anyio.create_task_group() as tasks:
+        await poll_all(a)
+        await a.commit()
+        monkeypatch.setattr(GroupMember, "release", wait_for_the_commit)
+        before = await committed(group)
+
+        async def commit_one_event() -> None:
+            await releasing.wait()
+            tasks.start_soon(let_it_release)
+            await a.commit(dict.fromkeys(a.assignment, 1))
+
+        async def let_it_release() -> None:
+            await anyio.wait_all_tasks_blocked()
+            overtaken.set()
+
+        async with group.consumer("b") as b:
+            with pytest.raises(errors.SegmentFenced), anyio.fail_after(20):
+                await commit_one_event()
+            await settle(ep, [a, b], [1, 1])
+            after = await committed(group)
+            [given] = b.assignment
+            assert after[TOPIC, given.partition] == before[TOPIC, given.partition]
 
 
 async def test_an_error_of_a_callback_is_raised_by_the_poll_and_the_group_goes_on(ep: Eventproc) -> None:
