@@ -10,11 +10,12 @@ import attrs
 
 from eventproc.cli.schema_check import differences, expected_tables, found_tables
 from eventproc.runtime import Eventproc
-from eventproc.store.backup.contents import checksum_of, chunk_problem, find_orphans, read_manifest
+from eventproc.store.backup.contents import checksum_of, file_problem, find_orphans, read_manifest
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Tx
 from eventproc.store.database.filesystem import DATABASE
 from eventproc.store.database.standalone import read_file
+from eventproc.store.ingestion.published import TABLES_FOLDER, table_files
 from eventproc.store.inspection.database_file import (
     check_all_pages,
     database_bytes,
@@ -84,17 +85,36 @@ async def verify_directory(ep: Eventproc, report: IntegrityReport) -> None:
     for file in await ep.db.read(event_files):
         report.files += 1
         report.bytes += file.bytes
-        problem = await anyio.to_thread.run_sync(chunk_problem, folder, file)
+        problem = await anyio.to_thread.run_sync(file_problem, folder, file, "events")
         # It may have been freed meanwhile: then it need not exist.
         if problem is not None and file in await ep.db.read(event_files):
             report.problems.append(problem)
+    for path, size in await ep.db.read(table_files):
+        report.files += 1
+        report.bytes += size
+        problem = await anyio.to_thread.run_sync(_table_problem, ep.path / TABLES_FOLDER / path, size)
+        if problem is not None and (path, size) in await ep.db.read(table_files):
+            report.problems.append(problem)
     report.orphans = await ep.db.read(lambda tx: find_orphans(tx, folder))
+
+
+def _table_problem(file: Path, size: int) -> str | None:
+    """Return a line if a published file is missing or has another size; its content has no checksum here."""
+    try:
+        found = file.stat().st_size
+    except OSError as why:
+        return f"the file with rows of a table {file} cannot be read ({why.strerror}); restore a backup"
+    if found == size:
+        return None
+    return (
+        f"the file with rows of a table {file} has {found} bytes, but {size} were written; restore a backup"
+    )
 
 
 def verify_backup(folder: Path) -> IntegrityReport:
     """Check a backup, without changing or locking anything. Raises StoreUnusable if it is no complete backup."""
     manifest = read_manifest(folder)
-    report = IntegrityReport("backup", bytes=manifest.bytes, files=manifest.files)
+    report = IntegrityReport("backup", bytes=manifest.bytes, files=manifest.files_beside)
     database = folder / DATABASE
     try:
         found = checksum_of(database)
@@ -109,7 +129,9 @@ def verify_backup(folder: Path) -> IntegrityReport:
         with read_file(database, SystemClock()) as tx:
             problems = page_problems(tx) + invariant_problems(tx)
             files = event_files(tx)
-            problems += [each for file in files if (each := chunk_problem(chunks, file)) is not None]
+            found = [file_problem(chunks, each, "events") for each in files]
+            found += [file_problem(folder / TABLES_FOLDER, each, "rows") for each in manifest.tables]
+            problems += [each for each in found if each is not None]
             if len(files) != manifest.files:
                 problems.append(
                     f"the database names {len(files)} files with events, the backup {manifest.files}"

@@ -14,7 +14,8 @@ import attrs
 from eventproc.store.chunks.index import ARROW_SUFFIX, SINK_FOLDER
 from eventproc.store.database import Tx
 from eventproc.store.database.filesystem import BACKUP_MANIFEST
-from eventproc.store.inspection.database_file import EventFile
+from eventproc.store.database.standalone import sync_file
+from eventproc.store.inspection.database_file import DataFile
 from eventproc.store.model.errors import CorruptRecord, StoreUnusable
 
 FORMAT: Final = 1
@@ -30,7 +31,7 @@ class BackupManifest:
 
     created_ms: when it was complete. directory: identity of the directory that it was made of. schema: number of the
     last migration. database_bytes, database_checksum: size and CRC-32 of the database. files, file_bytes: number of
-    chunk files, and their size.
+    chunk files, and their size. tables: the published files of tables, whose checksums stand nowhere else.
     """
 
     created_ms: int
@@ -40,12 +41,18 @@ class BackupManifest:
     database_checksum: int
     files: int
     file_bytes: int
+    tables: tuple[DataFile, ...] = ()
     format: int = FORMAT
 
     @property
     def bytes(self) -> int:
         """Size of all files."""
-        return self.database_bytes + self.file_bytes
+        return self.database_bytes + self.file_bytes + sum(each.bytes for each in self.tables)
+
+    @property
+    def files_beside(self) -> int:
+        """How many files there are beside the database."""
+        return self.files + len(self.tables)
 
     def write(self, folder: Path) -> None:
         """Write and sync the manifest, which makes the folder a backup. Raises OSError."""
@@ -60,11 +67,12 @@ def read_manifest(folder: Path) -> BackupManifest:
     """Return the manifest of a backup. Raises StoreUnusable if the folder is no complete backup."""
     try:
         found = json.loads((folder / BACKUP_MANIFEST).read_bytes())
-        manifest = BackupManifest(**found)
+        tables = tuple(DataFile(**each) for each in found.pop("tables", ()))
+        manifest = BackupManifest(**found, tables=tables)
     except FileNotFoundError:
         reason = f"is not a complete backup: it has no {BACKUP_MANIFEST}; make one with `eventproc backup`"
         raise StoreUnusable(path=str(folder), reason=reason) from None
-    except (OSError, ValueError, TypeError) as why:
+    except (OSError, ValueError, TypeError, AttributeError) as why:
         reason = f"{BACKUP_MANIFEST} in it cannot be read ({why}); use another backup"
         raise StoreUnusable(path=str(folder), reason=reason) from why
     if manifest.format > FORMAT:
@@ -83,6 +91,13 @@ def copy_file(source: Path, target: Path, on_block: Callable[[int], None]) -> tu
         copy.flush()
         os.fsync(copy.fileno())
     return size, checksum
+
+
+def sync_folders(home: Path) -> None:
+    """Sync a folder and all folders in it; nothing if it does not exist. Raises OSError."""
+    if home.exists():
+        for folder in (home, *(each for each in home.rglob("*") if each.is_dir())):
+            sync_file(folder)
 
 
 def checksum_of(path: Path, on_block: Callable[[int], None] = lambda _: None) -> tuple[int, int]:
@@ -115,19 +130,19 @@ def _difference(found: tuple[int, int], expected: tuple[int, int]) -> str:
     return "its content differs from what was written"
 
 
-def chunk_problem(folder: Path, file: EventFile) -> str | None:
-    """Return a line if a chunk file is missing, or its content is not what was written. Reads the file.
+def file_problem(folder: Path, file: DataFile, what: str) -> str | None:
+    """Return a line if a file is missing, or its content is not what was written. Reads the file.
 
-    folder: the chunks folder.
+    folder: the one to which its path is relative. what: it holds, as in "events".
     """
     expected = (file.bytes, file.checksum)
     try:
         found = checksum_of(folder / file.path)
     except OSError as why:
-        return f"the file with events {folder / file.path} cannot be read ({why.strerror}); restore a backup"
+        return f"the file with {what} {folder / file.path} cannot be read ({why.strerror}); restore a backup"
     if found == expected:
         return None
-    return f"the file with events {folder / file.path} {_difference(found, expected)}; restore a backup"
+    return f"the file with {what} {folder / file.path} {_difference(found, expected)}; restore a backup"
 
 
 def find_orphans(tx: Tx, folder: Path) -> list[str]:

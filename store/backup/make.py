@@ -22,6 +22,7 @@ from eventproc.store.backup.contents import (
     check_copied,
     checksum_of,
     copy_file,
+    sync_folders,
 )
 from eventproc.store.backup.results import BackupPlan, BackupResult
 from eventproc.store.clock import new_id
@@ -29,8 +30,9 @@ from eventproc.store.database import Database, Tx, instances
 from eventproc.store.database.filesystem import DATABASE, translate_file_errors
 from eventproc.store.database.standalone import Advance, change_file, copy_snapshot, read_file, sync_file
 from eventproc.store.faults import BACKUP_COPIED, BACKUP_NAMED, BACKUP_WRITTEN
+from eventproc.store.ingestion.published import TABLES_FOLDER, table_files
 from eventproc.store.inspection.database_file import (
-    EventFile,
+    DataFile,
     check_all_pages,
     database_bytes,
     database_versions,
@@ -204,7 +206,7 @@ def _make(
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)
             raise
-    return BackupResult(to, manifest.created_ms, manifest.bytes, manifest.files)
+    return BackupResult(to, manifest.created_ms, manifest.bytes, manifest.files_beside)
 
 
 def _write(
@@ -229,10 +231,11 @@ def _write(
     copy_snapshot(source, unfinished, copied)
     identity, schema = _prepare(db, source, unfinished)
     with read_file(unfinished, db.clock) as tx:
-        files = event_files(tx)
+        files, of_tables = event_files(tx), table_files(tx)
     file_bytes = sum(each.bytes for each in files)
-    total = done + file_bytes
+    total = done + file_bytes + sum(size for _, size in of_tables)
     _copy_files(directory / CHUNKS_FOLDER, part / CHUNKS_FOLDER, files, on_block)
+    tables = _copy_tables(directory / TABLES_FOLDER, part / TABLES_FOLDER, of_tables, on_block)
     sync_file(unfinished)
     size, checksum = checksum_of(unfinished, lambda _: check())
     db.faults.reach(BACKUP_COPIED)
@@ -245,6 +248,7 @@ def _write(
         database_checksum=checksum,
         files=len(files),
         file_bytes=file_bytes,
+        tables=tuple(tables),
     )
     manifest.write(part)
     sync_file(part)
@@ -257,26 +261,46 @@ def _prepare(db: Database, source: Path, copy: Path) -> tuple[str, int]:
         # Nothing outside of the database reads the copy. Files that only Spark's queries need are exported again.
         tx.execute("DELETE FROM hold")
         tx.execute("DELETE FROM chunk WHERE NOT EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)")
+        tx.execute(
+            "DELETE FROM published WHERE unused_ms IS NOT NULL"
+        )  # only running queries still read them
     with read_file(copy, db.clock) as tx:
         if found := check_all_pages(tx):
             raise CorruptRecord(key=str(source), reason=f"the database is damaged ({'; '.join(found)})")
         return directory_identity(tx), database_versions(tx).schema
 
 
-def _copy_files(source: Path, target: Path, files: list[EventFile], on_block: Callable[[int], None]) -> None:
-    folders: set[Path] = set()
+def _copy_files(source: Path, target: Path, files: list[DataFile], on_block: Callable[[int], None]) -> None:
     for each in files:
-        copy = target / each.path
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        folders |= {folder for folder in copy.parents if folder.is_relative_to(target)}
-        try:
-            found = copy_file(source / each.path, copy, on_block)
-        except FileNotFoundError as why:
-            key = f"chunk file {source / each.path}"
-            raise CorruptRecord(key=key, reason="file not found, but events lie in it") from why
+        found = _copy_file(source, target, each.path, "events", on_block)
         check_copied(source / each.path, found, (each.bytes, each.checksum))
-    for folder in folders:
-        sync_file(folder)
+    sync_folders(target)
+
+
+def _copy_tables(
+    source: Path, target: Path, files: list[tuple[str, int]], on_block: Callable[[int], None]
+) -> list[DataFile]:
+    """Copy the published files of tables; return them with the checksums of what was read."""
+    copied: list[DataFile] = []
+    for path, size in files:
+        found_bytes, checksum = _copy_file(source, target, path, "rows of a table", on_block)
+        check_copied(source / path, (found_bytes, checksum), (size, checksum))
+        copied.append(DataFile(path, size, checksum))
+    sync_folders(target)
+    return copied
+
+
+def _copy_file(
+    source: Path, target: Path, path: str, what: str, on_block: Callable[[int], None]
+) -> tuple[int, int]:
+    copy = target / path
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return copy_file(source / path, copy, on_block)
+    except FileNotFoundError as why:
+        raise CorruptRecord(
+            key=f"file {source / path}", reason=f"file not found, but {what} lie in it"
+        ) from why
 
 
 def _remove_abandoned(directory: Path, to: Path) -> None:

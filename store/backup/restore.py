@@ -5,12 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from eventproc.store.backup.contents import check_copied, copy_file, read_manifest
+from eventproc.store.backup.contents import check_copied, copy_file, read_manifest, sync_folders
 from eventproc.store.backup.results import RestoreResult
 from eventproc.store.clock import Clock, new_id
 from eventproc.store.database import fork_safety
@@ -23,10 +23,12 @@ from eventproc.store.database.filesystem import (
 )
 from eventproc.store.database.standalone import Advance, change_file, read_file, sync_file
 from eventproc.store.faults import NO_FAULTS, RESTORE_COPIED, RESTORE_MOVED, Faults
-from eventproc.store.inspection.database_file import event_files
+from eventproc.store.ingestion.published import TABLES_FOLDER
+from eventproc.store.inspection.database_file import DataFile, event_files
 from eventproc.store.model.errors import AlreadyExists, StoreUnusable
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
 
+_FOLDERS: Final = (CHUNKS_FOLDER, TABLES_FOLDER)
 _LOCK: Final = "lock"
 _UNFINISHED: Final = f"{DATABASE}.part"
 """The database's name until it is complete: a folder of unfinished files does not open."""
@@ -53,7 +55,7 @@ def restore_backup(
     """
     backup, to = backup.absolute(), to.absolute()
     manifest = read_manifest(backup)
-    result = RestoreResult(to, new_id(clock), manifest.created_ms, manifest.bytes, manifest.files)
+    result = RestoreResult(to, new_id(clock), manifest.created_ms, manifest.bytes, manifest.files_beside)
     with translate_file_errors(to):
         interrupted = _check_target(to)
         if dry_run:
@@ -73,16 +75,20 @@ def restore_backup(
                 expected = (manifest.database_bytes, manifest.database_checksum)
                 found = _copy(backup / DATABASE, part / _UNFINISHED, on_block)
                 check_copied(backup / DATABASE, found, expected)
-                _copy_events(backup / CHUNKS_FOLDER, part, clock, on_block)
+                with read_file(part / _UNFINISHED, clock) as tx:
+                    events = event_files(tx)
+                _copy_files(backup / CHUNKS_FOLDER, part / CHUNKS_FOLDER, events, on_block)
+                _copy_files(backup / TABLES_FOLDER, part / TABLES_FOLDER, manifest.tables, on_block)
                 with change_file(part / _UNFINISHED, clock) as tx:
                     replace = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
                     tx.execute(replace, ("directory", result.directory))
                     tx.execute(replace, ("restored_ms", tx.now_ms))
                 sync_file(part / _UNFINISHED)
                 faults.reach(RESTORE_COPIED)
-                if manifest.files:
-                    (part / CHUNKS_FOLDER).rename(to / CHUNKS_FOLDER)
-                    sync_file(to)
+                for name in _FOLDERS:
+                    if (part / name).exists():
+                        (part / name).rename(to / name)
+                sync_file(to)
                 faults.reach(RESTORE_MOVED)
                 (part / _UNFINISHED).rename(to / DATABASE)
                 sync_file(to)
@@ -117,14 +123,15 @@ def _remove_interrupted(to: Path) -> None:
             raise StoreUnusable(path=str(to), reason=reason) from None
         finally:
             fork_safety.close_private(descriptor)
-    # In this order: without the folder of unfinished files, `chunks` would count as somebody else's.
-    shutil.rmtree(to / CHUNKS_FOLDER, ignore_errors=True)
+    # In this order: without the folder of unfinished files, the others would count as somebody else's.
+    for name in _FOLDERS:
+        shutil.rmtree(to / name, ignore_errors=True)
     shutil.rmtree(to / RESTORE_PART)
 
 
 @contextmanager
 def _unfinished(to: Path) -> Iterator[Path]:
-    """Yield the folder for unfinished files, locked. Remove it at the end; after an error, `chunks` too."""
+    """Yield the folder for unfinished files, locked. Remove it at the end; after an error, what was moved too."""
     part = to / RESTORE_PART
     part.mkdir()
     descriptor = fork_safety.open_private(part / _LOCK, os.O_RDWR | os.O_CREAT)
@@ -133,7 +140,8 @@ def _unfinished(to: Path) -> Iterator[Path]:
         yield part
     except BaseException:
         if not (to / DATABASE).exists():
-            shutil.rmtree(to / CHUNKS_FOLDER, ignore_errors=True)
+            for name in _FOLDERS:
+                shutil.rmtree(to / name, ignore_errors=True)
         raise
     finally:
         fork_safety.close_private(descriptor)
@@ -149,15 +157,10 @@ def _copy(source: Path, target: Path, on_block: Callable[[int], None]) -> tuple[
         raise StoreUnusable(path=str(source.parent), reason=reason) from why
 
 
-def _copy_events(source: Path, part: Path, clock: Clock, on_block: Callable[[int], None]) -> None:
-    folders: set[Path] = set()
-    with read_file(part / _UNFINISHED, clock) as tx:
-        files = event_files(tx)
+def _copy_files(
+    source: Path, target: Path, files: Iterable[DataFile], on_block: Callable[[int], None]
+) -> None:
     for each in files:
-        target = part / CHUNKS_FOLDER / each.path
-        check_copied(
-            source / each.path, _copy(source / each.path, target, on_block), (each.bytes, each.checksum)
-        )
-        folders |= {folder for folder in target.parents if folder.is_relative_to(part / CHUNKS_FOLDER)}
-    for folder in folders:
-        sync_file(folder)
+        found = _copy(source / each.path, target / each.path, on_block)
+        check_copied(source / each.path, found, (each.bytes, each.checksum))
+    sync_folders(target)

@@ -7,14 +7,16 @@ after it became unused, so that running queries can finish. Source: docs/design/
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
 import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.notices import announce
-from eventproc.store.model.errors import NotFound
+from eventproc.store.model.errors import CorruptRecord, NotFound
 from eventproc.store.model.ingestion import NewFile
+from eventproc.store.segments.holds import is_directory_held
 
 TABLES_FOLDER: Final = "tables"
 """Folder, within a directory, of the published files and of what tasks have not published yet."""
@@ -148,10 +150,24 @@ def drop_files(tx: Tx, name: str, start_ms: int | None = None, end_ms: int | Non
 
 
 def forget_unused(tx: Tx, *, before_ms: int) -> list[str]:
-    """Delete the rows of files that became unused before a time, and return the paths of the files to delete."""
+    """Delete the rows of files that became unused before a time, and return the paths of the files to delete.
+
+    None while a backup copies the files of its snapshot.
+    """
+    if is_directory_held(tx):
+        return []
     rows = tx.execute("SELECT path FROM published WHERE unused_ms < ?", (before_ms,)).fetchall()
     tx.execute("DELETE FROM published WHERE unused_ms < ?", (before_ms,))
     return [row[0] for row in rows]
+
+
+def table_files(tx: Tx) -> list[tuple[str, int]]:
+    """Return path and bytes of the used files of all tables. Raises CorruptRecord for a path outside the folder."""
+    found = tx.execute("SELECT path, bytes FROM published WHERE unused_ms IS NULL ORDER BY id").fetchall()
+    for path, _ in found:
+        if Path(path).is_absolute() or ".." in Path(path).parts:
+            raise CorruptRecord(key=f"published file {path}", reason="its path leaves the folder of tables")
+    return found
 
 
 def known_paths(tx: Tx, paths: Iterable[str]) -> set[str]:

@@ -45,8 +45,11 @@ class BlobCounts:
 
 
 @attrs.frozen
-class EventFile:
-    """A chunk file that holds the only copy of events. path: relative to the chunks folder. checksum: CRC-32."""
+class DataFile:
+    """A file that holds the only copy of something: events, or rows of a table.
+
+    path: relative to the folder of chunks, or of tables. checksum: CRC-32.
+    """
 
     path: str
     bytes: int
@@ -54,7 +57,7 @@ class EventFile:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the path stays within the chunks folder."""
+        """Whether the path stays within the folder."""
         return not Path(self.path).is_absolute() and ".." not in Path(self.path).parts
 
 
@@ -93,13 +96,13 @@ def count_blobs(tx: Tx) -> BlobCounts:
     )
 
 
-def event_files(tx: Tx) -> list[EventFile]:
+def event_files(tx: Tx) -> list[DataFile]:
     """Return the chunk files that hold the only copy of events. Raises CorruptRecord for a path outside the folder."""
     rows = tx.execute(
         "SELECT path, bytes, checksum FROM chunk WHERE EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)"
         " ORDER BY id"
     ).fetchall()
-    found = [EventFile(str(path), int(size), int(checksum)) for path, size, checksum in rows]
+    found = [DataFile(str(path), int(size), int(checksum)) for path, size, checksum in rows]
     for each in found:
         if not each.is_inside:
             raise CorruptRecord(key=f"chunk file {each.path}", reason="its path leaves the chunks folder")

@@ -15,6 +15,7 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc.cli.integrity_checks import verify_backup
 from eventproc.cluster.chunk_sweep import sweep_chunks
 from eventproc.cluster.host import CONTROLLER
 from eventproc.errors import (
@@ -29,11 +30,15 @@ from eventproc.errors import (
 from eventproc.runtime import Eventproc
 from eventproc.store import faults
 from eventproc.store.backup import make
+from eventproc.store.backup.contents import read_manifest
 from eventproc.store.backup.make import make_backup, plan_backup
 from eventproc.store.backup.restore import restore_backup
 from eventproc.store.clock import SystemClock
+from eventproc.store.ingestion.published import drop_files, forget_unused, replace_files, used_files
 from eventproc.store.inspection.database_file import directory_identity
+from eventproc.store.model.ingestion import NewFile
 from eventproc.store.ownership import find_owner
+from eventproc.store.segments.holds import hold_directory, release_directory
 from tests.backup.support import (
     COUNT,
     files_of,
@@ -326,7 +331,7 @@ async def test_a_backup_does_not_open_as_a_directory(ep: Eventproc, tmp_path: Pa
 async def test_a_lost_file_with_events_fails_the_backup(ep: Eventproc, data: Path, tmp_path: Path) -> None:
     lost = next((data / "chunks").rglob("*.arrow"))
     lost.rename(tmp_path / "aside")
-    with pytest.raises(CorruptRecord, match=r"chunk file .* file not found, but events lie in it"):
+    with pytest.raises(CorruptRecord, match=r"file .* file not found, but events lie in it"):
         await ep.backup(tmp_path / "backup")
     assert listed(tmp_path) == ["aside", "data"]
     shutil.copy(tmp_path / "aside", lost)
@@ -421,3 +426,47 @@ async def test_a_backup_is_one_file_without_a_log(ep: Eventproc, tmp_path: Path)
     with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
     assert listed(tmp_path / "backup") == ["backup.json", "chunks", "eventproc.db"]
+
+
+async def test_published_files_of_tables_are_in_the_backup_and_in_what_is_restored(
+    ep: Eventproc, data: Path, tmp_path: Path
+) -> None:
+    used, unused = (
+        published(data, "clicks/0/a_1.parquet", b"rows"),
+        published(data, "clicks/0/a_0.parquet", b"old"),
+    )
+    await ep.db.write(lambda tx: replace_files(tx, "clicks", [], [unused]))
+    old = await ep.db.read(partial(used_files, name="clicks"))
+    await ep.db.write(lambda tx: replace_files(tx, "clicks", old, [used]))
+    result = await ep.backup(tmp_path / "backup")
+    found = read_manifest(tmp_path / "backup")
+    assert [(each.path, each.bytes) for each in found.tables] == [(used.path, 4)]
+    assert result.files == found.files + 1
+    assert files_of(tmp_path / "backup" / "tables") == [tmp_path / "backup" / "tables" / used.path]
+    home = restored(tmp_path / "backup", tmp_path / "restored")
+    assert (home / "tables" / used.path).read_bytes() == b"rows"
+    assert await numbers_in(home) == list(range(COUNT))
+    assert verify_backup(tmp_path / "backup").problems == []
+    flip_byte(tmp_path / "backup" / "tables" / used.path, 0)
+    assert [each for each in verify_backup(tmp_path / "backup").problems if "a_1.parquet" in each]
+    with pytest.raises(CorruptRecord, match=r"a_1\.parquet"):
+        restored(tmp_path / "backup", tmp_path / "again")
+
+
+async def test_a_backup_keeps_the_files_that_its_snapshot_uses(ep: Eventproc, data: Path) -> None:
+    file = published(data, "clicks/0/a_1.parquet", b"rows")
+    await ep.db.write(lambda tx: replace_files(tx, "clicks", [], [file]))
+    await ep.db.write(lambda tx: hold_directory(tx, "backup", until_ms=tx.now_ms + 60_000))
+    await ep.db.write(lambda tx: drop_files(tx, "clicks"))
+    forget = partial(forget_unused, before_ms=2**62)
+    assert await ep.db.write(forget) == []
+    await ep.db.write(lambda tx: release_directory(tx, "backup"))
+    assert await ep.db.write(forget) == [file.path]
+
+
+def published(data: Path, path: str, content: bytes) -> NewFile:
+    """Write a file of a table, as a task does before it publishes it."""
+    file = data / "tables" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    return NewFile(start_ms=0, end_ms=1_000, path=path, bytes=len(content), rows=1, min_ms=0, max_ms=1)
