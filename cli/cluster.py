@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
-from eventproc.cli.options import CommandGroup, Settings, output_option, pass_settings, watch_option
-from eventproc.cli.output.tables import Row, show_one, show_rows
+from eventproc.cli.options import TABLE, CommandGroup, Settings, output_option, pass_settings, watch_option
+from eventproc.cli.output.tables import Row, show_rows, show_with_tables
 from eventproc.cli.watch import show_found
 from eventproc.cluster import ClusterDescription, ClusterInstance
+
+COLUMNS: Final = ("id", "pid", "opened_at_ms", "host", "buckets")
 
 
 @click.group(cls=CommandGroup)
@@ -30,10 +34,9 @@ def list_(settings: Settings, output: str) -> None:
         eventproc cluster list
         eventproc cluster list --watch
     """
-    columns = ["id", "pid", "opened_at_ms", "host", "buckets"]
 
     def show(found: list[ClusterInstance]) -> None:
-        show_rows([_row(each) for each in found], columns, output)
+        show_rows([_row(each) for each in found], COLUMNS, output)
 
     show_found(settings, lambda ep: ep.cluster.list(), show)
 
@@ -50,15 +53,14 @@ def describe(settings: Settings, output: str) -> None:
     """
 
     def show(found: ClusterDescription) -> None:
-        show_one(
-            {
-                "host": found.host,
-                "host_epoch": found.host_epoch,
-                "instances": [_row(each) for each in found.instances],
-                "buckets": list(found.buckets),
-            },
-            output,
-        )
+        row: Row = {
+            "host": found.host,
+            "host_epoch": found.host_epoch,
+            "instances": [_row(each) for each in found.instances],
+        }
+        if output != TABLE:  # people see the buckets of each instance
+            row = {**row, "buckets": list(found.buckets)}
+        show_with_tables(row, [("instances", COLUMNS)], output)
 
     show_found(settings, lambda ep: ep.cluster.describe(), show)
 

@@ -12,8 +12,7 @@ import click
 from eventproc.cli.options import DurationParam
 from eventproc.cli.output.tables import Row
 from eventproc.store.model.ids import format_segment
-from eventproc.store.model.limits import SEGMENTS_MAX
-from eventproc.store.model.policies import FACTOR, WINDOW_MS, ScalingPolicy
+from eventproc.store.model.policies import ScalingKind, ScalingPolicy, as_scaling
 from eventproc.workflows.policies import ScalingDescription
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,23 +45,28 @@ class ScalingChoice:
         """Return the policy that this makes of `policy`. Raises UsageError, InvalidArgument."""
         if not self.is_given:
             return policy
-        if not self.goes_by_rate:
-            if self.factor is not None or self.segments_max is not None or self.window_s is not None:
+        tunes = (self.factor, self.segments_max, self.window_s) != (None, None, None)
+        if not self.goes_by_rate and not (tunes and policy.goes_by_rate):
+            if tunes:
                 raise click.UsageError(
                     "--factor, --segments-max and --window go with --events-per-second or --bytes-per-second"
                 )
             return ScalingPolicy.fixed(1 if self.segments is None else self.segments)
         if self.events_per_second is not None and self.bytes_per_second is not None:
             raise click.UsageError("--events-per-second and --bytes-per-second exclude each other")
-        target = self.bytes_per_second if self.events_per_second is None else self.events_per_second
-        make = ScalingPolicy.by_byte_rate if self.events_per_second is None else ScalingPolicy.by_event_rate
-        assert target is not None, "one of the two rates is given"
-        return make(
-            target,
-            factor=FACTOR if self.factor is None else self.factor,
-            segments_min=1 if self.segments is None else self.segments,
-            segments_max=SEGMENTS_MAX if self.segments_max is None else self.segments_max,
-            window_ms=WINDOW_MS if self.window_s is None else round(self.window_s * 1000),
+        kept = policy
+        if self.events_per_second is not None:
+            kept = attrs.evolve(policy, kind=ScalingKind.EVENT_RATE, target=self.events_per_second)
+        elif self.bytes_per_second is not None:
+            kept = attrs.evolve(policy, kind=ScalingKind.BYTE_RATE, target=self.bytes_per_second)
+        return as_scaling(
+            attrs.evolve(
+                kept,
+                segments_min=policy.segments_min if self.segments is None else self.segments,
+                factor=policy.factor if self.factor is None else self.factor,
+                segments_max=policy.segments_max if self.segments_max is None else self.segments_max,
+                window_ms=policy.window_ms if self.window_s is None else round(self.window_s * 1000),
+            )
         )
 
 

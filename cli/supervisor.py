@@ -326,8 +326,10 @@ def reset(settings: Settings, name: str, cuts: tuple[str, ...], dry_run: bool, o
     async def act(ep: Eventproc) -> list[Row]:
         found = await ep.supervisor(name)
         status = await found.status()
-        known = {each: (await ep.stream(each)).stream_id for each in status.streams}
-        chosen: list[StreamCut] = list(parse_cuts(cuts, known).values()) if cuts else []
+        chosen: list[StreamCut] = []
+        if cuts:
+            known = {each: (await ep.stream(each)).stream_id for each in status.streams}
+            chosen = list(parse_cuts(cuts, known).values())
         if not dry_run:
             await found.reset(chosen or None)
         return _moves(status, chosen)

@@ -132,7 +132,7 @@ def compact(settings: Settings, name: str, start: str | None, end: str | None, o
     with _attached(settings) as ep:
         done = ep.compact_table(name, start=start_ms, end=end_ms)
     text = f"compacted {done.files_before} files of {name} into {done.files_after}"
-    show_done(settings, {"name": name, **attrs.asdict(done)}, output, text)
+    show_done(settings, {"done": "compact", "target": name, **attrs.asdict(done)}, output, text)
 
 
 @table.command()
@@ -172,7 +172,12 @@ def drop(
 
     if is_confirmed(settings, Consent(yes, dry_run), f"Drop rows of table {name}", look, output):
         count = session.run(settings, act)
-        show_done(settings, {"name": name, "files": count}, output, f"dropped {count} files of {name}")
+        show_done(
+            settings,
+            {"done": "drop", "target": name, "files": count},
+            output,
+            f"dropped {count} files of {name}",
+        )
 
 
 def _bounds(start: str | None, end: str | None) -> tuple[int | None, int | None]:

@@ -101,7 +101,8 @@ def create(
     def choose_config(tx: Tx) -> StreamConfig:
         found = find_stream(tx, name)
         known = None if found is None or not found.value.config.is_topic else found.value.config
-        count = partitions or (1 if known is None else known.scaling.segments_min)
+        kept = 1 if known is None else known.scaling.segments_min
+        count = kept if partitions is None else partitions
         if partitioning is not None:
             strategy = Partitioning(partitioning)
         else:

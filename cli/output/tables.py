@@ -21,6 +21,11 @@ from eventproc.cli.output.units import count_text, duration_text, rate_text, siz
 
 Row = Mapping[str, object]
 
+TIMES: Final = frozenset(
+    {"created_ms", "end_ms", "finished_ms", "first_ms", "last_ms", "start_ms", "timestamp", "truncated_ms"}
+)
+"""Fields that hold a wall time in ms, beside those whose names end in `_at_ms`."""
+
 
 def show_rows(rows: Sequence[Row], columns: Sequence[str], output: str) -> None:
     """Print a list: a table of the named columns, one JSON array, or one JSON object per line."""
@@ -81,8 +86,8 @@ def text(row: Row, name: str) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if _is_time(name):
-        return iso_time(int(str(value)))
+    if _is_time(name) and isinstance(value, int):
+        return iso_time(value)
     if isinstance(value, (int, float)) and sys.stdout.isatty():
         return _with_unit(name, value)
     if isinstance(value, (list, tuple)):
@@ -125,7 +130,7 @@ def _with_unit(name: str, value: float) -> str:
 
 
 def _is_time(name: str) -> bool:
-    return name.endswith("_at_ms") or name in ("created_ms", "finished_ms", "timestamp")
+    return name.endswith("_at_ms") or name in TIMES
 
 
 def _is_size(name: str) -> bool:

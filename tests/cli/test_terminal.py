@@ -16,6 +16,7 @@ import pytest
 from rich.cells import cell_len
 
 from eventproc.cli.options import Settings
+from eventproc.cli.output import tables
 from eventproc.cli.output.layout import Column, lay_out, wrap
 from eventproc.cli.output.terminal import progress
 from eventproc.cli.output.units import duration_text, rate_text, size_text
@@ -161,6 +162,14 @@ def test_listing_on_a_terminal_has_its_width_and_names_what_it_leaves_out(
     assert max(map(len, shown.splitlines())) <= width
     assert ("too narrow for:" in shown) == (width < 200)
     assert shown.count("shop/orders") == 3  # once for the stream, and for each segment
+
+
+@pytest.mark.parametrize(
+    "value, shown",
+    [(0, "1970-01-01T00:00:00.000Z"), ("2026-01-01 00:00:00", "2026-01-01 00:00:00"), (1.5, "1.5")],
+)
+def test_a_field_named_after_a_time_may_hold_something_else(value: object, shown: str) -> None:
+    assert tables.text({"timestamp": value}, "timestamp") == shown
 
 
 @pytest.mark.subprocess

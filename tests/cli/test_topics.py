@@ -36,6 +36,7 @@ def test_rows_are_written_to_a_partition_and_read_from_it(shop: Cli) -> None:
     both = shop("read", "shop/clicks", "--partition", "2", "--partition", "0").rows()
     assert {each["payload"] for each in both} == {"a", "b", "c"}
     assert "has the partitions 0 to 2" in shop("read", "shop/clicks", "--partition", "3").refused(2)
+    assert "1 to 1023" in shop("topic", "create", "shop/none", "--partitions", "0").refused(2)
     assert "is not a topic" in shop("write", "shop/orders", "--partition", "0", stdin=b"x\n").refused(2)
 
 
