@@ -416,7 +416,7 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("--lease", "", False),
                 ("--checkpoint-every", "", False),
                 ("--on-truncated", "earliest|latest|error", False),
-                ("--assignor", "equal|range|round_robin", False),
+                ("--assignor", "equal|range|round_robin|lag", False),
                 ("--retains", "progress|manual|nothing", False),
                 ("-o --output", "table|json|jsonl", False),
             ],

@@ -235,7 +235,7 @@ def checkpoints(settings: Settings, name: str, output: str) -> None:
 )
 @click.option(
     "--assignor",
-    type=click.Choice(["equal", "range", "round_robin"]),
+    type=click.Choice(["equal", "range", "round_robin", "lag"]),
     default="equal",
     show_default=True,
     help="Who decides which reader owns which segment.",

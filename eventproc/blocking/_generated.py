@@ -1197,7 +1197,7 @@ class ReaderGroupCalls:
                 long as it needs. "same" (default): as now.
             on_truncated: "earliest", "latest" or "error": what to do when unread events were truncated. None (default):
                 as now.
-            assignor: "equal", "range", "round_robin", or the name of an own one. None (default): as now.
+            assignor: "equal", "range", "round_robin", "lag", or the name of an own one. None (default): as now.
             retains: what a stream with retention by consumption keeps for the group: "progress", "manual", or None for
                 nothing. "same" (default): as now.
 
@@ -1222,7 +1222,7 @@ class ReaderGroupCalls:
         """Let another assignor decide which reader owns which segment, from now on. Readers stay online.
 
         Args:
-            assignor: "equal", "range", "round_robin", or the name of an own one.
+            assignor: "equal", "range", "round_robin", "lag", or the name of an own one.
 
         Raises:
             NotFound: no such group.
@@ -1296,7 +1296,7 @@ class ConsumerGroupCalls:
                 until its next poll. "same" (default): as now.
             on_truncated: "earliest", "latest" or "error": what to do when unread events were truncated. None (default):
                 as now.
-            assignor: "equal", "range", "round_robin", or the name of an own one. None (default): as now.
+            assignor: "equal", "range", "round_robin", "lag", or the name of an own one. None (default): as now.
             retains: what a stream with retention by consumption keeps for the group: "progress", "manual", or None for
                 nothing. "same" (default): as now.
 

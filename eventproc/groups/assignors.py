@@ -23,6 +23,7 @@ from eventproc.store.model.short_repr import short_repr_of_fields
 
 RANGE: Final = "range"
 ROUND_ROBIN: Final = "round_robin"
+LAG: Final = "lag"
 
 Targets: TypeAlias = Mapping[SegmentKey, str]
 """The reader that shall own each segment."""
@@ -34,6 +35,7 @@ class AssignableSegment:
 
     target: the reader that was to own it until now; None for a new segment, or if that reader left.
     owner: the reader that owns it now, which may not be its target.
+    unread: events that the group has not finished in it; counted for the assignor "lag" only.
     """
 
     __repr__ = short_repr_of_fields
@@ -43,6 +45,7 @@ class AssignableSegment:
     segment: SegmentId
     target: str | None = None
     owner: str | None = None
+    unread: int = 0
 
     @property
     def key(self) -> SegmentKey:
@@ -134,8 +137,28 @@ def assign_in_turn(wanted: AssignmentInput) -> Targets:
     return found
 
 
+def assign_by_lag(wanted: AssignmentInput) -> Targets:
+    """Spread the unread events: the segment with most of them goes to the subscriber that has fewest so far, and so on.
+
+    Among readers with equally many, one with fewer segments is preferred, then the present target. So with equal
+    subscriptions the unread events of two readers differ by at most those of one segment, and segments without unread
+    events spread too. O(segments * readers).
+    """
+    found: dict[SegmentKey, str] = {}
+    unread, counts = dict.fromkeys(wanted.readers, 0), dict.fromkeys(wanted.readers, 0)
+    for each in sorted(wanted.segments, key=lambda each: (-each.unread, each.key)):
+        reader = min(
+            wanted.subscribers[each.stream],
+            key=lambda reader: (unread[reader], counts[reader], reader != each.target, reader),
+        )
+        found[each.key] = reader
+        unread[reader] += each.unread
+        counts[reader] += 1
+    return found
+
+
 BUILT_IN: Final[Mapping[str, Callable[[AssignmentInput], Targets]]] = MappingProxyType(
-    {EQUAL: assign_equal, RANGE: assign_ranges, ROUND_ROBIN: assign_in_turn}
+    {EQUAL: assign_equal, RANGE: assign_ranges, ROUND_ROBIN: assign_in_turn, LAG: assign_by_lag}
 )
 """The assignors that every process has."""
 

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from eventproc.groups.state import GroupState, SegmentAssignment, apply
-from eventproc.groups.targets import following, needs_targets
+from eventproc.groups.targets import NOT_COUNTED, following, needs_lag, needs_targets
 from eventproc.groups.updates import (
     AssignmentRequested,
     AssignorChanged,
@@ -40,9 +40,11 @@ from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GROUP,
     GroupRecord,
+    SegmentKey,
     delete_member,
     delete_segment_rows,
     insert_member,
+    progress_by_segment,
     topic_of,
     write_owner,
     write_segment,
@@ -51,6 +53,7 @@ from eventproc.store.groups import (
 from eventproc.store.model.errors import NotFound
 from eventproc.store.records import Versioned, get, replace
 from eventproc.store.replicated import FoldedState, ReplicatedType, append, fold_tail
+from eventproc.store.segments import segment_state
 
 GROUP_LOG: Final[ReplicatedType[GroupState, Update]] = ReplicatedType(
     name="group",
@@ -88,12 +91,25 @@ def change(tx: Tx, name: str, *updates: Update) -> GroupState:
         return before
     after = GROUP_LOG.fold_all(before, updates)
     if needs_targets(updates):
-        decided = following(after, updates, tx.monotonic_ms)
+        unread = unread_events(tx, name, after) if needs_lag(after, updates) else NOT_COUNTED
+        decided = following(after, updates, tx.monotonic_ms, unread)
         after = GROUP_LOG.fold_all(after, decided)
         updates = (*updates, *decided)
     append(tx, record.value.log, GROUP_LOG, updates, after=after)
     write_state(tx, record, before, after)
     return after
+
+
+def unread_events(tx: Tx, name: str, state: GroupState) -> dict[SegmentKey, int]:
+    """Return how many events of each open segment the group has not finished. Two look-ups for each segment."""
+    moved = progress_by_segment(tx, name)
+    found: dict[SegmentKey, int] = {}
+    for each in state.assignments:
+        segment = segment_state(tx, *each.key)
+        progress = moved.get(each.key, each.progress)
+        if segment is not None and segment.tail_number > progress.number:
+            found[each.key] = progress.unfinished(progress.number, segment.tail_number)
+    return found
 
 
 def folded_state(

@@ -6,11 +6,13 @@ of an assignor compute the same state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from eventproc.groups.assignors import (
     BUILT_IN,
+    LAG,
     AssignableSegment,
     AssignmentInput,
     Targets,
@@ -34,6 +36,8 @@ from eventproc.groups.updates import (
 )
 from eventproc.store.groups import SegmentKey
 
+NOT_COUNTED: Final[Mapping[SegmentKey, int]] = MappingProxyType({})
+
 SHARED_BY: Final = (
     ReaderJoined,
     ReaderLeft,
@@ -48,14 +52,19 @@ SHARED_BY: Final = (
 """Updates after which targets are decided: readers, subscriptions or segments came or went."""
 
 
-def following(state: GroupState, updates: Sequence[Update], at_ms: int) -> tuple[Update, ...]:
-    """Return the updates that complete the entry of `updates`, which led to `state`. at_ms: now, monotonic."""
+def following(
+    state: GroupState, updates: Sequence[Update], at_ms: int, unread: Mapping[SegmentKey, int] = NOT_COUNTED
+) -> tuple[Update, ...]:
+    """Return the updates that complete the entry of `updates`, which led to `state`.
+
+    at_ms: now, monotonic. unread: the unread events of each segment, if `needs_lag`.
+    """
     if not needs_targets(updates) or not state.members:
         return ()
     assign = BUILT_IN.get(state.assignor)
     if assign is None:
         return (AssignmentRequested(at_ms),)
-    targets = retargeted(state, with_reserves(assign, assignment_input(state)), at_ms)
+    targets = retargeted(state, with_reserves(assign, assignment_input(state, unread)), at_ms)
     return () if targets is None else (targets,)
 
 
@@ -64,12 +73,20 @@ def needs_targets(updates: Sequence[Update]) -> bool:
     return any(isinstance(each, SHARED_BY) for each in updates)
 
 
-def assignment_input(state: GroupState) -> AssignmentInput:
+def needs_lag(state: GroupState, updates: Sequence[Update]) -> bool:
+    """Return whether targets are to be decided by the unread events of the segments."""
+    return state.assignor == LAG and bool(state.members) and needs_targets(updates)
+
+
+def assignment_input(state: GroupState, unread: Mapping[SegmentKey, int] = NOT_COUNTED) -> AssignmentInput:
     """Return what an assignor decides on: the open segments that a reader subscribes to."""
     names = {stream.stream_id: stream.name for stream in state.streams}
     readers = {stream_id: tuple(sorted(each)) for stream_id, each in state.subscribers.items()}
     segments = tuple(
-        AssignableSegment(names[each.stream_id], each.stream_id, each.segment, each.target, each.owner)
+        AssignableSegment(
+            *(names[each.stream_id], each.stream_id, each.segment, each.target, each.owner),
+            unread=unread.get(each.key, 0),
+        )
         for each in state.assignments
         if readers[each.stream_id]
     )

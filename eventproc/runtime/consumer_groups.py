@@ -48,7 +48,8 @@ class ConsumerSystem:
             topics: names of the topics, "scope/topic". Streams work too: their segments are the partitions. A topic
                 that is deleted leaves the group, and the others go on.
             assignor: who decides which consumer owns which partition: "equal" (default; as few moves as possible),
-                "range", "round_robin", or the name of an own `Assignor`, whose code its consumers bring.
+                "range", "round_robin", "lag" (spreads the unread events), or the name of an own `Assignor`, whose code
+                its consumers bring.
             start: where a new group begins: "head" (default), "tail", cuts, or a time in ms. Partitions that are added
                 later are read from their beginning. An existing group keeps its offsets.
             lease_ms: longest time between two polls before a consumer counts as hung, in ms. None (default): only

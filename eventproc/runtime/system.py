@@ -421,7 +421,8 @@ class Eventproc(ConsumerSystem, ShareSystem, SupervisorSystem, TopicSystem):
                 are removed.
             checkpoint_ms: interval of automatic checkpoints, in ms. None (default): no automatic checkpoints.
             on_truncated: where to continue when unread events were truncated. Default: the earliest readable event.
-            assignor: who decides which reader owns which segment: "equal" (default), "range" or "round_robin".
+            assignor: who decides which reader owns which segment: "equal" (default), "range", "round_robin" or
+                "lag".
             retains: what a stream with retention by consumption keeps for the group: what it has not finished
                 ("progress", default), what it has not released ("manual"), or nothing (None).
 

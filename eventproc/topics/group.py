@@ -171,7 +171,7 @@ class ConsumerGroup:
                 until its next poll. "same" (default): as now.
             on_truncated: "earliest", "latest" or "error": what to do when unread events were truncated. None (default):
                 as now.
-            assignor: "equal", "range", "round_robin", or the name of an own one. None (default): as now.
+            assignor: "equal", "range", "round_robin", "lag", or the name of an own one. None (default): as now.
             retains: what a stream with retention by consumption keeps for the group: "progress", "manual", or None for
                 nothing. "same" (default): as now.
 

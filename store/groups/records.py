@@ -104,7 +104,8 @@ class GroupOptions:
         "head". A younger stream is always read from its head.
     rebalance_ms: how long a reader may take to release a segment that another reader shall own, in ms; the group
         expires a reader that exceeds it. None (default): as long as it needs.
-    assignor: who decides which reader owns which segment: "equal" (default), "range", "round_robin", or an own one.
+    assignor: who decides which reader owns which segment: "equal" (default), "range", "round_robin", "lag", or an own
+        one.
     retains: what a stream with retention by consumption keeps for the group: what it has not finished ("progress",
         default), what it has not released ("manual"), or nothing (None).
     Raises InvalidArgument.

@@ -36,7 +36,7 @@ ROUNDS_MAX = 40
 """Rounds in which a group must come to rest."""
 
 NAMES = ("s/x", "s/y", "s/orders-1")
-ASSIGNORS = ("equal", "range", "round_robin", "by_turns")
+ASSIGNORS = ("equal", "range", "round_robin", "lag", "by_turns")
 
 
 class ByTurns:

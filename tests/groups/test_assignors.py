@@ -126,8 +126,9 @@ def inputs(draw: st.DrawFn, *, equal: bool = False, segments_max: int = 12) -> A
         for stream in streams
     }
     who = st.sampled_from([None, *READERS])
+    unread = st.sampled_from([0, 1, 5, 100, 10**6])
     found = [
-        AssignableSegment(stream, number, segment_id(each, 0), draw(who), draw(who))
+        AssignableSegment(stream, number, segment_id(each, 0), draw(who), draw(who), draw(unread))
         for number, stream in enumerate(streams)
         if subscribers[stream]
         for each in draw(st.sets(st.sampled_from([*range(segments_max), RESERVE_NUMBER])))
@@ -237,6 +238,38 @@ def test_turns_are_those_of_the_naive_definition(wanted: AssignmentInput) -> Non
         expected[each.key] = waiting[0]
         waiting.append(waiting.pop(0))
     assert BUILT_IN["round_robin"](without_reserves(wanted)) == expected
+
+
+@given(inputs(equal=True))
+def test_unread_events_of_two_readers_differ_by_at_most_those_of_one_segment(
+    wanted: AssignmentInput,
+) -> None:
+    found = BUILT_IN["lag"](without_reserves(wanted))
+    held: dict[str, list[int]] = {reader: [] for reader in wanted.readers}
+    for each in without_reserves(wanted).segments:
+        held[found[each.key]].append(each.unread)
+    for own in held.values():
+        least = min(sum(other) for other in held.values())
+        assert not own or sum(own) - min(own) <= least
+
+
+@given(inputs(equal=True))
+def test_segments_without_unread_events_are_shared_equally_by_lag(wanted: AssignmentInput) -> None:
+    idle = tuple(attrs.evolve(each, unread=0) for each in wanted.segments)
+    found = with_reserves(BUILT_IN["lag"], attrs.evolve(wanted, segments=idle))
+    counts = counts_of(found, wanted.readers).values()
+    assert max(counts) - min(counts) <= 1
+
+
+def test_a_segment_with_most_of_the_lag_has_a_reader_of_its_own() -> None:
+    found = two_topics(["a", "b"])
+    lag = dict(zip([each.key for each in found.segments], [10, 900, 20, 30, 40, 50], strict=True))
+    wanted = attrs.evolve(
+        found, segments=tuple(attrs.evolve(each, unread=lag[each.key]) for each in found.segments)
+    )
+    targets = BUILT_IN["lag"](wanted)
+    alone = targets[0, segment_id(1, 0)]
+    assert [key for key, reader in targets.items() if reader == alone] == [(0, segment_id(1, 0))]
 
 
 def two_topics(readers: list[str]) -> AssignmentInput:

@@ -26,6 +26,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.group_errors import AssignorDiffers, ReaderOnline, SegmentFenced
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
+from eventproc.store.model.routing import position
 from eventproc.store.progress import SegmentClaim, move_progress
 from eventproc.store.records import get
 from eventproc.testing import VirtualClock, check
@@ -397,6 +398,28 @@ async def test_the_assignor_of_a_group_can_be_changed_while_it_is_read(virtual: 
         assert shares([a, b]) == [4, 2]
         record = await ep.db.read(lambda tx: get(tx, GROUP, GROUP_NAME).value)
         assert record.options.assignor == "range"
+
+
+async def test_the_assignor_lag_spreads_the_unread_events_when_a_reader_joins(virtual: Virtual) -> None:
+    ep, _ = virtual
+    await make_streams(ep, GroupOptions(assignor="lag"), x=4)
+    stream = await ep.stream("s/x")
+    async with join_as(ep, "a") as a:
+        await settle([a])
+        assert shares([a]) == [4]
+        first = min(segment for _, segment in a.owned)
+        low = (await stream.segment(first)).high
+        async with stream.writer() as writer:
+            keys = (str(number) for number in range(10_000))
+            busy = next(key for key in keys if position(key) < low)
+            await writer.write_many((b"x", busy) for _ in range(50))
+            for key in "abcdefgh":
+                await writer.write(b"y", key=key)
+        async with join_as(ep, "b") as b:
+            await settle([a, b])
+            alone = a if any(segment == first for _, segment in a.owned) else b
+            assert [segment for _, segment in alone.owned] == [first]
+            assert sorted(shares([a, b])) == [1, 3]
 
 
 async def test_a_refresh_owns_nothing_of_a_reader_that_took_over_its_id_meanwhile(
