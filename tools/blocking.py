@@ -49,7 +49,7 @@ TWINS: Final[tuple[type, ...]] = (
 
 BY_HAND: Final = {
     "Cluster": {"changes"},
-    "Consumer": {"poll", "run"},
+    "Consumer": {"close", "poll", "run"},
     "Eventproc": {
         "create_stream",
         "stream",

@@ -152,6 +152,7 @@ class Consumer(JoinedMember, Generic[P]):
         Raises:
             As `close`.
         """
+        self._verify_no_callback("leave")
         session, member = self._own, self._member
         assert member is not None, "an open consumer is a member"
         try:
@@ -464,6 +465,17 @@ class Consumer(JoinedMember, Generic[P]):
             segment=str(where.partition),
             owner_epoch=epoch,
         )
+
+    async def close(self) -> None:
+        """Close it, as leaving its block without an error does: its partitions go to others, after `on_revoked`.
+
+        Raises:
+            IllegalTransition: a callback closes it, which would wait for itself.
+            Exception: as leaving the block.
+        """
+        if self._session is not None:  # until all callbacks have been called
+            self._verify_no_callback("close")
+        await super().close()
 
     def _verify_no_callback(self, what: str) -> None:
         if self._own.is_calling:

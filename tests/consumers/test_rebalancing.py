@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
 import anyio
@@ -113,6 +113,23 @@ async def test_a_callback_that_begins_a_transaction_is_refused_at_once(ep: Event
     consumer: Consumer = group.consumer("a", on_assigned=transact)
     with pytest.raises(errors.IllegalTransition, match="callback"), anyio.fail_after(20):
         await consumer
+
+
+@pytest.mark.parametrize("end", [Consumer.close, Consumer.leave])
+async def test_a_callback_that_ends_its_consumer_is_refused_at_once(
+    ep: Eventproc, end: Callable[[Consumer], Awaitable[None]]
+) -> None:
+    await make_topic(ep, 1)
+    group = await ep.create_consumer_group("g", [TOPIC])
+
+    async def close(partitions: tuple[TopicPartition, ...]) -> None:
+        await end(consumer)
+
+    consumer: Consumer = group.consumer("a", on_revoked=close)
+    with pytest.raises(errors.IllegalTransition, match="callback"), anyio.fail_after(20):
+        async with consumer:
+            await consumer.poll(timeout_ms=0)
+    assert (await group.describe()).state == "Empty"
 
 
 async def test_a_commit_that_a_release_overtakes_is_refused(
