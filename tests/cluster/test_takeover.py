@@ -62,6 +62,9 @@ async def test_second_opening_becomes_the_host_when_the_first_closes(tmp_path: P
             await check(second.db)
 
 
+@pytest.mark.acceptance(
+    "B16", differs="they lie in a stream of the system, which the next host goes on reading"
+)
 async def test_requests_posted_without_a_host_are_run_by_the_next_host(tmp_path: Path) -> None:
     async with eventproc.open(tmp_path, durability="os", host=False) as ep:
         await ep.create_scope("s")

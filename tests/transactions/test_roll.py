@@ -135,6 +135,9 @@ def test_transactions_bound_to_key_ranges_keep_the_order_of_keys_across_scales(s
     run_seeded(RollSimulation(seed).run, seed=seed)
 
 
+@pytest.mark.acceptance(
+    "A4", differs="both epochs are opened by one transaction: there is no step between them"
+)
 def test_a_commit_after_a_merge_opens_two_epochs_and_restores_the_ranges() -> None:
     async def run() -> None:
         async with eventproc.open_memory(clock=VirtualClock()) as ep:
@@ -156,6 +159,9 @@ def test_a_commit_after_a_merge_opens_two_epochs_and_restores_the_ranges() -> No
             ranges = [[(each.range.low, each.range.high) for each in epoch.segments] for epoch in epochs]
             assert ranges[-3:] == [[(0.0, 1.0)], [(0.0, 0.5), (0.5, 1.0)], [(0.0, 1.0)]]
             assert epochs[-1].ids[0] > merged
+            rolled, restored = epochs[-2].ids, epochs[-1].ids
+            assert set(await stream.successors(merged)) == set(rolled)
+            assert [set(await stream.successors(each)) for each in rolled] == [set(restored)] * 2
             await simulation.verify(txns)
 
     anyio.run(run, backend="asyncio")

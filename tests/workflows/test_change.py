@@ -162,6 +162,7 @@ async def test_a_scale_that_cannot_be_is_refused(
     await _refused(life, request, error)
 
 
+@pytest.mark.acceptance("B8", differs="any epoch counts, and so do scales of a person")
 async def test_a_scale_overtaken_by_another_is_refused_when_it_runs(life: Life) -> None:
     stream = await _stream(life, 2)
     await life.ep.requests.submit(UpdateStream("s/t", stream.stream_id, _config(3)))
@@ -170,6 +171,24 @@ async def test_a_scale_overtaken_by_another_is_refused_when_it_runs(life: Life) 
     assert isinstance((await life.ep.requests.get(late.id)).error, ScaleRefused)
     assert (await life.record("s/t")).value.epoch == 1
     await life.check()
+
+
+@pytest.mark.acceptance(
+    "A3", differs="a scale is one transaction: there is no state in which only some of its segments are known"
+)
+async def test_segments_of_a_scale_are_found_when_it_has_happened_and_not_before(life: Life) -> None:
+    stream = await _stream(life, 2)
+    parent, new = segment_id(0, 0), [segment_id(2, 1), segment_id(3, 1)]
+    await life.ep.requests.submit(_scale(stream, [0], [(0.0, 0.25), (0.25, 0.5)]))
+    assert [each.id for each in await stream.segments()] == [parent, segment_id(1, 0)]
+    assert await stream.successors(parent) == {}
+    for each in new:
+        with pytest.raises(NotFound):
+            await stream.segment(each)
+    await life.run()
+    assert [each.id for each in await stream.segments()] == [*new, segment_id(1, 0)]
+    assert await stream.successors(parent) == dict.fromkeys(new, (parent,))
+    assert (await stream.segment(parent)).sealed_epoch == 1
 
 
 async def _write(stream: Stream, *keys: str) -> None:

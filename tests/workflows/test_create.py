@@ -130,6 +130,9 @@ async def test_request_is_checked_again_when_it_runs(life: Life) -> None:
     await life.check()
 
 
+@pytest.mark.acceptance(
+    "A14", differs="numbers of segments begin at 0 again: the id of the stream tells the incarnations apart"
+)
 @pytest.mark.parametrize("count", [1, 3])
 async def test_a_stream_made_again_shares_nothing_with_its_predecessor(life: Life, count: int) -> None:
     ids = []

@@ -72,6 +72,7 @@ def _asking(request: AnyRequest) -> Act:
     return main
 
 
+@pytest.mark.acceptance("B15", differs="a request and its event are one transaction, so there is no index")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("kind", REQUESTS)
 async def test_a_workflow_ends_the_same_after_a_death_at_any_commit(kind: str, when: str) -> None:

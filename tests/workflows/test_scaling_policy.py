@@ -105,6 +105,7 @@ def test_the_rate_in_bytes_counts_what_events_weigh() -> None:
     live(life)
 
 
+@pytest.mark.acceptance("B7", differs="the policy looks again later: its scale is not recorded meanwhile")
 def test_a_policy_waits_while_a_change_of_a_person_is_pending() -> None:
     async def life(ep: Eventproc) -> None:  # without a host, so that the person's scale stays pending
         await ep.db.write(lambda tx: insert_stream(tx, "s/t", StreamConfig(by_events())))

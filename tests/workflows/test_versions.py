@@ -29,6 +29,7 @@ from tests.transactions.support import NAME, make_txn_stream, write
 from tests.workflows.support import Life, event_of
 
 TXN: Final = "01900000-0000-7000-8000-000000000001"
+HOUR_MS: Final = 3_600_000
 TWO: Final = StreamConfig(scaling=ScalingPolicy.fixed(2))
 KEPT: Final = StreamConfig(scaling=ScalingPolicy.fixed(2), retention=RetentionPolicy(size_bytes=1_000_000))
 
@@ -99,6 +100,21 @@ async def test_change_that_has_begun_ends_although_its_own_steps_make_versions(l
     await life.run()
     assert (await life.ep.requests.get(seal.id)).status is RequestStatus.DONE
     assert (await life.record(NAME)).value.state is StreamState.SEALED
+
+
+@pytest.mark.acceptance("B17", differs="what could stop it is its deadline: no other request can")
+async def test_request_that_has_begun_runs_to_its_end_after_its_deadline(life: Life) -> None:
+    txn_stream = await make_txn_stream(life)
+    await txn_stream.begin(txn_id=TXN)
+    await write(txn_stream, TXN, [(b"1", "k1")], identity=1)
+    await txn_stream.commit(TXN)
+    stream_id = (await life.record(NAME)).value.stream_id
+    seal = await life.ep.requests.submit(SealStream(NAME, stream_id), within_ms=HOUR_MS)
+    owner, event = await life.claim(), await life.db.read(partial(event_of, seal.id))
+    assert not await life.db.write(partial(step, request_id=seal.id, event=event, owner=owner))
+    life.clock.advance(2 * HOUR_MS)
+    await life.run()
+    assert (await life.ep.requests.get(seal.id)).status is RequestStatus.DONE
 
 
 async def test_delete_names_the_version_of_the_sealed_stream(life: Life) -> None:

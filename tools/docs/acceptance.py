@@ -24,6 +24,14 @@ REQUIRED: Final = {
         "predecessorAndSuccessorTest",
         "Successors have their exact predecessors over four scales; a segment that was never sealed has no successors.",
     ),
+    "A3": (
+        "testSegmentQueriesDuringScale",
+        "Until a scale has happened its new segments are not found; afterwards they are active, with their predecessors.",
+    ),
+    "A4": (
+        "segmentQueriesDuringRollingTxn",
+        "Successors lead from an active segment through the epoch of a rolling transaction to the copy of the active epoch.",
+    ),
     "A5": (
         "truncationTest",
         "The head is the last cut, also across epochs. A cut behind it is refused. The segments of the cut are kept.",
@@ -56,6 +64,10 @@ REQUIRED: Final = {
         "concurrentStartScaleTest",
         "Two equal scales are one; a different one is refused while the first is pending.",
     ),
+    "A14": (
+        "getSafeStartingSegmentNumberForTest, testStreamRecreation",
+        "A stream that is created again has no segment, event or transaction of its predecessor.",
+    ),
     "B1": (
         "concurrentCreateStreamTest",
         "Repeating a create changes nothing; a different create of that name is refused; a create that crashed is completed by the next.",
@@ -76,6 +88,14 @@ REQUIRED: Final = {
         "concurrentUpdateStream, concurrentTruncateStream",
         "A slow run that a second run has overtaken changes nothing.",
     ),
+    "B7": (
+        "testConcurrentDistinctAutoScaleRequest, testConcurrentDistinctManualScaleRequest",
+        "A policy does not scale a stream while another scale of it is pending.",
+    ),
+    "B8": (
+        "testInconsistentScaleRequestAfterRollingTxn",
+        "A scale that was asked for before another epoch was opened is refused when it runs, and changes nothing.",
+    ),
     "B10": (
         "testScaleRange",
         "A split range ends exactly where its parent ends, and both parts share the middle.",
@@ -95,6 +115,22 @@ REQUIRED: Final = {
     "B14": (
         "testDeleteAssociatedStream",
         "Everything that belongs to a deleted stream is deleted with it.",
+    ),
+    "B15": (
+        "testAddIndexAndSubmitTask",
+        "A request whose submission was interrupted is either run or was never made.",
+    ),
+    "B16": (
+        "testRequestSweeper, testRequestSweeperLimits",
+        "Requests that no host has run are all run by the next one.",
+    ),
+    "B17": (
+        "testCompleteStartedTasks, testCompleteStartedTasksIgnoreFairness",
+        "A request that has begun runs to its end, whatever has happened since.",
+    ),
+    "B18": (
+        "testCommitAndStreamProcessorFairness",
+        "Waiting requests of one kind or stream do not keep those of another kind or stream from running.",
     ),
     "B19": (
         "testWorkflowCompletionTimeout",
