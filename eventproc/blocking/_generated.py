@@ -679,7 +679,7 @@ class StreamCalls:
         return self._loop.call(self._twin.tail)
 
     def cut_at(self, time_ms: int) -> StreamCut:
-        """Return the cut before the events that were appended at or after a time; the head if that is later.
+        """Return the cut before the events that were appended at or after a time; the head where that is later.
 
         Args:
             time_ms: wall time, in ms since 1970.

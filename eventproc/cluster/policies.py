@@ -111,18 +111,31 @@ class _PolicyLoop:
             name = names[-1]
 
     async def _look_at(self, names: list[str]) -> None:
-        """Look at streams and submit what they ask for. A stream of another owner loses its timer."""
+        """Look at streams and submit what they ask for. A stream of another owner loses its timer.
+
+        A stream whose policies cannot be kept is logged, and waits without the others.
+        """
         owner_of = self._db.shared[OWNED_BUCKETS].owner_of
         owners = {name: owner for name in names if (owner := owner_of(name)) is not None}
+        names = list(owners)
         try:
-            looks = await self._db.read(partial(_look, names=list(owners)))
-            for look in looks:
+            for look in await self._db.read(partial(_look, names=names)):
                 for request in look.requests:
                     await self._submit(owners[look.stream], look.stream, request.kind)
                 self._timers.set(look.stream, self._db.clock.monotonic_ms() + look.next_ms)
+        except (DatabaseStopped, Closed, ForkedError):
+            raise
         except (Retryable, OSError):
             self._timers.add(names, self._db.clock.monotonic_ms() + FAILED_MS)
             raise
+        except Exception:
+            if len(names) > 1:
+                for name in names:
+                    if name not in self._timers:
+                        await self._look_at([name])
+                return
+            LOG.exception("%s: its policies wait after a failure", names[0])
+            self._timers.add(names, self._db.clock.monotonic_ms() + FAILED_MS)
 
     async def _submit(self, owner: Owner, name: str, kind: str) -> None:
         step = partial(_submit, owner=owner, name=name, kind=kind, request_id=new_id(self._db.clock))
@@ -151,6 +164,9 @@ class PolicyTimers:
         """Look at the stream at that time."""
         self._due[name] = at_ms
         heapq.heappush(self._queue, (at_ms, name))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._due
 
     def take_due(self, now_ms: int, most: int) -> list[str]:
         """Remove and return the streams whose time has come, at most so many, the longest due first."""

@@ -6,7 +6,7 @@ from eventproc.store.catalog.queries import head_offsets, tail_offsets
 from eventproc.store.catalog.stored_history import StoredHistory
 from eventproc.store.catalog.stream_records import StreamRecord
 from eventproc.store.database import Tx
-from eventproc.store.model.cuts import StreamCut, equal_or_after
+from eventproc.store.model.cuts import StreamCut, later
 from eventproc.store.model.history import epoch_at
 from eventproc.store.segments import offset_at_time
 
@@ -24,7 +24,8 @@ def tail_cut(tx: Tx, stream: StreamRecord) -> StreamCut:
 def time_cut(tx: Tx, stream: StreamRecord, time_ms: int) -> StreamCut:
     """Return the cut before the first events that were appended at or after `time_ms`, in each segment.
 
-    Returns the head if that is later. One look-up, and one per segment of the epoch of that time.
+    Where the head is later, in all of the key space or in a part of it, its offsets count. One look-up, and one per
+    segment of the epoch of that time.
     """
     history = StoredHistory(tx, stream)
     offsets = {
@@ -32,5 +33,4 @@ def time_cut(tx: Tx, stream: StreamRecord, time_ms: int) -> StreamCut:
         for segment in epoch_at(history, time_ms).ids
     }
     cut = StreamCut(stream=stream.name, stream_id=stream.stream_id, offsets=offsets)
-    head = head_cut(tx, stream)
-    return cut if equal_or_after(cut, head, history) else head
+    return later(cut, head_cut(tx, stream), history)

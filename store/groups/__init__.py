@@ -6,7 +6,7 @@ deletes its groups.
 
 from __future__ import annotations
 
-from eventproc.store.groups.consumption import consumed_cut, release
+from eventproc.store.groups.consumption import consumed_cut, cut_before, earliest_cut, release
 from eventproc.store.groups.records import (
     EQUAL,
     GROUP,
@@ -93,11 +93,13 @@ __all__ = [
     "add_share_stream",
     "check_assignor",
     "consumed_cut",
+    "cut_before",
     "delete_deliveries",
     "delete_group",
     "delete_member",
     "delete_segment_rows",
     "delete_share_group",
+    "earliest_cut",
     "group_names",
     "insert_member",
     "last_generation",

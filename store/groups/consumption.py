@@ -2,19 +2,28 @@
 
 A reader group counts with the position that its rows hold, unless its option `retains` says otherwise. A share group
 counts with the first event that it has not finished. Where groups stand in different places, the earlier one decides,
-at each point of the key space by itself. Source: pravega.md 8.3, with the order of cuts instead of its fold.
+at each point of the key space by itself. A group that stands before the history that is kept stands before the head,
+and counts with the head. Source: pravega.md 8.3, with the order of cuts instead of its fold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream, tail_offsets
 from eventproc.store.catalog.cuts import head_cut
 from eventproc.store.database import Tx
 from eventproc.store.groups.records import GROUP, RELEASED, ReleasedCut, released_key
-from eventproc.store.groups.share_groups import SHARE, share_names
-from eventproc.store.model.cuts import NOT_REACHED, StreamCut, earlier, equal_or_after, verify_cut, with_ends
+from eventproc.store.groups.share_groups import SHARE, share_names, unopened_segments
+from eventproc.store.model.cuts import (
+    NOT_REACHED,
+    StreamCut,
+    divide_cut,
+    earlier,
+    equal_or_after,
+    verify_cut,
+    with_ends,
+)
 from eventproc.store.model.errors import InvalidArgument, InvalidCut, NotFound
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.records import create, find, get, replace
@@ -27,13 +36,51 @@ def consumed_cut(tx: Tx, stream: StreamRecord) -> StreamCut | None:
     Cost: one query for the rows of the stream, a record for each group, and one for each share group of the directory.
     """
     history = StoredHistory(tx, stream)
+    return earliest_cut(tx, stream, (*_reader_groups(tx, stream, history), *_share_groups(tx, stream)))
+
+
+def earliest_cut(tx: Tx, stream: StreamRecord, cuts: Iterable[StreamCut]) -> StreamCut | None:
+    """Return the cut that is, at each point of the key space, the earliest of `cuts`; None if there is none.
+
+    A cut that the kept history does not know any more counts as the head.
+    """
+    history = StoredHistory(tx, stream)
     found: StreamCut | None = None
-    for cut in (*_reader_groups(tx, stream, history), *_share_groups(tx, stream, history)):
+    for cut in cuts:
         try:
-            found = cut if found is None else earlier(found, cut, history)
-        except InvalidCut:  # it stands before the history that is kept, hence before the head
-            return head_cut(tx, stream)
+            divide_cut(cut, history)
+            known = cut
+        except InvalidCut:
+            known = head_cut(tx, stream)
+        found = known if found is None else earlier(found, known, history)
     return found
+
+
+def cut_before(tx: Tx, stream: StreamRecord, unfinished: Mapping[SegmentId, int]) -> StreamCut:
+    """Return the latest cut along one epoch before all unfinished events.
+
+    unfinished: the offset of the first unfinished event of each segment; a segment that is missing was finished.
+    A reader that finishes a segment before its predecessors has offsets that need not be a cut. They are one within
+    the last epoch that still has the segment that was sealed first.
+    """
+    history = StoredHistory(tx, stream)
+    last, starts = history.current, dict[SegmentId, int]()
+    for segment, offset in unfinished.items():
+        state = segment_state(tx, stream.stream_id, segment)
+        if state is None or (state.sealed and offset >= state.tail):
+            continue  # truncated, or finished
+        starts[segment] = offset
+        sealed = sealed_epoch(tx, stream.stream_id, segment)
+        if sealed is not None:
+            last = min(last, max(sealed - 1, history.first))
+    offsets: dict[SegmentId, int] = {}
+    for segment in history.epoch(last).ids:
+        if segment in starts:
+            offsets[segment] = starts[segment]
+        else:
+            state = segment_state(tx, stream.stream_id, segment)
+            offsets[segment] = 0 if state is None else state.tail
+    return _cut(stream, offsets)
 
 
 def release(tx: Tx, group: str, cut: StreamCut) -> None:
@@ -96,7 +143,7 @@ def _reader_cut(
         return head_cut(tx, stream)
 
 
-def _share_groups(tx: Tx, stream: StreamRecord, history: StoredHistory) -> list[StreamCut]:
+def _share_groups(tx: Tx, stream: StreamRecord) -> list[StreamCut]:
     cuts: list[StreamCut] = []
     for name in share_names(tx):
         record = get(tx, SHARE, name).value
@@ -108,38 +155,9 @@ def _share_groups(tx: Tx, stream: StreamRecord, history: StoredHistory) -> list[
             (name, stream.stream_id),
         )
         unfinished = {SegmentId(segment): offset for segment, offset in rows.fetchall()}
-        for number in range(max(where.epoch + 1, history.first), history.current + 1):
-            for segment in history.epoch(number).opened:
-                unfinished.setdefault(segment.id, 0)
-        cuts.append(_share_cut(tx, stream, unfinished, history))
+        unfinished |= dict.fromkeys(unopened_segments(tx, where), 0)
+        cuts.append(cut_before(tx, stream, unfinished))
     return cuts
-
-
-def _share_cut(
-    tx: Tx, stream: StreamRecord, unfinished: Mapping[SegmentId, int], history: StoredHistory
-) -> StreamCut:
-    """Return the latest cut along one epoch before all unfinished events.
-
-    A share group may finish a segment before its predecessors, so its offsets need not be a cut. They are one within
-    the last epoch that still has the segment that was sealed first.
-    """
-    last, ends = history.current, dict[SegmentId, int]()
-    for segment, offset in unfinished.items():
-        state = segment_state(tx, stream.stream_id, segment)
-        if state is None or (state.sealed and offset >= state.tail):
-            continue  # truncated, or finished
-        ends[segment] = offset
-        sealed = sealed_epoch(tx, stream.stream_id, segment)
-        if sealed is not None:
-            last = min(last, max(sealed - 1, history.first))
-    offsets: dict[SegmentId, int] = {}
-    for segment in history.epoch(last).ids:
-        if segment in ends:
-            offsets[segment] = ends[segment]
-        else:
-            state = segment_state(tx, stream.stream_id, segment)
-            offsets[segment] = 0 if state is None else state.tail
-    return _cut(stream, offsets)
 
 
 def _is_after(cut: StreamCut, last: StreamCut, history: StoredHistory) -> bool:

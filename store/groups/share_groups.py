@@ -233,18 +233,23 @@ def start_share_group(
             write_deliveries(tx, group, (stream_id, segment), None, SegmentDeliveries(progress))
 
 
-def open_new_segments(
-    tx: Tx, group: str, where: ShareStream, stream: StreamRecord
-) -> tuple[ShareStream, list[SegmentKey]]:
-    """Open the segments that were created after `where.epoch`, from their beginnings; return the stream and them.
+def unopened_segments(tx: Tx, where: ShareStream) -> list[SegmentId]:
+    """Return the segments of a stream that a share group has not opened yet, in ascending order. One query.
 
     The reserve of a topic is not opened: it never has events.
     """
-    opened = [
-        (stream.stream_id, segment)
-        for segment in segment_ids(tx, stream.stream_id)
+    return [
+        segment
+        for segment in segment_ids(tx, where.stream_id)
         if epoch_of(segment) > where.epoch and not is_reserve(segment)
     ]
+
+
+def open_new_segments(
+    tx: Tx, group: str, where: ShareStream, stream: StreamRecord
+) -> tuple[ShareStream, list[SegmentKey]]:
+    """Open the segments that were created after `where.epoch`, from their beginnings; return the stream and them."""
+    opened = [(stream.stream_id, segment) for segment in unopened_segments(tx, where)]
     for key in opened:
         write_deliveries(tx, group, key, None, SegmentDeliveries())
     return attrs.evolve(where, epoch=stream.epoch), opened

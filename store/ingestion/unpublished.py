@@ -1,4 +1,4 @@
-"""What a supervisor has not published yet: the events from its committed offsets to the tails."""
+"""What supervisors have not published yet: the events from their committed offsets to the tails."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections.abc import Mapping
 
 import attrs
 
-from eventproc.store.catalog import StoredHistory, find_stream
+from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream
 from eventproc.store.database import Tx
+from eventproc.store.groups import cut_before, earliest_cut
 from eventproc.store.ingestion.rows import read_offsets, read_streams
+from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.history import predecessors
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.ingestion import PartitionKey
-from eventproc.store.segments import segment_state
+from eventproc.store.model.partitions import is_reserve
+from eventproc.store.segments import segment_ids, segment_state
 
 
 @attrs.frozen
@@ -55,6 +58,30 @@ def unpublished_events(tx: Tx, supervisor: str) -> UnpublishedEvents:
             if start < state.tail:
                 starts[stream_id, segment], ends[stream_id, segment] = start, state.tail
     return UnpublishedEvents(streams, starts, ends)
+
+
+def published_cut(tx: Tx, stream: StreamRecord) -> StreamCut | None:
+    """Return the latest cut that all supervisors of the stream have published; None if none reads it.
+
+    A supervisor counts from its first run until it was terminated and its tasks have ended.
+    A segment that it has not met yet counts from its beginning.
+    Cost: one query for the supervisors; for each that reads the stream, one query and two look-ups per segment.
+    """
+    readers = tx.execute(
+        "SELECT supervisor FROM ingest_stream WHERE stream_id = ? AND supervisor IN"
+        " (SELECT id FROM supervisor_state) ORDER BY supervisor",
+        (stream.stream_id,),
+    ).fetchall()
+    cuts: list[StreamCut] = []
+    for (supervisor,) in readers:
+        committed = read_offsets(tx, supervisor)
+        unfinished = {
+            segment: 0 if (offset := committed.get((stream.stream_id, segment))) is None else offset.offset
+            for segment in segment_ids(tx, stream.stream_id)
+            if not is_reserve(segment)
+        }
+        cuts.append(cut_before(tx, stream, unfinished))
+    return earliest_cut(tx, stream, cuts)
 
 
 def specs_of_table(tx: Tx) -> dict[str, tuple[str, int]]:

@@ -226,7 +226,8 @@ class RetentionPolicy:
     age_ms: events appended longer ago are truncated; None: no age is too high.
     size_bytes: the newest events of this size are kept, and older ones truncated; None: any size is kept.
     consumed: whether events that all subscribed groups have passed are truncated. Groups with `retains=None` do not
-        count. Without a subscribed group, the minimum below decides, and without one nothing is truncated.
+        count; a supervisor counts with what it has published. Without a subscribed group or supervisor, the minimum
+        below decides, and without one nothing is truncated.
     age_ms_min: with `consumed`, events younger than this are kept all the same; None: no age is too low.
     size_bytes_min: with `consumed`, the newest events of this size are kept all the same; None: none are.
 

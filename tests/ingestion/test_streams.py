@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from eventproc import ScalingPolicy
+from eventproc import RetentionPolicy, ScalingPolicy, StreamCut
 from eventproc.ingestion import SupervisorState
+from eventproc.ingestion.changes import terminate
+from eventproc.store.catalog import get_stream
+from eventproc.store.model.ingestion import PublishOutcome
+from eventproc.workflows.policies.retention import retained_head
 from tests.ingestion.support import HOUR_MS, Bench
 
 
@@ -214,3 +220,37 @@ async def test_changing_the_number_of_groups_moves_the_fewest_partitions(bench: 
     await bench.run()
     assert {key: each.offset for key, each in (await bench.offsets()).items()} == await bench.tails()
     await bench.check_ranges()
+
+
+async def test_retention_by_consumption_keeps_what_a_supervisor_has_not_published(bench: Bench) -> None:
+    stream = await bench.ep.create_stream("s/t", retention=RetentionPolicy(consumed=True))
+
+    async def head() -> StreamCut:
+        return await bench.db.read(lambda tx: retained_head(tx, get_stream(tx, "s/t").value))
+
+    await bench.write(10)
+    await bench.ep.create_reader_group("s/ahead", ["s/t"], start="tail")
+    ahead = await head()
+    assert ahead == await stream.tail()
+    await bench.submit(task_count=1)
+    await bench.run()
+    assert await head() == await stream.head()
+    worker = await bench.worker()
+    [task] = await worker.claim()
+    await task.step()
+    await task.close()
+    assert await task.publish() is PublishOutcome.PUBLISHED
+    assert await head() == ahead
+    await stream.split("0.0", 2)
+    await bench.write(10)  # in segments that it has not met
+    await bench.ep.create_reader_group("s/far", ["s/t"], start="tail")
+    assert await head() == ahead
+    await bench.db.write(partial(terminate, supervisor="clicks"))
+    await bench.run()
+    assert await head() == ahead  # its tasks publish
+    await worker.complete_pending()
+    for _ in range(3):
+        await bench.run()
+    assert await head() == ahead  # the group stands there
+    await (await bench.ep.reader_group("s/ahead")).delete()
+    assert await head() == await stream.tail()

@@ -183,6 +183,43 @@ async def test_a_share_group_keeps_what_it_has_not_finished(ep: Eventproc, clock
         assert await ep.db.read(consumed) == await stream.tail()
 
 
+async def test_a_share_group_keeps_segments_that_it_has_not_opened(
+    ep: Eventproc, clock: VirtualClock
+) -> None:
+    stream = await ep.create_stream("s/t", retention=RetentionPolicy(consumed=True))
+    await ep.create_share_group("s/shared", ["s/t"], start="head")
+    left, last = await stream.split("0.0")
+    await write(stream, clock, 10)
+    for _ in range(3):
+        _, last = await stream.split(last)
+    segments = [each.id for each in await stream.segments()]
+    await stream.truncate(StreamCut("s/t", stream.stream_id, dict.fromkeys(segments, 0)))
+    assert (await stream.truncation()).first_epoch > 1  # the epoch that created the left segment was dropped
+    kept = await stream.size_between()
+    assert kept.events > 0
+    assert await head_after(ep) == await stream.head()
+    async with (await ep.share_group("s/shared")).consumer("c") as consumer:
+        assert {each.segment for each in await consumer.poll(100)} == {left}
+
+
+async def test_a_group_before_the_kept_history_counts_with_the_head(
+    ep: Eventproc, clock: VirtualClock
+) -> None:
+    stream = await ep.create_stream("s/t", retention=RetentionPolicy(consumed=True))
+    await write(stream, clock, 2)
+    group = await group_at(ep, "s/g", at(stream, 0), retains="manual")
+    await group.release(at(stream, 2))
+    last = SegmentId(0)
+    for _ in range(4):
+        last = (await stream.split(last))[-1]
+    await stream.truncate(await stream.tail())
+    head = await stream.head()
+    await write(stream, clock, 5)
+    assert await head_after(ep) == head  # alone
+    await ep.create_reader_group("s/ahead", ["s/t"], start="tail")
+    assert await head_after(ep) == head  # and beside another group
+
+
 @pytest.mark.acceptance("F1", differs="no set of cuts is kept, so there is none to trim")
 def test_what_was_consumed_is_freed_within_a_minute() -> None:
     async def run() -> None:

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 import eventproc
 from eventproc import RetentionPolicy
-from eventproc.errors import InvalidArgument
+from eventproc.cluster import policies
+from eventproc.cluster.policies import FAILED_MS
+from eventproc.errors import CorruptRecord, InvalidArgument
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.streams import Stream
 from eventproc.testing import VirtualClock, check, run_seeded
-from eventproc.workflows.policies import look_at_stream
+from eventproc.workflows.policies import PolicyLook, look_at_stream
 from eventproc.workflows.policies.look import RETENTION_MS
 from eventproc.workflows.requests import TruncateStream
 
@@ -150,6 +152,57 @@ async def test_by_size_the_newest_events_stay(ep: Eventproc) -> None:
     await stream.truncate(eventproc.StreamCut("s/t", stream.stream_id, request.offsets))
     assert await payloads_of(stream) == [b"c", b"d"]
     assert await wanted(ep) == []
+
+
+def test_limits_truncate_where_the_head_is_behind_them_and_leave_the_rest() -> None:
+    async def run() -> None:
+        clock = VirtualClock()
+        async with eventproc.open_memory(clock=clock, host=True) as ep:
+            await ep.create_scope("s")
+            stream = await ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(2))
+            ahead, behind = [each.id for each in await stream.segments()]
+            async with stream.writer() as writer:
+                await writer.write_many([(b"x", str(number)) for number in range(20)])
+                clock.advance(HOUR_MS)
+                begin_ms = clock.wall_ms()
+                at_hour = await stream.tail()
+                await writer.write_many([(b"x", str(number)) for number in range(20)])
+            tail = await stream.tail()
+            offsets = {ahead: tail.offsets[ahead], behind: 0}
+            await stream.truncate(eventproc.StreamCut("s/t", stream.stream_id, offsets))
+            expected = {ahead: tail.offsets[ahead], behind: at_hour.offsets[behind]}
+            assert (await stream.cut_at(begin_ms)).offsets == expected
+            await stream.update(retention=RetentionPolicy(age_ms=clock.wall_ms() - begin_ms + 1))
+            [request] = await wanted(ep)
+            assert request.offsets == expected
+
+    run_seeded(run, seed=0)
+
+
+def test_a_stream_whose_policies_fail_does_not_hold_up_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def look(tx: Tx, name: str) -> PolicyLook | None:
+        if name == "s/bad":
+            raise CorruptRecord(key=name, reason="planted")
+        return look_at_stream(tx, name)
+
+    async def run() -> None:
+        async with eventproc.open_memory(clock=VirtualClock()) as ep:
+            await ep.create_scope("s")
+            policy = RetentionPolicy(age_ms=HOUR_MS)
+            streams = [await ep.create_stream(f"s/{name}", retention=policy) for name in ("a", "bad", "c")]
+            for stream in streams:
+                await _write(stream, b"old")
+            await anyio.sleep(HOUR_MS / 1000 + 2 * RETENTION_MS / 1000)
+            assert [await payloads_of(each) for each in streams] == [[], [b"old"], []]
+            monkeypatch.undo()  # it passed
+            await anyio.sleep(2 * FAILED_MS / 1000)
+            assert await payloads_of(streams[1]) == []
+
+    monkeypatch.setattr(policies, "look_at_stream", look)
+    run_seeded(run, seed=0)
+    assert "s/bad: its policies wait after a failure" in caplog.text
 
 
 async def test_a_policy_leaves_the_segments_as_they_were_scaled(ep: Eventproc) -> None:

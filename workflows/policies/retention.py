@@ -10,7 +10,7 @@ from __future__ import annotations
 from eventproc.store.catalog import StoredHistory, StreamRecord
 from eventproc.store.catalog.cuts import head_cut, time_cut
 from eventproc.store.database import Tx
-from eventproc.store.groups import consumed_cut
+from eventproc.store.groups import consumed_cut, earliest_cut
 from eventproc.store.model.cuts import StreamCut, earlier, later
 from eventproc.store.model.policies import KEEP_ALL
 from eventproc.store.model.scaling import windows_ms
@@ -24,7 +24,7 @@ def wanted_truncation(tx: Tx, stream: StreamRecord) -> TruncateStream | None:
     """Return the truncation that the policy of a stream asks for now, None if it asks for none.
 
     Cost: about 40 look-ups in each segment for a limit of size, one cut by time for each limit, and for consumption
-    what `consumed_cut` costs.
+    what `consumed_cut` and `published_cut` cost.
     """
     if stream.config.retention == KEEP_ALL or stream.state is not StreamState.ACTIVE:
         return None
@@ -51,9 +51,15 @@ def retained_head(tx: Tx, stream: StreamRecord) -> StreamCut:
 
 
 def _consumed(tx: Tx, stream: StreamRecord, sizes: _SizeSince) -> StreamCut | None:
-    """Return the cut that all groups have passed, or that of the minimum if it is earlier; None: keep everything."""
+    """Return the cut that all readers have passed, or that of the minimum if it is earlier; None: keep everything.
+
+    Readers are the groups of the stream, and the supervisors that ingest it.
+    """
+    from eventproc.store.ingestion.unpublished import published_cut  # most streams do not pay for it
+
     policy = stream.config.retention
-    bound = consumed_cut(tx, stream)
+    passed = (consumed_cut(tx, stream), published_cut(tx, stream))
+    bound = earliest_cut(tx, stream, [each for each in passed if each is not None])
     if bound is None and not policy.has_minimum:
         return None
     kept_since = _times(tx, sizes, policy.age_ms_min, policy.size_bytes_min)
