@@ -136,6 +136,7 @@ def _row(found: TaskInfo) -> Row:
         "finished_at_ms": found.finished_ms,
         "instance": found.instance,
         "attempt": found.attempt,
+        "stops": found.stops,
         "cancelling": found.cancelling,
         "arguments": dict(found.arguments),
         "result": dict(found.result),

@@ -31,6 +31,9 @@ LOOK_TASKS: Final = 100
 
 TASKS_TOPIC: Final = "tasks"
 
+COUNTER: Final = "tasks"
+"""Name of a counter: how many changes of tasks concern those that run them."""
+
 
 class TaskStatus(StrEnum):
     """How far a task is."""
@@ -64,6 +67,7 @@ class TaskInfo:
         created_ms: when it was submitted, wall clock.
         instance: the instance that runs it, or ran it last; None before its first start.
         attempt: how often it was started.
+        stops: how many of these starts ended because their instance was closed. The others ended by deaths, or go on.
         cancelling: whether it was asked to end.
         done: how much is done, in the unit of the job, such as bytes.
         total: how much there is to do; None if it is not known.
@@ -82,6 +86,7 @@ class TaskInfo:
     created_ms: int
     instance: str | None = None
     attempt: int = 0
+    stops: int = 0
     cancelling: bool = False
     done: int = 0
     total: int | None = None
@@ -105,11 +110,12 @@ _ENDED: Final = "ended/"
 
 
 def submit_task(
-    tx: Tx, *, task_id: str, kind: str, resource: str, arguments: Mapping[str, str | int]
+    tx: Tx, *, task_id: str, kind: str, resource: str, arguments: Mapping[str, str | int], joins: bool = True
 ) -> TaskInfo:
-    """Store a task and return it. An equal one that has not ended is returned instead; a repeated id returns its task.
+    """Store a task and return it. A repeated id returns its task.
 
-    Raises InvalidArgument: the id is no UUID of version 7.
+    joins: return an equal task instead, if one has not ended and was not asked to end.
+    Raises InvalidArgument: the id is no UUID of version 7, or belongs to another task.
     """
     try:
         id_time_ms(task_id)
@@ -117,12 +123,15 @@ def submit_task(
         raise InvalidArgument(
             what="task id", value=task_id, reason="it is not a UUID of version 7"
         ) from error
+    asked = (kind, resource, dict(arguments))
     if (repeated := find_task(tx, task_id)) is not None:
+        if _asked(repeated) != asked:
+            reason = f"it belongs to another task: {repeated.kind} of {repeated.resource}"
+            raise InvalidArgument(what="task id", value=task_id, reason=reason)
         return repeated
-    for each in _open_tasks(tx, bucket_of(resource)):
-        found = each.value
-        if (found.kind, found.resource, found.arguments) == (kind, resource, dict(arguments)):
-            return found
+    for each in _open_tasks(tx, bucket_of(resource)) if joins else ():
+        if _asked(each.value) == asked and not each.value.cancelling:
+            return each.value
     task = TaskInfo(id=task_id, kind=kind, resource=resource, arguments=dict(arguments), created_ms=tx.now_ms)
     create(tx, TASK, _open_key(task), task)
     _wake(tx, task_id)
@@ -192,14 +201,32 @@ def start_task(tx: Tx, task_id: str, instance: str, may_run: Callable[[TaskInfo]
     if task.cancelling:
         _end(tx, found, attrs.evolve(task, status=TaskStatus.CANCELLED))
         return None
-    if task.attempt >= ATTEMPTS_MAX:
-        error = f"{task.attempt} instances ended while they ran it; submit it again to try again"
+    if (deaths := task.attempt - task.stops) >= ATTEMPTS_MAX:
+        error = f"{deaths} instances ended while they ran it; submit it again to try again"
         _end(tx, found, attrs.evolve(task, status=TaskStatus.FAILED, error=error))
         return None
     started = attrs.evolve(task, status=TaskStatus.RUNNING, instance=instance, attempt=task.attempt + 1)
     replace(tx, TASK, found, started)
     _wake(tx, task_id)
     return started
+
+
+def release_task(tx: Tx, started: TaskInfo) -> None:
+    """Let a running task wait for another instance, because this one is being closed. Does nothing if it has ended.
+
+    Another attempt will run it. This one does not count as a death.
+    """
+    found = _find(tx, started.id)
+    if (
+        found is None
+        or found.value.status is not TaskStatus.RUNNING
+        or found.value.attempt != started.attempt
+    ):
+        return
+    replace(
+        tx, TASK, found, attrs.evolve(found.value, status=TaskStatus.WAITING, stops=found.value.stops + 1)
+    )
+    _wake(tx, started.id)
 
 
 def hold_task(tx: Tx, started: TaskInfo) -> Versioned[TaskInfo]:
@@ -250,8 +277,13 @@ def forget_tasks(tx: Tx, *, limit: int = 1000) -> bool:
 
 
 def watch_tasks() -> Watch:
-    """Return the watch for tasks that were submitted, started or ended."""
-    return Watch(TASKS_TOPIC, lambda tx: tuple(keys(tx, TASK, prefix=_OPEN, limit=LOOK_TASKS)))
+    """Return the watch for tasks that were submitted, started, released or ended. Each wake-up costs one look-up."""
+
+    def probe(tx: Tx) -> int:
+        row = tx.execute("SELECT value FROM counter WHERE name = ?", (COUNTER,)).fetchone()
+        return 0 if row is None else int(row[0])
+
+    return Watch(TASKS_TOPIC, probe)
 
 
 def watch_task(task_id: str) -> Watch:
@@ -293,6 +325,14 @@ def _topic(task_id: str) -> tuple[str, str]:
     return "task", task_id
 
 
+def _asked(task: TaskInfo) -> tuple[str, str, dict[str, str | int]]:
+    return task.kind, task.resource, task.arguments
+
+
 def _wake(tx: Tx, task_id: str) -> None:
+    tx.execute(
+        "INSERT INTO counter (name, value) VALUES (?, 1) ON CONFLICT DO UPDATE SET value = value + 1",
+        (COUNTER,),
+    )
     tx.wake(TASKS_TOPIC)
     tx.wake(_topic(task_id))

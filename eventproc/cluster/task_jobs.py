@@ -13,8 +13,8 @@ import attrs
 from eventproc.cluster.task_runner import Job, TaskContext
 from eventproc.store.catalog import get_stream, list_streams
 from eventproc.store.database import Tx
-from eventproc.store.model.argument_checks import check_int, check_str
-from eventproc.store.model.errors import AlreadyExists, NotFound
+from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
+from eventproc.store.model.errors import AlreadyExists, NotFound, StreamReplaced
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.model.states import StreamState
@@ -50,7 +50,7 @@ class OffloadTask:
 class BackupTask:
     """Make a verified backup of the directory, as `Eventproc.backup`. Progress counts bytes.
 
-    dest: absolute path of the new folder.
+    dest: absolute path of the new folder. Raises InvalidArgument.
     """
 
     __repr__ = short_repr_of_fields
@@ -59,7 +59,10 @@ class BackupTask:
     dest: str
 
     def __attrs_post_init__(self) -> None:
-        check_str("dest", self.dest)
+        if not Path(check_str("dest", self.dest)).is_absolute():
+            raise invalid_argument(
+                "dest", self.dest, "it must be an absolute path: any instance may run the task"
+            )
 
     @property
     def resource(self) -> str:
@@ -134,7 +137,7 @@ async def _delete_scope(ctx: TaskContext) -> Mapping[str, str | int]:
         for number, (name, stream_id, sealed) in enumerate(streams):
             ctx.progress(before + number, before + len(streams))
             await ctx.write(_check_only)
-            with suppress(NotFound):  # the last attempt deleted it
+            with suppress(NotFound, StreamReplaced):  # the last attempt deleted it, or somebody else did
                 if not sealed:
                     await run_request(ctx.db, SealStream(name, stream_id))
                 await run_request(ctx.db, DeleteStream(name, stream_id))

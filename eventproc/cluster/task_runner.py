@@ -13,15 +13,24 @@ from typing import Final, TypeAlias, TypeVar
 
 import anyio
 import attrs
+from anyio.abc import TaskGroup
 
-from eventproc.cluster.buckets import OWNED_BUCKETS
+from eventproc.cluster.buckets import OWNED_BUCKETS, watch_buckets
 from eventproc.processors.retry import RETRY_MS_MAX, retry_transient
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.model.buckets import bucket_of
-from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
+from eventproc.store.model.errors import (
+    Closed,
+    DatabaseStopped,
+    DiskFull,
+    ForkedError,
+    OwnerFenced,
+    Retryable,
+)
 from eventproc.store.ownership import Owner
 from eventproc.store.task_queue import (
+    TASKS_TOPIC,
     TaskCancelled,
     TaskInfo,
     TaskStatus,
@@ -29,6 +38,7 @@ from eventproc.store.task_queue import (
     end_task,
     find_task,
     note_progress,
+    release_task,
     start_task,
     watch_task,
     watch_tasks,
@@ -38,6 +48,10 @@ from eventproc.store.tasks import BackgroundTasks, first_leaf
 LOG = logging.getLogger("eventproc.tasks")
 
 T = TypeVar("T")
+
+RELEASE_MS: Final = 2_000
+"""How long closing waits until a running task is free for another instance. Lower: on a busy disk, closing counts as a
+death of the task."""
 
 TASKS_MAX: Final = 4
 """Tasks that an instance runs at once. Higher: they share the disk, and each ends later."""
@@ -84,14 +98,15 @@ async def run_tasks(db: Database, jobs: Mapping[str, Job], *, tasks_max: int = T
 
     jobs: by kind; tasks of other kinds wait for an instance that knows them.
     """
-    runner, buckets = _Runner(db, jobs, tasks_max), db.shared[OWNED_BUCKETS]
+    buckets = db.shared[OWNED_BUCKETS]
     async with anyio.create_task_group() as tasks:
-        with db.subscribe([watch_tasks()]) as changes, buckets.notifying(changes):
+        # A death changes the owners of some bucket. A task of the dead may lie in one that moved before.
+        with db.subscribe([watch_tasks(), watch_buckets()]) as changes, buckets.notifying(changes):
+            runner = _Runner(db, jobs, tasks_max, partial(changes.notify, TASKS_TOPIC))
             while True:
                 pause_ms = None
                 try:
-                    for started in await runner.start_due(buckets.owned):
-                        tasks.start_soon(runner.run, started)
+                    await runner.start_due(buckets.owned, tasks)
                 except (DatabaseStopped, Closed, ForkedError):
                     break  # the next call on this handle raises the same error to its user
                 except Exception as why:
@@ -108,11 +123,12 @@ async def run_tasks(db: Database, jobs: Mapping[str, Job], *, tasks_max: int = T
 
 @attrs.define(eq=False)
 class _Runner:
-    """The tasks that run in this instance, by id."""
+    """The tasks that run in this instance, by id. ended: called when another one may start."""
 
     db: Database
     jobs: Mapping[str, Job]
     tasks_max: int
+    ended: Callable[[], None]
     running: set[str] = attrs.field(factory=set)
 
     def may_run(self, task: TaskInfo) -> bool:
@@ -123,11 +139,10 @@ class _Runner:
             return True
         return task.instance == self.db.instance_id or not self.db.peers.is_alive(task.instance)
 
-    async def start_due(self, owned: Mapping[int, Owner]) -> list[TaskInfo]:
-        """Start tasks of these buckets, and return them; at most as many as may run here at once."""
-        started: list[TaskInfo] = []
+    async def start_due(self, owned: Mapping[int, Owner], tasks: TaskGroup) -> None:
+        """Start tasks of these buckets, at most as many as may run here at once, and run each in `tasks`."""
         if not owned or len(self.running) >= self.tasks_max:
-            return started
+            return
         for task in await self.db.read(partial(due_tasks, buckets=owned, may_run=self.may_run)):
             if len(self.running) >= self.tasks_max:
                 break
@@ -138,8 +153,7 @@ class _Runner:
                 continue  # another instance owns the bucket now
             if found is not None:
                 self.running.add(found.id)
-                started.append(found)
-        return started
+                tasks.start_soon(self.run, found)  # before anything can fail: nobody else would run it
 
     def _start(self, tx: Tx, owner: Owner, task_id: str) -> TaskInfo | None:
         owner.check(tx)
@@ -156,8 +170,19 @@ class _Runner:
             pass  # the next instance runs it again
         except Exception:
             LOG.exception("the outcome of %s could not be stored", what)
+        except BaseException:  # cancelled: this instance is being closed
+            await self._release(task, what)
+            raise
         finally:
             self.running.discard(task.id)
+            self.ended()
+
+    async def _release(self, task: TaskInfo, what: str) -> None:
+        with anyio.move_on_after(RELEASE_MS / 1000, shield=True):
+            try:
+                await self.db.write(partial(release_task, started=task), step=Step.TASK_END)
+            except Exception as why:
+                LOG.info("%s counts as a death of this instance: %s", what, why)
 
     async def _run(self, task: TaskInfo, what: str) -> None:
         context = TaskContext(self.db, task)
@@ -166,7 +191,7 @@ class _Runner:
             with anyio.CancelScope() as scope:
                 async with BackgroundTasks() as tasks:
                     tasks.start_soon(self._attend, context, scope)
-                    job = partial(self.jobs[task.kind], context)
+                    job = partial(_run_job, self.jobs[task.kind], context)
                     result = await retry_transient(job, what, self.db.clock, LOG)
                     status = TaskStatus.DONE
         except (OwnerFenced, DatabaseStopped, Closed, ForkedError):
@@ -175,6 +200,8 @@ class _Runner:
             pass
         except Exception as why:
             failure = first_leaf(why)
+            if isinstance(failure, _JobFailed) and failure.__cause__ is not None:
+                failure = failure.__cause__
             LOG.warning("%s failed: %s", what, failure, exc_info=True)
             status, error = TaskStatus.FAILED, f"{type(failure).__name__}: {failure}"
         end = partial(
@@ -204,6 +231,17 @@ class _Runner:
                 except Retryable as why:
                     LOG.warning("the progress of task %s is stored later: %s", context.task.id, why)
                 await changes.wait(SAVE_MS)
+
+
+class _JobFailed(Exception):
+    """Raised for a failure that a job does not survive, though it is retryable. Its cause says what happened."""
+
+
+async def _run_job(job: Job, context: TaskContext) -> Mapping[str, str | int]:
+    try:
+        return await job(context)
+    except DiskFull as why:  # a person must make room; a job that is repeated would fill the disk for ever
+        raise _JobFailed from why
 
 
 def _nothing(tx: Tx) -> None:

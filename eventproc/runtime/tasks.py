@@ -30,15 +30,16 @@ class Tasks:
     async def submit(self, task: AnyTask, *, task_id: str | None = None) -> TaskInfo:
         """Store a task, and return it without waiting. An instance that may host runs it until it ends.
 
-        If an equal task has not ended, that one is returned. Tasks of one resource run one after the other.
+        Without `task_id`, an equal task that has not ended, and was not asked to end, is returned instead. Tasks of one
+        resource run one after the other.
 
         Args:
             task: an `OffloadTask`, a `BackupTask` or a `DeleteScopeTask`.
-            task_id: a UUID version 7. Repeating a call with the same id returns the same task. None (default): a new
-                id.
+            task_id: a UUID version 7. Repeating a call with the same id returns the same task, for a day after its
+                end. None (default): a new id.
 
         Raises:
-            InvalidArgument: the task or the id is not valid.
+            InvalidArgument: the task or the id is not valid, or the id belongs to another task.
         """
         if not isinstance(cast("object", task), OffloadTask | BackupTask | DeleteScopeTask):
             raise invalid_argument(
@@ -50,6 +51,7 @@ class Tasks:
             kind=task.kind,
             resource=task.resource,
             arguments=attrs.asdict(task),
+            joins=task_id is None,
         )
         return await self._db.write(store, step=Step.TASK_SUBMIT)
 

@@ -12,22 +12,26 @@ import pytest
 
 import eventproc
 from eventproc.cluster import run_tasks
-from eventproc.cluster.buckets import JOIN_MS
-from eventproc.cluster.task_runner import Job, TaskContext
+from eventproc.cluster.buckets import JOIN_MS, OWNED_BUCKETS
+from eventproc.cluster.task_runner import TASKS_MAX, Job, TaskContext
 from eventproc.store.clock import new_id
-from eventproc.store.database import Tx
-from eventproc.store.model.errors import OwnerFenced
+from eventproc.store.database import Database, Tx
+from eventproc.store.model.buckets import bucket_of
+from eventproc.store.model.errors import DiskFull, InvalidArgument, OwnerFenced
 from eventproc.store.records import RecordKind, create, find, replace
 from eventproc.store.task_queue import (
     ATTEMPTS_MAX,
+    LOOK_TASKS,
     TASK_MEMORY_MS,
     TaskInfo,
     TaskStatus,
     forget_tasks,
     submit_task,
 )
-from eventproc.testing import SimulatedInstance, SimulatedWorld, VirtualClock, VirtualRuntime, check
+from eventproc.streams.request_calls import run_request
+from eventproc.testing import Fault, SimulatedInstance, SimulatedWorld, VirtualClock, VirtualRuntime, check
 from eventproc.testing.virtual_runtime import BACKENDS
+from eventproc.workflows.requests import AnyRequest, SealStream
 from tests.cluster.counters import CountedSteps
 
 COUNTER = RecordKind(name="counter of the tests", value=CountedSteps)
@@ -82,11 +86,18 @@ async def with_jobs(world: SimulatedWorld, jobs: Jobs, **options: object) -> Sim
     return instance
 
 
-async def submit(world: SimulatedWorld, resource: str = "stream s/t", **arguments: int) -> TaskInfo:
+async def submit(
+    world: SimulatedWorld, resource: str = "stream s/t", kind: str = "count", **arguments: int
+) -> TaskInfo:
     make = partial(
-        submit_task, task_id=new_id(world.clock), kind="count", resource=resource, arguments=arguments
+        submit_task, task_id=new_id(world.clock), kind=kind, resource=resource, arguments=arguments
     )
     return await world.ep.db.write(make)
+
+
+async def wait_for_ever(ctx: TaskContext) -> Mapping[str, str | int]:
+    await anyio.sleep_forever()
+    return {}
 
 
 async def counted(world: SimulatedWorld, task: TaskInfo) -> int:
@@ -234,6 +245,178 @@ def test_an_earlier_attempt_cannot_write_any_more(runtime: VirtualRuntime) -> No
 
 def attempt_of(task: TaskInfo, attempt: int) -> TaskInfo:
     return attrs.evolve(task, attempt=attempt, status=TaskStatus.RUNNING)
+
+
+def test_a_task_is_taken_over_although_its_bucket_moved_before_the_death(runtime: VirtualRuntime) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            jobs: Mapping[str, Job] = {"wait": wait_for_ever}
+
+            async def start() -> SimulatedInstance:
+                instance = await world.start()
+                instance.start_soon(run_tasks, instance.ep.db, jobs)
+                return instance
+
+            first = await start()
+            await anyio.sleep(1)
+            tasks = [await submit(world, f"r{number}", "wait") for number in range(TASKS_MAX)]
+            await anyio.sleep(1)
+            others = [await start() for _ in range(5)]
+            await anyio.sleep(3 * JOIN_MS / 1000)
+            moved = [
+                each
+                for each in tasks
+                if any(bucket_of(each.resource) in i.ep.db.shared[OWNED_BUCKETS].owned for i in others)
+            ]
+            assert moved
+            first.kill()
+            await anyio.sleep(5)
+            live = world.ep.db.peers.live()
+            for each in moved:
+                found = await world.ep.tasks.get(each.id)
+                assert (found.status, found.attempt) == (TaskStatus.RUNNING, 2)
+                assert found.instance in live
+
+    runtime.run(main)
+
+
+def test_a_task_that_was_started_runs_although_the_next_one_cannot_be_started(
+    runtime: VirtualRuntime,
+) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            jobs = Jobs()
+            tasks = [await submit(world, f"r{number}") for number in range(2)]
+            await with_jobs(world, jobs, faults=[Fault("task.start.commit", "busy", nth=2)])
+            for each in tasks:
+                assert (await world.ep.tasks.wait(each.id)).attempt == 1
+
+    runtime.run(main)
+
+
+def test_an_ending_task_makes_room_for_one_that_waits(runtime: VirtualRuntime) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            jobs = Jobs()
+            instance = await world.start()
+            long: Mapping[str, Job] = {"wait": wait_for_ever}
+            instance.start_soon(run_tasks, instance.ep.db, {**long, **jobs.of(instance)})
+            for number in range(TASKS_MAX - 1):
+                await submit(world, f"long {number}", "wait")
+            await anyio.sleep(1)
+            for each in [await submit(world, f"short {number}") for number in range(3)]:
+                assert (await world.ep.tasks.wait(each.id)).status is TaskStatus.DONE
+
+    runtime.run(main)
+
+
+def test_a_task_starts_however_many_wait_in_other_buckets(runtime: VirtualRuntime) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            jobs = Jobs()
+            names = sorted((f"r{number}" for number in range(100)), key=bucket_of)
+            instance = await world.start()
+            long: Mapping[str, Job] = {"wait": wait_for_ever}
+            instance.start_soon(run_tasks, instance.ep.db, {**long, **jobs.of(instance)})
+            for number in range(LOOK_TASKS + 1):
+                await submit(world, names[0], "wait", number=number)
+            await anyio.sleep(1)
+            task = await submit(world, names[-1])
+            assert (await world.ep.tasks.wait(task.id)).status is TaskStatus.DONE
+
+    runtime.run(main)
+
+
+def test_a_task_is_not_joined_while_it_is_being_cancelled(runtime: VirtualRuntime) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            jobs = Jobs()
+            await with_jobs(world, jobs)
+            first = await submit(world)
+            await anyio.sleep(1.5)
+            make = partial(
+                submit_task, task_id=new_id(world.clock), kind="count", resource="stream s/t", arguments={}
+            )
+            await world.ep.tasks.cancel(first.id)
+            second = await world.ep.db.write(make)
+            assert second.id != first.id
+            assert (await world.ep.tasks.wait(second.id)).status is TaskStatus.DONE
+
+    runtime.run(main)
+
+
+async def test_a_given_id_names_one_task_and_runs_once() -> None:
+    async with eventproc.open_memory(host=False) as ep:
+        task, mine = eventproc.DeleteScopeTask("s"), new_id(ep.db.clock)
+        other = await ep.tasks.submit(task)
+        made = await ep.tasks.submit(task, task_id=mine)
+        assert made.id == mine != other.id
+        await ep.tasks.cancel(mine)
+        assert (await ep.tasks.submit(task, task_id=mine)).status is TaskStatus.CANCELLED
+        with pytest.raises(InvalidArgument, match="belongs to another task: delete-scope of scope s"):
+            await ep.tasks.submit(eventproc.DeleteScopeTask("t"), task_id=mine)
+
+
+def test_a_task_survives_any_number_of_orderly_stops(runtime: VirtualRuntime) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            task = await submit(world, kind="wait")
+            jobs: Mapping[str, Job] = {"wait": wait_for_ever}
+            for _ in range(ATTEMPTS_MAX + 1):
+                instance = await world.start()
+                instance.start_soon(run_tasks, instance.ep.db, jobs)
+                await anyio.sleep(1)
+                assert (await world.ep.tasks.get(task.id)).status is TaskStatus.RUNNING
+                await instance.stop()
+                assert (await world.ep.tasks.get(task.id)).status is TaskStatus.WAITING
+            assert (await world.ep.tasks.get(task.id)).stops == ATTEMPTS_MAX + 1
+
+    runtime.run(main)
+
+
+def test_a_job_that_fills_the_disk_fails(runtime: VirtualRuntime) -> None:
+    async def fill(ctx: TaskContext) -> Mapping[str, str | int]:
+        raise DiskFull(path="/backups")
+
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            instance = await world.start()
+            jobs: Mapping[str, Job] = {"fill": fill}
+            instance.start_soon(run_tasks, instance.ep.db, jobs)
+            ended = await world.ep.tasks.wait((await submit(world, kind="fill")).id)
+            assert ended.status is TaskStatus.FAILED
+            assert str(ended.error).startswith("DiskFull: /backups")
+
+    runtime.run(main)
+
+
+def test_a_backup_in_the_background_needs_an_absolute_path() -> None:
+    with pytest.raises(InvalidArgument, match="absolute path"):
+        eventproc.BackupTask("relative/dest")
+
+
+async def test_a_scope_is_deleted_although_a_stream_is_replaced_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    overtaken = list[str]()
+
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        for name in ("s/a", "s/b"):
+            await ep.create_stream(name)
+
+        async def run_overtaken(db: Database, request: AnyRequest) -> object:
+            if isinstance(request, SealStream) and not overtaken:
+                overtaken.append(request.stream)
+                stream = await ep.stream(request.stream)
+                await stream.seal()
+                await stream.delete()
+            return await run_request(db, request)
+
+        monkeypatch.setattr("eventproc.cluster.task_jobs.run_request", run_overtaken)
+        ended = await ep.tasks.wait((await ep.tasks.submit(eventproc.DeleteScopeTask("s"))).id)
+        assert (ended.status, overtaken) == (TaskStatus.DONE, ["s/a"])
+        assert await ep.scopes() == []
 
 
 def test_a_failing_task_says_why_and_lets_the_next_one_run(runtime: VirtualRuntime) -> None:
