@@ -326,8 +326,19 @@ def update(
             retention=retention.applied_to(config.retention),
             tags=as_tags(tags) if tags or no_tags else config.tags,
         )
+        given = {
+            "scaling": scaling.is_given,
+            "retention": retention.is_given,
+            "tags": bool(tags or no_tags),
+        }
+        fields = tuple([field for field, is_given in given.items() if is_given])
         return UpdateStream(
-            name, found.stream_id, config, keep_segments=not scaling.is_given, if_version=if_version
+            name,
+            found.stream_id,
+            config,
+            keep_segments=not scaling.is_given,
+            fields=fields,
+            if_version=if_version,
         )
 
     has_count = scaling.segments is not None and not scaling.goes_by_rate

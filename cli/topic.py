@@ -268,8 +268,20 @@ def alter(
             retention=retention.applied_to(config.retention),
             ttl_ms=ttl_ms_of(ttl, config.ttl_ms),
         )
+        given = {
+            "scaling": partitions is not None,
+            "partitioning": partitioning is not None,
+            "retention": retention.is_given,
+            "ttl_ms": ttl is not None,
+        }
+        fields = tuple([field for field, is_given in given.items() if is_given])
         return UpdateStream(
-            name, found.stream_id, config, keep_segments=partitions is None, if_version=if_version
+            name,
+            found.stream_id,
+            config,
+            keep_segments=partitions is None,
+            fields=fields,
+            if_version=if_version,
         )
 
     async def show_altered(ep: Eventproc, request: Request) -> None:

@@ -65,14 +65,16 @@ class OfStream:
 
 @attrs.frozen
 class UpdateStream(OfStream):
-    """Replace the configuration. With a fixed policy the number of segments changes in the same transaction.
+    """Change the configuration. With a fixed policy the number of segments changes in the same transaction.
 
     keep_segments: leave the number of segments as it is, also if scales have changed it since.
+    fields: names of the fields of `config` that change; the others stay as they are when the request runs. None: all.
     """
 
     kind: ClassVar[str] = "update"
     config: StreamConfig
     keep_segments: bool = False
+    fields: tuple[str, ...] | None = None
 
 
 @attrs.frozen

@@ -1,4 +1,4 @@
-"""Replace a stream's configuration. The number of segments, or of partitions, changes in the same transaction.
+"""Change a stream's configuration. The number of segments, or of partitions, changes in the same transaction.
 
 Semantics: pravega.md 3.2. If the number differs, all active segments are sealed, and the new number of segments is
 opened with equal key ranges. A policy that goes by a rate asks for its smallest number if there are fewer. The update
@@ -35,15 +35,16 @@ from eventproc.workflows.scale_stream import open_epoch, plan_epoch
 def check(tx: Tx, request: UpdateStream) -> bool:
     """Return whether the stream has this configuration already. Raises NotFound, StreamReplaced, StreamSealed."""
     stream = get_writable_stream(tx, request.stream, stream_id=request.stream_id).value
-    _verify_kind(stream, request.config)
-    return stream.config == _config_after(stream, request) and not _count_differs(tx, stream, request)
+    config = _config_after(stream, request)
+    _verify_kind(stream, config)
+    return stream.config == config and not _count_differs(tx, stream, request)
 
 
 def apply(tx: Tx, request: UpdateStream, request_id: str) -> bool:
     """Store the configuration, and open an epoch with the new number of segments if it differs. One step."""
     before = get_writable_stream(tx, request.stream, stream_id=request.stream_id)
-    _verify_kind(before.value, request.config)
     stream = attrs.evolve(before.value, config=_config_after(before.value, request))
+    _verify_kind(before.value, stream.config)
     updating = advance(stream.state, StreamEvent.UPDATE, name=request.stream)
     if _count_differs(tx, stream, request) or before.value.config.partitioning != stream.config.partitioning:
         wanted = request.config.scaling.segments_min
@@ -59,14 +60,17 @@ def apply(tx: Tx, request: UpdateStream, request_id: str) -> bool:
     change_tags(tx, stream.name, before.value.config.tags, stream.config.tags)
     replace(tx, STREAM, before, attrs.evolve(stream, state=updated))
     if (before.value.config.scaling, before.value.config.retention) != (
-        request.config.scaling,
-        request.config.retention,
+        stream.config.scaling,
+        stream.config.retention,
     ):
         note_change(tx)  # so that the policy is kept from now on
     return True
 
 
 def _config_after(stream: StreamRecord, request: UpdateStream) -> StreamConfig:
+    """Return the configuration after the update, of what the stream has now: another update may have come between."""
+    if request.fields is not None:
+        return attrs.evolve(stream.config, **{name: getattr(request.config, name) for name in request.fields})
     # Events stay where they are: the storage is chosen once, when the stream is created.
     return attrs.evolve(request.config, storage=stream.config.storage)
 

@@ -142,7 +142,7 @@ class EventprocCalls:
         after: str | None = None,
         limit: int | None = None,
     ) -> list[StreamInfo]:
-        """Return the streams, by name; topics are among them.
+        """Return the streams, by scope and name; topics are among them.
 
         Args:
             scope: only those of this scope. None (default): of all scopes.
@@ -376,15 +376,16 @@ class TasksCalls:
     def submit(self, task: AnyTask, *, task_id: str | None = None) -> TaskInfo:
         """Store a task, and return it without waiting. An instance that may host runs it until it ends.
 
-        If an equal task has not ended, that one is returned. Tasks of one resource run one after the other.
+        Without `task_id`, an equal task that has not ended, and was not asked to end, is returned instead. Tasks of one
+        resource run one after the other.
 
         Args:
             task: an `OffloadTask`, a `BackupTask` or a `DeleteScopeTask`.
-            task_id: a UUID version 7. Repeating a call with the same id returns the same task. None (default): a new
-                id.
+            task_id: a UUID version 7. Repeating a call with the same id returns the same task, for a day after its
+                end. None (default): a new id.
 
         Raises:
-            InvalidArgument: the task or the id is not valid.
+            InvalidArgument: the task or the id is not valid, or the id belongs to another task.
         """
         return self._loop.call(partial(self._twin.submit, task, task_id=task_id))
 

@@ -1,8 +1,9 @@
 """The host's failover sweeps: what dead instances held of groups and share groups is free again, also if nobody looks.
 
 Members of a group look at each other, and a consumer of a share group waits for the locks of the others. If all of them
-died, nobody is left to look. So the host looks at the instances once a second, and sweeps when one is gone, and when it
-is elected. Each step is a transaction of one group, and repeatable: a second run finds nothing to do.
+died, nobody is left to look. So the host looks once a second at the instances that hold something, also at those that
+lived for less than that, and sweeps what a dead one held. Each step is a transaction of one group, and repeatable: a
+second run finds nothing to do.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final, TypeAlias
 
 import anyio
 
-from eventproc.groups.liveness import deadline_left_ms, expire_silent, groups_with_dead
+from eventproc.groups.liveness import dead_instances_of_groups, deadline_left_ms, expire_silent
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import GROUP, lock_instances
@@ -25,23 +26,30 @@ from eventproc.store.records import find
 LOG = logging.getLogger("eventproc.host")
 
 LOOK_MS: Final = 1_000
-"""Pause between two looks at the instances, about 10 us for each. Higher: what a dead one held stays longer."""
+"""Pause between two looks at what instances hold: one read of two queries, and about 10 us for each instance. Higher:
+what a dead one held stays longer."""
 
 _Sweep: TypeAlias = Callable[[Tx], "int | None"]
 """One step. It returns in how many ms the group is to be swept again; None if there is nothing left."""
 
 
 async def sweep_dead_instances(db: Database, owner: Owner) -> None:
-    """Sweep now, and after each death, until cancelled. Raises OwnerFenced, DatabaseStopped."""
-    known: frozenset[str] | None = None
+    """Sweep now, and after each death, until cancelled. Raises OwnerFenced, DatabaseStopped.
+
+    It writes only if a dead instance holds something. A dead static member keeps its segments until its time is over,
+    so a group is swept again only then, or when another instance of it has died.
+    """
+    swept: dict[str, frozenset[str]] = {}
     due: dict[str, int] = {}
     while True:
-        live = frozenset(db.peers.live())
         try:
-            if known is None or known - live:
-                await _sweep_groups(db, owner, due)
-                await _sweep_share_groups(db, owner)
-            known = live
+            held, locked = await db.read(partial(_held_by_dead, db=db))
+            for group, dead in held.items():
+                if swept.get(group) != dead:
+                    await _sweep_group(db, owner, group, due)
+            swept = held
+            for group in locked:
+                await _sweep_share_group(db, owner, group)
             now_ms = db.clock.monotonic_ms()
             for group in [name for name, at_ms in due.items() if at_ms <= now_ms]:
                 await _sweep_group(db, owner, group, due)
@@ -50,13 +58,13 @@ async def sweep_dead_instances(db: Database, owner: Owner) -> None:
         await anyio.sleep(LOOK_MS / 1000)
 
 
-async def _sweep_groups(db: Database, owner: Owner, due: dict[str, int]) -> None:
-    """Expire the dead members of every group. due: gets the monotonic times at which static members end."""
-    for group in await db.read(partial(groups_with_dead, db=db)):
-        await _sweep_group(db, owner, group, due)
+def _held_by_dead(tx: Tx, db: Database) -> tuple[dict[str, frozenset[str]], list[str]]:
+    """Return the groups with dead members and their instances, and the share groups with locks of dead instances."""
+    return dead_instances_of_groups(tx, db), _groups_with_dead_locks(tx, db)
 
 
 async def _sweep_group(db: Database, owner: Owner, group: str, due: dict[str, int]) -> None:
+    """Expire the dead members of a group. due: gets the monotonic time at which a static member ends."""
     left_ms = await _run(db, group, partial(_expire, db=db, owner=owner, group=group))
     due.pop(group, None)
     if left_ms is not None:
@@ -72,11 +80,10 @@ def _expire(tx: Tx, db: Database, owner: Owner, group: str) -> int | None:
     return deadline_left_ms(state, found.value.options, tx.monotonic_ms)
 
 
-async def _sweep_share_groups(db: Database, owner: Owner) -> None:
-    """End the locks of dead consumers of every share group: their events are delivered again, or archived."""
-    for group in await db.read(partial(_groups_with_dead_locks, db=db)):
-        while await _run(db, group, partial(_end_locks, db=db, owner=owner, group=group)) is not None:
-            await anyio.lowlevel.checkpoint()
+async def _sweep_share_group(db: Database, owner: Owner, group: str) -> None:
+    """End the locks of dead consumers of a share group: their events are delivered again, or archived."""
+    while await _run(db, group, partial(_end_locks, db=db, owner=owner, group=group)) is not None:
+        await anyio.lowlevel.checkpoint()
 
 
 def _groups_with_dead_locks(tx: Tx, db: Database) -> list[str]:

@@ -351,7 +351,7 @@ class Eventproc(ConsumerSystem, ShareSystem, SupervisorSystem, TopicSystem):
         after: str | None = None,
         limit: int | None = None,
     ) -> list[StreamInfo]:
-        """Return the streams, by name; topics are among them.
+        """Return the streams, by scope and name; topics are among them.
 
         Args:
             scope: only those of this scope. None (default): of all scopes.

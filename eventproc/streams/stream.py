@@ -294,15 +294,21 @@ class Stream(StreamQueries, Generic[T]):
             raise invalid_argument(
                 "scaling", scaling, "a policy is needed, or one for the retention, or tags"
             )
-        config = (await self._db.read(self._record)).config
+        changes: dict[str, Any] = {}
         if scaling is not None:
-            config = attrs.evolve(config, scaling=as_scaling(scaling))
+            changes["scaling"] = as_scaling(scaling)
         if retention is not None:
-            config = attrs.evolve(config, retention=as_retention(retention))
+            changes["retention"] = as_retention(retention)
         if tags is not None:
-            config = attrs.evolve(config, tags=as_tags(tags))
+            changes["tags"] = as_tags(tags)
+        config = attrs.evolve((await self._db.read(self._record)).config, **changes)
         request = UpdateStream(
-            self.name, self.stream_id, config, keep_segments=scaling is None, if_version=if_version
+            self.name,
+            self.stream_id,
+            config,
+            keep_segments=scaling is None,
+            fields=tuple(changes),
+            if_version=if_version,
         )
         await run_request(self._db, request, timeout_ms=timeout_ms)
 

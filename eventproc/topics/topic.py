@@ -218,16 +218,21 @@ class Topic(Stream[T]):
         """
         strategy, own = (None, None) if partitioning is None else as_partitioning(partitioning)
         scaling = None if partitions is None else ScalingPolicy.partitions(partitions)
-        config = (await self._db.read(self._record)).config
-        changed = attrs.evolve(
-            config,
-            scaling=scaling or config.scaling,
-            partitioning=strategy or config.partitioning,
-            retention=config.retention if retention is None else as_retention(retention),
-            ttl_ms=config.ttl_ms if ttl_ms is None else as_ttl(ttl_ms),
-        )
+        given = {
+            "scaling": scaling,
+            "partitioning": strategy,
+            "retention": None if retention is None else as_retention(retention),
+            "ttl_ms": None if ttl_ms is None else as_ttl(ttl_ms),
+        }
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        config = attrs.evolve((await self._db.read(self._record)).config, **changes)
         request = UpdateStream(
-            self.name, self.stream_id, changed, keep_segments=partitions is None, if_version=if_version
+            self.name,
+            self.stream_id,
+            config,
+            keep_segments=partitions is None,
+            fields=tuple(changes),
+            if_version=if_version,
         )
         await run_request(self._db, request, timeout_ms=timeout_ms)
         if strategy is not None:

@@ -95,23 +95,27 @@ def list_streams(
     after: str | None = None,
     limit: int | None = None,
 ) -> list[StreamRecord]:
-    """Return the streams of the scope, or of all scopes except the system's, sorted by name. Raises NotFound.
+    """Return the streams of the scope, or of all scopes except the system's, sorted by scope and name. Raises NotFound.
 
-    tag: only streams with this tag. prefix: only names in their scopes that begin with it. after: only full names that
-    sort after it. limit: at most that many; None: all.
+    tag: only streams with this tag. prefix: only names in their scopes that begin with it. after: only streams behind
+    this full name in that order. limit: at most that many; None: all.
     Cost: the rows that are returned; without a scope but with a tag or prefix, a query for each scope.
     """
     scopes = [get_scope(tx, scope).key] if scope is not None else [each.name for each in list_scopes(tx)]
     names: list[str] = []
+    last_scope = "" if after is None else after.partition("/")[0]
     for each in scopes:
+        if each < last_scope:
+            continue
+        last = after if after is not None and each == last_scope else ""
         most = -1 if limit is None else limit - len(names)
         if most == 0:
             break
         start = f"{each}/{prefix}"
         if tag is None:
-            names += keys(tx, STREAM, prefix=start, after=after or "", limit=most)
+            names += keys(tx, STREAM, prefix=start, after=last, limit=most)
         else:
-            names += tagged_streams(tx, each, tag, prefix=start, after=after or "", limit=most)
+            names += tagged_streams(tx, each, tag, prefix=start, after=last, limit=most)
     return [get(tx, STREAM, name).value for name in names]
 
 

@@ -70,6 +70,24 @@ def test_a_group_whose_members_all_died_is_empty_soon(runtime: VirtualRuntime, h
     runtime.run(main)
 
 
+def test_an_instance_that_lived_shorter_than_a_look_leaves_nothing(runtime: VirtualRuntime) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            await world.start()
+            await with_groups(world)
+            await anyio.sleep(0.3)
+            user = await world.start(host=False)
+            user.start_soon(read_for_ever, user)
+            user.start_soon(hold_for_ever, user)
+            await anyio.sleep(0.1)
+            assert (await members(world), await locked(world)) == (1, 1)
+            user.kill()
+            await anyio.sleep(2 * LOOK_MS / 1000)
+            assert (await members(world), await locked(world)) == (0, 0)
+
+    runtime.run(main)
+
+
 @pytest.mark.parametrize("point", ["host.failover.begun", "host.failover.commit", "host.failover.committed"])
 def test_the_next_host_finishes_a_sweep_that_a_death_interrupted(runtime: VirtualRuntime, point: str) -> None:
     async def main() -> None:

@@ -52,6 +52,19 @@ async def test_pages_list_every_stream_once_in_order(ep: Eventproc) -> None:
     assert await _names(ep, prefix="y") == ["a/y2", "b/y2"]
 
 
+async def test_pages_keep_scopes_whose_names_begin_alike(ep: Eventproc) -> None:
+    for name in ("a-b", "a.b"):  # "-" and "." sort before "/"
+        await ep.create_scope(name)
+        await ep.create_stream(f"{name}/x", tags=["all"])
+    for tag in (None, "all"):
+        expected = await _names(ep, tag=tag)
+        assert expected[:5] == ["a/x0", "a/x1", "a/y2", "a-b/x", "a.b/x"]
+        listed: list[str] = []
+        while page := await _names(ep, tag=tag, after=listed[-1] if listed else None, limit=1):
+            listed += page
+        assert listed == expected
+
+
 @pytest.mark.acceptance("B14", differs="the tags; there are no mark streams and no references in buckets")
 async def test_tags_follow_creation_update_and_deletion(ep: Eventproc) -> None:
     assert await _names(ep, tag="even") == ["a/x0", "a/y2", "b/x0", "b/y2"]
