@@ -35,7 +35,6 @@ from eventproc.store.model.errors import (
     ScaleRefused,
     ScopeNotEmpty,
     SegmentSealed,
-    StaleVersion,
     StillPending,
     StoreMissing,
     StoreUnusable,
@@ -67,6 +66,7 @@ from eventproc.store.model.group_errors import (
     TooManyCheckpoints,
 )
 from eventproc.store.model.ingestion_errors import InvalidSpec, TaskFenced
+from eventproc.store.model.metadata_errors import HistoryCompacted, StaleVersion
 
 TYPE_CHECKING = False  # imported when first used: they bring the engine of the processors with them
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ __all__ = [
     "HandlerCancelled",
     "HandlerStuck",
     "HandlerTimeout",
+    "HistoryCompacted",
     "IllegalTransition",
     "InProgress",
     "InvalidArgument",

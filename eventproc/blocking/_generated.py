@@ -715,7 +715,8 @@ class StreamCalls:
             segment: its id, or text such as "2.1".
 
         Raises:
-            NotFound: the stream never had it, or it was sealed before the oldest epoch kept.
+            NotFound: the stream never had it.
+            HistoryCompacted: it was sealed before the oldest epoch kept.
             InvalidArgument: the id is not valid.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
@@ -745,7 +746,8 @@ class StreamCalls:
             segment: its id, or text such as "2.1".
 
         Raises:
-            NotFound: the stream never had it, or it was sealed before the oldest epoch kept.
+            NotFound: the stream never had it.
+            HistoryCompacted: it was sealed before the oldest epoch kept.
             InvalidArgument: the id is not valid.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
@@ -758,7 +760,8 @@ class StreamCalls:
             segment: its id, or text such as "2.1".
 
         Raises:
-            NotFound: the stream never had it, or it was sealed before the oldest epoch kept.
+            NotFound: the stream never had it.
+            HistoryCompacted: it was sealed before the oldest epoch kept.
             InvalidArgument: the id is not valid.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
@@ -771,7 +774,8 @@ class StreamCalls:
             number: its number, from 0 on.
 
         Raises:
-            NotFound: the stream has no such epoch yet, or its history before the head was dropped.
+            NotFound: the stream has no such epoch yet.
+            HistoryCompacted: it is older than the oldest epoch kept.
             InvalidArgument: the number is not an int.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """

@@ -131,7 +131,8 @@ class StreamQueries:
             segment: its id, or text such as "2.1".
 
         Raises:
-            NotFound: the stream never had it, or it was sealed before the oldest epoch kept.
+            NotFound: the stream never had it.
+            HistoryCompacted: it was sealed before the oldest epoch kept.
             InvalidArgument: the id is not valid.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
@@ -170,7 +171,8 @@ class StreamQueries:
             segment: its id, or text such as "2.1".
 
         Raises:
-            NotFound: the stream never had it, or it was sealed before the oldest epoch kept.
+            NotFound: the stream never had it.
+            HistoryCompacted: it was sealed before the oldest epoch kept.
             InvalidArgument: the id is not valid.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
@@ -185,7 +187,8 @@ class StreamQueries:
             segment: its id, or text such as "2.1".
 
         Raises:
-            NotFound: the stream never had it, or it was sealed before the oldest epoch kept.
+            NotFound: the stream never had it.
+            HistoryCompacted: it was sealed before the oldest epoch kept.
             InvalidArgument: the id is not valid.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
@@ -200,7 +203,8 @@ class StreamQueries:
             number: its number, from 0 on.
 
         Raises:
-            NotFound: the stream has no such epoch yet, or its history before the head was dropped.
+            NotFound: the stream has no such epoch yet.
+            HistoryCompacted: it is older than the oldest epoch kept.
             InvalidArgument: the number is not an int.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """

@@ -11,11 +11,11 @@ from eventproc.store.model.errors import (
     CorruptRecord,
     IllegalTransition,
     NotFound,
-    StaleVersion,
     StreamReplaced,
     StreamSealed,
 )
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.metadata_errors import StaleVersion
 from eventproc.store.model.partitions import Router
 from eventproc.store.model.states import ScopeState
 from eventproc.store.records import Versioned, find, get, keys

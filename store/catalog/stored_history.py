@@ -14,6 +14,7 @@ from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import CorruptRecord, NotFound
 from eventproc.store.model.history import get_segment
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.metadata_errors import HistoryCompacted
 from eventproc.store.segments import sealed_epoch
 
 CACHED_SEGMENTS_MAX: Final = 16_384
@@ -67,9 +68,13 @@ class StoredHistory:
         self.first = stream.first_epoch
 
     def epoch(self, number: int) -> Epoch:
-        """Return the epoch. Raises NotFound outside [first, current]."""
+        """Return the epoch. Raises NotFound outside [first, current]: HistoryCompacted before it."""
         if (found := self._epochs.get(number)) is None:
-            if not self.first <= number <= self.current:
+            if 0 <= number < self.first:
+                raise HistoryCompacted(
+                    kind="epoch", name=str(number), stream=self.stream, first_epoch=self.first
+                )
+            if not 0 <= number <= self.current:
                 raise NotFound(kind="epoch", name=f"{self.stream} {number}")
             if (found := self._known.find(self._stream_id, number)) is None:
                 found = self._read(number)

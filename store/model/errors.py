@@ -429,26 +429,6 @@ class StreamReplaced(Rejected):
 
 
 @error
-class StaleVersion(Rejected):
-    """A change of a stream named a version (`if_version`) that the stream has no longer; nothing changed.
-
-    Read the stream again with `stream.describe()`, decide again, and pass its present version.
-
-    expected: the version that the change named. present: the version that the stream has.
-    """
-
-    stream: str
-    expected: int
-    present: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.stream} has version {self.present}, not {self.expected}: it changed, and this change was refused;"
-            f" look at it with `eventproc stream describe {self.stream}` and decide again"
-        )
-
-
-@error
 class StreamSealed(Rejected):
     """A write, or another change, to a sealed stream.
 

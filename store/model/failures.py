@@ -6,14 +6,14 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.model import errors, group_errors
+from eventproc.store.model import errors, group_errors, metadata_errors
 from eventproc.store.model.errors import EventprocError
 
 _ERROR: Final = "error"
 
 _KINDS: Final[dict[str, type[EventprocError]]] = {
     name: kind
-    for module in (errors, group_errors)
+    for module in (errors, group_errors, metadata_errors)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, EventprocError)
 }

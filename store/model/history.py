@@ -18,6 +18,7 @@ import attrs
 from eventproc.store.model.epochs import Epoch, Segment
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
+from eventproc.store.model.metadata_errors import HistoryCompacted
 
 
 class History(Protocol):
@@ -97,12 +98,18 @@ class ListHistory:
 def get_segment(history: History, identifier: SegmentId) -> Segment:
     """Return the segment of that id, active or sealed. One epoch is read.
 
-    Raises NotFound if the stream never had it, or if it was sealed before the oldest epoch kept.
+    Raises NotFound if the stream never had it, and HistoryCompacted if it was sealed before the oldest epoch kept.
     """
     number = max(epoch_of(identifier), history.first)
     if number > history.current:
         raise NotFound(kind=f"segment of {history.stream}", name=format_segment(identifier))
-    return history.epoch(number).segment(identifier, stream=history.stream)
+    try:
+        return history.epoch(number).segment(identifier, stream=history.stream)
+    except NotFound:
+        if epoch_of(identifier) >= history.first:
+            raise
+        name, first = format_segment(identifier), history.first
+        raise HistoryCompacted(kind="segment", name=name, stream=history.stream, first_epoch=first) from None
 
 
 def find_segment(history: History, identifier: SegmentId) -> Segment | None:

@@ -16,10 +16,11 @@ from eventproc.store.catalog.cuts import head_cut
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, segments_between
 from eventproc.store.model.epochs import Epoch
-from eventproc.store.model.errors import Truncated
+from eventproc.store.model.errors import NotFound, Truncated
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.history import successors
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.metadata_errors import HistoryCompacted
 from eventproc.store.ownership import find_owner
 from eventproc.store.segments import segment_states
 from eventproc.streams.stream import Stream
@@ -72,6 +73,33 @@ async def test_reader_at_the_end_of_a_truncated_segment_continues(ep: eventproc.
         await batches.aclose()
     assert await read(stream, saved) == [b"2"]
     assert [epoch.number for epoch in await stream.epochs()] == [0, 1]
+    await check(ep.db)
+
+
+async def test_what_a_truncation_compacted_is_named_with_the_oldest_epoch_kept(
+    ep: eventproc.Eventproc,
+) -> None:
+    stream = await ep.create_stream("s/a")
+    for number in range(4):
+        await write(stream, b"%d" % number)
+        await split_last(stream)
+    first_segment = (await stream.epoch(0)).segments[0].id
+    await truncate(ep, stream)
+    first = (await stream.epochs())[0].number
+    assert first > 0
+    for ask in (
+        partial(stream.epoch, 0),
+        partial(stream.segment, first_segment),
+        partial(stream.successors, first_segment),
+        partial(stream.predecessors, first_segment),
+    ):
+        with pytest.raises(HistoryCompacted) as caught:
+            await ask()
+        assert (caught.value.stream, caught.value.first_epoch) == ("s/a", first)
+    with pytest.raises(NotFound) as never:
+        await stream.epoch(99)
+    assert not isinstance(never.value, HistoryCompacted)
+    assert (await stream.epoch(first)).number == first
     await check(ep.db)
 
 
