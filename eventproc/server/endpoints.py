@@ -13,12 +13,13 @@ import anyio
 import attrs
 from anyio.abc import SocketAttribute
 from anyio.streams.stapled import MultiListener
-from grpclib.server import Server
 
 from eventproc.server.controller.service import Controller
+from eventproc.server.controller.serving import serving_controller
 from eventproc.server.wire.listener import SegmentStore
 from eventproc.store.database import Database
 from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.tasks import BackgroundTasks
 
 LOG = logging.getLogger("eventproc.server")
 
@@ -27,9 +28,6 @@ CONTROLLER_PORT: Final = 9090
 
 SEGMENT_STORE_PORT: Final = 12345
 """Port of Pravega's segment store."""
-
-CLOSE_WAIT_S: Final = 5
-"""How long running calls of the controller may take when the server ends."""
 
 
 @attrs.frozen
@@ -61,8 +59,8 @@ def _family(host: str) -> socket.AddressFamily:
 async def serve_endpoints(db: Database, addresses: Addresses) -> AsyncIterator[Addresses]:
     """Listen while the block runs; yield the addresses with their actual ports.
 
-    When the block ends, running calls of the controller may finish; connections of the segment store are closed, and
-    their clients continue at another server, or at this one when it is back, without a loss or a duplicate.
+    When the block ends, running calls of the controller may finish, for 5 s at most. Then all connections are closed;
+    clients continue at another server, or at this one when it is back.
     Raises InvalidArgument for a host that other machines reach, and OSError if a port is in use.
     """
     host = check_host(addresses.host)
@@ -70,17 +68,11 @@ async def serve_endpoints(db: Database, addresses: Addresses) -> AsyncIterator[A
     assert isinstance(listener, MultiListener)
     store_port = int(listener.extra(SocketAttribute.local_port))
     store = SegmentStore(db)
-    async with listener, anyio.create_task_group() as tasks:
-        for each in listener.listeners:
-            await tasks.start(store.serve, each)
-        controller = socket.create_server((host, addresses.controller_port), family=_family(host))
-        own = (host, controller.getsockname()[1])
-        server = Server([Controller(db, (host, store_port), own)])
-        await server.start(sock=controller)
-        try:
-            yield attrs.evolve(addresses, controller_port=own[1], segment_store_port=store_port)
-        finally:
-            server.close()
-            with anyio.move_on_after(CLOSE_WAIT_S, shield=True):
-                await server.wait_closed()
-            tasks.cancel_scope.cancel()
+    async with listener:
+        with socket.create_server((host, addresses.controller_port), family=_family(host)) as listening:
+            own = (host, listening.getsockname()[1])
+            async with BackgroundTasks() as tasks:
+                for each in listener.listeners:
+                    tasks.start_soon(store.serve, each)
+                async with serving_controller(Controller(db, (host, store_port), own), listening):
+                    yield attrs.evolve(addresses, controller_port=own[1], segment_store_port=store_port)

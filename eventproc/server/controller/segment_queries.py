@@ -10,10 +10,10 @@ from eventproc.server.controller.conversions import (
     segment_range,
     segment_ranges,
 )
-from eventproc.store.catalog import StoredHistory, StreamRecord, current_epoch, get_stream
+from eventproc.server.writable_streams import verify_writable
+from eventproc.store.catalog import StoredHistory, current_epoch, get_stream
 from eventproc.store.catalog.cuts import head_cut, time_cut
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.cuts import StreamCut, verify_cut
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import InvalidCut
@@ -29,12 +29,12 @@ class SegmentQueries:
         self.db = db
 
     async def current(self, request: pb.StreamInfo) -> pb.SegmentRanges:
-        """Return the active segments; none of a sealed stream. Raises InvalidArgument for a topic."""
+        """Return the active segments; none of a sealed stream. Raises InvalidArgument if clients may not write it."""
         name = name_of(request)
 
         def look(tx: Tx) -> Epoch | None:
             stream = get_stream(tx, name).value
-            verify_no_topic(stream)
+            verify_writable(stream)
             return None if stream.state is StreamState.SEALED else current_epoch(tx, stream)
 
         epoch = await self.db.read(look)
@@ -111,10 +111,3 @@ class SegmentQueries:
             return True
 
         return pb.StreamCutValidityResponse(response=await self.db.read(look))
-
-
-def verify_no_topic(stream: StreamRecord) -> None:
-    """Raise InvalidArgument for a topic: its partitions are not ranges of keys, so that clients would misroute."""
-    if stream.config.is_topic:
-        reason = "it is a topic, which only eventproc's own writers can write"
-        raise invalid_argument("stream", stream.name, reason)

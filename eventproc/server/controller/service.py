@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import anyio
 from google.protobuf.message_factory import GetMessageClass
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
@@ -76,6 +77,9 @@ class Controller:
     def __init__(self, db: Database, address: tuple[str, int], own_address: tuple[str, int]) -> None:
         self._address = address
         self._own_address = own_address
+        self._running = 0
+        self._is_closing = False
+        self._all_ended = anyio.Event()
         catalog, segments, txns = CatalogCalls(db), SegmentQueries(db), TransactionCalls(db)
         none, read, write, manage = Access.NONE, Access.READ, Access.WRITE, Access.MANAGE
         self.rules: Mapping[str, Rule] = {
@@ -132,13 +136,34 @@ class Controller:
         """Return the handlers of all methods, as grpclib asks for them."""
         return {
             f"/{SERVICE.full_name}/{method.name}": Handler(
-                partial(_answer, method.name, self.rules[method.name]),
+                partial(self._answer, method.name, self.rules[method.name]),
                 Cardinality.UNARY_UNARY,
                 GetMessageClass(method.input_type),
                 GetMessageClass(method.output_type),
             )
             for method in SERVICE.methods
         }
+
+    async def finish_calls(self, wait_s: float) -> None:
+        """Refuse further calls, and return when those that run have ended, after `wait_s` at the latest."""
+        self._is_closing = True
+        if self._running:
+            with anyio.move_on_after(wait_s):
+                await self._all_ended.wait()
+
+    async def _answer(self, name: str, rule: Rule, stream: Stream[Any, Any]) -> None:
+        if self._is_closing:
+            raise GRPCError(Status.UNAVAILABLE, "the server is closing")
+        self._running += 1
+        try:
+            await stream.send_message(await _call(name, rule, stream))
+        finally:
+            self._end_call()
+
+    def _end_call(self) -> None:
+        self._running -= 1
+        if self._is_closing and not self._running:
+            self._all_ended.set()
 
     async def _servers(self, _: pb.ServerRequest) -> pb.ServerResponse:
         host, port = self._own_address
@@ -157,20 +182,19 @@ class Controller:
         return pb.RemoveWriterResponse()
 
 
-async def _answer(name: str, rule: Rule, stream: Stream[Any, Any]) -> None:
+async def _call(name: str, rule: Rule, stream: Stream[Any, Any]) -> Any:
     request = await stream.recv_message()
     if request is None:
         raise GRPCError(Status.INVALID_ARGUMENT, f"{name}: the request is missing")
     if rule.call is None:
         raise GRPCError(Status.UNIMPLEMENTED, f"{name} is not served; see docs/guide/serving.md")
     try:
-        reply = await rule.call(request)
+        return await rule.call(request)
     except EventprocError as why:
         raise GRPCError(status_of(why), str(why)) from why
     except Exception as why:
         LOG.exception("%s failed", name)
         raise GRPCError(Status.INTERNAL, f"{name}: {type(why).__name__}") from why
-    await stream.send_message(reply)
 
 
 def status_of(why: EventprocError) -> Status:

@@ -16,7 +16,7 @@ from eventproc.server.controller.conversions import (
     txn_id_of,
     txn_message,
 )
-from eventproc.server.controller.segment_queries import verify_no_topic
+from eventproc.server.writable_streams import verify_writable
 from eventproc.store.catalog import current_epoch, get_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.epochs import Epoch
@@ -45,7 +45,7 @@ class TransactionCalls:
 
         def make(tx: Tx) -> tuple[TxnRecord, Epoch]:
             stream = get_stream(tx, name).value
-            verify_no_topic(stream)
+            verify_writable(stream)
             epoch = current_epoch(tx, stream)
             txn = create_txn(
                 tx,

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
-from anyio.abc import ByteStream
+import attrs
+from anyio.abc import AnyByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from eventproc.server.wire.codec import FRAME_HEAD, MESSAGES, PAYLOAD_BYTES_MAX, MalformedFrame, Message
@@ -20,46 +21,97 @@ HELLO_WAIT_S: Final = 10
 """How long a peer may take to say hello."""
 
 FREE_FRAME_BYTES: Final = 64 * 1024
-"""Frames up to this size need no share of the memory of all connections."""
+"""Bytes of each frame that need no share of the memory of all connections. The rest of a frame takes its share when
+these have arrived, so that a peer that only announces a frame holds none."""
 
-SEND_PIECE_BYTES: Final = 256 * 1024
-"""Bytes that a peer must take within STALLED_S. Higher: a slow peer is cut off; lower: more calls for a large reply."""
+PIECE_BYTES: Final = 256 * 1024
+"""Bytes that a peer must take, or send of a frame that it has begun, within STALLED_S. Higher: a slow peer is cut off;
+lower: more calls for a large frame."""
 
 STALLED_S: Final = 30
-"""How long a peer may take no byte before its connection is closed."""
+"""How long a peer may take for PIECE_BYTES before its connection is closed."""
+
+
+class ConnectionOver(Exception):
+    """The connection must end, so that the client asks for the state again."""
 
 
 class MemoryBudget:
-    """The bytes that large frames of all connections may take simultaneously."""
+    """The bytes that all connections may hold simultaneously. Each takes them through its `MemoryShare`."""
 
     def __init__(self, bytes_max: int) -> None:
         self._free = bytes_max
         self._freed = anyio.Condition()
 
-    @asynccontextmanager
-    async def taking(self, size_bytes: int) -> AsyncIterator[None]:
-        """Wait until so many bytes are free, and take them while the block runs."""
-        if size_bytes <= FREE_FRAME_BYTES:
-            yield
-            return
+    async def take(self, size_bytes: int, *, waits: bool) -> bool:
+        """Take so many bytes; return False if they are not free and `waits` is not set."""
         async with self._freed:
             while self._free < size_bytes:
+                if not waits:
+                    return False
                 await self._freed.wait()
             self._free -= size_bytes
-        try:
-            yield
-        finally:
-            self._free += size_bytes
-            with anyio.CancelScope(shield=True):
-                async with self._freed:
-                    self._freed.notify_all()
+        return True
+
+    async def give_back(self, size_bytes: int) -> None:
+        """Free bytes, and wake the connections that wait for some. Not interrupted by a cancellation."""
+        with anyio.CancelScope(shield=True):
+            async with self._freed:
+                self._free += size_bytes
+                self._freed.notify_all()
+
+
+class MemoryShare:
+    """What one connection holds of the budget: its frames, and what it keeps of them.
+
+    A connection waits for memory only while it holds none. One that holds some and finds no more is closed, because
+    two connections that wait for each other would wait without end.
+    """
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._held = 0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the connection holds memory; then it is closed if its peer sends nothing for STALLED_S."""
+        return self._held > 0
+
+    async def take(self, size_bytes: int) -> None:
+        """Take bytes until `give_back`. Raises ConnectionOver."""
+        if not size_bytes:
+            return
+        if not await self._budget.take(size_bytes, waits=not self._held):
+            raise ConnectionOver(f"it needs {size_bytes:,} more bytes, and other connections hold all memory")
+        self._held += size_bytes
+
+    async def give_back(self, size_bytes: int) -> None:
+        """Free bytes."""
+        if size_bytes:
+            self._held -= size_bytes
+            await self._budget.give_back(size_bytes)
+
+    async def give_back_all(self) -> None:
+        """Free everything, at the end of the connection."""
+        await self.give_back(self._held)
+
+
+@attrs.frozen
+class Frame:
+    """A frame that was received: its type and payload."""
+
+    kind: int
+    payload: bytes
 
 
 class Channel:
     """Reads and sends the frames of one connection."""
 
-    def __init__(self, stream: ByteStream) -> None:
+    def __init__(self, stream: AnyByteStream, budget: MemoryBudget) -> None:
         self._stream = stream
+        self._is_broken = False
+        self.memory = MemoryShare(budget)
+        """Its bytes of large frames, while they are handled and kept."""
         self._received = BufferedByteReceiveStream(stream)
         self.sending = anyio.Lock()
         """Held while a reply is made and sent, so that a connection holds one large reply at most."""
@@ -67,23 +119,40 @@ class Channel:
     async def greet(self, ours: Hello) -> Hello:
         """Exchange hellos. Raises MalformedFrame, TimeoutError."""
         with anyio.fail_after(HELLO_WAIT_S):
-            kind, length = await self.read_head()
+            kind, length = await self._read_head()
             if kind != Hello.type or length > HELLO_BYTES_MAX:
                 raise MalformedFrame(f"the first frame has type {kind} and length {length}")
-            theirs = Hello.decode(await self.read_payload(length))
+            theirs = Hello.decode(await self._received.receive_exactly(length))
         await self.send(ours)
         return theirs
 
-    async def read_head(self) -> tuple[int, int]:
-        """Return type and length of the next frame. Raises EndOfStream, IncompleteRead, MalformedFrame."""
-        kind, length = FRAME_HEAD.unpack(await self._received.receive_exactly(FRAME_HEAD.size))
+    @asynccontextmanager
+    async def receiving(self) -> AsyncIterator[Frame]:
+        """Yield the next frame, whose memory is held while the block runs.
+
+        Raises EndOfStream, IncompleteRead, MalformedFrame, ConnectionOver; TimeoutError if the peer does not finish a
+        frame that it has begun, or sends nothing while the connection holds memory.
+        """
+        kind, length = await self._read_head()
+        start = await self._receive(min(length, FREE_FRAME_BYTES))
+        rest = length - len(start)
+        await self.memory.take(rest)
+        try:
+            pieces = [await self._receive(min(rest - at, PIECE_BYTES)) for at in range(0, rest, PIECE_BYTES)]
+            yield Frame(kind, b"".join((start, *pieces)))
+        finally:
+            await self.memory.give_back(rest)
+
+    async def _read_head(self) -> tuple[int, int]:
+        with anyio.fail_after(STALLED_S if self.memory.is_held else None):
+            kind, length = FRAME_HEAD.unpack(await self._received.receive_exactly(FRAME_HEAD.size))
         if not 0 <= length <= PAYLOAD_BYTES_MAX:
             raise MalformedFrame(f"a frame of type {kind} has length {length}")
         return kind, length
 
-    async def read_payload(self, length: int) -> bytes:
-        """Return the payload of the frame whose head was read."""
-        return await self._received.receive_exactly(length) if length else b""
+    async def _receive(self, count: int) -> bytes:
+        with anyio.fail_after(STALLED_S):
+            return await self._received.receive_exactly(count)
 
     async def send(self, reply: Message) -> None:
         """Send a frame after those that are being sent."""
@@ -91,14 +160,22 @@ class Channel:
             await self.send_locked(reply)
 
     async def send_locked(self, reply: Message) -> None:
-        """Send a frame; the caller holds `sending`. Raises TimeoutError if the peer takes nothing."""
+        """Send a frame; the caller holds `sending`.
+
+        Raises TimeoutError if the peer takes nothing, and BrokenResourceError after a frame that was not sent
+        completely: what follows would lie within it.
+        """
+        if self._is_broken:
+            raise anyio.BrokenResourceError
         frame = reply.encode()
-        for at in range(0, len(frame), SEND_PIECE_BYTES):
+        self._is_broken = True
+        for at in range(0, len(frame), PIECE_BYTES):
             with anyio.fail_after(STALLED_S):
-                await self._stream.send(frame[at : at + SEND_PIECE_BYTES])
+                await self._stream.send(frame[at : at + PIECE_BYTES])
+        self._is_broken = False
 
 
-def parse(kind: int, payload: bytes) -> Message | None:
+def parse(frame: Frame) -> Message | None:
     """Return the message of a frame, None for a type that this server does not know. Raises MalformedFrame."""
-    known = MESSAGES.get(kind)
-    return None if known is None else known.decode(payload)
+    known = MESSAGES.get(frame.kind)
+    return None if known is None else known.decode(frame.payload)

@@ -52,7 +52,7 @@ class WireEntry(NamedTuple):
 
 
 class Attribute(NamedTuple):
-    """A condition of a merge; only parsed."""
+    """A condition of a merge: the writer `id` has the event number `old` last, and `new` afterwards."""
 
     id: bytes
     kind: int

@@ -27,6 +27,12 @@ Attributes: TypeAlias = Annotated[tuple[Attribute, ...], Encoding("attribute", T
 NO_EVENT_NUMBER: Final = -(2**63)
 """Last event number of a writer that has none."""
 
+REPLACE_IF_EQUALS: Final = 4
+"""Kind of an `Attribute` of a merge: the new value replaces the old one, which it names."""
+
+ILLEGAL_ARGUMENT: Final = 0
+"""Code of an `ErrorMessage` about a command that cannot succeed."""
+
 
 @message(-127)
 class Hello(Message):
@@ -192,6 +198,14 @@ class SegmentDeleted(Message):
 
     request_id: I64
     segment: Text
+
+
+@message(37)
+class SegmentAttributeUpdated(Message):
+    """Whether an attribute had the expected value. A merge whose attribute has another one is refused with it."""
+
+    request_id: I64
+    is_updated: Flag
 
 
 @message(38)

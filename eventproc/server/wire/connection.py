@@ -6,7 +6,6 @@ the order of its acknowledgements that of its appends. A read at the tail waits 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
@@ -17,27 +16,30 @@ from anyio.abc import TaskGroup
 from eventproc.server.wire import commands as c
 from eventproc.server.wire import segment_calls as calls
 from eventproc.server.wire import table_commands
-from eventproc.server.wire.channel import Channel, MemoryBudget, parse
-from eventproc.server.wire.codec import MalformedFrame, Message
-from eventproc.server.wire.segment_names import WireSegment, parse_segment_name, segment_name
+from eventproc.server.wire.channel import Channel, ConnectionOver, Frame, parse
+from eventproc.server.wire.codec import FRAME_HEAD, MalformedFrame, Message
+from eventproc.server.wire.segment_names import (
+    WireSegment,
+    is_transient_of,
+    new_transient_name,
+    parse_segment_name,
+    segment_name,
+)
 from eventproc.server.wire.truncation import truncate_segment
-from eventproc.store.clock import new_id
 from eventproc.store.database import Database
+from eventproc.store.model.argument_checks import INT_MAX
 from eventproc.store.model.errors import (
     EventprocError,
     IllegalTransition,
     InvalidArgument,
     NotFound,
     OffsetConflict,
-    Retryable,
     SegmentSealed,
     TransactionAborted,
     WriterFenced,
 )
 from eventproc.store.segments import EncodedBlock, from_frames
 from eventproc.streams.fetch import watch_stream
-
-LOG = logging.getLogger("eventproc.server")
 
 OURS: Final = c.Hello(17, 5)
 """The versions that Pravega's own server announces."""
@@ -57,25 +59,25 @@ REFUSAL_PAUSE_S: Final = 0.1
 TRANSIENT_BYTES_MAX: Final = 16 * 2**20
 """Bytes of the transient segments of one connection: one event of the largest size that the client sends."""
 
+WRITERS_MAX: Final = 1_000
+"""Writers of one connection, each of about 1 kB. A client that sets up more must do so on another connection."""
 
-class ConnectionOver(Exception):
-    """The connection must end, so that the client asks for the state again."""
+TRANSIENTS_MAX: Final = 16
+"""Transient segments of one connection. Clients use one at a time, and leave some behind after errors."""
 
 
 class WireConnection:
-    """Serves one connection. `budget` is shared by all."""
+    """Serves one connection."""
 
-    def __init__(self, db: Database, channel: Channel, budget: MemoryBudget) -> None:
+    def __init__(self, db: Database, channel: Channel) -> None:
         self._db = db
         self._channel = channel
-        self._budget = budget
         self._writers: dict[bytes, calls.WireWriter | bytearray] = {}
         self._transients: dict[str, bytearray] = {}
-        self._block: tuple[bytes, bytes] | None = None
         self._polls = anyio.Semaphore(POLLS_MAX)
         self._handlers: dict[type[Message], Callable[..., Awaitable[Message | None]]] = {
             c.SetupAppend: self._set_up,
-            c.AppendBlock: self._begin_block,
+            c.AppendBlock: self._append_two_frames,
             c.AppendBlockEnd: self._append,
             c.ConditionalAppend: self._append_at,
             c.ConditionalBlockEnd: self._append_bytes_at,
@@ -87,20 +89,21 @@ class WireConnection:
         }
 
     async def serve(self) -> None:
-        """Serve until the peer leaves, or must be left."""
-        await self._channel.greet(OURS)
-        async with anyio.create_task_group() as tasks:
-            try:
-                while True:
-                    kind, length = await self._channel.read_head()
-                    async with self._budget.taking(length):
-                        await self._handle(kind, await self._channel.read_payload(length), tasks)
-            except (anyio.EndOfStream, anyio.IncompleteRead, ConnectionOver):
-                pass
-            tasks.cancel_scope.cancel()
+        """Serve until the peer leaves, which raises EndOfStream, or must be left, which raises why.
 
-    async def _handle(self, kind: int, payload: bytes, tasks: TaskGroup) -> None:
-        command = parse(kind, payload)
+        An error of any command ends the connection, so that its client asks for the state again.
+        """
+        await self._channel.greet(OURS)
+        try:
+            async with anyio.create_task_group() as tasks:
+                while True:
+                    async with self._channel.receiving() as frame:
+                        await self._handle(frame, tasks)
+        finally:
+            await self._channel.memory.give_back_all()
+
+    async def _handle(self, frame: Frame, tasks: TaskGroup) -> None:
+        command = parse(frame)
         if isinstance(command, c.KeepAlive | c.Hello):
             return
         if isinstance(command, c.ReadSegment):
@@ -109,16 +112,8 @@ class WireConnection:
             return
         handler = None if command is None else self._handlers.get(type(command))
         if handler is None:
-            await self._refuse(_unsupported(kind, payload))
-            return
-        try:
-            reply = await handler(command)
-        except (Retryable, WriterFenced) as why:
-            LOG.info("closing a connection: %s", why)
-            raise ConnectionOver from why
-        except InvalidArgument as why:
-            raise MalformedFrame(str(why)) from why
-        if reply is not None:
+            await self._refuse(_unsupported(frame))
+        elif (reply := await handler(command)) is not None:
             await self._channel.send(reply)
 
     async def _refuse(self, reply: Message) -> Message | None:
@@ -130,6 +125,8 @@ class WireConnection:
 
     async def _set_up(self, command: c.SetupAppend) -> Message | None:
         name = command.segment
+        if len(self._writers) >= WRITERS_MAX and command.writer not in self._writers:
+            raise ConnectionOver(f"it has set up {WRITERS_MAX:,} writers")
         if (transient := self._transients.get(name)) is not None:
             self._writers[command.writer] = transient
             return c.AppendSetup(command.request_id, name, command.writer, c.NO_EVENT_NUMBER)
@@ -140,31 +137,29 @@ class WireConnection:
             writer = await self._db.write(look)  # a write, so that earlier appends of the writer come first
         except NotFound:
             return await self._refuse(_missing(command.request_id, name))
+        except InvalidArgument as why:
+            return await self._refuse(_invalid(command.request_id, name, why))
         self._writers[command.writer] = writer
         last = writer.last - 1 if writer.last else c.NO_EVENT_NUMBER
         return c.AppendSetup(command.request_id, name, command.writer, last)
 
-    async def _begin_block(self, command: c.AppendBlock) -> None:
-        self._block = command.writer, command.data
+    async def _append_two_frames(self, command: c.AppendBlock) -> Message | None:
+        """Append a block whose end follows immediately; both frames are in memory until then."""
+        async with self._channel.receiving() as frame:
+            end = parse(frame)
+            if not isinstance(end, c.AppendBlockEnd) or end.writer != command.writer:
+                raise MalformedFrame("the end of a block does not follow the block")
+            return await self._append_data(end, _whole_block(command.data, end))
 
     async def _append(self, command: c.AppendBlockEnd) -> Message | None:
-        data = self._whole_block(command)
+        return await self._append_data(command, command.data)
+
+    async def _append_data(self, command: c.AppendBlockEnd, data: bytes) -> Message | None:
         events = from_frames(data, command.event_count)
         append = partial(calls.append_block, events=events)
         return await self._append_events(
             command.writer, events, command.last_event_number, command.request_id, append
         )
-
-    def _whole_block(self, command: c.AppendBlockEnd) -> bytes:
-        """Return the events of a block that may have come in two frames, the first of which may end with a part."""
-        if self._block is None:
-            return command.data
-        (writer, body), self._block = self._block, None
-        whole = command.size_of_whole_events
-        if writer != command.writer or not 0 <= whole <= len(body):
-            raise MalformedFrame(f"a block of {len(body)} bytes ends with {whole} of whole events")
-        part = parse(*_frame(body[whole:])) if whole < len(body) else None
-        return b"".join((body[:whole], part.data if isinstance(part, c.PartialEvent) else b"", command.data))
 
     async def _append_at(self, command: c.ConditionalAppend) -> Message | None:
         events = from_frames(command.event, 1)
@@ -185,7 +180,7 @@ class WireConnection:
         if not isinstance(writer, calls.WireWriter):
             raise MalformedFrame("events of a writer that was not set up for a segment of a stream")
         sequence, previous = event_number + 1, writer.last
-        if sequence < 1:
+        if not 1 <= sequence <= INT_MAX:
             raise MalformedFrame(f"event number {event_number}")
         name = _name_of(writer.target)
         if sequence <= previous:  # durable already
@@ -205,8 +200,18 @@ class WireConnection:
 
     # Large events: a transient segment lives in the memory of its connection.
 
-    async def _create_transient(self, command: c.CreateTransientSegment) -> Message:
-        name = f"{command.parent}#transient.{command.writer.hex()}.{new_id(self._db.clock).replace('-', '')}"
+    async def _create_transient(self, command: c.CreateTransientSegment) -> Message | None:
+        if (parent := parse_segment_name(command.parent)) is None:
+            return await self._refuse(_missing(command.request_id, command.parent))
+        try:
+            await self._db.read(partial(calls.find_writable_stream_id, target=parent))
+        except NotFound:
+            return await self._refuse(_missing(command.request_id, command.parent))
+        except InvalidArgument as why:
+            return await self._refuse(_invalid(command.request_id, command.parent, why))
+        if len(self._transients) >= TRANSIENTS_MAX:
+            raise ConnectionOver(f"it has {TRANSIENTS_MAX} transient segments")
+        name = new_transient_name(command.parent, command.writer, self._db.clock)
         self._transients[name] = bytearray()
         return c.SegmentCreated(command.request_id, name)
 
@@ -222,26 +227,45 @@ class WireConnection:
             return c.ConditionalCheckFailed(command.writer, command.event_number, command.request_id)
         if sum(map(len, self._transients.values())) + len(command.data) > TRANSIENT_BYTES_MAX:
             raise MalformedFrame(f"transient segments of more than {TRANSIENT_BYTES_MAX} bytes")
+        await self._channel.memory.take(len(command.data))
         transient += command.data
         number = command.event_number
         return c.DataAppended(command.writer, number, number - 1, command.request_id, len(transient))
 
     async def _merge(self, command: c.MergeSegments) -> Message | None:
-        target = parse_segment_name(command.target)
-        if (source := self._transients.get(command.source)) is None or target is None:
-            missing = command.source if source is None else command.target
-            return await self._refuse(_missing(command.request_id, missing))
-        events = from_frames(bytes(source))
-        merge = partial(calls.append_merged, target=target, events=events)
+        """Append a transient segment, which ends with that; a repeated command finds that it was appended.
+
+        It also ends if the target is sealed, because the client then writes the event to a successor.
+        """
+        request_id, target = command.request_id, parse_segment_name(command.target)
+        if target is None:
+            return await self._refuse(_missing(request_id, command.target))
+        source = self._transients.get(command.source)
+        if source is None and not is_transient_of(command.target, command.source):
+            return await self._refuse(_missing(request_id, command.source))
+        if (identity := calls.merge_identity(target, command)) is None:
+            return await self._refuse(c.OperationUnsupported(request_id, "MergeSegments with attributes", ""))
+        events = None if source is None else from_frames(bytes(source))
+        merge = partial(calls.append_merged, target=target, events=events, identity=identity)
         try:
-            length = await self._db.write(merge, size_bytes=events.size_bytes)
+            length = await self._db.write(merge, size_bytes=0 if events is None else events.size_bytes)
         except SegmentSealed:
-            return c.SegmentIsSealed(command.request_id, command.target, "", 0)
-        except (NotFound, TransactionAborted, IllegalTransition):
-            return await self._refuse(_missing(command.request_id, command.target))
-        del self._transients[command.source]
-        self._writers = {who: writer for who, writer in self._writers.items() if writer is not source}
-        return c.SegmentsMerged(command.request_id, command.target, command.source, length)
+            await self._drop_transient(command.source)
+            return c.SegmentIsSealed(request_id, command.target, "", 0)
+        except WriterFenced:
+            return c.SegmentAttributeUpdated(request_id, False)
+        except InvalidArgument as why:
+            return await self._refuse(_invalid(request_id, command.target, why))
+        except (NotFound, TransactionAborted, IllegalTransition) as why:
+            is_source = isinstance(why, NotFound) and why.kind == "transient segment"
+            return await self._refuse(_missing(request_id, command.source if is_source else command.target))
+        await self._drop_transient(command.source)
+        return c.SegmentsMerged(request_id, command.target, command.source, length)
+
+    async def _drop_transient(self, name: str) -> None:
+        if (dropped := self._transients.pop(name, None)) is not None:
+            self._writers = {who: writer for who, writer in self._writers.items() if writer is not dropped}
+            await self._channel.memory.give_back(len(dropped))
 
     # Looking and reading.
 
@@ -273,11 +297,8 @@ class WireConnection:
 
     async def _poll(self, command: c.ReadSegment) -> None:
         try:
-            refusal = await self._read(command)
-            if refusal is not None:
+            if (refusal := await self._read(command)) is not None:
                 await self._refuse(refusal)
-        except (Retryable, anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError) as why:
-            LOG.debug("a read ended: %s", why)
         finally:
             self._polls.release()
 
@@ -306,7 +327,7 @@ class WireConnection:
                 )
             if command.offset > state.tail:
                 text = f"offset {command.offset} lies beyond the end {state.tail}"
-                return c.ErrorMessage(command.request_id, command.segment, text, 0)
+                return c.ErrorMessage(command.request_id, command.segment, text, c.ILLEGAL_ARGUMENT)
             bytes_max = min(max(command.suggested_length, 8), READ_BYTES_MAX)
             async with self._channel.sending:  # bytes are loaded when they can be sent
                 found = await self._db.read(partial(look, bytes_max=bytes_max))
@@ -336,10 +357,14 @@ def _missing(request_id: int, segment: str) -> Message:
     return c.NoSuchSegment(request_id, segment, "", -1)
 
 
-def _unsupported(kind: int, payload: bytes) -> Message:
+def _invalid(request_id: int, segment: str, why: InvalidArgument) -> Message:
+    return c.ErrorMessage(request_id, segment, str(why), c.ILLEGAL_ARGUMENT)
+
+
+def _unsupported(frame: Frame) -> Message:
     """Return the refusal of a command that is not served; nearly all begin with the id of the request."""
-    request_id = int.from_bytes(payload[:8], "big", signed=True)
-    return c.OperationUnsupported(request_id, f"command {kind}", "")
+    request_id = int.from_bytes(frame.payload[:8], "big", signed=True)
+    return c.OperationUnsupported(request_id, f"command {frame.kind}", "")
 
 
 def _name_of(target: WireSegment) -> str:
@@ -347,8 +372,17 @@ def _name_of(target: WireSegment) -> str:
     return name if target.txn is None else f"{name}#transaction.{target.txn}"
 
 
-def _frame(data: bytes) -> tuple[int, bytes]:
-    """Return type and payload of the frame at the end of a block."""
-    if len(data) < 8:
+def _whole_block(body: bytes, end: c.AppendBlockEnd) -> bytes:
+    """Return the events of a block that came in two frames, the first of which may end with a part of an event."""
+    whole = end.size_of_whole_events
+    if not 0 <= whole <= len(body):
+        raise MalformedFrame(f"a block of {len(body)} bytes ends with {whole} of whole events")
+    part = parse(_last_frame(body[whole:])) if whole < len(body) else None
+    return b"".join((body[:whole], part.data if isinstance(part, c.PartialEvent) else b"", end.data))
+
+
+def _last_frame(data: bytes) -> Frame:
+    """Return the frame at the end of a block."""
+    if len(data) < FRAME_HEAD.size:
         raise MalformedFrame("the end of a block is no frame")
-    return int.from_bytes(data[:4], "big", signed=True), data[8:]
+    return Frame(FRAME_HEAD.unpack_from(data)[0], data[FRAME_HEAD.size :])

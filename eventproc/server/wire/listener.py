@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import Final
 
 import anyio
-from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskStatus
+from anyio.abc import Listener, SocketAttribute, SocketStream
 
-from eventproc.server.wire.channel import Channel, MemoryBudget
+from eventproc.server.wire.channel import Channel, ConnectionOver, MemoryBudget
 from eventproc.server.wire.codec import MalformedFrame
 from eventproc.server.wire.connection import WireConnection
 from eventproc.store.database import Database
-from eventproc.store.model.errors import EventprocError
+from eventproc.store.model.errors import EventprocError, Fenced, Retryable
 from eventproc.store.tasks import first_leaf
 
 LOG = logging.getLogger("eventproc.server")
@@ -23,7 +22,8 @@ CONNECTIONS_MAX: Final = 2_000
 Higher: more memory when all are busy; lower: fewer readers."""
 
 FRAMES_BYTES_MAX: Final = 256 * 2**20
-"""Bytes of large frames that all connections hold together. A connection whose frame does not fit waits."""
+"""Bytes of large frames that all connections hold together, with what they keep of them. A connection whose frame does
+not fit waits. Higher: more memory; lower: fewer large events simultaneously."""
 
 
 class SegmentStore:
@@ -39,13 +39,10 @@ class SegmentStore:
         """Number of connections that are being served."""
         return self._connections
 
-    async def serve(
-        self, listener: SocketListener, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def serve(self, listener: Listener[SocketStream]) -> None:
         """Serve until cancelled."""
         async with listener:
-            task_status.started()
-            await listener.serve(partial(self._serve_connection))
+            await listener.serve(self._serve_connection)
 
     async def _serve_connection(self, stream: SocketStream) -> None:
         async with stream:
@@ -54,7 +51,7 @@ class SegmentStore:
                 return
             self._connections += 1
             try:
-                await WireConnection(self._db, Channel(stream), self._budget).serve()
+                await WireConnection(self._db, Channel(stream, self._budget)).serve()
             except Exception as why:
                 _report(stream, first_leaf(why))
             finally:
@@ -67,7 +64,11 @@ def _report(stream: SocketStream, why: BaseException) -> None:
     gone = (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
     if isinstance(why, gone):
         LOG.debug("%s: the connection broke", peer)
-    elif isinstance(why, (MalformedFrame, TimeoutError, EventprocError)):
-        LOG.warning("%s: closing the connection: %s", peer, str(why) or type(why).__name__)
+    elif isinstance(why, (ConnectionOver, Retryable, Fenced)):
+        LOG.info("%s: closing the connection, so that the client asks again: %s", peer, why)
+    elif isinstance(why, TimeoutError):
+        LOG.warning("%s: closing the connection: the peer is too slow", peer)
+    elif isinstance(why, (MalformedFrame, EventprocError)):
+        LOG.warning("%s: closing the connection: %s", peer, why)
     else:
         LOG.error("%s: closing the connection after an error", peer, exc_info=why)

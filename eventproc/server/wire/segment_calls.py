@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import attrs
 
+from eventproc.server.wire.commands import NO_EVENT_NUMBER, REPLACE_IF_EQUALS, MergeSegments
 from eventproc.server.wire.segment_names import WireSegment
+from eventproc.server.writable_streams import verify_writable
 from eventproc.store.catalog import StoredHistory, find_stream
 from eventproc.store.database import Tx
+from eventproc.store.model.argument_checks import INT_MAX
 from eventproc.store.model.errors import IllegalTransition, NotFound, TransactionAborted
 from eventproc.store.model.ids import format_segment
 from eventproc.store.segments import (
@@ -20,6 +23,7 @@ from eventproc.store.segments import (
     segment_state,
 )
 from eventproc.store.transactions import get_txn, last_staged_sequence, stage
+from eventproc.store.transactions.staging import flush_staging, staged_totals
 
 
 @attrs.define
@@ -56,12 +60,24 @@ def find_stream_id(tx: Tx, target: WireSegment) -> int:
     return found.value.stream_id
 
 
+def find_writable_stream_id(tx: Tx, target: WireSegment) -> int:
+    """Return the id of the segment's stream if clients may write it. Raises NotFound, InvalidArgument."""
+    if (found := find_stream(tx, target.stream)) is None:
+        raise NotFound(kind="stream", name=target.stream)
+    verify_writable(found.value)
+    return found.value.stream_id
+
+
 def set_up_writer(tx: Tx, target: WireSegment, writer: bytes) -> WireWriter:
-    """Return the writer with its last sequence. Raises NotFound. Call it in a write, which orders it with appends."""
+    """Return the writer with its last sequence. Call it in a write, which orders it with appends.
+
+    Raises NotFound, and InvalidArgument for a stream that clients may not write.
+    """
     if (stream := find_stream(tx, target.stream)) is None:
         raise NotFound(kind="stream", name=target.stream)
+    verify_writable(stream.value)
     stream_id, segment = stream.value.stream_id, format_segment(target.segment)
-    name = f"{segment}/{writer.hex()}"
+    name = _writer_name(target, writer.hex())
     if target.txn is None:
         if segment_state(tx, stream_id, target.segment) is None:
             raise NotFound(kind="segment", name=f"{target.stream} {segment}")
@@ -90,9 +106,51 @@ def append_at(tx: Tx, writer: WireWriter, events: EncodedBlock, sequence: int, o
     return _append(tx, writer.target, writer.stream_id, events, identity, offset)
 
 
-def append_merged(tx: Tx, target: WireSegment, events: EncodedBlock) -> int:
-    """Append or stage what a client collected in a transient segment. Raises as `append_block`."""
-    return _append(tx, target, find_stream_id(tx, target), events, None, None)
+def merge_identity(target: WireSegment, command: MergeSegments) -> WriterSequence | None:
+    """Return what makes a merge idempotent; None for conditions that are not served.
+
+    A condition is the event number of a writer, as for appends. Without one, the name of the transient segment is the
+    writer, and the merge its only append.
+    """
+    if not command.attributes:
+        return WriterSequence(_writer_name(target, command.source.rpartition(".")[2]), 1)
+    attribute, *more = command.attributes
+    if more or attribute.kind != REPLACE_IF_EQUALS or not 0 <= attribute.new < INT_MAX:
+        return None
+    after = 0 if attribute.old == NO_EVENT_NUMBER else attribute.old + 1
+    return WriterSequence(_writer_name(target, attribute.id.hex()), attribute.new + 1, after=after)
+
+
+def append_merged(tx: Tx, target: WireSegment, events: EncodedBlock | None, identity: WriterSequence) -> int:
+    """Append or stage what a client collected in a transient segment; return the length of the segment.
+
+    events: None if the transient segment is gone, since it was merged or its connection ended.
+    Raises what `append_block` raises, and InvalidArgument for a stream that clients may not write; WriterFenced if
+    the condition of `identity` does not hold; NotFound with kind "transient segment" if it is gone and was not merged.
+    """
+    stream_id = find_writable_stream_id(tx, target)
+    if _last_sequence(tx, target, stream_id, identity.writer) == identity.sequence:
+        return _length(tx, target, stream_id)
+    if events is None:
+        raise NotFound(kind="transient segment", name=f"{target.stream} {identity.writer}")
+    return _append(tx, target, stream_id, events, identity, None)
+
+
+def _writer_name(target: WireSegment, writer: str) -> str:
+    return f"{format_segment(target.segment)}/{writer}"
+
+
+def _last_sequence(tx: Tx, target: WireSegment, stream_id: int, writer: str) -> int:
+    if target.txn is None:
+        return last_sequence(tx, stream_id, writer)
+    return last_staged_sequence(tx, target.stream, stream_id, target.txn, writer)
+
+
+def _length(tx: Tx, target: WireSegment, stream_id: int) -> int:
+    if target.txn is not None:
+        flush_staging(tx)
+        return staged_totals(tx, stream_id, target.txn).size_bytes
+    return _state_of(tx, target, stream_id).tail
 
 
 def _append(
@@ -113,18 +171,20 @@ def _append(
 
 def look_at_segment(tx: Tx, target: WireSegment) -> SegmentState:
     """Return how far the segment goes. Raises NotFound."""
-    state = segment_state(tx, find_stream_id(tx, target), target.segment)
-    if state is None or target.txn is not None:
-        raise NotFound(kind="segment", name=f"{target.stream} {format_segment(target.segment)}")
-    return state
+    return _state_of(tx, target, find_stream_id(tx, target))
 
 
 def read_segment(tx: Tx, target: WireSegment, stream_id: int, offset: int, bytes_max: int) -> SegmentBytes:
     """Return bytes from `offset` on, none if it is outside of [head, tail). Raises NotFound."""
-    state = segment_state(tx, stream_id, target.segment)
-    if state is None or target.txn is not None:
-        raise NotFound(kind="segment", name=f"{target.stream} {format_segment(target.segment)}")
+    state = _state_of(tx, target, stream_id)
     data = b""
     if state.head <= offset < state.tail and bytes_max:
         data = read_bytes(tx, stream_id, target.segment, offset, bytes_max)
     return SegmentBytes(state, offset, data)
+
+
+def _state_of(tx: Tx, target: WireSegment, stream_id: int) -> SegmentState:
+    state = segment_state(tx, stream_id, target.segment)
+    if state is None or target.txn is not None:
+        raise NotFound(kind="segment", name=f"{target.stream} {format_segment(target.segment)}")
+    return state

@@ -7,12 +7,15 @@ from typing import Final
 
 import attrs
 
+from eventproc.store.clock import Clock, new_id
 from eventproc.store.model.ids import SegmentId, epoch_of, number_of, segment_id
 from eventproc.store.model.limits import SEGMENT_PART_BITS
 
 _NAME: Final = re.compile(
     r"([^/#]+/[^/#]+)/([0-9]{1,10})\.#epoch\.([0-9]{1,10})(?:#transaction\.([0-9a-f]{32}))?", re.ASCII
 )
+
+_TRANSIENT: Final = re.compile(r"#transient\.[0-9a-f]{32}\.[0-9a-f]{32}", re.ASCII)
 
 
 @attrs.frozen
@@ -40,3 +43,13 @@ def parse_segment_name(name: str) -> WireSegment | None:
 def segment_name(stream: str, segment: SegmentId) -> str:
     """Return the name of a segment as clients write it."""
     return f"{stream}/{number_of(segment)}.#epoch.{epoch_of(segment)}"
+
+
+def new_transient_name(parent: str, writer: bytes, clock: Clock) -> str:
+    """Return the name of a new transient segment, which no other one ever has."""
+    return f"{parent}#transient.{writer.hex()}.{new_id(clock).replace('-', '')}"
+
+
+def is_transient_of(parent: str, name: str) -> bool:
+    """Return whether a transient segment of `parent` may have had this name."""
+    return name.startswith(parent) and _TRANSIENT.fullmatch(name, len(parent)) is not None
