@@ -8,12 +8,13 @@ a key is kept. Source: docs/design/endpoints.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import attrs
 
 from eventproc.store.database import Tx
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotFound, VersionConflict
 
 ANY_VERSION: Final = -(2**63)
@@ -25,6 +26,15 @@ NO_VERSION: Final = -1
 ENTRY_BYTES: Final = 8 + 8
 """What an entry adds to the positions of its table, besides its key and value."""
 
+KEY_BYTES_MAX: Final = 8 * 1024
+"""Largest key, as in Pravega."""
+
+VALUE_BYTES_MAX: Final = 2**20 - KEY_BYTES_MAX
+"""Largest value, as in Pravega. Clients keep small records of their reader groups here."""
+
+PAGE_BYTES_MAX: Final = 4 * 2**20
+"""Bytes of keys and values that one read returns. Higher: more memory per reply; lower: more calls for a table."""
+
 
 @attrs.frozen
 class TableEntry:
@@ -33,6 +43,11 @@ class TableEntry:
     key: bytes
     value: bytes
     version: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the key and the value."""
+        return len(self.key) + len(self.value)
 
 
 @attrs.frozen
@@ -96,26 +111,39 @@ def count_entries(tx: Tx, table: KeyTable) -> int:
 
 
 def get_entries(tx: Tx, table: KeyTable, keys: Sequence[bytes]) -> list[TableEntry]:
-    """Return one entry per key, in the order of `keys`. One look-up each."""
-    return [_find(tx, table, key) or TableEntry(key, b"", NO_VERSION) for key in keys]
+    """Return one entry per key, in the order of `keys`. One look-up each.
+
+    Raises InvalidArgument for entries of more than PAGE_BYTES_MAX together.
+    """
+    found, size_bytes = [], 0
+    for key in keys:
+        entry = _find(tx, table, key) or TableEntry(key, b"", NO_VERSION)
+        size_bytes += entry.size_bytes
+        if size_bytes > PAGE_BYTES_MAX:
+            reason = f"their entries have more than {PAGE_BYTES_MAX:,} bytes together: read fewer"
+            raise invalid_argument("number of keys", len(keys), reason)
+        found.append(entry)
+    return found
 
 
 def update_entries(tx: Tx, name: str, entries: Sequence[TableEntry]) -> list[int]:
     """Write all entries or none; return their new versions, in order. A key may occur repeatedly: the last one wins.
 
     entries: the version of each is its condition: ANY_VERSION, NO_VERSION, or the key's present version.
-    Raises NotFound for the table, or for a key that should have a version and is absent; VersionConflict.
+    Raises NotFound for the table, or for a key that should have a version and is absent; VersionConflict; and
+    InvalidArgument for a key or a value that the table cannot have.
     Cost: one look-up and two b-trees per entry.
     """
     table = get_table(tx, name)
     for entry in entries:
+        _check_sizes(table, entry)
         _verify(tx, table, entry.key, entry.version)
     versions = []
     rows: dict[bytes, tuple[int, bytes, int, bytes]] = {}
     for entry in entries:
         versions.append(table.tail)
         rows[entry.key] = (table.id, entry.key, table.tail, entry.value)
-        table = attrs.evolve(table, tail=table.tail + ENTRY_BYTES + len(entry.key) + len(entry.value))
+        table = attrs.evolve(table, tail=table.tail + ENTRY_BYTES + entry.size_bytes)
     tx.executemany(
         "INSERT OR REPLACE INTO kentry (tbl, key, version, value) VALUES (?, ?, ?, ?)", rows.values()
     )
@@ -138,25 +166,51 @@ def remove_entries(tx: Tx, name: str, keys: Sequence[tuple[bytes, int]]) -> None
 def entries_since(tx: Tx, table: KeyTable, position: int, count: int) -> TableDelta:
     """Return up to `count` entries that were written at `position` or later, oldest first; one index scan.
 
-    A removed key, and an older entry of a key that was written again, are left out.
+    They have at most PAGE_BYTES_MAX. A removed key, and an older entry of a key that was written again, are left out.
     """
     rows = tx.execute(
         "SELECT key, value, version FROM kentry WHERE tbl = ? AND version >= ? ORDER BY version LIMIT ?",
         (table.id, position, count),
     )
-    entries = tuple([TableEntry(*row) for row in rows.fetchall()])
-    if len(entries) < count:
-        return TableDelta(entries, max(table.tail, position), True)
-    return TableDelta(entries, entries[-1].version + 1, False)
+    entries, is_all = _page(rows)
+    if is_all and len(entries) < count:
+        return TableDelta(tuple(entries), max(table.tail, position), True)
+    return TableDelta(tuple(entries), entries[-1].version + 1, False)
 
 
 def entries_after(tx: Tx, table: KeyTable, after: bytes, count: int) -> list[TableEntry]:
-    """Return up to `count` entries in the order of keys, beginning after the key `after`. No key is empty."""
+    """Return up to `count` entries in the order of keys, beginning after the key `after`. No key is empty.
+
+    They have at most PAGE_BYTES_MAX, but there is at least one if any follows.
+    """
     rows = tx.execute(
         "SELECT key, value, version FROM kentry WHERE tbl = ? AND key > ? ORDER BY key LIMIT ?",
         (table.id, after, count),
     )
-    return [TableEntry(*row) for row in rows.fetchall()]
+    return _page(rows)[0]
+
+
+def _page(rows: Iterator[tuple[bytes, bytes, int]]) -> tuple[list[TableEntry], bool]:
+    """Return the first rows as entries, of at most PAGE_BYTES_MAX but at least one, and whether these are all rows."""
+    entries: list[TableEntry] = []
+    size_bytes = 0
+    for row in rows:
+        entry = TableEntry(*row)
+        size_bytes += entry.size_bytes
+        if entries and size_bytes > PAGE_BYTES_MAX:
+            return entries, False
+        entries.append(entry)
+    return entries, True
+
+
+def _check_sizes(table: KeyTable, entry: TableEntry) -> None:
+    lengths = range(1, KEY_BYTES_MAX + 1) if not table.key_length else (table.key_length,)
+    if len(entry.key) not in lengths:
+        wanted = f"{table.key_length}" if table.key_length else f"1 to {KEY_BYTES_MAX:,}"
+        raise invalid_argument("key", entry.key, f"keys of the table {table.name} have {wanted} bytes")
+    if len(entry.value) > VALUE_BYTES_MAX:
+        reason = f"values of tables have at most {VALUE_BYTES_MAX:,} bytes"
+        raise invalid_argument("length of a value", len(entry.value), reason)
 
 
 def _find(tx: Tx, table: KeyTable, key: bytes) -> TableEntry | None:

@@ -11,7 +11,8 @@ from eventproc.server.wire import commands as c
 from eventproc.server.wire.codec import KeyVersion, Message, WireEntry
 from eventproc.store import tables
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.errors import NotFound, VersionConflict
+from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.errors import InvalidArgument, NotFound, VersionConflict
 from eventproc.store.tables import TableEntry
 
 PAGE_ENTRIES_MAX: Final = 1_000
@@ -22,6 +23,9 @@ Answer: TypeAlias = Callable[[Database, Any], Awaitable[tuple[Message, bool]]]
 
 async def _create(db: Database, command: c.CreateTableSegment) -> tuple[Message, bool]:
     name = command.segment
+    if not 0 <= command.key_length <= tables.KEY_BYTES_MAX:
+        reason = f"keys have at most {tables.KEY_BYTES_MAX:,} bytes"
+        return _invalid(command, invalid_argument("length of keys", command.key_length, reason)), True
     if await db.write(partial(tables.create_table, name=name, key_length=command.key_length)):
         return c.SegmentCreated(command.request_id, name), False
     return c.SegmentAlreadyExists(command.request_id, name, ""), False
@@ -55,39 +59,39 @@ async def _describe(db: Database, command: c.GetTableSegmentInfo) -> tuple[Messa
 async def _update(db: Database, command: c.UpdateTableEntries) -> tuple[Message, bool]:
     entries = [TableEntry(each.key, each.value, each.version) for each in command.entries]
 
-    def write(tx: Tx) -> tuple[int, list[int]]:
-        tail = tables.get_table(tx, command.segment).tail
-        if command.table_offset not in (-1, tail):
-            return tail, []
-        return tail, tables.update_entries(tx, command.segment, entries)
+    def write(tx: Tx) -> Message:
+        versions = tables.update_entries(tx, command.segment, entries)
+        return c.TableEntriesUpdated(command.request_id, tuple(versions))
 
-    def done(written: tuple[int, list[int]]) -> Message:
-        tail, versions = written
-        if versions or not entries:
-            return c.TableEntriesUpdated(command.request_id, tuple(versions))
-        return c.SegmentIsTruncated(command.request_id, command.segment, tail, "", command.table_offset)
-
-    return await _writing(db, command, write, done)
+    return await _writing(db, command, write)
 
 
 async def _remove(db: Database, command: c.RemoveTableKeys) -> tuple[Message, bool]:
     keys = [(each.key, each.version) for each in command.keys]
-    return await _writing(
-        db,
-        command,
-        partial(tables.remove_entries, name=command.segment, keys=keys),
-        lambda _: c.TableKeysRemoved(command.request_id, command.segment),
-    )
+
+    def write(tx: Tx) -> Message:
+        tables.remove_entries(tx, command.segment, keys)
+        return c.TableKeysRemoved(command.request_id, command.segment)
+
+    return await _writing(db, command, write)
 
 
 async def _writing(
-    db: Database,
-    command: c.UpdateTableEntries | c.RemoveTableKeys,
-    write: Callable[[Tx], Any],
-    done: Callable[[Any], Message],
+    db: Database, command: c.UpdateTableEntries | c.RemoveTableKeys, write: Callable[[Tx], Message]
 ) -> tuple[Message, bool]:
+    """Write if the table ends where the command says, -1 for anywhere."""
+    name, expected = command.segment, command.table_offset
+
+    def write_at_offset(tx: Tx) -> Message:
+        tail = tables.get_table(tx, name).tail
+        if expected not in (-1, tail):
+            return c.SegmentIsTruncated(command.request_id, name, tail, "", expected)
+        return write(tx)
+
     try:
-        return done(await db.write(write)), False
+        return await db.write(write_at_offset), False
+    except InvalidArgument as why:
+        return _invalid(command, why), True
     except VersionConflict:  # usual: readers of a group race for its segments
         return c.TableKeyBadVersion(command.request_id, command.segment, ""), False
     except NotFound as why:
@@ -142,6 +146,8 @@ async def _read_delta(db: Database, command: c.ReadTableEntriesDelta) -> tuple[M
 async def _reading(db: Database, command: Any, look: Callable[[Tx], Message]) -> tuple[Message, bool]:
     try:
         return await db.read(look), False
+    except InvalidArgument as why:
+        return _invalid(command, why), True
     except NotFound:
         return _missing(command), True
 
@@ -164,6 +170,10 @@ def _last(found: list[TableEntry], before: bytes) -> bytes:
 
 def _missing(command: Any) -> Message:
     return c.NoSuchSegment(command.request_id, command.segment, "", -1)
+
+
+def _invalid(command: Any, why: InvalidArgument) -> Message:
+    return c.ErrorMessage(command.request_id, command.segment, str(why), c.ILLEGAL_ARGUMENT)
 
 
 ANSWERS: Final[Mapping[type[Message], Answer]] = MappingProxyType(
