@@ -11,7 +11,6 @@ from eventproc.cli import session
 from eventproc.cli.options import Settings, note
 from eventproc.cli.output.tables import Row, show_done, show_pending
 from eventproc.runtime import Eventproc
-from eventproc.store.clock import new_id
 from eventproc.store.requests import Request, RequestStatus
 from eventproc.workflows.requests import AnyRequest
 
@@ -51,12 +50,8 @@ def submit_and_wait(
     """
 
     async def act(ep: Eventproc) -> None:
-        request_id = new_id(ep.db.clock)
-        request = await ep.requests.submit(
-            await make(ep), request_id=request_id, timeout_ms=waiting.timeout_ms
-        )
-        # A request with nothing to do is done when it is submitted; a joined one is that of another caller.
-        changes = request.status is RequestStatus.PENDING and request.id == request_id
+        request = await ep.requests.submit(await make(ep), timeout_ms=waiting.timeout_ms)
+        changes = request.is_new
         if waiting.no_wait:
             show_pending(request.id, output)
             return

@@ -93,6 +93,8 @@ class Request:
     started: whether its first transaction was committed.
     origin: who asked for it.
     result: the workflow's result, only if this process ran it; not stored.
+    is_new: whether the call that returned it has recorded it. A request with nothing to do is done instead, and one
+        that joined another caller's request is that one. Not stored.
     """
 
     __repr__ = short_repr_of_fields
@@ -109,13 +111,14 @@ class Request:
     started: bool = False
     origin: RequestOrigin = RequestOrigin.PERSON
     result: object = None
+    is_new: bool = attrs.field(default=False, eq=False, repr=False)
 
     def ended(self, outcome: Outcome) -> Request:
         """Return the request in its final state, with this outcome."""
         status = RequestStatus.DONE if outcome.error is None else RequestStatus.REJECTED
         return Request(  # not with `evolve`, which takes five times as long
             *(self.id, self.target, self.kind, self.body, status, outcome.error, self.created_ms),
-            *(outcome.finished_ms, self.deadline, self.started, self.origin, outcome.result),
+            *(outcome.finished_ms, self.deadline, self.started, self.origin, outcome.result, self.is_new),
         )
 
     def has_expired(self, tx: Tx) -> bool:
@@ -184,7 +187,9 @@ def submit_request(
     status = RequestStatus.DONE if done else RequestStatus.PENDING
     finished_ms = tx.now_ms if done else None
     made = Request(
-        *(request_id, target, kind, body, status, None, tx.now_ms, finished_ms, deadline), origin=origin
+        *(request_id, target, kind, body, status, None, tx.now_ms, finished_ms, deadline),
+        origin=origin,
+        is_new=not done,
     )
     tx.execute(
         f"INSERT INTO request ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, NULL, ?, ?, ?, ?, 0, ?)",

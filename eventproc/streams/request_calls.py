@@ -92,13 +92,13 @@ async def run_request(db: Database, request: AnyRequest, *, timeout_ms: int = WA
         db.subscribe([watch_request(identifier)]) as changes,
     ):
         ended = await submit_request(db, request, request_id=identifier, timeout_ms=timeout_ms)
-        if ended.status is RequestStatus.PENDING and ended.id == identifier:
+        if ended.is_new:
             await changes.wait(patience.remaining_ms(db))
             outcome = db.shared[REQUEST_OUTCOMES].find(identifier)
             if outcome is not None:
                 ended = ended.ended(outcome)
     if ended.status is RequestStatus.PENDING:  # run by another process, joined, or not in time
-        ended = await _wait(db, ended.id, patience)
+        ended = attrs.evolve(await _wait(db, ended.id, patience), is_new=ended.is_new)
     if isinstance(request, UpdateStream | ScaleStream | SealStream | DeleteStream):
         db.shared[ROUTES].forget(
             request.stream_id

@@ -10,18 +10,76 @@ from typing import Any
 
 import pytest
 from grpclib.const import Status
+from hypothesis import given
+from hypothesis import strategies as st
 
 import eventproc
 from eventproc.runtime import Eventproc
+from eventproc.server.controller import catalog_calls
 from eventproc.server.controller import controller_pb2 as pb
-from eventproc.server.controller.conversions import new_txn_id, server_lease_ms, txn_id_of, txn_message
+from eventproc.server.controller.conversions import (
+    config_message,
+    config_of,
+    new_txn_id,
+    server_lease_ms,
+    txn_id_of,
+    txn_message,
+)
 from eventproc.server.controller.service import SERVICE, Controller, status_of
 from eventproc.server.endpoints import check_host
 from eventproc.store.clock import SystemClock
+from eventproc.store.database import Database
 from eventproc.store.model.errors import InvalidArgument, LockHeld, NotFound, StreamSealed
+from eventproc.store.model.policies import RetentionPolicy, ScalingPolicy, StreamConfig
+from eventproc.store.requests import Request
+from eventproc.streams.request_calls import run_request
+from eventproc.workflows.requests import AnyRequest
 from tests.support.child_process import REPOSITORY
 
 STREAM = pb.StreamInfo(scope="s", stream="t")
+
+LIMITS = st.integers(1, 2**63 - 2)  # clients send the largest number for no limit
+RATES = {
+    "factor": st.integers(2, 1024),
+    "segments_min": st.integers(1, 8),
+    "segments_max": st.integers(8, 1024),
+    "window_ms": st.integers(1_000, 86_400_000),
+}
+CONFIGS = st.builds(
+    StreamConfig,
+    scaling=st.one_of(
+        st.builds(ScalingPolicy.fixed, st.integers(1, 1024)),
+        st.builds(ScalingPolicy.by_event_rate, st.integers(1, 2**40), **RATES),
+        st.builds(ScalingPolicy.by_byte_rate, st.integers(1, 2**50), **RATES),
+    ),
+    retention=st.builds(
+        RetentionPolicy,
+        age_ms=st.none() | LIMITS,
+        size_bytes=st.none() | LIMITS,
+        consumed=st.booleans(),
+    ),
+    ttl_ms=st.none() | LIMITS,
+    tags=st.sets(st.sampled_from(["a", "b", "c"])).map(lambda tags: tuple(sorted(tags))),
+)
+MESSAGES = st.builds(
+    pb.StreamConfig,
+    streamInfo=st.just(STREAM),
+    scalingPolicy=st.one_of(
+        st.builds(pb.ScalingPolicy, scaleType=st.just(0), minNumSegments=st.integers(1, 1024)),
+        st.builds(
+            pb.ScalingPolicy,
+            scaleType=st.integers(1, 2),
+            targetRate=st.integers(1, 2**31 - 1),
+            scaleFactor=st.integers(2, 1024),
+            minNumSegments=st.integers(1, 1024),
+        ),
+    ),
+    retentionPolicy=st.one_of(
+        st.builds(pb.RetentionPolicy),
+        st.builds(pb.RetentionPolicy, retentionType=st.integers(1, 2), retentionParam=LIMITS),
+    ),
+    tags=st.builds(pb.Tags, tag=st.sets(st.sampled_from(["a", "b", "c"])).map(sorted)),
+)
 
 
 def call(ep: Eventproc, name: str) -> Callable[[Any], Awaitable[Any]]:
@@ -68,7 +126,7 @@ async def test_a_sealed_stream_has_no_current_segments_and_no_topic_is_written()
             await call(ep, "getCurrentSegments")(pb.StreamInfo(scope="s", stream="topic"))
 
 
-async def test_policies_of_clients_are_those_of_streams_and_tags_are_refused() -> None:
+async def test_policies_and_tags_of_clients_are_those_of_streams() -> None:
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
         by_rate = pb.ScalingPolicy(
@@ -78,17 +136,124 @@ async def test_policies_of_clients_are_those_of_streams_and_tags_are_refused() -
             minNumSegments=2,
         )
         by_time = pb.RetentionPolicy(retentionType=pb.RetentionPolicy.TIME, retentionParam=5_000)
-        asked = pb.StreamConfig(streamInfo=STREAM, scalingPolicy=by_rate, retentionPolicy=by_time)
+        asked = pb.StreamConfig(
+            streamInfo=STREAM, scalingPolicy=by_rate, retentionPolicy=by_time, tags=pb.Tags(tag=["b", "a"])
+        )
         assert (await call(ep, "createStream")(asked)).status == pb.CreateStreamStatus.SUCCESS
         config = (await (await ep.stream("s/t")).describe()).config
         assert config.scaling == eventproc.ScalingPolicy.by_byte_rate(10_240, factor=3, segments_min=2)
         assert config.retention == eventproc.RetentionPolicy(age_ms=5_000)
+        assert config.tags == ("a", "b")
         found = await call(ep, "getStreamConfiguration")(STREAM)
         assert (found.scalingPolicy, found.retentionPolicy) == (by_rate, by_time)
-        with pytest.raises(InvalidArgument, match="tags"):
+        assert list(found.tags.tag) == ["a", "b"]
+
+
+@given(CONFIGS)
+def test_a_configuration_that_a_client_reads_and_sends_back_stays_as_it_is(stored: StreamConfig) -> None:
+    assert config_of(config_message("s/t", stored), stored) == stored
+
+
+@given(MESSAGES)
+def test_a_configuration_of_a_client_is_read_as_it_was_sent(sent: pb.StreamConfig) -> None:
+    assert config_message("s/t", config_of(sent, StreamConfig())) == sent
+
+
+async def test_an_update_by_a_client_leaves_what_clients_cannot_express() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        scaling = eventproc.ScalingPolicy.by_event_rate(10, segments_max=4, window_ms=5_000)
+        retention = eventproc.RetentionPolicy(consumed=True, age_ms_min=1_000)
+        stream = await ep.create_stream("s/t", scaling=scaling, retention=retention, tags=["billing"])
+        sent = await call(ep, "getStreamConfiguration")(STREAM)
+        sent.tags.tag.append("clicks")
+        assert (await call(ep, "updateStream")(sent)).status == pb.UpdateStreamStatus.SUCCESS
+        config = (await stream.describe()).config
+        assert (config.scaling, config.retention) == (scaling, retention)
+        assert config.tags == ("billing", "clicks")
+        sent.retentionPolicy.CopyFrom(
+            pb.RetentionPolicy(retentionType=pb.RetentionPolicy.SIZE, retentionParam=9)
+        )
+        await call(ep, "updateStream")(sent)
+        config = (await stream.describe()).config
+        assert (config.scaling, config.retention) == (scaling, eventproc.RetentionPolicy(size_bytes=9))
+
+
+@pytest.mark.parametrize(
+    "policies",
+    [
+        {"retentionPolicy": pb.RetentionPolicy(retentionType=pb.RetentionPolicy.TIME, retentionParam=-3)},
+        {"retentionPolicy": pb.RetentionPolicy(retentionType=pb.RetentionPolicy.SIZE, retentionParam=-1)},
+        {"retentionPolicy": pb.RetentionPolicy(retentionType=9, retentionParam=3)},  # type: ignore[arg-type]
+        {"scalingPolicy": pb.ScalingPolicy(minNumSegments=1, scaleType=9, targetRate=4)},  # type: ignore[arg-type]
+        {"scalingPolicy": pb.ScalingPolicy(minNumSegments=0)},
+    ],
+    ids=["negative age", "negative size", "unknown retention", "unknown scaling", "no segment"],
+)
+async def test_policies_that_are_not_possible_are_refused(policies: dict[str, Any]) -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        one = pb.ScalingPolicy(minNumSegments=1)
+        with pytest.raises(InvalidArgument):
             await call(ep, "createStream")(
-                pb.StreamConfig(streamInfo=STREAM, scalingPolicy=by_rate, tags=pb.Tags(tag=["a"]))
+                pb.StreamConfig(**{"streamInfo": STREAM, "scalingPolicy": one, **policies})
             )
+        assert not (await call(ep, "checkStreamExists")(STREAM)).exists
+
+
+async def test_streams_with_a_tag_are_listed_in_pages() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        for name in ("a", "b", "c"):
+            await ep.create_stream(f"s/{name}", tags=["billing"] if name != "b" else [])
+        asked = pb.StreamsInScopeWithTagRequest(scope=pb.ScopeInfo(scope="s"), tag="billing")
+        first = await call(ep, "listStreamsInScopeForTag")(asked)
+        assert [each.stream for each in first.streams] == ["a", "c"]
+        asked.continuationToken.CopyFrom(first.continuationToken)
+        assert not (await call(ep, "listStreamsInScopeForTag")(asked)).streams
+        missing = pb.StreamsInScopeWithTagRequest(scope=pb.ScopeInfo(scope="missing"), tag="billing")
+        refused = await call(ep, "listStreamsInScopeForTag")(missing)
+        assert refused.status == pb.StreamsInScopeResponse.SCOPE_NOT_FOUND
+
+
+async def test_an_instance_that_is_not_the_host_knows_what_it_created(tmp_path: Path) -> None:
+    async with eventproc.open(tmp_path), eventproc.open(tmp_path, host=False) as ep:
+        await ep.create_scope("s")
+        asked = pb.StreamConfig(streamInfo=STREAM, scalingPolicy=pb.ScalingPolicy(minNumSegments=2))
+        assert (await call(ep, "createStream")(asked)).status == pb.CreateStreamStatus.SUCCESS
+        assert (await call(ep, "createStream")(asked)).status == pb.CreateStreamStatus.STREAM_EXISTS
+
+
+async def test_an_instance_that_is_not_the_host_returns_the_epoch_of_its_own_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with eventproc.open(tmp_path) as host, eventproc.open(tmp_path, host=False) as ep:
+        await host.create_scope("s")
+        stream = await host.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(2))
+
+        async def run_before_another_scale(db: Database, request: AnyRequest) -> Request:
+            done = await run_request(db, request)
+            await stream.split(1)
+            return done
+
+        monkeypatch.setattr(catalog_calls, "run_request", run_before_another_scale)
+        halves = [pb.ScaleRequest.KeyRangeEntry(start=low, end=low + 0.25) for low in (0, 0.25)]
+        scale = pb.ScaleRequest(streamInfo=STREAM, sealedSegments=[0], newKeyRanges=halves)
+        done = await call(ep, "scale")(scale)
+        assert (done.status, done.epoch) == (pb.ScaleResponse.STARTED, 0)
+        assert [(each.minKey, each.maxKey) for each in done.segments] == [(0, 0.25), (0.25, 0.5)]
+
+
+async def test_topics_and_streams_of_the_system_have_no_transactions_of_clients() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        await ep.create_topic("s/topic")
+        for scope, name in (("s", "topic"), ("_system", "request")):
+            info = pb.StreamInfo(scope=scope, stream=name)
+            with pytest.raises(InvalidArgument):
+                await call(ep, "createTransaction")(pb.CreateTxnRequest(streamInfo=info, lease=10_000))
+            with pytest.raises(InvalidArgument):
+                await call(ep, "getCurrentSegments")(info)
 
 
 async def test_listings_end_with_an_empty_page() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from eventproc.server.controller import controller_pb2 as pb
@@ -17,16 +18,14 @@ from eventproc.server.controller.conversions import (
 from eventproc.store.catalog import (
     SCOPE,
     SYSTEM_SCOPE,
-    current_epoch,
+    StoredHistory,
     find_stream,
-    get_scope,
     get_stream,
     list_scopes,
-    stream_names,
+    list_streams,
 )
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
-from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import (
     AlreadyExists,
     IllegalTransition,
@@ -39,6 +38,7 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.names import StreamName
+from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.records import find
 from eventproc.streams.request_calls import run_request
@@ -106,7 +106,9 @@ class CatalogCalls:
         """Return a page of scopes. The client asks until a page is empty."""
         scopes = await self.db.read(list_scopes)
         names = [scope.name for scope in scopes if scope.name != SYSTEM_SCOPE]
-        page, token = _page(names, request.continuationToken.token)
+        after = request.continuationToken.token
+        page = [name for name in sorted(names) if name > after][:PAGE_LENGTH]
+        token = pb.ContinuationToken(token=page[-1] if page else after)
         return pb.ScopesResponse(scopes=page, continuationToken=token)
 
     async def scope_exists(self, request: pb.ScopeInfo) -> pb.ExistsResponse:
@@ -115,29 +117,29 @@ class CatalogCalls:
         return pb.ExistsResponse(exists=found is not None)
 
     async def create_stream(self, request: pb.StreamConfig) -> pb.CreateStreamStatus:
-        """Create a stream. Raises InvalidArgument for a configuration that is not enforced."""
+        """Create a stream. Raises InvalidArgument for a configuration that is not possible."""
         status, name = pb.CreateStreamStatus, name_of(request.streamInfo)
         try:
             StreamName.parse(name)
         except InvalidArgument:
             return status(status=status.INVALID_STREAM_NAME)
         try:
-            done = await run_request(self.db, CreateStream(name, config_of(request)))
+            done = await run_request(self.db, CreateStream(name, config_of(request, StreamConfig())))
         except AlreadyExists:
             return status(status=status.STREAM_EXISTS)
         except NotFound:
             return status(status=status.SCOPE_NOT_FOUND)
-        return status(status=status.SUCCESS if isinstance(done.result, int) else status.STREAM_EXISTS)
+        return status(status=status.SUCCESS if done.is_new else status.STREAM_EXISTS)
 
     async def update_stream(self, request: pb.StreamConfig) -> pb.UpdateStreamStatus:
-        """Replace a stream's configuration."""
+        """Replace what clients can express of a stream's configuration. Raises InvalidArgument."""
 
         def update(tx: Tx, name: str) -> UpdateStream:
             stream = get_stream(tx, name).value
+            config = config_of(request, stream.config)
             same = stream.config.scaling == config.scaling
             return UpdateStream(name, stream.stream_id, config, keep_segments=same)
 
-        config = config_of(request)
         return await self._change(request.streamInfo, update)
 
     async def truncate_stream(self, request: pb.StreamCut) -> pb.UpdateStreamStatus:
@@ -168,24 +170,21 @@ class CatalogCalls:
 
     async def list_streams(self, request: pb.StreamsInScopeRequest) -> pb.StreamsInScopeResponse:
         """Return a page of a scope's streams. The client asks until a page is empty."""
-
-        def names(tx: Tx) -> list[str]:
-            get_scope(tx, request.scope.scope)
-            return stream_names(tx, request.scope.scope)
-
-        try:
-            found = await self.db.read(names)
-        except NotFound:
-            return pb.StreamsInScopeResponse(
-                status=pb.StreamsInScopeResponse.SCOPE_NOT_FOUND,
-                continuationToken=pb.ContinuationToken(),
-            )
-        page, token = _page(found, request.continuationToken.token)
-        return pb.StreamsInScopeResponse(streams=map(info_of, page), continuationToken=token)
+        return await self._list(request.scope.scope, None, request.continuationToken.token)
 
     async def list_tagged(self, request: pb.StreamsInScopeWithTagRequest) -> pb.StreamsInScopeResponse:
-        """Return no stream, because streams have no tags."""
-        return pb.StreamsInScopeResponse(continuationToken=request.continuationToken)
+        """Return a page of a scope's streams with a tag, as `list_streams`."""
+        return await self._list(request.scope.scope, request.tag, request.continuationToken.token)
+
+    async def _list(self, scope: str, tag: str | None, after: str) -> pb.StreamsInScopeResponse:
+        reply = pb.StreamsInScopeResponse
+        look = partial(list_streams, scope=scope, tag=tag, after=after, limit=PAGE_LENGTH)
+        try:
+            names = [stream.name for stream in await self.db.read(look)]
+        except NotFound:
+            return reply(status=reply.SCOPE_NOT_FOUND, continuationToken=pb.ContinuationToken())
+        token = pb.ContinuationToken(token=names[-1] if names else after)
+        return reply(streams=map(info_of, names), continuationToken=token)
 
     async def stream_exists(self, request: pb.StreamInfo) -> pb.ExistsResponse:
         """Return whether a stream exists."""
@@ -207,11 +206,11 @@ class CatalogCalls:
             done = await run_request(self.db, ScaleStream(name, stream_id, tuple(seal), ranges))
         except (ScaleRefused, InvalidArgument, StreamSealed):
             return pb.ScaleResponse(status=pb.ScaleResponse.PRECONDITION_FAILED)
-        opened = done.result
-        if isinstance(opened, Epoch):
-            epoch = opened
-        else:  # the host was another process, which keeps the result to itself
-            epoch = await self.db.read(lambda tx: current_epoch(tx, get_stream(tx, name).value))
+        epoch = await self.db.read(
+            lambda tx: StoredHistory(tx, get_stream(tx, name).value).opened_by(done.id)
+        )
+        if epoch is None:
+            raise NotFound(kind="epoch", name=f"{name} of request {done.id}")
         return pb.ScaleResponse(
             status=pb.ScaleResponse.STARTED,
             segments=[segment_range(name, each) for each in epoch.opened],
@@ -238,8 +237,3 @@ class CatalogCalls:
         except StreamSealed:
             return status(status=status.STREAM_SEALED)
         return status()
-
-
-def _page(names: Sequence[str], after: str) -> tuple[list[str], pb.ContinuationToken]:
-    page = [name for name in sorted(names) if name > after][:PAGE_LENGTH]
-    return page, pb.ContinuationToken(token=page[-1] if page else after)

@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+import attrs
+
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.store.clock import Clock
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.epochs import Segment
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import LEASE_MS_MAX, LEASE_MS_MIN
-from eventproc.store.model.policies import KEEP_ALL, RetentionPolicy, ScalingKind, ScalingPolicy, StreamConfig
+from eventproc.store.model.policies import (
+    FACTOR,
+    KEEP_ALL,
+    RetentionPolicy,
+    ScalingKind,
+    ScalingPolicy,
+    StreamConfig,
+    as_retention,
+    as_tags,
+)
 from eventproc.store.model.transactions import PingResult, TxnState
 
 LEASE_SLACK_MS: Final = 10_000
@@ -19,6 +30,7 @@ LEASE_SLACK_MS: Final = 10_000
 
 _KIB: Final = 1024
 _UINT64: Final = 1 << 64
+_INT32_MAX: Final = (1 << 31) - 1
 _INT64_MAX: Final = (1 << 63) - 1
 _FOREVER: Final = (0, _INT64_MAX)
 """Limits of a retention that clients send when they mean none."""
@@ -51,61 +63,84 @@ def cut_of(cut: Mapping[int, int]) -> dict[SegmentId, int]:
     return {SegmentId(segment): offset for segment, offset in cut.items()}
 
 
-def config_of(message: pb.StreamConfig) -> StreamConfig:
-    """Return the configuration that a client asks for. Raises InvalidArgument for what is not enforced."""
-    if message.tags.tag:
-        raise invalid_argument("tags", ", ".join(message.tags.tag), "streams have no tags")
-    return StreamConfig(_scaling_of(message.scalingPolicy), retention=_retention_of(message.retentionPolicy))
+def config_of(message: pb.StreamConfig, stored: StreamConfig) -> StreamConfig:
+    """Return the configuration that a client asks for. Raises InvalidArgument.
 
-
-def _scaling_of(message: pb.ScalingPolicy) -> ScalingPolicy:
-    if message.scaleType == pb.ScalingPolicy.FIXED_NUM_SEGMENTS:
-        return ScalingPolicy.fixed(message.minNumSegments)
-    factor, least = max(message.scaleFactor, 2), message.minNumSegments
-    if message.scaleType == pb.ScalingPolicy.BY_RATE_IN_EVENTS_PER_SEC:
-        return ScalingPolicy.by_event_rate(message.targetRate, factor=factor, segments_min=least)
-    return ScalingPolicy.by_byte_rate(message.targetRate * _KIB, factor=factor, segments_min=least)
-
-
-def _scaling_message(policy: ScalingPolicy) -> pb.ScalingPolicy:
-    kinds = pb.ScalingPolicy
-    match policy.kind:
-        case ScalingKind.EVENT_RATE:
-            kind, target = kinds.BY_RATE_IN_EVENTS_PER_SEC, policy.target
-        case ScalingKind.BYTE_RATE:
-            kind, target = kinds.BY_RATE_IN_KBYTES_PER_SEC, (policy.target or 0) // _KIB
-        case _:
-            kind, target = kinds.FIXED_NUM_SEGMENTS, 0
-    return kinds(
-        scaleType=kind, targetRate=target, scaleFactor=policy.factor, minNumSegments=policy.segments_min
+    stored: what the stream has, or `StreamConfig()` for a new one. A client cannot express all of it. A policy that it
+    sends as `config_message` shows the stored one is therefore left as it is.
+    """
+    shown = config_message("", stored)
+    scaling, retention = _scaling_of(message.scalingPolicy), _retention_of(message.retentionPolicy)
+    return attrs.evolve(
+        stored,
+        scaling=stored.scaling if scaling == _scaling_of(shown.scalingPolicy) else scaling,
+        retention=stored.retention if retention == _retention_of(shown.retentionPolicy) else retention,
+        tags=as_tags(message.tags.tag),
     )
-
-
-def _retention_of(message: pb.RetentionPolicy) -> RetentionPolicy:
-    if message.retentionType == pb.RetentionPolicy.UNKNOWN or message.retentionParam in _FOREVER:
-        return KEEP_ALL
-    if message.retentionType == pb.RetentionPolicy.TIME:
-        return RetentionPolicy(age_ms=message.retentionParam)
-    return RetentionPolicy(size_bytes=message.retentionParam)
 
 
 def config_message(stream: str, config: StreamConfig) -> pb.StreamConfig:
     """Return a configuration as clients read it. The Rust client needs a scaling policy in it."""
-    retention = pb.RetentionPolicy()
-    if config.retention.age_ms is not None:
-        retention = pb.RetentionPolicy(
-            retentionType=pb.RetentionPolicy.TIME, retentionParam=config.retention.age_ms
-        )
-    elif config.retention.size_bytes is not None:
-        retention = pb.RetentionPolicy(
-            retentionType=pb.RetentionPolicy.SIZE, retentionParam=config.retention.size_bytes
-        )
     return pb.StreamConfig(
         streamInfo=info_of(stream),
         scalingPolicy=_scaling_message(config.scaling),
-        retentionPolicy=retention,
-        tags=pb.Tags(),
+        retentionPolicy=_retention_message(config.retention),
+        tags=pb.Tags(tag=config.tags),
     )
+
+
+def _scaling_of(message: pb.ScalingPolicy) -> ScalingPolicy:
+    kinds, least = pb.ScalingPolicy, message.minNumSegments
+    if message.scaleType == kinds.FIXED_NUM_SEGMENTS:
+        return ScalingPolicy.fixed(least)
+    factor = max(message.scaleFactor, FACTOR)
+    if message.scaleType == kinds.BY_RATE_IN_EVENTS_PER_SEC:
+        return ScalingPolicy.by_event_rate(message.targetRate, factor=factor, segments_min=least)
+    if message.scaleType == kinds.BY_RATE_IN_KBYTES_PER_SEC:
+        return ScalingPolicy.by_byte_rate(message.targetRate * _KIB, factor=factor, segments_min=least)
+    raise invalid_argument("type of the scaling policy", message.scaleType, "no policy has that number")
+
+
+def _scaling_message(policy: ScalingPolicy) -> pb.ScalingPolicy:
+    """Return a policy as clients read it: rates are rounded up to kB, and cut to the 32 bits that they have."""
+    kinds, target = pb.ScalingPolicy, policy.target or 0
+    match policy.kind:
+        case ScalingKind.EVENT_RATE:
+            kind = kinds.BY_RATE_IN_EVENTS_PER_SEC
+        case ScalingKind.BYTE_RATE:
+            kind, target = kinds.BY_RATE_IN_KBYTES_PER_SEC, -(-target // _KIB)
+        case _:
+            kind = kinds.FIXED_NUM_SEGMENTS
+    return kinds(
+        scaleType=kind,
+        targetRate=min(target, _INT32_MAX),
+        scaleFactor=policy.factor,
+        minNumSegments=policy.segments_min,
+    )
+
+
+def _retention_of(message: pb.RetentionPolicy) -> RetentionPolicy:
+    kinds, limit = pb.RetentionPolicy, message.retentionParam
+    if message.retentionType == kinds.UNKNOWN:
+        return KEEP_ALL
+    if message.retentionType not in (kinds.TIME, kinds.SIZE):
+        raise invalid_argument(
+            "type of the retention policy", message.retentionType, "no policy has that number"
+        )
+    if limit in _FOREVER:
+        return KEEP_ALL
+    is_age = message.retentionType == kinds.TIME
+    return as_retention(RetentionPolicy(age_ms=limit) if is_age else RetentionPolicy(size_bytes=limit))
+
+
+def _retention_message(policy: RetentionPolicy) -> pb.RetentionPolicy:
+    """Return a policy as clients read it: one limit, or none."""
+    kinds = pb.RetentionPolicy
+    if policy.age_ms is not None:
+        return kinds(retentionType=kinds.TIME, retentionParam=policy.age_ms)
+    if policy.size_bytes is not None:
+        return kinds(retentionType=kinds.SIZE, retentionParam=policy.size_bytes)
+    return kinds()
 
 
 def new_txn_id(clock: Clock, epoch: int) -> str:
