@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 
 from eventproc.store.database import Database, Tx
-from eventproc.store.ingestion import watch_ingestion
+from eventproc.store.ingestion import has_notices, watch_ingestion
 from eventproc.store.ingestion.supervisors import due_supervisors, next_due_ms, running_workers
 from eventproc.store.model.errors import Retryable
 from eventproc.store.ownership import Owner
@@ -57,6 +57,9 @@ def _due(tx: Tx, db: Database) -> list[str]:
 
 
 def _pause_ms(tx: Tx) -> int | None:
+    """Return when to look again: now if a notice waits, because a look handles one notice of each supervisor."""
+    if has_notices(tx):
+        return 0
     due_ms = next_due_ms(tx)
     if due_ms is None:
         return None

@@ -10,6 +10,7 @@ import attrs
 from eventproc.ingestion.memory import Memory
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import announce, post_notice
+from eventproc.store.ingestion.holds import hold_unpublished
 from eventproc.store.ingestion.rows import (
     IngestOffset,
     count_task,
@@ -115,6 +116,14 @@ class CountTask:
 
 
 @attrs.frozen
+class HoldEvents:
+    """Keep the events from these positions on readable until a wall time, and no others."""
+
+    starts: Positions
+    until_ms: int
+
+
+@attrs.frozen
 class PostNotice:
     """Put a notice into the supervisor's queue."""
 
@@ -138,6 +147,7 @@ Action: TypeAlias = (
     | CreateTask
     | EndTask
     | CountTask
+    | HoldEvents
     | PostNotice
     | EndSupervisor
 )
@@ -156,7 +166,7 @@ def apply_actions(tx: Tx, supervisor: str, actions: Sequence[Action]) -> None:
     """Do what was decided. Cost: one statement or two per action."""
     for action in actions:
         _apply(tx, supervisor, action)
-    if actions:
+    if any(not isinstance(each, HoldEvents) for each in actions):
         forget_tasks(tx, supervisor, kept=TASKS_KEPT)
         announce(tx)
 
@@ -193,6 +203,8 @@ def _apply(tx: Tx, supervisor: str, action: Action) -> None:
             count_task(tx, task_id)
         case CountTask(task_id):
             count_task(tx, task_id)
+        case HoldEvents(starts, until_ms):
+            hold_unpublished(tx, supervisor, starts, until_ms)
         case PostNotice(kind, body):
             post_notice(tx, supervisor, kind, body)
         case EndSupervisor():

@@ -15,6 +15,7 @@ from eventproc.ingestion.actions import (
     Decision,
     EndSupervisor,
     ForgetOffsets,
+    HoldEvents,
     NoteStream,
     PostNotice,
 )
@@ -35,7 +36,15 @@ from eventproc.ingestion.working_state import Situation, WorkingState
 from eventproc.store.ingestion.rows import IngestOffset
 from eventproc.store.ingestion.view import furthest_reads
 from eventproc.store.model.ids import format_segment
-from eventproc.store.model.ingestion import IngestGroup, IngestGroupState, PartitionKey, Positions, TaskState
+from eventproc.store.model.ingestion import (
+    IngestGroup,
+    IngestGroupState,
+    IngestTask,
+    PartitionKey,
+    Positions,
+    TaskState,
+)
+from eventproc.store.segments.holds import HOLD_MS
 
 
 def handle(notice: Notice, situation: Situation) -> Decision:
@@ -86,7 +95,7 @@ def _reset(situation: Situation, offsets: Positions | None, numbers: Positions) 
         for group in list(state.groups.values()):
             state.drop_group(group)
         state.actions.append(ForgetOffsets())
-        state.memory = attrs.evolve(state.memory, discovered=False, idle_since_ms=None)
+        state.memory = attrs.evolve(state.memory, idle_since_ms=None)
     else:
         state.fail_groups(
             each for each in situation.view.groups if not offsets.keys().isdisjoint(each.starts)
@@ -142,7 +151,9 @@ class SupervisorRun:
         self.stream_failed = False
         self.again = False
         self.idle = False
+        # Bases of the groups of which a task succeeded, or failed, since the last run.
         self.succeeded: set[str] = set()
+        self.failing: set[str] = set()
 
     def decide(self) -> Decision:
         """Run all steps and return the decision."""
@@ -154,6 +165,8 @@ class SupervisorRun:
         self._end_groups()
         self._check_pending()
         self._check_active()
+        if not self.situation.stopping:
+            self._note_first_offsets()
         self._check_idle()
         if not self.situation.stopping and not self.idle:
             self._create_groups()
@@ -202,26 +215,32 @@ class SupervisorRun:
     def _check_tasks(self) -> None:
         """Fail the tasks of dead workers, stop those that hang, and count the ends of all."""
         timeout_ms = self.spec.tuning.task_timeout_ms
+        dead: set[str] = set()
         for task in self.view.tasks:
             if task.state is TaskState.RUNNING:
                 if task.worker in self.view.dead_workers:
                     self.state.end_task(task, TaskState.FAILED, "its worker died")
-                    self._count_failure(task.id, "its worker died")
+                    self.state.orphaned.add((task.base, task.replica))
+                    self.failing.add(task.base)
+                    if task.worker not in dead:  # one death is one failure
+                        dead.add(task.worker)
+                        self._count_failure(task, "its worker died")
                 elif task.seen_ms is not None and task.seen_ms + timeout_ms < self.now_ms:
                     why = f"its worker gave no sign for {timeout_ms:,} ms"
                     self.state.end_task(task, TaskState.STOPPED, why)
-                    self._count_failure(task.id, why)
+                    self._count_failure(task, why)
             elif not task.state.live:
                 self.state.actions.append(CountTask(task.id))
                 if task.state is TaskState.FAILED:
-                    self._count_failure(task.id, task.error or "")
+                    self._count_failure(task, task.error or "")
                 elif task.state is TaskState.SUCCEEDED:
                     self.succeeded.add(task.base)
                     self._count(failed=False)
 
-    def _count_failure(self, task_id: str, why: str) -> None:
+    def _count_failure(self, task: IngestTask, why: str) -> None:
+        self.failing.add(task.base)
         self._count(failed=True)
-        self.state.remember_error(f"task {task_id}: {why}")
+        self.state.remember_error(f"task {task.id}: {why}")
 
     def _count(self, *, failed: bool) -> None:
         memory = self.state.memory
@@ -314,7 +333,8 @@ class SupervisorRun:
         if key in self.state.offsets:
             return self.state.offsets[key].offset
         partition = self.state.partitions[key]
-        from_head = self.spec.io.use_earliest_offset or self.situation.memory.discovered
+        appeared_later = bool(self.view.offsets)
+        from_head = self.spec.io.use_earliest_offset or appeared_later
         return partition.head if from_head else partition.tail
 
     # Pending and active groups
@@ -339,18 +359,38 @@ class SupervisorRun:
                     )
 
     def _check_active(self) -> None:
-        """Drop a group that has no task left and whose range was truncated: its replacement could not read it."""
+        """Drop a group whose task failed on a range that is gone: a replacement could not read it either."""
         for group in self.state.with_state(IngestGroupState.ACTIVE):
-            if not self.state.live_tasks(group.base) and group.base in self.state.sequences:
-                first = self.state.sequences[group.base][0]
-                if any(self._is_truncated(key, start) for key, start in first.starts.items()):
+            abandoned = not self.state.live_tasks(group.base)
+            if abandoned or group.base in self.failing:
+                sequences = self.state.sequences[group.base]
+                needed = [
+                    (key, start)
+                    for each in sequences
+                    for key, start in each.starts.items()
+                    if each.ends is not None and each.ends[key] > start
+                ]
+                if abandoned:
+                    needed += sequences[0].starts.items()
+                if any(self._is_gone(key, start) for key, start in needed):
                     self.state.fail_groups([group])
 
-    def _is_truncated(self, key: PartitionKey, start: int) -> bool:
-        partition = self.state.partitions.get(key)
-        return partition is not None and start < partition.head
+    def _is_gone(self, key: PartitionKey, start: int) -> bool:
+        """Return whether no task can read a partition from `start` on."""
+        if key in self.view.partitions:
+            return start < self.view.readable_from(key)
+        return key[0] in self.view.deleted
 
-    # Idle
+    # First offsets, and idleness
+
+    def _note_first_offsets(self) -> None:
+        """Commit where the reading of each new partition begins, so that an idle supervisor skips nothing."""
+        for key, partition in self.state.partitions.items():
+            if key not in self.state.offsets:
+                start = self._start(key)
+                number = partition.head_number if start == partition.head else partition.tail_number
+                closed = partition.sealed and start == partition.tail
+                self.state.set_offset(key, IngestOffset(start, number, closed))
 
     def _check_idle(self) -> None:
         """Become idle if nothing was written since the last run and nothing is left to read, for long enough."""
@@ -388,19 +428,12 @@ class SupervisorRun:
                 state.extend_group(reading[gid], added)
             else:
                 state.create_group(gid, added)
-        for key in state.partitions:  # a first run at the tail skips sealed segments
-            if key not in state.offsets:
-                self._note_first_offset(key)
-        if state.partitions and not self.failed:
-            state.memory = attrs.evolve(state.memory, discovered=True)
 
     def _checked_start(self, key: PartitionKey) -> int | None:
-        """Return where to begin, and note the offset of a new partition; None if its events were truncated."""
+        """Return where to begin; None if the events there were truncated."""
         partition = self.state.partitions[key]
-        if key not in self.state.offsets:
-            self._note_first_offset(key)
         start = self._start(key)
-        if start >= partition.head:
+        if start >= self.view.readable_from(key):
             return start
         name = next((name for name, found in self.view.found.items() if found == key[0]), str(key[0]))
         gap = f"{name} segment {format_segment(key[1])}: bytes {start:,} to {partition.head:,} were truncated unread"
@@ -410,13 +443,6 @@ class SupervisorRun:
             return partition.head
         self._fail(f"{gap}; reset the supervisor to a later position")
         return None
-
-    def _note_first_offset(self, key: PartitionKey) -> None:
-        partition = self.state.partitions[key]
-        start = self._start(key)
-        number = partition.head_number if start == partition.head else partition.tail_number
-        closed = partition.sealed and start == partition.tail
-        self.state.set_offset(key, IngestOffset(start, number, closed))
 
     def _create_tasks(self) -> None:
         """Give every reading group its replicas."""
@@ -491,7 +517,19 @@ class SupervisorRun:
             proposed, failed=self.failed, stream_failed=self.stream_failed
         )
         state.memory = attrs.evolve(state.memory, health=health, last_run_ms=self.now_ms)
+        self._hold_unpublished()
         return Decision(tuple(state.actions), state.memory, self._due_ms())
+
+    def _hold_unpublished(self) -> None:
+        """Keep what the groups may have to read again: from the committed offsets on, as far as it is readable."""
+        starts: dict[PartitionKey, int] = {}
+        for key in {key for each in self.state.groups.values() for key in each.starts}:
+            offset = self.state.offsets.get(key)
+            if key in self.view.partitions and offset is not None and not offset.closed:
+                starts[key] = max(offset.offset, self.view.readable_from(key))
+        if starts or self.view.held:
+            until_ms = self.now_ms + self.spec.io.period_ms + HOLD_MS
+            self.state.actions.append(HoldEvents(starts, until_ms))
 
     def _due_ms(self) -> int:
         """Return when the next run is due: after the period, or when something ends before."""

@@ -1,7 +1,7 @@
 """Runs a supervisor on the host: one notice after the other, each decision in one transaction.
 
-A decision is made in a read. If it has actions, it is made again in a write, on what is stored then, and applied there,
-so that nothing changes in between. A notice that fails is removed and shown as an error; the loop goes on.
+A decision is made in the write that applies it, so that nothing changes in between and no notice is removed that it did
+not see. A notice that fails is removed and shown as an error; the loop goes on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.ingestion.actions import Decision, apply_actions
+from eventproc.ingestion.actions import apply_actions
 from eventproc.ingestion.decisions import active_scaler, handle, matcher
 from eventproc.ingestion.memory import Memory
 from eventproc.ingestion.notices import Notice, RunNotice, decode_notice
@@ -47,37 +47,48 @@ async def handle_next(db: Database, owner: Owner, supervisor: str, is_alive: Cal
     is_alive: of the instance of a worker.
     """
     try:
-        found = await db.read(partial(_decide, is_alive=is_alive, supervisor=supervisor))
-        if found is not None:
-            await db.write(
-                partial(_apply, is_alive=is_alive, owner=owner, supervisor=supervisor, decided=found),
-                step=Step.SUPERVISOR_RUN,
-            )
-    except (Fenced, DatabaseStopped, Retryable):
-        raise
-    except Exception as error:
-        LOG.exception("a notice of supervisor %s failed", supervisor)
         await db.write(
-            partial(_note_failure, owner=owner, supervisor=supervisor, why=repr(error)),
+            partial(_handle, is_alive=is_alive, owner=owner, supervisor=supervisor),
+            step=Step.SUPERVISOR_RUN,
+        )
+    except _HandlingFailed as failed:
+        LOG.exception("a notice of supervisor %s failed", supervisor)
+        why = repr(failed.__cause__)
+        await db.write(
+            partial(_note_failure, owner=owner, supervisor=supervisor, notice=failed.notice, why=why),
             step=Step.SUPERVISOR_RUN,
         )
 
 
-@attrs.frozen
-class _Decided:
-    """A decision, and the notice that it is about; None for a run that was due."""
+class _HandlingFailed(Exception):
+    """What was decided about a notice failed, and changed nothing. notice: None for a run that was due."""
 
-    notice: StoredNotice | None
-    decision: Decision
+    def __init__(self, notice: StoredNotice | None) -> None:
+        super().__init__(notice)
+        self.notice = notice
 
 
-def _decide(tx: Tx, is_alive: Callable[[str], bool], supervisor: str) -> _Decided | None:
-    """Decide about the next notice. None: the supervisor has ended."""
+def _handle(tx: Tx, is_alive: Callable[[str], bool], owner: Owner, supervisor: str) -> None:
+    """Decide about the oldest notice, or about a run that is due, and apply it. Raises OwnerFenced, _HandlingFailed."""
+    owner.check(tx)
     waiting = waiting_notices(tx, supervisor)
     stored = waiting[0] if waiting else None
-    notice: Notice = RunNotice() if stored is None else decode_notice(stored)
-    situation = read_situation(tx, supervisor, is_alive)
-    return None if situation is None else _Decided(stored, handle(notice, situation))
+    try:
+        situation = read_situation(tx, supervisor, is_alive)
+        if situation is None:  # it has ended
+            for each in waiting:
+                remove_notice(tx, each)
+            return
+        notice: Notice = RunNotice() if stored is None else decode_notice(stored)
+        decision = handle(notice, situation)
+        if stored is not None:
+            remove_notice(tx, stored)
+        write_memory(tx, supervisor, decision.memory.encode(), decision.due_ms)
+        apply_actions(tx, supervisor, decision.actions)
+    except (Fenced, DatabaseStopped, Retryable):
+        raise
+    except Exception as error:
+        raise _HandlingFailed(stored) from error
 
 
 def read_situation(
@@ -119,24 +130,11 @@ def get_situation(tx: Tx, supervisor: str, is_alive: Callable[[str], bool]) -> S
     return found
 
 
-def _apply(tx: Tx, is_alive: Callable[[str], bool], owner: Owner, supervisor: str, decided: _Decided) -> None:
-    """Apply a decision, made again if it has actions. Raises OwnerFenced."""
+def _note_failure(tx: Tx, owner: Owner, supervisor: str, notice: StoredNotice | None, why: str) -> None:
+    """Remove the notice that failed, if it was one, and show the error. Raises OwnerFenced."""
     owner.check(tx)
-    now = _decide(tx, is_alive, supervisor) if decided.decision.actions else decided
-    if now is None:
-        return
-    if now.notice is not None:
-        remove_notice(tx, now.notice)
-    write_memory(tx, supervisor, now.decision.memory.encode(), now.decision.due_ms)
-    apply_actions(tx, supervisor, now.decision.actions)
-
-
-def _note_failure(tx: Tx, owner: Owner, supervisor: str, why: str) -> None:
-    """Remove the notice that failed, and show the error. Raises OwnerFenced."""
-    owner.check(tx)
-    waiting = waiting_notices(tx, supervisor)
-    if waiting:
-        remove_notice(tx, waiting[0])
+    if notice is not None:
+        remove_notice(tx, notice)
     if (text := read_memory(tx, supervisor)) is not None:
         memory = Memory.decode(text)
         health = memory.health.note_error(tx.now_ms, why)

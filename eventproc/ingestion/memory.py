@@ -22,7 +22,6 @@ class Memory:
 
     next_group, next_task: numbers of the next ones, for their names. task_count: what the autoscaler chose; None: the
     spec's. scaled_from: what the spec said about it then; if the spec says something else, its number counts again.
-    discovered: whether it has found partitions; those that appear later are read from their heads.
     handoff: groups that end in the next run. idle_since_ms: since when nothing was written or left to read.
     tails: sum of the tails at the last run. samples: of the lag, the oldest first.
     """
@@ -32,7 +31,6 @@ class Memory:
     next_task: int = 0
     task_count: int | None = None
     scaled_from: str | None = None
-    discovered: bool = False
     handoff: tuple[int, ...] = ()
     last_run_ms: int | None = None
     last_scale_ms: int | None = None

@@ -328,6 +328,16 @@ class SupervisorSpec:
         return self.io.stop_task_count or task_count
 
 
+def message_times(io: IoConfig, now_ms: int) -> tuple[int | None, int | None]:
+    """Return the times, from and before, of the rows that a group accepts if it is created at `now_ms`. None: any."""
+    min_ms, max_ms = io.late_message_rejection_start_ms, None
+    if io.late_message_rejection_ms is not None:
+        min_ms = now_ms - io.late_message_rejection_ms
+    if io.early_message_rejection_ms is not None:
+        max_ms = now_ms + io.task_duration_ms + io.early_message_rejection_ms
+    return min_ms, max_ms
+
+
 def _plain(value: object) -> Any:
     """Return a value of the spec as plain JSON, without fields that have their defaults."""
     if isinstance(value, tuple):

@@ -18,7 +18,7 @@ from eventproc.ingestion.actions import (
     SetOffset,
 )
 from eventproc.ingestion.memory import Memory
-from eventproc.ingestion.spec import SupervisorSpec
+from eventproc.ingestion.spec import SupervisorSpec, message_times
 from eventproc.store.ingestion.rows import IngestOffset
 from eventproc.store.ingestion.view import IngestView
 from eventproc.store.model.ingestion import (
@@ -73,6 +73,7 @@ class WorkingState:
         self.offsets = dict(view.offsets)
         self.groups: dict[str, IngestGroup] = {each.base: each for each in view.groups}
         self.fingerprint = situation.spec.fingerprint
+        self.orphaned: set[tuple[str, int]] = set()  # (base, replica) of the tasks of dead workers
         self._tasks: dict[str, dict[str, IngestTask]] = {}
         for task in view.tasks:
             self._put(task)
@@ -112,20 +113,16 @@ class WorkingState:
 
     def create_group(self, gid: int, starts: Positions) -> None:
         """Let a new group read from `starts`."""
-        io, now_ms = self.spec.io, self.now_ms
-        min_ms, max_ms = io.late_message_rejection_start_ms, None
-        if io.late_message_rejection_ms is not None:
-            min_ms = now_ms - io.late_message_rejection_ms
-        if io.early_message_rejection_ms is not None:
-            max_ms = now_ms + io.task_duration_ms + io.early_message_rejection_ms
+        min_ms, max_ms = message_times(self.spec.io, self.now_ms)
         group = IngestGroup(
-            base=f"{self.situation.view.supervisor}-{self.memory.next_group:08d}",
+            # A supervisor that was terminated and submitted again counts from 0, under a later version.
+            base=f"{self.situation.view.supervisor}-{self.situation.version}-{self.memory.next_group:08d}",
             supervisor=self.situation.view.supervisor,
             gid=gid,
             version=self.situation.version,
             fingerprint=self.fingerprint,
             state=IngestGroupState.ACTIVE,
-            created_ms=now_ms,
+            created_ms=self.now_ms,
             starts=dict(starts),
             min_ms=min_ms,
             max_ms=max_ms,
@@ -172,7 +169,7 @@ class WorkingState:
     def fail_groups(self, failed: Iterable[IngestGroup]) -> list[IngestGroup]:
         """Remove groups whose ranges must be read again, with all groups that start behind them; return all of them.
 
-        A group that reads other partitions, or the same ones from the committed offset, is not touched.
+        A group that reads other partitions, or starts before a lost one or at the committed offset, is not touched.
         """
         lost: list[IngestGroup] = []
         waiting = list(failed)
@@ -187,14 +184,17 @@ class WorkingState:
 
     def _depends(self, later: IngestGroup, lost: IngestGroup) -> bool:
         return any(
-            start > self.offsets[key].offset
+            start > max(lost.starts[key], self.offsets[key].offset)
             for key, start in later.starts.items()
             if key in lost.starts and key in self.offsets
         )
 
     def create_task(self, group: IngestGroup, replica: int) -> None:
-        """Let a worker take another task of a group; after failures, not immediately."""
-        failures = self.memory.health.failed_tasks
+        """Let a worker take another task of a group; after failures, not immediately.
+
+        The death of a worker says nothing about its tasks, so their replacements wait for nothing.
+        """
+        failures = 0 if (group.base, replica) in self.orphaned else self.memory.health.failed_tasks
         pause_ms = 0 if failures < 2 else min(RETRY_MS << min(failures - 2, 20), RETRY_MS_MAX)
         current = self.sequences[group.base][0]
         task = IngestTask(

@@ -175,6 +175,14 @@ def tasks_of_worker(tx: Tx, worker: str) -> list[IngestTask]:
     return [_task(row) for row in rows]
 
 
+def running_bases(tx: Tx) -> set[str]:
+    """Return the groups that have a running task. One query, over the live tasks."""
+    rows = tx.execute(
+        "SELECT base FROM ingest_task WHERE state = 'running' AND finished_ms IS NULL"
+    ).fetchall()
+    return {row[0] for row in rows}
+
+
 def waiting_tasks(tx: Tx) -> list[IngestTask]:
     """Return the tasks that wait for a worker and may start now, oldest first. One query."""
     rows = tx.execute(

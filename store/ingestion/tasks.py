@@ -21,6 +21,7 @@ from eventproc.store.ingestion.rows import (
     get_sequence,
     read_sequences,
     read_streams,
+    running_bases,
     tasks_of_group,
     tasks_of_worker,
     waiting_tasks,
@@ -80,12 +81,19 @@ def register_worker(tx: Tx, instance: str, slots: int) -> None:
 
 
 def forget_worker(tx: Tx, instance: str) -> None:
-    """Remove a worker; its tasks fail, and their supervisors replace them."""
+    """Remove a worker that leaves; its tasks are stopped, and their supervisors replace them."""
     tx.execute("DELETE FROM ingest_worker WHERE instance = ?", (instance,))
     for task in tasks_of_worker(tx, instance):
-        end_task(tx, task, TaskState.FAILED, error="its worker left")
+        end_task(tx, task, TaskState.STOPPED, error="its worker left")
         post_notice(tx, task.supervisor)
     announce(tx)
+
+
+def forget_dead_workers(tx: Tx, is_alive: Callable[[str], bool]) -> None:
+    """Remove the workers that died without leaving. Their supervisors end their tasks. is_alive: of an instance."""
+    for each in read_workers(tx):
+        if not is_alive(each.instance):
+            tx.execute("DELETE FROM ingest_worker WHERE instance = ?", (each.instance,))
 
 
 def read_workers(tx: Tx) -> list[IngestWorker]:
@@ -95,12 +103,15 @@ def read_workers(tx: Tx) -> list[IngestWorker]:
 
 
 def claim_tasks(tx: Tx, worker: str, slots_free: int, is_alive: Callable[[str], bool]) -> list[TaskOrder]:
-    """Take waiting tasks, the oldest first, at most `slots_free`.
+    """Take waiting tasks, at most `slots_free`: those of groups without a running task first, then the oldest.
 
     A worker takes no second replica of a group while another live worker could run it. is_alive: of an instance.
     """
     if slots_free < 1 or not (waiting := waiting_tasks(tx)):
         return []
+    served = running_bases(tx)
+    firsts = {each.base: each.id for each in reversed(waiting) if each.base not in served}
+    waiting.sort(key=lambda each: firsts.get(each.base) != each.id)
     others = any(each.instance != worker and is_alive(each.instance) for each in read_workers(tx))
     bases = {each.base for each in tasks_of_worker(tx, worker)}
     taken: list[TaskOrder] = []
@@ -111,10 +122,14 @@ def claim_tasks(tx: Tx, worker: str, slots_free: int, is_alive: Callable[[str], 
         if group is None:  # it ended meanwhile; the supervisor has not seen this task yet
             end_task(tx, task, TaskState.STOPPED)
             continue
-        bases.add(task.base)
-        first = next(
+        unpublished = [
             each for each in read_sequences(tx, task.base) if each.state is not SequenceState.PUBLISHED
-        )
+        ]
+        if not unpublished:  # a replica published everything; the supervisor has not seen it yet
+            end_task(tx, task, TaskState.STOPPED)
+            continue
+        first = unpublished[0]
+        bases.add(task.base)
         claimed = attrs.evolve(
             task,
             state=TaskState.RUNNING,
@@ -144,8 +159,12 @@ def own_tasks(tx: Tx, worker: str) -> list[TaskOrder]:
 
 
 def _order(tx: Tx, task: IngestTask, group: IngestGroup, sequence: IngestSequence) -> TaskOrder:
-    streams = {stream_id: name for name, stream_id in read_streams(tx, task.supervisor).items()}
+    streams = _stream_names(tx, task.supervisor)
     return TaskOrder(task=task, group=group, n=sequence.n, starts=sequence.starts, streams=streams)
+
+
+def _stream_names(tx: Tx, supervisor: str) -> Mapping[int, str]:
+    return {stream_id: name for name, stream_id in read_streams(tx, supervisor).items()}
 
 
 def get_running(tx: Tx, task_id: str, worker: str) -> IngestTask:
@@ -190,6 +209,7 @@ def plan_slice(
     )
     return SlicePlan(
         n=n,
+        streams=_stream_names(tx, task.supervisor),
         starts=sequence.starts,
         ends=sequence.ends,
         until=until,

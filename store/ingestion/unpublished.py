@@ -9,7 +9,7 @@ import attrs
 from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream
 from eventproc.store.database import Tx
 from eventproc.store.groups import cut_before, earliest_cut
-from eventproc.store.ingestion.rows import read_offsets, read_streams
+from eventproc.store.ingestion.rows import read_groups, read_offsets, read_streams
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.history import predecessors
 from eventproc.store.model.ids import SegmentId
@@ -20,19 +20,50 @@ from eventproc.store.segments import segment_ids, segment_state
 
 @attrs.frozen
 class UnpublishedEvents:
-    """Events that will become rows. streams: names by id. starts, ends: offsets of each partition that has some."""
+    """Events that will become rows.
+
+    streams: names by id. starts, ends: offsets of each partition that has some. min_ms, max_ms: rows outside of these
+    times will be thrown away.
+    """
 
     streams: Mapping[int, str]
     starts: Mapping[PartitionKey, int]
     ends: Mapping[PartitionKey, int]
+    min_ms: int | None
+    max_ms: int | None
 
 
-def unpublished_events(tx: Tx, supervisor: str) -> UnpublishedEvents:
-    """Return the events from a supervisor's committed offsets to the tails of its streams.
+def unpublished_events(
+    tx: Tx, supervisor: str, *, window: tuple[int | None, int | None] = (None, None)
+) -> list[UnpublishedEvents]:
+    """Return the events from a supervisor's committed offsets to the tails of its streams, by message times.
 
-    A segment that the supervisor has not met yet counts from its beginning if it follows one that it reads.
-    Cost: three look-ups per segment of its streams.
+    A segment that the supervisor has not met yet counts from its beginning if it follows one that it reads; every
+    partition of a topic does. window: message times of the events that no group reads.
+    Cost: three look-ups per segment of its streams, and one query.
     """
+    streams, left, tails = _unpublished(tx, supervisor)
+    found: list[UnpublishedEvents] = []
+    for group in read_groups(tx, supervisor):  # oldest first: one begins where the one before it ends
+        starts: dict[PartitionKey, int] = {}
+        ends: dict[PartitionKey, int] = {}
+        for key in group.starts.keys() & left.keys():
+            end = tails[key] if group.ends is None else min(group.ends[key], tails[key])
+            if end > left[key]:
+                starts[key], ends[key] = left[key], end
+                left[key] = end
+        if starts:
+            found.append(UnpublishedEvents(streams, starts, ends, group.min_ms, group.max_ms))
+    rest = {key: start for key, start in left.items() if start < tails[key]}
+    if rest:
+        found.append(UnpublishedEvents(streams, rest, {key: tails[key] for key in rest}, *window))
+    return found
+
+
+def _unpublished(
+    tx: Tx, supervisor: str
+) -> tuple[dict[int, str], dict[PartitionKey, int], dict[PartitionKey, int]]:
+    """Return the streams, and the first and the last offset of each partition with unpublished events."""
     offsets = read_offsets(tx, supervisor)
     streams: dict[int, str] = {}
     starts: dict[PartitionKey, int] = {}
@@ -45,7 +76,10 @@ def unpublished_events(tx: Tx, supervisor: str) -> UnpublishedEvents:
         history = StoredHistory(tx, stream.value)
         known = {segment for sid, segment in offsets if sid == stream_id}
         rows = tx.execute("SELECT segment FROM segment WHERE stream_id = ? ORDER BY segment", (stream_id,))
-        for segment in [SegmentId(row[0]) for row in rows.fetchall()]:  # ids grow with epochs
+        segments = [SegmentId(row[0]) for row in rows.fetchall()]
+        if known:  # no supervisor reads a reserve, and every later partition follows one
+            known.update(filter(is_reserve, segments))
+        for segment in segments:  # ids grow with epochs
             state = segment_state(tx, stream_id, segment)
             if state is None:
                 continue
@@ -57,7 +91,7 @@ def unpublished_events(tx: Tx, supervisor: str) -> UnpublishedEvents:
             start = state.head if committed is None else committed.offset
             if start < state.tail:
                 starts[stream_id, segment], ends[stream_id, segment] = start, state.tail
-    return UnpublishedEvents(streams, starts, ends)
+    return streams, starts, ends
 
 
 def published_cut(tx: Tx, stream: StreamRecord) -> StreamCut | None:

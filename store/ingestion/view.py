@@ -8,6 +8,7 @@ import attrs
 
 from eventproc.store.catalog import find_stream, list_streams
 from eventproc.store.database import Tx
+from eventproc.store.ingestion.holds import held_unpublished
 from eventproc.store.ingestion.rows import IngestOffset, read_groups, read_offsets, read_streams, read_tasks
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.ingestion import (
@@ -28,8 +29,9 @@ class IngestView:
     """One snapshot for a decision.
 
     now_ms: wall clock. wanted: names of the streams to read; the pattern, if one was given, already applied.
-    found: {name: stream id} of those that exist. noted: incarnations that were read before.
-    partitions: every segment of the streams. tasks: those whose end was not counted.
+    found: {name: stream id} of those that exist. noted: incarnations that were read before. deleted: ids of those of
+    them that exist no more. partitions: every segment of the streams. held: first byte of those that the supervisor
+    keeps readable. tasks: those whose end was not counted.
     sequences: by base, those that are not published, in order. dead_workers: of running tasks.
     lags: events behind each partition's furthest reader; None if they were not counted.
     """
@@ -39,13 +41,20 @@ class IngestView:
     wanted: Sequence[str]
     found: Mapping[str, int]
     noted: Mapping[str, int]
+    deleted: frozenset[int]
     partitions: Mapping[PartitionKey, SegmentState]
+    held: Mapping[PartitionKey, int]
     offsets: Mapping[PartitionKey, IngestOffset]
     groups: Sequence[IngestGroup]
     tasks: Sequence[IngestTask]
     sequences: Mapping[str, Sequence[IngestSequence]]
     dead_workers: frozenset[str] = frozenset()
     lags: Mapping[PartitionKey, int] | None = None
+
+    def readable_from(self, key: PartitionKey) -> int:
+        """Return the first byte of a partition that a task can read: its head, or what is held before it."""
+        head = self.partitions[key].head
+        return min(self.held.get(key, head), head)
 
 
 def read_view(
@@ -73,13 +82,16 @@ def read_view(
                     partitions[stream.value.stream_id, segment] = state
     tasks = read_tasks(tx, supervisor, uncounted_only=True)
     workers = {each.worker for each in tasks if each.state is TaskState.RUNNING and each.worker is not None}
+    noted = read_streams(tx, supervisor)
     view = IngestView(
         supervisor=supervisor,
         now_ms=tx.now_ms,
         wanted=wanted,
         found=found,
-        noted=read_streams(tx, supervisor),
+        noted=noted,
+        deleted=frozenset(each for name, each in noted.items() if _stream_id(tx, name) != each),
         partitions=partitions,
+        held=held_unpublished(tx, supervisor),
         offsets=read_offsets(tx, supervisor),
         groups=read_groups(tx, supervisor),
         tasks=tasks,
@@ -87,6 +99,11 @@ def read_view(
         dead_workers=frozenset(each for each in workers if not is_alive(each)),
     )
     return attrs.evolve(view, lags=_lags(tx, view)) if with_lags else view
+
+
+def _stream_id(tx: Tx, name: str) -> int | None:
+    found = find_stream(tx, name)
+    return None if found is None else found.value.stream_id
 
 
 def _unpublished(tx: Tx, supervisor: str) -> dict[str, list[IngestSequence]]:

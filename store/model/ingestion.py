@@ -45,7 +45,7 @@ class TaskState(enum.StrEnum):
     FAILED = "failed"
     """It reported an error, or its worker died."""
     STOPPED = "stopped"
-    """Its supervisor ended it without publishing."""
+    """Its supervisor, or its worker when it left, ended it without publishing."""
 
     @property
     def live(self) -> bool:
@@ -209,12 +209,14 @@ def sequence_ends(sequence: IngestSequence, tasks: Iterable[IngestTask]) -> Posi
 class SlicePlan:
     """What a task reads next. See `plan_slice`.
 
-    n: sequence of the slice. starts: of that sequence. ends: of that sequence, None while it is open.
+    n: sequence of the slice. streams: names by stream id; there may be more than in the task's order. starts: of that
+    sequence, with the partitions that were added meanwhile. ends: of that sequence, None while it is open.
     until: where the slice ends, for the partitions that are to be read. final: no sequence follows.
     state: of the sequence. If it is published, a replica has published it: drop its rows and go on with the next.
     """
 
     n: int
+    streams: Mapping[int, str]
     starts: Positions
     ends: Positions | None
     until: Positions

@@ -116,6 +116,22 @@ def held_from(tx: Tx, stream_id: int) -> dict[SegmentId, int]:
     return first
 
 
+def held_by_name(tx: Tx, name: str) -> dict[tuple[int, SegmentId], int]:
+    """Return the first byte of each segment, (stream id, segment), that the live holds of that name cover.
+
+    Scans the table, as `forget_expired_holds` does.
+    """
+    rows = tx.execute(
+        "SELECT stream_id, ranges FROM hold WHERE name = ? AND until_ms > ?", (name, tx.now_ms)
+    ).fetchall()
+    return {
+        (stream_id, each.segment): each.start
+        for stream_id, text in rows
+        for group in _ranges(text)
+        for each in group
+    }
+
+
 def postpone_reaping(tx: Tx, stream_id: int) -> None:
     """Keep the reaper from the stream for LOOK_AGAIN_MS, because all its unreadable bytes are held."""
     tx.execute(

@@ -202,3 +202,23 @@ async def test_partitions_that_are_read_to_their_sealed_ends_end_their_group(ben
     assert await bench.groups() == []
     assert all(each.closed for each in (await bench.offsets()).values())
     assert (await bench.memory()).health.state is SupervisorState.RUNNING
+
+
+async def test_a_group_that_fails_leaves_the_groups_before_it(bench: Bench) -> None:
+    worker = await started(bench, 1)
+    supervisor = await bench.ep.supervisor("clicks")
+    for _ in range(2):
+        await supervisor.handoff()
+        await bench.run()
+        (task,) = await worker.claim()
+        await bench.write(10)
+        await task.step()
+    await supervisor.handoff()
+    await bench.run()
+    first, second, third = await bench.pending()
+    await worker.tasks[1].finish("cannot write")
+    await bench.run()
+    assert await bench.pending() == [first]
+    again = (await bench.active())[0]
+    assert again.starts == second.starts == first.ends
+    assert again.base not in {second.base, third.base}

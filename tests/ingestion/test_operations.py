@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any, NoReturn
+
 import anyio
 import attrs
 import pytest
 
 from eventproc import ScalingPolicy
 from eventproc.cluster import supervisor_runs
-from eventproc.errors import InvalidArgument, InvalidCut, InvalidSpec, NotFound
+from eventproc.errors import InvalidArgument, InvalidCut, InvalidSpec, NotFound, TaskFenced
 from eventproc.ingestion import SpecEffect, SupervisorState, loop
 from eventproc.ingestion.supervisor import Supervisor
+from eventproc.store.faults import Step
 from eventproc.store.ingestion import post_notice, waiting_notices, watch_ingestion
 from eventproc.store.ingestion.supervisors import due_supervisors
 from eventproc.store.model.cuts import StreamCut
@@ -224,3 +227,111 @@ async def test_the_loop_runs_a_supervisor_when_it_is_submitted(bench: Bench) -> 
                 await changes.wait()
         tasks.cancel_scope.cancel()
     assert len(await bench.active()) == 1
+
+
+async def test_a_supervisor_that_begins_again_reads_new_segments_from_their_heads(bench: Bench) -> None:
+    stream = await bench.ep.create_stream("s/t")
+    supervisor = await bench.ep.submit_supervisor(spec_of(start_delay_ms=0, use_earliest_offset=False))
+    await bench.run()
+    await supervisor.terminate()
+    await bench.run()
+    assert await bench.ep.supervisors() == []
+    await stream.split("0.0", 2)
+    await bench.write(5)
+    await bench.ep.submit_supervisor(spec_of(start_delay_ms=0, use_earliest_offset=False))
+    await bench.run()
+    assert list((await bench.active())[0].starts.values()) == [0, 0]
+
+
+async def test_a_supervisor_that_begins_again_uses_no_name_twice(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    supervisor = await bench.ep.submit_supervisor(spec_of(start_delay_ms=0))
+    await bench.run()
+    worker = await bench.worker()
+    (old,) = await worker.claim()
+    (base,) = [each.base for each in await bench.groups()]
+    await supervisor.terminate()
+    await bench.run()
+    await bench.ep.submit_supervisor(spec_of(start_delay_ms=0))
+    await bench.run()
+    assert base not in {each.base for each in await bench.groups()}
+    (new,) = await worker.claim()
+    with pytest.raises(TaskFenced):
+        await old.step()
+    await new.step()
+
+
+async def test_a_change_just_before_a_run_applies_its_decision_is_not_lost(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.ep.create_stream("s/t")
+    supervisor = await bench.ep.submit_supervisor(spec_of(start_delay_ms=0))
+    await bench.run()
+    await bench.db.write(lambda tx: post_notice(tx, "clicks"))
+    write = bench.db.write
+
+    async def terminate_before(fn: Any, *, step: Step | None = None) -> Any:
+        monkeypatch.undo()
+        await supervisor.terminate()
+        return await write(fn, step=step)
+
+    monkeypatch.setattr(bench.db, "write", terminate_before)
+    await loop.handle_next(bench.db, bench.owner, "clicks", bench.is_alive)
+    if "clicks" in await bench.db.read(due_supervisors):
+        await bench.run()
+    assert await bench.ep.supervisors() == []
+
+
+async def test_notices_that_wait_together_are_handled_without_a_pause(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    supervisor = await bench.ep.submit_supervisor(spec_of(start_delay_ms=0, period_ms=30_000))
+    await bench.run()
+    await bench.db.write(lambda tx: post_notice(tx, "clicks"))
+    await supervisor.reset()
+    began_ms = bench.clock.wall_ms()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor_runs.run_supervisors, bench.db, bench.owner)
+        with bench.db.subscribe([watch_ingestion()]) as changes:
+            while await bench.db.read(lambda tx: waiting_notices(tx, "clicks")):
+                await changes.wait()
+        tasks.cancel_scope.cancel()
+    assert bench.clock.wall_ms() - began_ms < 20_000
+
+
+async def test_a_due_run_that_fails_removes_no_notice_that_comes_meanwhile(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit()
+    await bench.run()
+    bench.clock.advance(HOUR_MS)  # a run is due, without a notice
+    write = bench.db.write
+
+    def fail(*_: object) -> NoReturn:
+        raise ValueError("no decision")
+
+    async def post_after_failure(fn: Any, *, step: Step | None = None) -> Any:
+        try:
+            return await write(fn, step=step)
+        except Exception:
+            monkeypatch.undo()
+            await bench.db.write(lambda tx: post_notice(tx, "clicks"))
+            raise
+
+    monkeypatch.setattr(loop, "handle", fail)
+    monkeypatch.setattr(bench.db, "write", post_after_failure)
+    await loop.handle_next(bench.db, bench.owner, "clicks", bench.is_alive)
+    assert len(await bench.db.read(lambda tx: waiting_notices(tx, "clicks"))) == 1
+    assert "no decision" in (await bench.memory()).health.errors[-1].message
+
+
+async def test_notices_of_a_supervisor_that_has_ended_go(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit()
+    await bench.run()
+    await (await bench.ep.supervisor("clicks")).terminate()
+    await bench.run()
+    assert await bench.ep.supervisors() == []
+    await bench.db.write(lambda tx: post_notice(tx, "clicks"))  # of a task that ended late
+    await bench.run()
+    assert await bench.db.read(lambda tx: waiting_notices(tx, "clicks")) == []

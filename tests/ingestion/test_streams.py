@@ -10,7 +10,10 @@ from eventproc import RetentionPolicy, ScalingPolicy, StreamCut
 from eventproc.ingestion import SupervisorState
 from eventproc.ingestion.changes import terminate
 from eventproc.store.catalog import get_stream
+from eventproc.store.ingestion.unpublished import unpublished_events
 from eventproc.store.model.ingestion import PublishOutcome
+from eventproc.store.model.partitions import is_reserve
+from eventproc.store.segments.holds import HOLD_MS, held_from
 from eventproc.workflows.policies.retention import retained_head
 from tests.ingestion.support import HOUR_MS, Bench
 
@@ -125,6 +128,7 @@ async def test_a_truncation_of_unread_events_is_named_and_skipped_only_if_asked(
     worker = await bench.worker()
     (task,) = await worker.claim()
     await stream.truncate(await stream.tail())
+    bench.clock.advance(2 * HOLD_MS)  # no supervisor ran for longer than a hold lasts
     await task.finish("truncated")
     for _ in range(3):
         await bench.run()
@@ -254,3 +258,115 @@ async def test_retention_by_consumption_keeps_what_a_supervisor_has_not_publishe
     assert await head() == ahead  # the group stands there
     await (await bench.ep.reader_group("s/ahead")).delete()
     assert await head() == await stream.tail()
+
+
+async def test_what_is_written_after_an_idle_first_run_is_read(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.write(3)
+    before = await bench.tails()
+    await bench.submit(use_earliest_offset=False, idle_after_ms=60_000)
+    await bench.run()
+    assert await state_of(bench) is SupervisorState.IDLE
+    await bench.write(5)
+    await bench.run()
+    assert (await bench.active())[0].starts == before
+    assert (await bench.situation()).view.lags == dict.fromkeys(before, 5)
+
+
+async def test_a_range_that_a_dead_worker_has_read_is_read_again_after_a_truncation(bench: Bench) -> None:
+    stream = await bench.ep.create_stream("s/t")
+    await bench.submit(tuning={"reset_offset_automatically": True})
+    await bench.run()
+    await bench.write(5)
+    dead = await bench.worker("dead")
+    (task,) = await dead.claim()
+    await task.step()
+    tails = await bench.tails()
+    await stream.truncate(await stream.tail())
+    bench.dead.add("dead")
+    await bench.run()
+    assert (await bench.memory()).health.errors[-1].message.endswith("its worker died")
+    worker = await bench.worker()
+    (again,) = await worker.claim()
+    assert set(again.order.starts.values()) == {0}
+    ((stream_id, segment),) = tails
+    assert (await bench.db.read(lambda tx: held_from(tx, stream_id)))[segment] == 0
+    await again.step()
+    bench.clock.advance(HOUR_MS)
+    await bench.run()
+    await again.complete()
+    await bench.run()
+    assert {key: each.offset for key, each in (await bench.offsets()).items()} == tails
+    assert (await bench.db.read(lambda tx: held_from(tx, stream_id)))[segment] == tails[stream_id, segment]
+    await (await bench.ep.supervisor("clicks")).suspend()
+    await bench.run()
+    assert await bench.db.read(lambda tx: held_from(tx, stream_id)) == {}  # nothing is read
+
+
+async def test_a_closed_range_of_a_deleted_stream_is_given_up_after_a_failure(bench: Bench) -> None:
+    await bench.ep.create_stream("s/a")
+    deleted = await bench.ep.create_stream("s/z")
+    await bench.submit(streams=[], pattern="s/.*", replicas=2)
+    await bench.run()
+    await bench.write(5, "s/a")
+    await bench.write(5, "s/z")
+    worker = await bench.worker()
+    first, second = await worker.claim()
+    for task in (first, second):
+        await task.step()
+    await first.close()
+    await deleted.seal()
+    await deleted.delete()
+    await bench.run()
+    await second.plan({})  # a task that has read the range is not disturbed
+    await first.finish("NotFound: stream s/z")
+    await bench.run()
+    tails = await bench.tails("s/a")
+    assert (await bench.active())[0].starts == dict.fromkeys(tails, 0)
+    fresh, _ = await worker.claim()
+    await fresh.step(tails)
+    bench.clock.advance(HOUR_MS)
+    await bench.run()
+    assert await fresh.publish() is PublishOutcome.PUBLISHED
+    offsets = await bench.offsets()
+    assert {key: offsets[key].offset for key in tails} == tails
+
+
+async def test_a_plan_names_the_streams_that_appeared_after_its_task_began(bench: Bench) -> None:
+    await bench.ep.create_stream("s/a")
+    await bench.submit(streams=[], pattern="s/.*")
+    await bench.run()
+    worker = await bench.worker()
+    (task,) = await worker.claim()
+    later = await bench.ep.create_stream("s/b")
+    await bench.write(5, "s/b")
+    await bench.run()
+    assert later.stream_id not in task.order.streams
+    plan = await task.plan()
+    assert plan.streams[later.stream_id] == "s/b"
+    assert {stream_id for stream_id, _ in plan.starts} == plan.streams.keys()
+
+
+async def test_unpublished_events_are_those_of_all_partitions_with_their_message_times(bench: Bench) -> None:
+    topic = await bench.ep.create_topic("s/t", partitions=2)
+    await bench.submit(late_message_rejection_ms=600_000)
+    await bench.run()
+    worker = await bench.worker()
+    (task,) = await worker.claim()
+    await bench.write(10)
+    await task.step()
+    bench.clock.advance(HOUR_MS)
+    await bench.run()
+    await bench.write(10)
+    await topic.add_partitions(1)
+    await bench.write(30)
+    found = await bench.db.read(lambda tx: unpublished_events(tx, "clicks", window=(5, None)))
+    (pending,), (active,) = await bench.pending(), (await bench.active()).values()
+    assert [each.min_ms for each in found] == [pending.min_ms, active.min_ms, 5]
+    assert [each.starts for each in found[:2]] == [pending.starts, active.starts]
+    assert found[0].ends == pending.ends == active.starts
+    covered = {**found[1].ends, **found[2].ends}
+    assert covered == {key: tail for key, tail in (await bench.tails()).items() if not is_reserve(key[1])}
+    assert await task.publish() is PublishOutcome.PUBLISHED
+    rest = await bench.db.read(lambda tx: unpublished_events(tx, "clicks"))
+    assert [each.starts for each in rest] == [each.starts for each in found[1:]]

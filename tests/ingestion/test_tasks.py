@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from eventproc.errors import InvalidArgument, NotFound, TaskFenced
 from eventproc.ingestion import SupervisorState
+from eventproc.store.ingestion import find_task, forget_dead_workers, forget_worker, read_workers
 from eventproc.store.model.ingestion import PublishOutcome, TaskState
 from tests.ingestion.support import HOUR_MS, Bench
 
@@ -217,3 +220,62 @@ async def test_a_task_that_has_more_to_publish_cannot_succeed(bench: Bench) -> N
     task.n = 7
     with pytest.raises(NotFound, match="/7"):
         await task.step()
+
+
+async def test_a_waiting_task_of_a_group_that_has_published_everything_is_stopped(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit(replicas=2)
+    await bench.run()
+    worker = await bench.worker()
+    (task,) = await worker.claim(1)
+    await bench.write(5)
+    await task.step()
+    bench.clock.advance(HOUR_MS)
+    await bench.run()
+    assert await task.publish() is PublishOutcome.PUBLISHED
+    (late,) = [each for each in await bench.live(task.order.task.base) if each.state is TaskState.WAITING]
+    assert {each.order.task.base for each in await worker.claim()}.isdisjoint({late.base})
+    stored = await bench.db.read(partial(find_task, task_id=late.id))
+    assert stored is not None
+    assert stored.state is TaskState.STOPPED
+
+
+async def test_a_worker_that_leaves_or_dies_does_not_count_once_per_task(bench: Bench) -> None:
+    await bench.ep.create_topic("s/t", partitions=8)
+    await bench.submit(task_count=8)
+    await bench.run()
+    leaving, dying = await bench.worker("leaving"), await bench.worker("dying")
+    assert len(await leaving.claim(4)) == len(await dying.claim(4)) == 4
+    await bench.db.write(lambda tx: forget_worker(tx, "leaving"))
+    await bench.run()
+    assert (await bench.memory()).health.failed_tasks == 0
+    bench.dead.add("dying")
+    await bench.run()
+    health = (await bench.memory()).health
+    assert (health.state, health.failed_tasks) == (SupervisorState.RUNNING, 1)
+    for _ in range(2):
+        (failing, *_) = await (await bench.worker("third")).claim(1)
+        await failing.finish("no")
+        await bench.run()
+    third = await bench.worker("third")
+    assert len(await third.claim()) == 6  # two wait after failures
+    bench.dead.add("third")
+    await bench.run()
+    assert len(await (await bench.worker("fourth")).claim()) == 6  # a death is no reason to wait
+
+
+async def test_slots_go_to_groups_without_a_running_task_first(bench: Bench) -> None:
+    await bench.ep.create_topic("s/t", partitions=2)
+    await bench.submit(task_count=2, replicas=2)
+    await bench.run()
+    worker = await bench.worker()
+    taken = await worker.claim(1) + await worker.claim(1)
+    assert {each.order.group.gid for each in taken} == {0, 1}
+    assert {each.order.group.gid for each in await worker.claim(2)} == {0, 1}
+
+
+async def test_dead_workers_are_forgotten_and_living_ones_stay(bench: Bench) -> None:
+    await bench.worker("dead")
+    await bench.worker("alive")
+    await bench.db.write(lambda tx: forget_dead_workers(tx, lambda worker: worker == "alive"))
+    assert [each.instance for each in await bench.db.read(read_workers)] == ["alive"]

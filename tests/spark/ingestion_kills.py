@@ -244,7 +244,7 @@ def _wait_for_running(ep: BlockingEventproc) -> None:
 
 def _unpublished(ep: BlockingEventproc) -> int:
     found = ep._loop.call(ep._twin.db.read, lambda tx: unpublished_events(tx, TABLE))
-    return sum(found.ends[key] - start for key, start in found.starts.items())
+    return sum(each.ends[key] - start for each in found for key, start in each.starts.items())
 
 
 def _say(text: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner import PlannedRanges, Planner
@@ -13,14 +12,11 @@ from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.source_options import SourceOptions
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
-from eventproc.store.model.ids import SegmentId
+from eventproc.store.ingestion.holds import hold_events, positions_by_stream
 from eventproc.store.model.ingestion import PartitionKey, Positions
 from eventproc.store.segments import segment_state
-from eventproc.store.segments.holds import HeldRange, place_hold, release_holds
+from eventproc.store.segments.holds import HeldRange, release_holds
 from eventproc.store.segments.offsets import boundary_before, offset_after
-
-_END: Final = 2**62
-"""End of a hold that has none: what is appended later is held, too."""
 
 
 class RangeReader:
@@ -31,12 +27,12 @@ class RangeReader:
         self._planner = Planner(SourceOptions(path=path), directory)
         self.streams = dict(streams)
 
-    def wanted(self, read: Positions, bytes_max: int) -> dict[PartitionKey, int]:
-        """Return where a slice of about `bytes_max` bytes ends, in each partition with unread events.
+    def wanted(self, read: Positions, bytes_max: int, events_max: int) -> dict[PartitionKey, int]:
+        """Return where a slice of about `bytes_max` bytes, or `events_max` events, ends, in each unread partition.
 
-        The bytes are shared in proportion to the unread part of each partition; at least one event. One read.
+        Both are shared in proportion to the unread part of each partition; at least one event of each. One read.
         """
-        return self._directory.read(partial(_wanted, read, bytes_max))
+        return self._directory.read(partial(_wanted, read, bytes_max, events_max))
 
     def hold(self, name: str, starts: Positions, until_ms: int) -> None:
         """Keep the events from `starts` on readable until a deadline, under `name`. One write."""
@@ -53,7 +49,7 @@ class RangeReader:
         Raises Truncated if events are gone, StreamReplaced, NotFound, OSError.
         """
         found: list[list[FileSlice]] = []
-        for stream_id, ends in _by_stream(until).items():
+        for stream_id, ends in positions_by_stream(until).items():
             ranges = {
                 segment: HeldRange(segment, starts[stream_id, segment], end) for segment, end in ends.items()
             }
@@ -67,14 +63,18 @@ class RangeReader:
         return PlannedRanges(stream.name, stream_id, [each for each in groups if each])
 
 
-def hold_events(tx: Tx, name: str, starts: Positions, until_ms: int) -> None:
-    """Keep the events from `starts` on readable until a deadline, those that are appended later, too."""
-    for stream_id, offsets in _by_stream(starts).items():
-        held = [[HeldRange(segment, start, _END) for segment, start in offsets.items()]]
-        place_hold(tx, stream_id, name, plan=name, ranges=held, until_ms=until_ms)
+def _wanted(read: Positions, bytes_max: int, events_max: int, tx: Tx) -> dict[PartitionKey, int]:
+    found = _wanted_bytes(read, bytes_max, tx)
+    total = sum(end - read[key] for key, end in found.items())
+    if total <= events_max:  # no event is shorter than a byte
+        return found
+    return {
+        key: min(end, offset_after(tx, *key, read[key], max(events_max * (end - read[key]) // total, 1)))
+        for key, end in found.items()
+    }
 
 
-def _wanted(read: Positions, bytes_max: int, tx: Tx) -> dict[PartitionKey, int]:
+def _wanted_bytes(read: Positions, bytes_max: int, tx: Tx) -> dict[PartitionKey, int]:
     tails: dict[PartitionKey, int] = {}
     for key, at in read.items():
         state = segment_state(tx, *key)
@@ -92,11 +92,4 @@ def _wanted(read: Positions, bytes_max: int, tx: Tx) -> dict[PartitionKey, int]:
     if not found:
         key = next(iter(tails))
         found[key] = offset_after(tx, *key, read[key], 1)
-    return found
-
-
-def _by_stream(positions: Positions) -> dict[int, dict[SegmentId, int]]:
-    found: dict[int, dict[SegmentId, int]] = {}
-    for (stream_id, segment), offset in positions.items():
-        found.setdefault(stream_id, {})[segment] = offset
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, UTC, datetime, timedelta
 from typing import Any, Final
 
 import attrs
@@ -45,7 +45,18 @@ INTERVAL: Final = "__interval"
 """Column of a folder of written files: where the interval of the segment granularity begins, in ms."""
 
 ALL_END_MS: Final = 253_402_300_800_000
-"""End of the interval of granularity `all`: the year 10000."""
+"""End of the interval of granularity `all`, and of all times: the year 10000."""
+
+TIME_MIN_MS: Final = -62_135_596_800_000
+"""First time of a row: the year 1. Files hold times from it to the year 9999, as Python and SQL do."""
+
+SESSION: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.ansi.enabled": "false",
+}
+"""Settings of a session that makes rows. Without ANSI mode, an expression that fails on an event gives null instead of
+failing the task, and a `long_sum` beyond 64 bits wraps around, as Druid's does."""
 
 _WHY: Final = "__why"
 _FIELD: Final = "__field_"
@@ -103,7 +114,7 @@ _MONTHS: Final[Mapping[Granularity, int]] = {Granularity.MONTH: 1, Granularity.Y
 
 
 class RowFrames:
-    """Makes the DataFrames of one schema in one session, whose time zone must be UTC.
+    """Makes the DataFrames of one schema in one session, whose settings must be those of SESSION.
 
     inputs: the fields that are taken from payloads. columns: of the table, the time first.
     """
@@ -151,7 +162,8 @@ class RowFrames:
 
     def unparseable(self, events: DataFrame, count_max: int) -> list[str]:
         """Return some of the payloads that are no rows. Runs a job."""
-        why = F.coalesce(F.col(UNPARSEABLE), F.lit("its timestamp is missing or cannot be parsed"))
+        missing = "its timestamp is missing, cannot be parsed, or lies outside of the years 1 to 9999"
+        why = F.coalesce(F.col(UNPARSEABLE), F.lit(missing))
         marks = (why.alias("reason"), F.coalesce(F.col(PAYLOAD), F.lit("")).alias("payload"))
         found = self._marked(events, None, None, keep=marks).where(F.col(_WHY) == _UNPARSEABLE)
         return [f"{row.reason}: {row.payload}".rstrip(": ") for row in found.limit(count_max).collect()]
@@ -238,6 +250,8 @@ def interval_end(start_ms: int, granularity: Granularity) -> int:
         return start_ms + _FIXED_MS[granularity]
     start = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=start_ms)
     months = start.year * 12 + start.month - 1 + _MONTHS[granularity]
+    if months // 12 > MAXYEAR:
+        return ALL_END_MS
     return int(start.replace(year=months // 12, month=months % 12 + 1).timestamp() * 1000)
 
 
@@ -256,19 +270,28 @@ def _aggregated(rows: DataFrame, keys: list[Column], metrics: list[Column]) -> D
 
 
 def _time_of(timestamp: TimestampSpec) -> Column:
-    """Return the time of an event, null if it cannot be parsed."""
+    """Return the time of an event, null if it cannot be parsed or lies outside of the years 1 to 9999."""
     if timestamp.column is None:
-        return F.timestamp_millis(F.coalesce(F.col(EVENT_TIME), F.col(APPENDED)))
+        return _time_at(F.coalesce(F.col(EVENT_TIME), F.col(APPENDED)), F.timestamp_millis)
     text = _column(timestamp.column).try_cast("string")
     iso = text.try_cast("timestamp")
+    iso = _time_at(F.unix_micros(iso), F.timestamp_micros, per_ms=1_000)
     if timestamp.format is TimestampFormat.ISO:
         return iso
+    number = text.try_cast("decimal(28,6)")
     if timestamp.format is TimestampFormat.SECONDS:
-        return F.timestamp_micros((text.try_cast("decimal(28,6)") * F.lit(1_000_000)).try_cast("bigint"))
-    millis = F.timestamp_millis(text.try_cast("decimal(28,6)").try_cast("bigint"))
+        micros = (number * F.lit(1_000_000)).try_cast("bigint")
+        return _time_at(micros, F.timestamp_micros, per_ms=1_000)
+    millis = _time_at(number.try_cast("bigint"), F.timestamp_millis)
     if timestamp.format is TimestampFormat.MILLIS:
         return millis
     return F.when(text.rlike(r"^-?[0-9]+(\.[0-9]+)?$"), millis).otherwise(iso)
+
+
+def _time_at(units: Column, convert: Callable[[Column], Column], *, per_ms: int = 1) -> Column:
+    """Return `units` since 1970 as a time, null outside of the years 1 to 9999. Spark would fail on the largest."""
+    low, high = F.lit(TIME_MIN_MS * per_ms), F.lit(ALL_END_MS * per_ms)
+    return F.when((units >= low) & (units < high), convert(units))
 
 
 def _input_types(spark: SparkSession, schema: DataSchema) -> dict[str, str]:

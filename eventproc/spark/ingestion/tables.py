@@ -18,13 +18,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
 
 from eventproc.ingestion import DataSchema, SupervisorSpec
+from eventproc.ingestion.spec import message_times
 from eventproc.spark.ingestion.files import TableFolder
-from eventproc.spark.ingestion.ranges import RangeReader, hold_events
-from eventproc.spark.ingestion.rows import TIME, RowFrames, table_columns
+from eventproc.spark.ingestion.ranges import RangeReader
+from eventproc.spark.ingestion.rows import SESSION, TIME, RowFrames, table_columns
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import find_spec
+from eventproc.store.ingestion.holds import hold_events
 from eventproc.store.ingestion.published import (
     PublishedFile,
     TableSummary,
@@ -46,11 +48,6 @@ Moment: TypeAlias = datetime | str | int
 
 COMPACT_ROWS: Final = 5_000_000
 """Rows of a compacted file, at most. Larger files are read faster, smaller ones by more cores."""
-
-_UTC: Final = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-}
 
 
 @attrs.frozen
@@ -132,13 +129,9 @@ class Tables:
         paths = [folder.path_of(each.path) for each in old]
         rows = self._utc_session().read.schema(frames.columns).parquet(*paths)
         new = folder.write(frames.by_interval(rows), name, spec.schema.segment_granularity, COMPACT_ROWS)
-        replaced = False
-        try:
-            replaced = directory.write(partial(replace_files, name=name, old=old, new=new))
-        finally:
-            if not replaced:
-                folder.delete(new)
-        if not replaced:
+        # If this raises, the files may be those of the table: only the sweep may delete them.
+        if not directory.write(partial(replace_files, name=name, old=old, new=new)):
+            folder.delete(new)
             return Compaction(0, 0, 0, 0, 0)
         return Compaction(
             intervals=len({each.start_ms for each in old}),
@@ -175,11 +168,12 @@ class Tables:
         def look(tx: Tx) -> tuple[list[PublishedFile], list[tuple[DataSchema, UnpublishedEvents]]]:
             files = used_files(tx, name, start_ms, end_ms)
             behind = [
-                (spec.schema, unpublished_events(tx, supervisor))
+                (spec.schema, events)
                 for supervisor, (text, _) in sorted(specs_of_table(tx).items())
                 if (spec := SupervisorSpec.parse(text)).schema.datasource == name
                 and (current := find_spec(tx, supervisor)) is not None
                 and current.text is not None
+                for events in unpublished_events(tx, supervisor, window=message_times(spec.io, tx.now_ms))
             ]
             for number, (_, events) in enumerate(behind):
                 hold_events(tx, f"{hold}-{number}", events.starts, tx.now_ms + HOLD_MS)
@@ -188,17 +182,16 @@ class Tables:
         files, behind = directory.write(look)
         parts = [self._published(schema, files)]
         for own, events in behind:
-            if not events.starts:
-                continue
             reader = RangeReader(directory, self._path, events.streams)
             frames = RowFrames(self._utc_session(), own)
-            typed = frames.typed(frames.read(reader.slices(events.starts, events.ends)))
+            read = frames.read(reader.slices(events.starts, events.ends))
+            typed = frames.typed(read, min_ms=events.min_ms, max_ms=events.max_ms)
             parts.append(frames.rolled_up(typed))
         return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
 
     def _utc_session(self) -> SparkSession:
         session = self._spark.newSession()
-        for key, value in _UTC.items():
+        for key, value in SESSION.items():
             session.conf.set(key, value)
         return session
 

@@ -27,7 +27,7 @@ from eventproc.spark.ingestion.stats import StatsMeter
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import TaskOrder, close_sequence, finish_task, keep_task, plan_slice, publish
-from eventproc.store.model.errors import EventprocError, InvalidArgument
+from eventproc.store.model.errors import EventprocError, InvalidArgument, Retryable
 from eventproc.store.model.ingestion import (
     NO_POSITIONS,
     NewFile,
@@ -144,6 +144,8 @@ class TaskRun:
                 )
             except TaskFenced:
                 self.kill()
+            except Retryable as why:
+                LOG.warning("task %s could not give a sign of life, and tries again: %s", self.id, why)
 
     def join(self, timeout_s: float | None = None) -> None:
         """Wait for the thread."""
@@ -213,11 +215,17 @@ class TaskRun:
         if self._clock.monotonic_ms() - self._held_ms >= RENEW_MS:
             self._hold(sequence.starts)
         due = self._is_due(sequence)
-        wanted = NO_POSITIONS if due else self._reader.wanted(sequence.read, self._slice_bytes)
+        tuning = self._spec.tuning
+        wanted = (
+            NO_POSITIONS
+            if due
+            else self._reader.wanted(sequence.read, self._slice_bytes, tuning.max_rows_in_memory)
+        )
         plan = self._ask(sequence, wanted)
         if plan.closed and not plan.until and not self._is_read(sequence, plan):
             assert plan.ends is not None
             plan = self._ask(sequence, plan.ends)
+        self._reader.streams |= plan.streams
         if new := plan.starts.keys() - sequence.starts.keys():
             added = {key: plan.starts[key] for key in new}
             sequence.starts |= added
@@ -305,16 +313,20 @@ class TaskRun:
 
     def _publish(self, sequence: _Sequence, plan: SlicePlan) -> None:
         """Publish a sequence that was read to its ends, unless another replica did; then its files go."""
-        files: list[NewFile] = []
-        published = False
-        try:
-            if plan.state is not SequenceState.PUBLISHED:
-                files = self._merge(sequence)
+        if plan.state is not SequenceState.PUBLISHED:
+            files = self._merge(sequence)
+            try:
                 published = self._commit(sequence, files)
-        finally:
+            except (
+                _Ended,
+                TaskFenced,
+                InvalidArgument,
+            ):  # before COMMIT; after another error they may be published
+                self._room.tables.delete(files)
+                raise
             if not published:
                 self._room.tables.delete(files)
-            shutil.rmtree(self._folder / str(sequence.n), ignore_errors=True)
+        shutil.rmtree(self._folder / str(sequence.n), ignore_errors=True)
 
     def _merge(self, sequence: _Sequence) -> list[NewFile]:
         """Write the rows of all slices into files of the table."""
@@ -364,7 +376,7 @@ class TaskRun:
         """Return when there are new events, after a wake-up, or when a report is due."""
         until_ms = self._clock.monotonic_ms() + REPORT_MS
         while self._clock.monotonic_ms() < until_ms and not self._sleep(LOOK_MS):
-            if self._reader.wanted(sequence.read, SLICE_BYTES_MIN):
+            if self._reader.wanted(sequence.read, SLICE_BYTES_MIN, 1):
                 return
 
     def _sleep(self, limit_ms: int) -> bool:
