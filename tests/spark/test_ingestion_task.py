@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 import pytest
@@ -13,17 +17,29 @@ from pyspark.sql import Observation, SparkSession
 
 from eventproc.blocking import BlockingEventproc
 from eventproc.cli.main import run as run_command
-from eventproc.ingestion import Dimension, Metric, MetricType, SupervisorSpec, TimestampSpec, Transform
+from eventproc.ingestion import (
+    Dimension,
+    Granularity,
+    Metric,
+    MetricType,
+    SupervisorSpec,
+    TimestampSpec,
+    Transform,
+)
 from eventproc.spark import attach
 from eventproc.spark.ingestion.ranges import RangeReader
-from eventproc.spark.ingestion.rows import RowFrames, table_columns
+from eventproc.spark.ingestion.rows import SESSION, RowFrames, table_columns
+from eventproc.spark.ingestion.stats import StatsMeter
 from eventproc.spark.ingestion.task import TaskRun, WorkerRoom
+from eventproc.spark.ingestion.worker import IngestionWorker
+from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.store.database import Tx
 from eventproc.store.ingestion import find_task
 from eventproc.store.ingestion.published import used_files
-from eventproc.store.model.errors import InvalidArgument
-from eventproc.store.model.ingestion import PartitionKey
+from eventproc.store.model.errors import DiskFull, InvalidArgument
+from eventproc.store.model.ingestion import PartitionKey, PublishOutcome
 from eventproc.store.model.policies import ScalingPolicy
-from eventproc.store.segments import segment_state
+from eventproc.store.segments import number_at, segment_state
 from tests.spark.ingestion_support import (
     CLICKS,
     HOUR_MS,
@@ -37,6 +53,8 @@ from tests.spark.ingestion_support import (
     worker_room,
     write_clicks,
 )
+
+T = TypeVar("T")
 
 WAIT_S = 600
 
@@ -198,3 +216,144 @@ def test_rows_are_transformed_filtered_and_counted_when_refused(
         assert len(samples) == 3
         with pytest.raises(InvalidArgument, match="not valid Spark SQL"):
             RowFrames(spark, attrs.evolve(schema, filter="page <"))
+
+
+def test_times_out_of_range_and_failing_expressions_stop_no_task(
+    spark: SparkSession, ep: BlockingEventproc, path: Path
+) -> None:
+    stream = ep.create_stream(STREAM)
+    starts = positions(stream, tail=False)
+    times = [9_223_372_036_854_775_807, -9_223_372_036_854_775_808, 253_402_300_800_000, "+294247-01-10"]
+    edges = [-62_135_596_800_000, 253_402_300_799_999]
+    rows = [{"at": each, "page": "x", "ms": 1} for each in (*times, *edges, "9999-12-31")]
+    with stream.writer() as writer:
+        writer.write_many((json.dumps(each).encode(), None) for each in rows)
+    schema = attrs.evolve(
+        CLICKS,
+        transforms=(Transform(name="page", expression="1 / (length(page) - 1)"),),
+        segment_granularity=Granularity.YEAR,
+        query_granularity=Granularity.YEAR,
+    )
+    session = spark.newSession()
+    for key, value in SESSION.items():
+        session.conf.set(key, value)
+    with worker_room(session, path) as room:
+        spec = spec_of(schema)
+        create_group(room.directory, spec, starts, positions(stream, tail=True))
+        (run,) = run_tasks(room, spec)
+        task = room.directory.read(partial(find_task, task_id=run.id))
+        assert task is not None
+        assert (task.state, task.error, task.stats.unparseable) == ("succeeded", None, len(times))
+        files = room.directory.read(lambda tx: used_files(tx, "clicks"))
+        assert [(each.start_ms, each.rows) for each in files] == [
+            (edges[0], 1),
+            (253_370_764_800_000, 1),
+        ]
+        assert files[-1].end_ms == edges[1] + 1
+        found = session.read.schema(table_columns(schema)).parquet(room.tables.path_of(files[-1].path))
+        assert [tuple(each)[1:] for each in found.collect()] == [(None, 2, 2)]
+
+
+def test_files_stay_if_the_outcome_of_their_publication_is_unknown(
+    spark: SparkSession, ep: BlockingEventproc, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = ep.create_stream(STREAM)
+    starts = positions(stream, tail=False)
+    write_clicks(stream, range(100))
+    middle = positions(stream, tail=True)
+    write_clicks(stream, range(100, 200))
+    spec = spec_of()
+    write = PlannerDirectory.write
+
+    def fail_after_commit(self: PlannerDirectory, fn: Callable[[Tx], T]) -> T:
+        done = write(self, fn)
+        if done is PublishOutcome.PUBLISHED or done is True:
+            raise KeyboardInterrupt
+        return done
+
+    with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
+        create_group(room.directory, spec, starts, middle, base="first")
+        with monkeypatch.context() as patched:
+            patched.setattr(PlannerDirectory, "write", fail_after_commit)
+            patched.setattr(threading, "excepthook", lambda _: None)
+            run_tasks(room, spec)
+        assert rows_of(attached.table("clicks")) == expected(range(100))
+        create_group(room.directory, spec, middle, positions(stream, tail=True), base="second")
+        run_tasks(room, spec)
+        with monkeypatch.context() as patched:
+            patched.setattr(PlannerDirectory, "write", fail_after_commit)
+            with pytest.raises(KeyboardInterrupt):
+                attached.compact_table("clicks")
+        assert rows_of(attached.table("clicks")) == expected(range(200))
+
+
+def test_a_slice_ends_after_as_many_events_as_its_task_may_hold(ep: BlockingEventproc, path: Path) -> None:
+    stream = ep.create_stream(STREAM)
+    starts = positions(stream, tail=False)
+    write_clicks(stream, range(100))
+    (key,) = starts
+    with PlannerDirectory(path, hold_ms=HOUR_MS) as directory:
+        reader = RangeReader(directory, path, {key[0]: STREAM})
+        end = reader.wanted(starts, 2**20, 7)[key]
+        assert directory.read(partial(number_at, stream_id=key[0], segment=key[1], offset=end)) == 7
+        assert reader.wanted(starts, 2**20, 10**6) == positions(stream, tail=True)
+
+
+def test_a_task_reads_a_stream_that_appears_while_it_runs(ep: BlockingEventproc, path: Path) -> None:
+    stream = ep.create_stream(STREAM)
+    starts = positions(stream, tail=False)
+    write_clicks(stream, range(10))
+    ends = positions(stream, tail=True)
+    with worker_room(None, path) as room:  # type: ignore[arg-type]  # no job runs
+        spec = spec_of()
+        create_group(room.directory, spec, starts, None)
+        (order,) = claim(room)
+        run = TaskRun(
+            attrs.evolve(order, streams={}), spec, room
+        )  # named to the worker before the stream was made
+        run._plan(run._begin(order.n, dict(order.starts)))
+        assert run._reader.slices(starts, ends) != []
+
+
+def test_worker_goes_on_after_an_operation_that_may_be_repeated(
+    path: Path, ep: BlockingEventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    worker = IngestionWorker(path)
+
+    def fail_once(_: IngestionWorker, room: WorkerRoom) -> None:
+        looks.append(1)
+        if len(looks) == 1:
+            worker._changed.set()
+            raise DiskFull(path=str(room.path))
+        worker.stop()
+
+    monkeypatch.setattr(IngestionWorker, "_reconcile", fail_once)
+    with worker_room(None, path) as room:  # type: ignore[arg-type]  # no task runs
+        worker._serve(room)
+    assert len(looks) == 2
+
+
+def test_statistics_can_be_read_while_another_thread_adds_slices() -> None:
+    meter = StatsMeter(0, 10)
+    interval_s, ending = sys.getswitchinterval(), threading.Event()
+
+    def add_slices() -> int:
+        count = 0
+        while not ending.is_set():
+            count += 1
+            meter.add_slice(count * 1000, 1, events=1, size_bytes=1, thrown_away=0, unparseable=0)
+        return count
+
+    sys.setswitchinterval(1e-6)  # threads take turns as often as they can
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            adding = pool.submit(add_slices)
+            try:
+                for _ in range(300):
+                    meter.stats(0)
+            finally:
+                ending.set()
+            assert meter.stats(0).processed <= adding.result()
+    finally:
+        sys.setswitchinterval(interval_s)

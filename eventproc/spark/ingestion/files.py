@@ -22,6 +22,7 @@ from eventproc.spark.ingestion.rows import INTERVAL, TIME, interval_end
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.chunks.chunk_file import sync_file
 from eventproc.store.clock import SystemClock, new_id
+from eventproc.store.ingestion import forget_dead_workers
 from eventproc.store.ingestion.published import TABLES_FOLDER, UNUSED_MS, forget_unused, known_paths
 from eventproc.store.model.ingestion import NewFile
 
@@ -69,7 +70,10 @@ class TableFolder:
         return moved
 
     def delete(self, files: Iterable[NewFile]) -> None:
-        """Delete files that were not published. Missing ones are ignored."""
+        """Delete files that were certainly not published. Missing ones are ignored.
+
+        If the outcome of a publication is unknown, leave the files to `sweep`.
+        """
         for file in files:
             (self.home / file.path).unlink(missing_ok=True)
 
@@ -96,9 +100,10 @@ class TableFolder:
 def sweep(directory: PlannerDirectory, home: Path, is_alive: Callable[[str], bool]) -> int:
     """Delete what no row names and no living process will publish; return how many files went.
 
-    home: the folder of tables. Also forgets files that became unused UNUSED_MS ago.
+    home: the folder of tables. Also forgets dead workers, and files that became unused UNUSED_MS ago.
     """
     count = 0
+    directory.write(partial(forget_dead_workers, is_alive=is_alive))
     for folder in _folders(home / SCRATCH):
         if not is_alive(folder.name):
             count += sum(1 for each in folder.rglob(f"*{SUFFIX}") if each.is_file())

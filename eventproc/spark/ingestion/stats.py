@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterable
 from typing import Final
@@ -12,9 +13,10 @@ _MINUTE_MS: Final = 60_000
 
 
 class StatsMeter:
-    """Adds up what a task does. Used by one thread. now_ms: monotonic time of the call."""
+    """Adds up what a task does. Usable from any thread. now_ms: monotonic time of the call."""
 
     def __init__(self, now_ms: int, samples_max: int) -> None:
+        self._lock = threading.Lock()
         self._began_ms = now_ms
         self._processed = 0
         self._bytes = 0
@@ -33,24 +35,31 @@ class StatsMeter:
         self, now_ms: int, took_ms: int, *, events: int, size_bytes: int, thrown_away: int, unparseable: int
     ) -> None:
         """Note a slice that was read."""
-        self._processed += events
-        self._bytes += size_bytes
-        self._thrown_away += thrown_away
-        self._unparseable += unparseable
-        self._slices.append((now_ms, took_ms, events))
-        while self._slices[0][0] < now_ms - max(RATE_MINUTES) * _MINUTE_MS:
-            self._slices.popleft()
+        with self._lock:
+            self._processed += events
+            self._bytes += size_bytes
+            self._thrown_away += thrown_away
+            self._unparseable += unparseable
+            self._slices.append((now_ms, took_ms, events))
+            while self._slices[0][0] < now_ms - max(RATE_MINUTES) * _MINUTE_MS:
+                self._slices.popleft()
 
     def add_rows(self, count: int) -> None:
         """Note rows that were written for publication."""
-        self._rows += count
+        with self._lock:
+            self._rows += count
 
     def add_samples(self, samples: Iterable[str]) -> None:
         """Keep examples of unparseable events, the newest last."""
-        self._samples.extend(samples)
+        with self._lock:
+            self._samples.extend(samples)
 
     def stats(self, now_ms: int) -> TaskStats:
         """Return the statistics at this time."""
+        with self._lock:
+            return self._stats(now_ms)
+
+    def _stats(self, now_ms: int) -> TaskStats:
         alive_ms = max(now_ms - self._began_ms, 1)
         minute = min(alive_ms, _MINUTE_MS)
         busy = sum(took for end, took, _ in self._slices if end > now_ms - minute)

@@ -16,6 +16,7 @@ from typing import Final
 import eventproc.spark
 from eventproc.ingestion import SupervisorSpec
 from eventproc.spark.ingestion.files import TableFolder, sweep
+from eventproc.spark.ingestion.rows import SESSION
 from eventproc.spark.ingestion.task import TaskRun, WorkerRoom
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.database import Tx
@@ -28,7 +29,7 @@ from eventproc.store.ingestion import (
     register_worker,
     watch_ingestion,
 )
-from eventproc.store.model.errors import EventprocError
+from eventproc.store.model.errors import EventprocError, Retryable
 from eventproc.store.segments.holds import HOLD_MS
 
 LOG: Final = logging.getLogger("eventproc.ingestion")
@@ -40,9 +41,8 @@ SWEEP_MS: Final = 60_000
 """Pause between two sweeps of files."""
 
 SETTINGS: Final = {
+    **SESSION,
     "spark.scheduler.mode": "FAIR",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 
@@ -86,11 +86,14 @@ class IngestionWorker:
         try:
             while not self._stopping.is_set():
                 self._changed.clear()
-                self._reconcile(room)
-                now_ms = directory.db.clock.monotonic_ms()
-                if now_ms - swept_ms >= SWEEP_MS:
-                    swept_ms = now_ms
-                    sweep(directory, room.tables.home, directory.db.peers.is_alive)
+                try:
+                    self._reconcile(room)
+                    now_ms = directory.db.clock.monotonic_ms()
+                    if now_ms - swept_ms >= SWEEP_MS:
+                        swept_ms = now_ms
+                        sweep(directory, room.tables.home, directory.db.peers.is_alive)
+                except (Retryable, OSError) as why:
+                    LOG.warning("worker %s tries again later: %s", room.instance, why)
                 self._changed.wait(LOOK_MS / 1000)
             self._drain()
         finally:
@@ -99,7 +102,14 @@ class IngestionWorker:
                 run.kill()
             for run in self._runs.values():
                 run.join()
-            directory.write(partial(forget_worker, instance=room.instance))
+            try:
+                directory.write(partial(forget_worker, instance=room.instance))
+            except Retryable as why:
+                LOG.warning(
+                    "worker %s failed to leave; its tasks are replaced as after a death: %s",
+                    room.instance,
+                    why,
+                )
 
     def _reconcile(self, room: WorkerRoom) -> None:
         """Stop runs whose task was stopped, drop those that ended, and fill the free slots."""
