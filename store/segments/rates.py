@@ -26,10 +26,14 @@ KNOWN_MS_MIN: Final = 1_000
 like millions of events per second."""
 
 _ENDS: Final = """
-    SELECT s.head, s.head_number, e.start + e.length, e.first_number + e.count, e.last_time
+    SELECT s.head, s.head_number, e.start + e.length, e.first_number + e.count, e.last_time, coalesce(
+        (SELECT t.last_time FROM extent t WHERE t.stream_id = s.stream_id AND t.segment = s.segment
+         AND t.start < s.head ORDER BY t.start DESC LIMIT 1), s.base_time)
     FROM segment s JOIN extent e ON e.stream_id = s.stream_id AND e.segment = s.segment
     WHERE s.stream_id = ? AND s.segment = ? ORDER BY e.start DESC LIMIT 1
 """
+"""The last column is when the last truncated event was appended, or later: the reaper notes the time of the tail, when
+it frees the extents before the head."""
 
 
 @attrs.frozen
@@ -50,13 +54,13 @@ def segment_rates(
 
     windows_ms: in ascending order.
     A segment that is younger than a window counts as silent before it was created. If events of a window may have been
-    truncated, the rate is that of the time since the head.
+    truncated, the rate is that of the time since the head; events that were truncated before it count as none.
     Cost: one look-up if nothing was appended in any window; else the halving, up to 0.2 ms, for each window.
     """
     ends = tx.execute(_ENDS, (stream_id, segment)).fetchone()
     if ends is None:
         return (_NONE,) * len(windows_ms)
-    low, head_number, tail, tail_number, last_ms = ends
+    low, head_number, tail, tail_number, last_ms, truncated_ms = ends
     found: list[SegmentRate] = []
     for window_ms in reversed(windows_ms):
         since_ms = tx.now_ms - window_ms
@@ -70,7 +74,8 @@ def segment_rates(
         offset = max(extent.start + extent.length * before, low)
         number = max(extent.first_number + extent.count * before, head_number)
         took_ms = window_ms
-        if head_number > 0 and extent.first_number <= head_number and not before:
+        may_miss = head_number > 0 and truncated_ms >= since_ms
+        if may_miss and extent.first_number <= head_number and not before:
             took_ms = min(max(tx.now_ms - extent.first_time, KNOWN_MS_MIN), window_ms)
         found.append(SegmentRate((tail_number - number) * 1000 / took_ms, (tail - offset) * 1000 / took_ms))
         low = max(extent.start, low)  # a shorter window begins no earlier

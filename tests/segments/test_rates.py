@@ -97,6 +97,27 @@ async def test_the_rate_of_a_truncated_window_is_that_of_the_time_since_the_head
     assert await db.write(read) == pytest.approx(2)
 
 
+@pytest.mark.parametrize("freed", [False, True])
+async def test_what_was_truncated_before_a_window_does_not_shorten_it(db: Database, freed: bool) -> None:
+    await make_segments(db)
+    await _append(db, 10)
+
+    def truncate(tx: Tx) -> None:
+        tail, old_ms = tx.execute("SELECT max(start + length) FROM extent").fetchone()[0], tx.now_ms - 60_000
+        truncate_segments(tx, STREAM, STREAM_ID, {ONE: tail}, passed=[])
+        tx.execute("UPDATE extent SET first_time = ?, last_time = ?", (old_ms, old_ms))
+        if freed:  # as the reaper does
+            tx.execute(
+                "UPDATE segment SET base_offset = head, base_number = head_number, base_time = ?", (old_ms,)
+            )
+            tx.execute("DELETE FROM extent WHERE segment = ?", (ONE,))
+
+    await db.write(truncate)
+    await _append(db, 10)
+    rates = await db.read(lambda tx: segment_rates(tx, STREAM_ID, ONE, (20_000,)))
+    assert rates[0].events == pytest.approx(0.5)
+
+
 async def test_rate_of_a_stream_that_rests_costs_one_look_up_per_segment(db: Database) -> None:
     await make_segments(db)
     for _ in range(8):

@@ -28,7 +28,8 @@ class ScalingDescription:
 
     windows_ms: the windows over which rates are taken, the shortest first.
     segments: the active segments in the order of their key ranges, with their rates and verdicts.
-    waits_for: the change that a person asked for and that the policy lets pass first; None if there is none.
+    waits_for: the pending change, of a person or of the policy itself, that ends before the policy acts again; None if
+        there is none.
     last_action: why the policy made the present epoch; None if a person did, or if that was more than a day ago.
     """
 
