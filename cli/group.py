@@ -25,7 +25,6 @@ from eventproc.cli.options import (
     watch_option,
 )
 from eventproc.cli.output.tables import Row, rows_of, show_done, show_one, show_rows, show_with_tables
-from eventproc.cli.position_arguments import parse_cuts, parse_group_start
 from eventproc.cli.watch import show_found
 from eventproc.groups import (
     READERS,
@@ -47,6 +46,7 @@ from eventproc.groups import (
     preview_reset,
 )
 from eventproc.groups.names import check_reader
+from eventproc.groups.position_texts import parse_cuts, parse_group_start
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Peers, Tx
 from eventproc.store.model.cuts import StreamCut

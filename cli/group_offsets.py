@@ -19,10 +19,10 @@ from eventproc.cli.options import (
     watch_option,
 )
 from eventproc.cli.output.tables import Row, show_one, show_rows
-from eventproc.cli.position_arguments import parse_time
 from eventproc.cli.watch import show_found
 from eventproc.groups import READERS, get_group
 from eventproc.groups.names import group_name
+from eventproc.groups.position_texts import parse_time
 from eventproc.runtime import Eventproc
 from eventproc.store.model.group_errors import NotAReaderGroup
 from eventproc.topics import ConsumerGroupDescription, TopicPartition

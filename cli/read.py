@@ -23,8 +23,8 @@ from eventproc.cli import session
 from eventproc.cli.options import Command, Settings, output_option, pass_settings
 from eventproc.cli.output.events import EventPrinter
 from eventproc.cli.output.terminal import progress
-from eventproc.cli.position_arguments import parse_position, parse_segments
 from eventproc.groups import GroupReader, ReaderGroup
+from eventproc.groups.position_texts import parse_position, parse_segments
 from eventproc.runtime import Eventproc
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event

@@ -23,9 +23,9 @@ from eventproc.cli.options import (
     watch_option,
 )
 from eventproc.cli.output.tables import Row, show_done, show_one, show_rows, show_with_tables
-from eventproc.cli.position_arguments import parse_group_start
 from eventproc.cli.watch import show_found
 from eventproc.groups import group_name
+from eventproc.groups.position_texts import parse_group_start
 from eventproc.runtime import Eventproc
 from eventproc.shares import (
     DELIVERIES_MAX,

@@ -24,13 +24,13 @@ from eventproc.cli.options import (
     watch_option,
 )
 from eventproc.cli.output.tables import Row, rows_of, show_one, show_rows
-from eventproc.cli.position_arguments import cut_at_position, parse_position, parse_ranges, parse_segments
 from eventproc.cli.retention import DAY_MS, RetentionChoice, retention_options
 from eventproc.cli.scaling import VERDICT_COLUMNS, ScalingChoice, policy_row, scaling_options, scaling_row
 from eventproc.cli.submit import WaitOptions, submit_and_wait
 from eventproc.cli.task import submit_in_background
 from eventproc.cli.watch import show_found
 from eventproc.cluster import OffloadTask
+from eventproc.groups.position_texts import cut_at_position, parse_position, parse_ranges, parse_segments
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import (
     StoredHistory,

@@ -17,8 +17,8 @@ from eventproc.cli.options import (
     watch_option,
 )
 from eventproc.cli.output.tables import Row, show_one, show_rows
-from eventproc.cli.position_arguments import cut_at_position, parse_position, parse_segments, parse_time
 from eventproc.cli.watch import show_found
+from eventproc.groups.position_texts import cut_at_position, parse_position, parse_segments, parse_time
 from eventproc.runtime import Eventproc
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.epochs import Epoch, Segment

@@ -21,8 +21,8 @@ from eventproc.cli.options import (
     watch_option,
 )
 from eventproc.cli.output.tables import Row, show_done, show_one, show_rows, show_with_tables
-from eventproc.cli.position_arguments import parse_cuts
 from eventproc.cli.watch import show_found
+from eventproc.groups.position_texts import parse_cuts
 from eventproc.ingestion import IngestTaskInfo, SpecEffect, SupervisorSpec, SupervisorStatus
 from eventproc.runtime import Eventproc
 from eventproc.store.model.cuts import StreamCut

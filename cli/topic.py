@@ -22,10 +22,10 @@ from eventproc.cli.options import (
     watch_option,
 )
 from eventproc.cli.output.tables import Row, show_done, show_rows, show_with_tables
-from eventproc.cli.position_arguments import cut_at_position, parse_position, parse_time
 from eventproc.cli.retention import RetentionChoice, retention_options, ttl_ms_of, ttl_option
 from eventproc.cli.submit import WaitOptions, submit_and_wait
 from eventproc.cli.watch import show_found
+from eventproc.groups.position_texts import cut_at_position, parse_position, parse_time
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import StreamRecord, find_stream, get_topic, list_streams, readable_size
 from eventproc.store.database import Tx

@@ -1,4 +1,4 @@
-"""Parse positions in a stream (head, tail, a cut, a time), segment ids and key ranges of the command line."""
+"""Positions in a stream (head, tail, a cut, a time), segment ids and key ranges, as people write them."""
 
 from __future__ import annotations
 
