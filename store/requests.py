@@ -262,9 +262,13 @@ def get_request(tx: Tx, request_id: str) -> Request:
     return found
 
 
-def list_requests(tx: Tx, *, limit: int = 100) -> list[Request]:
-    """Return the newest requests, newest first."""
-    rows = tx.execute(f"SELECT {_COLUMNS} FROM request ORDER BY id DESC LIMIT ?", (limit,))
+def list_requests(tx: Tx, *, limit: int = 100, after: str | None = None) -> list[Request]:
+    """Return the newest requests, newest first. after: only those whose ids sort before this one, so the next page."""
+    order = "ORDER BY id DESC LIMIT ?"
+    if after is None:
+        rows = tx.execute(f"SELECT {_COLUMNS} FROM request {order}", (limit,))
+    else:
+        rows = tx.execute(f"SELECT {_COLUMNS} FROM request WHERE id < ? {order}", (after, limit))
     return [_request(row) for row in rows.fetchall()]
 
 

@@ -151,9 +151,11 @@ def get_task(tx: Tx, task_id: str) -> TaskInfo:
     return found
 
 
-def list_tasks(tx: Tx, *, limit: int) -> list[TaskInfo]:
-    """Return the newest tasks, newest first."""
+def list_tasks(tx: Tx, *, limit: int, after: str | None = None) -> list[TaskInfo]:
+    """Return the newest tasks, newest first. after: only those whose ids sort before this one, so the next page."""
     ids = sorted((key.rpartition("/")[2], key) for key in keys(tx, TASK))
+    if after is not None:
+        ids = [each for each in ids if each[0] < after]
     found = (find(tx, TASK, key) for _, key in ids[::-1][:limit])
     return [each.value for each in found if each is not None]
 

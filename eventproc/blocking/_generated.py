@@ -341,16 +341,17 @@ class RequestsCalls:
         """
         return self._loop.call(self._twin.get, request_id)
 
-    def list(self, *, limit: int = 100) -> builtins.list[Request]:
+    def list(self, *, limit: int = 100, after: str | None = None) -> builtins.list[Request]:
         """Return the newest requests, newest first.
 
         Args:
             limit: how many at most. Default: 100.
+            after: id of the last request of the previous page. None (default): the first page.
 
         Raises:
-            InvalidArgument: `limit` is less than 1.
+            InvalidArgument: `limit` is less than 1, or an argument has the wrong type.
         """
-        return self._loop.call(partial(self._twin.list, limit=limit))
+        return self._loop.call(partial(self._twin.list, limit=limit, after=after))
 
     def wait(self, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
         """Return a request once it is done or rejected, in whichever process it runs.
@@ -400,16 +401,17 @@ class TasksCalls:
         """
         return self._loop.call(self._twin.get, task_id)
 
-    def list(self, *, limit: int = 100) -> builtins.list[TaskInfo]:
+    def list(self, *, limit: int = 100, after: str | None = None) -> builtins.list[TaskInfo]:
         """Return the newest tasks, newest first.
 
         Args:
             limit: how many at most. Default: 100.
+            after: id of the last task of the previous page. None (default): the first page.
 
         Raises:
-            InvalidArgument: `limit` is less than 1.
+            InvalidArgument: `limit` is less than 1, or an argument has the wrong type.
         """
-        return self._loop.call(partial(self._twin.list, limit=limit))
+        return self._loop.call(partial(self._twin.list, limit=limit, after=after))
 
     def cancel(self, task_id: str) -> TaskInfo:
         """Ask a task to end, and return it. What it has made durable stays; one that has ended stays as it is.

@@ -66,17 +66,18 @@ class Requests:
         check_str("request id", request_id)
         return await self._db.read(lambda tx: get_request(tx, request_id))
 
-    async def list(self, *, limit: int = 100) -> builtins.list[Request]:
+    async def list(self, *, limit: int = 100, after: str | None = None) -> builtins.list[Request]:
         """Return the newest requests, newest first.
 
         Args:
             limit: how many at most. Default: 100.
+            after: id of the last request of the previous page. None (default): the first page.
 
         Raises:
-            InvalidArgument: `limit` is less than 1.
+            InvalidArgument: `limit` is less than 1, or an argument has the wrong type.
         """
-        limit = check_int("limit", limit, least=1)
-        return await self._db.read(lambda tx: list_requests(tx, limit=limit))
+        limit, last = check_int("limit", limit, least=1), None if after is None else check_str("after", after)
+        return await self._db.read(lambda tx: list_requests(tx, limit=limit, after=last))
 
     async def wait(self, request_id: str, *, timeout_ms: int = WAIT_MS) -> Request:
         """Return a request once it is done or rejected, in whichever process it runs.

@@ -67,16 +67,18 @@ class Tasks:
         check_str("task id", task_id)
         return await self._db.read(partial(get_task, task_id=task_id))
 
-    async def list(self, *, limit: int = 100) -> builtins.list[TaskInfo]:
+    async def list(self, *, limit: int = 100, after: str | None = None) -> builtins.list[TaskInfo]:
         """Return the newest tasks, newest first.
 
         Args:
             limit: how many at most. Default: 100.
+            after: id of the last task of the previous page. None (default): the first page.
 
         Raises:
-            InvalidArgument: `limit` is less than 1.
+            InvalidArgument: `limit` is less than 1, or an argument has the wrong type.
         """
-        return await self._db.read(partial(list_tasks, limit=check_int("limit", limit, least=1)))
+        limit, last = check_int("limit", limit, least=1), None if after is None else check_str("after", after)
+        return await self._db.read(partial(list_tasks, limit=limit, after=last))
 
     async def cancel(self, task_id: str) -> TaskInfo:
         """Ask a task to end, and return it. What it has made durable stays; one that has ended stays as it is.

@@ -478,6 +478,14 @@ async def test_a_missing_scope_fails_the_task() -> None:
         assert "missing" in ended.error
 
 
+async def test_tasks_are_listed_by_pages_the_newest_first() -> None:
+    async with eventproc.open_memory(host=False, clock=VirtualClock(1)) as ep:
+        tasks = [await ep.tasks.submit(eventproc.DeleteScopeTask(f"s{number}")) for number in range(3)]
+        first = await ep.tasks.list(limit=2)
+        listed = [*first, *await ep.tasks.list(after=first[-1].id)]
+        assert [each.id for each in listed] == sorted((each.id for each in tasks), reverse=True)
+
+
 async def test_tasks_are_forgotten_a_day_after_their_end() -> None:
     clock = VirtualClock(1)
     async with eventproc.open_memory(host=False, clock=clock) as ep:
