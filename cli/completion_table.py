@@ -944,6 +944,7 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("--listen", "", False),
                 ("--controller-port", "", False),
                 ("--segment-store-port", "", False),
+                ("--rest", "", False),
                 ("--grace", "", False),
                 ("--log-level", "debug|info|warning|error", False),
                 ("--log-format", "text|json", False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,17 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("eventproc.run")
 
 PORT = click.IntRange(0, 65_535)
+
+
+class AddressParam(click.types.StringParamType):
+    """A host and a port: HOST:PORT, or only a port of 127.0.0.1."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the host and the port."""
+        host, _, port = str(value).rpartition(":")
+        return host.strip("[]") or "127.0.0.1", PORT.convert(port, param, ctx)  # type: ignore[arg-type]
 
 
 @click.command(cls=Command)
@@ -53,6 +64,12 @@ PORT = click.IntRange(0, 65_535)
     help="Port of the segment store, which clients learn from the controller; 0 takes a free one.",
 )
 @click.option(
+    "--rest",
+    type=AddressParam(),
+    metavar="[HOST:]PORT",
+    help="Also serve REST there, to programs of this machine; port 0 takes a free one. Off unless given.",
+)
+@click.option(
     "--grace",
     type=DurationParam(),
     default=GRACE_MS / 1000,
@@ -77,6 +94,7 @@ def serve(
     listen: str,
     controller_port: int,
     segment_store_port: int,
+    rest: tuple[str, int] | None,
     grace: float,
     log_level: str | None,
     log_format: str | None,
@@ -86,16 +104,20 @@ def serve(
     A client connects to tcp://HOST:PORT of the controller. Several such processes may serve one directory, each with
     its own ports: every one of them serves every stream. Needs the extra `server`.
 
+    With --rest, programs manage scopes, streams, groups, transactions and tasks over HTTP: on the paths of Pravega's
+    REST, and on others; /openapi.json describes all of them.
+
     Only programs of this machine can connect. After a signal the endpoints close first; clients continue at another
     server of the directory, or when this one is back, without a loss or a duplicate. Everything else is as for `run`.
 
     Examples:
         eventproc serve
         eventproc serve shop.mail:app --controller-port 9091 --segment-store-port 0
+        eventproc serve --rest 9091
     """
     log = ServerLog(settings, LogOptions(log_level, log_format, None))
     try:
-        addresses = _addresses(listen, controller_port, segment_store_port)
+        addresses = _addresses(listen, controller_port, segment_store_port, rest)
         with log.importing():
             loaded = [load_app(name) for name in dict.fromkeys(apps)]
         log.install()
@@ -117,20 +139,30 @@ def serve(
         raise click.exceptions.Exit(exit_code(error)) from None
 
 
-def _addresses(host: str, controller_port: int, segment_store_port: int) -> Addresses:
+def _addresses(
+    host: str, controller_port: int, segment_store_port: int, rest: tuple[str, int] | None
+) -> Addresses:
     try:
         from eventproc.server.endpoints import Addresses, check_host
+
+        if rest is not None:
+            import eventproc.server.rest.listener  # noqa: F401  # found out before the directory is opened
     except ImportError as why:
         text = f"`eventproc serve` needs more packages ({why.name}): pip install 'eventproc[server]'"
         raise click.ClickException(text) from None
-    return Addresses(check_host(host), controller_port, segment_store_port)
+    if rest is not None:
+        check_host(rest[0])
+    return Addresses(check_host(host), controller_port, segment_store_port, rest)
 
 
 @asynccontextmanager
 async def _endpoints(ep: Eventproc, addresses: Addresses) -> AsyncIterator[None]:
     from eventproc.server.endpoints import serve_endpoints
 
-    async with serve_endpoints(ep.db, addresses) as bound:
+    async with serve_endpoints(ep, addresses) as bound:
+        if bound.rest is not None:
+            host, port = bound.rest
+            LOG.info("REST: http://%s:%d/openapi.json", f"[{host}]" if ":" in host else host, port)
         LOG.info(
             "clients of Pravega: controller tcp://%s:%d, segment store port %d",
             bound.host,

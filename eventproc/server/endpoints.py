@@ -14,10 +14,10 @@ import attrs
 from anyio.abc import SocketAttribute
 from anyio.streams.stapled import MultiListener
 
+from eventproc.runtime import Eventproc
 from eventproc.server.controller.service import Controller
 from eventproc.server.controller.serving import serving_controller
 from eventproc.server.wire.listener import SegmentStore
-from eventproc.store.database import Database
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.tasks import BackgroundTasks
 
@@ -29,14 +29,21 @@ CONTROLLER_PORT: Final = 9090
 SEGMENT_STORE_PORT: Final = 12345
 """Port of Pravega's segment store."""
 
+REST_CLOSE_WAIT_S: Final = 5
+"""How long running calls of REST may take when the server ends."""
+
 
 @attrs.frozen
 class Addresses:
-    """Where a server listens. Port 0: any free one."""
+    """Where a server listens. Port 0: any free one.
+
+    rest: host and port of REST; None: it is off.
+    """
 
     host: str = "127.0.0.1"
     controller_port: int = CONTROLLER_PORT
     segment_store_port: int = SEGMENT_STORE_PORT
+    rest: tuple[str, int] | None = None
 
 
 def check_host(host: str) -> str:
@@ -56,23 +63,41 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 @asynccontextmanager
-async def serve_endpoints(db: Database, addresses: Addresses) -> AsyncIterator[Addresses]:
+async def serve_endpoints(ep: Eventproc, addresses: Addresses) -> AsyncIterator[Addresses]:
     """Listen while the block runs; yield the addresses with their actual ports.
 
-    When the block ends, running calls of the controller may finish, for 5 s at most. Then all connections are closed;
-    clients continue at another server, or at this one when it is back.
+    When the block ends, running calls of the controller and of REST may finish, for 5 s at most. Then all connections
+    are closed; clients continue at another server, or at this one when it is back.
     Raises InvalidArgument for a host that other machines reach, and OSError if a port is in use.
     """
     host = check_host(addresses.host)
     listener = await anyio.create_tcp_listener(local_host=host, local_port=addresses.segment_store_port)
     assert isinstance(listener, MultiListener)
     store_port = int(listener.extra(SocketAttribute.local_port))
-    store = SegmentStore(db)
+    store = SegmentStore(ep.db)
     async with listener:
         with socket.create_server((host, addresses.controller_port), family=_family(host)) as listening:
             own = (host, listening.getsockname()[1])
             async with BackgroundTasks() as tasks:
                 for each in listener.listeners:
                     tasks.start_soon(store.serve, each)
-                async with serving_controller(Controller(db, (host, store_port), own), listening):
-                    yield attrs.evolve(addresses, controller_port=own[1], segment_store_port=store_port)
+                controller = Controller(ep.db, (host, store_port), own)
+                async with serving_controller(controller, listening), _rest(ep, addresses.rest) as rest:
+                    yield attrs.evolve(
+                        addresses, controller_port=own[1], segment_store_port=store_port, rest=rest
+                    )
+
+
+@asynccontextmanager
+async def _rest(ep: Eventproc, address: tuple[str, int] | None) -> AsyncIterator[tuple[str, int] | None]:
+    """Serve REST while the block runs, if there is an address; yield it with its actual port."""
+    if address is None:
+        yield None
+        return
+    from eventproc.server.rest.listener import serve_rest  # few servers need Starlette and Hypercorn
+
+    host, port = address
+    listener = socket.create_server((check_host(host), port), family=_family(host))
+    bound = host, int(listener.getsockname()[1])
+    async with serve_rest(ep, listener, host, close_wait_s=REST_CLOSE_WAIT_S):
+        yield bound

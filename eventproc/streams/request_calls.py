@@ -79,13 +79,16 @@ async def wait_for_request(db: Database, request_id: str, *, timeout_ms: int = W
     return await _wait(db, check_str("request id", request_id), _Patience.of(db, timeout_ms))
 
 
-async def run_request(db: Database, request: AnyRequest, *, timeout_ms: int = WAIT_MS) -> Request:
+async def run_request(
+    db: Database, request: AnyRequest, *, request_id: str | None = None, timeout_ms: int = WAIT_MS
+) -> Request:
     """Submit a request and wait until it is done; return it. Raises what it was refused for, and StillPending.
 
+    request_id: as for `submit_request`.
     When this process runs it, as its host does, the outcome comes without a read.
     """
     patience = _Patience.of(db, timeout_ms)
-    identifier = new_id(db.clock)
+    identifier = new_id(db.clock) if request_id is None else check_str("request id", request_id)
     # Subscribing before the request exists misses no change, so no read is needed to check for one.
     with (
         db.shared[REQUEST_OUTCOMES].expecting(identifier),

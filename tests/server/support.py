@@ -16,16 +16,21 @@ from eventproc.testing.crash import PATIENCE_S, environment
 from tests.support.child_process import REPOSITORY
 
 _PORTS = re.compile(r"controller tcp://[^:]*:(\d+), segment store port (\d+)")
-
+_REST = re.compile(r"REST: (http://[^/]*)/openapi.json")
 
 _SAID = "> "
 
 
 class ServerProcess:
-    """`eventproc serve` on a directory; killed at the end of its block. port: of its controller."""
+    """`eventproc serve` on a directory; killed at the end of its block.
 
-    def __init__(self, directory: Path, *, ports: tuple[int, int] = (0, 0)) -> None:
+    port: of its controller. rest: address of REST, if it was asked for.
+    """
+
+    def __init__(self, directory: Path, *, ports: tuple[int, int] = (0, 0), rest: bool = False) -> None:
         options = ["--controller-port", str(ports[0]), "--segment-store-port", str(ports[1])]
+        options += ["--rest", "0"] if rest else []
+        self.rest = ""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "eventproc", "-C", str(directory), "serve", *options],
             env=environment(),
@@ -36,6 +41,8 @@ class ServerProcess:
         heard = []
         for line in self._process.stderr:
             heard.append(line)
+            if match := _REST.search(line):
+                self.rest = match[1]
             if match := _PORTS.search(line):
                 self.ports = int(match[1]), int(match[2])
                 break

@@ -61,13 +61,13 @@ async def test_a_port_in_use_is_an_error_of_the_system(ep: Eventproc, taken: str
     with socket.create_server(("127.0.0.1", 0)) as other:
         ports = {"controller_port": 0, "segment_store_port": 0, taken: other.getsockname()[1]}
         with pytest.raises(OSError, match="in use"):
-            async with serve_endpoints(ep.db, Addresses(**ports)):
+            async with serve_endpoints(ep, Addresses(**ports)):
                 pass
 
 
 async def test_an_error_of_the_block_is_raised_as_it_is(ep: Eventproc) -> None:
     with pytest.raises(ZeroDivisionError):
-        async with serve_endpoints(ep.db, ANY_PORTS):
+        async with serve_endpoints(ep, ANY_PORTS):
             raise ZeroDivisionError
 
 
@@ -85,7 +85,7 @@ async def test_the_end_lets_a_running_call_finish_and_refuses_new_ones(
     monkeypatch.setattr(CatalogCalls, "scope_exists", slow)
     answers: list[bool] = []
     async with anyio.create_task_group() as tasks:
-        async with serve_endpoints(ep.db, ANY_PORTS) as bound:
+        async with serve_endpoints(ep, ANY_PORTS) as bound:
             client = await tasks.start(keep_connected, bound.controller_port)
 
             async def ask() -> None:
@@ -119,7 +119,7 @@ async def keep_connected(port: int, *, task_status: TaskStatus[Client]) -> None:
 
 
 async def test_a_request_that_is_too_large_is_refused_and_the_connection_serves_on(ep: Eventproc) -> None:
-    async with serve_endpoints(ep.db, ANY_PORTS) as bound, connecting(bound.controller_port) as client:
+    async with serve_endpoints(ep, ANY_PORTS) as bound, connecting(bound.controller_port) as client:
         with pytest.raises(GRPCError) as refused:
             await client.call("createScope", pb.ScopeInfo(scope="x" * (REQUEST_BYTES_MAX + 1)))
         assert refused.value.status is Status.INVALID_ARGUMENT

@@ -1,0 +1,209 @@
+"""The application: finds the route of a call, reads its parameters and body, and answers in JSON.
+
+Without users, a caller is trusted because it runs on this machine. A page in a browser is not trusted: a call with a
+foreign `Host` or `Origin` is refused, and a body must be JSON by its media type, which a foreign page cannot send.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Collection, Mapping
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import anyio
+import attrs
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route as HttpRoute
+
+from eventproc.runtime import Eventproc
+from eventproc.server.rest.json_values import BODY, read_text, read_value, refuse_unknown, to_plain
+from eventproc.server.rest.openapi import document
+from eventproc.server.rest.operator_calls import RequestReport
+from eventproc.server.rest.problems import PROBLEM_TYPE, HttpProblem, problem_of
+from eventproc.server.rest.route_table import OWN, ROUTES
+from eventproc.server.rest.routes import RestCall, RestRoute
+from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, StillPending
+
+LOG = logging.getLogger("eventproc.server")
+
+BODY_BYTES_MAX: Final = 1 << 20
+"""Largest body of a call. Higher: more memory for each call that is being read."""
+
+WAIT_S: Final = 30
+"""How long a call waits for the outcome of its request, unless it asks for another time, in s."""
+
+WAIT_S_MAX: Final = 600
+"""Longest such wait. Higher: connections that are lost meanwhile are noticed later."""
+
+DOCUMENT_PATH: Final = "/openapi.json"
+
+_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
+_WAIT: Final = re.compile(r"(?:^|[,;\s])wait=(\d{1,9})(?:$|[,;\s])", re.ASCII)
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+class RestAnswers:
+    """Answers calls for an open directory. host: where it listens, which callers may name."""
+
+    def __init__(self, ep: Eventproc, host: str) -> None:
+        self._ep = ep
+        self._hosts = frozenset((*_LOCAL, host))
+        self._running: set[anyio.CancelScope] = set()
+
+    def refuse_running(self) -> None:
+        """End the calls that are running, with 503. To be called when the server ends."""
+        for scope in self._running:
+            scope.cancel()
+
+    async def answer(self, methods: Mapping[str, RestRoute], request: HttpRequest) -> Response:
+        """Return the response of the route for the method, or a problem."""
+        route = methods["GET" if request.method == "HEAD" else request.method]
+        scope = anyio.CancelScope()
+        self._running.add(scope)
+        try:
+            with scope:
+                return await self._answer(route, request)
+            raise Closed(what="the server")
+        except (EventprocError, HttpProblem) as why:
+            return _problem(why)
+        except ClientDisconnect:  # nobody reads the answer
+            return Response(status_code=HTTPStatus.BAD_REQUEST)
+        except Exception as why:
+            LOG.exception("%s %s failed", request.method, request.url.path)
+            return _problem(why)
+        finally:
+            self._running.discard(scope)
+
+    async def _answer(self, route: RestRoute, request: HttpRequest) -> Response:
+        _verify_caller(request, self._hosts)
+        arguments = _arguments(route, request)
+        if route.body is not None:
+            arguments["body"] = read_value(route.body, await _body(request), BODY)
+        try:
+            result = await route.answer(_call(self._ep, route, request), **arguments)
+        except StillPending as why:
+            if not route.submits:
+                raise
+            return await _pending(self._ep, why)
+        if route.result is None:
+            return Response(status_code=route.status)
+        return _json(to_plain(route.result, result), route.status)
+
+
+def rest_application(answers: RestAnswers) -> Starlette:
+    """Return the application: all routes, and the document."""
+    by_path: dict[str, dict[str, RestRoute]] = {}
+    for route in ROUTES:
+        by_path.setdefault(route.path, {})[route.method] = route
+    routes = [
+        HttpRoute(path, partial(answers.answer, methods), methods=[*methods])
+        for path, methods in by_path.items()
+    ]
+    text = _ENCODE(document(ROUTES)).encode()
+
+    async def show_document(_: HttpRequest) -> Response:
+        return Response(text, media_type="application/json")
+
+    return Starlette(
+        routes=[*routes, HttpRoute(DOCUMENT_PATH, show_document)],
+        exception_handlers={HTTPException: _refuse},
+    )
+
+
+async def _refuse(_: HttpRequest, why: Exception) -> Response:
+    """Answer a call that no route fits."""
+    assert isinstance(why, HTTPException)
+    status = HTTPStatus(why.status_code)
+    detail = {404: f"no such path; {DOCUMENT_PATH} lists all", 405: "the path has no such method"}
+    return _problem(HttpProblem(status, detail.get(status, why.detail), why.headers))
+
+
+def _verify_caller(request: HttpRequest, hosts: Collection[str]) -> None:
+    """Raise HttpProblem for a call that a page of another site may have caused."""
+    host = request.headers.get("host", "")
+    if _host_of(f"//{host}") not in hosts:
+        raise HttpProblem(HTTPStatus.MISDIRECTED_REQUEST, f"this server is not {host!r}; use its own address")
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != host:
+        raise HttpProblem(HTTPStatus.FORBIDDEN, f"pages of {origin!r} may not call this server")
+
+
+def _host_of(address: str) -> str | None:
+    try:
+        return urlsplit(address).hostname
+    except ValueError:
+        return None
+
+
+def _arguments(route: RestRoute, request: HttpRequest) -> dict[str, Any]:
+    given: dict[str, str] = {}
+    for name, text in request.query_params.multi_items():
+        if name in given:
+            raise invalid_argument("query", name, "it is given twice")
+        given[name] = text
+    in_query = [each.name for each in route.parameters if each.place == "query"]
+    refuse_unknown("query", given, in_query)
+    found: dict[str, Any] = {}
+    for each in route.parameters:
+        texts: Mapping[str, str] = request.path_params if each.place == "path" else given
+        if each.name in texts:
+            found[each.argument] = read_text(each.kind, texts[each.name], each.name)
+        elif each.default is attrs.NOTHING:
+            raise InvalidArgument(what=each.name, value="nothing", reason="it is required")
+    return found
+
+
+async def _body(request: HttpRequest) -> object:
+    """Return the parsed body. Raises HttpProblem, and InvalidArgument."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise HttpProblem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_BYTES_MAX:
+            detail = f"the body exceeds {BODY_BYTES_MAX:,} bytes"
+            raise HttpProblem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+    try:
+        return json.loads(body.decode(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as why:
+        raise invalid_argument(BODY, body.decode(errors="replace"), f"it is not JSON: {why}") from None
+
+
+def _refuse_constant(text: str) -> object:
+    raise ValueError(f"{text} is no number")
+
+
+def _call(ep: Eventproc, route: RestRoute, request: HttpRequest) -> RestCall:
+    if not route.submits:
+        return RestCall(ep, WAIT_S * 1000)
+    match = _WAIT.search(request.headers.get("prefer", ""))
+    seconds = WAIT_S if match is None else min(int(match[1]), WAIT_S_MAX)
+    return RestCall(ep, seconds * 1000, request.headers.get("idempotency-key"))
+
+
+async def _pending(ep: Eventproc, why: StillPending) -> Response:
+    """Answer a call whose request goes on."""
+    found = RequestReport.of(await ep.requests.get(why.request_id))
+    location = {"Location": f"{OWN}/requests/{found.id}"}
+    return _json(to_plain(RequestReport, found), HTTPStatus.ACCEPTED, location)
+
+
+def _json(plain: object, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(_ENCODE(plain).encode(), status, headers, media_type="application/json")
+
+
+def _problem(why: Exception) -> Response:
+    problem = problem_of(why)
+    text = _ENCODE(problem.body).encode(errors="replace")
+    return Response(text, problem.status, problem.headers, media_type=PROBLEM_TYPE)

@@ -1,0 +1,114 @@
+"""Pravega's calls on health: /v1/health. The parts are the database of the directory, and its host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Final, TypeAlias
+
+from eventproc.server.rest.json_values import Limits
+from eventproc.server.rest.pravega_values import HealthResult, HealthStatus
+from eventproc.server.rest.routes import RestCall
+from eventproc.store.model.errors import EventprocError, NotFound
+
+SERVER: Final = "controller"
+"""Name of the server among its parts, as in Pravega."""
+
+PartName: TypeAlias = Annotated[str, Limits(about="Part of the server: database or host.")]
+
+
+async def get_health(call: RestCall) -> HealthResult:
+    """Show the health of the server and of its parts."""
+    try:
+        found = await call.ep.cluster.describe()
+    except EventprocError as why:
+        parts = {
+            "database": _part("database", str(why)),
+            "host": _part("host", "the database does not answer"),
+        }
+        return _whole(parts)
+    host = "no instance is the host now" if found.host is None else None
+    details = {"host": str(found.host), "host_epoch": str(found.host_epoch)}
+    return _whole({"database": _part("database", None), "host": _part("host", host, details)})
+
+
+async def get_status(call: RestCall) -> HealthStatus:
+    """Show the status of the server."""
+    return (await get_health(call)).status
+
+
+async def get_readiness(call: RestCall) -> bool:
+    """Show whether the server can serve."""
+    return (await get_health(call)).readiness
+
+
+async def get_liveness(call: RestCall) -> bool:
+    """Show whether the server need not be restarted."""
+    return (await get_health(call)).liveness
+
+
+async def get_details(call: RestCall) -> dict[str, str]:
+    """Show details of the server."""
+    return (await get_health(call)).details
+
+
+async def get_part_health(call: RestCall, part: PartName) -> HealthResult:
+    """Show the health of a part."""
+    found = await get_health(call)
+    if part == SERVER:
+        return found
+    if part not in found.children:
+        raise NotFound(kind="health contributor", name=part)
+    return found.children[part]
+
+
+async def get_part_status(call: RestCall, part: PartName) -> HealthStatus:
+    """Show the status of a part."""
+    return (await get_part_health(call, part)).status
+
+
+async def get_part_readiness(call: RestCall, part: PartName) -> bool:
+    """Show whether a part can serve."""
+    return (await get_part_health(call, part)).readiness
+
+
+async def get_part_liveness(call: RestCall, part: PartName) -> bool:
+    """Show whether a part works."""
+    return (await get_part_health(call, part)).liveness
+
+
+async def get_part_details(call: RestCall, part: PartName) -> dict[str, str]:
+    """Show details of a part."""
+    return (await get_part_health(call, part)).details
+
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def _part(name: str, failure: str | None, details: Mapping[str, str] = _NONE) -> HealthResult:
+    """Return the health of a part. A host that is missing is replaced by another instance: that is no death."""
+    works = failure is None
+    return HealthResult(
+        name=name,
+        status=HealthStatus.UP
+        if works
+        else HealthStatus.DOWN
+        if name == "database"
+        else HealthStatus.STARTING,
+        readiness=works,
+        liveness=works or name != "database",
+        details=dict(details) if works else {"failure": str(failure)},
+        children={},
+    )
+
+
+def _whole(parts: dict[str, HealthResult]) -> HealthResult:
+    failing = next((each for each in parts.values() if each.status is not HealthStatus.UP), None)
+    return HealthResult(
+        name=SERVER,
+        status=HealthStatus.UP if failing is None else failing.status,
+        readiness=failing is None,
+        liveness=all(each.liveness for each in parts.values()),
+        details={} if failing is None else {failing.name: failing.details["failure"]},
+        children=parts,
+    )

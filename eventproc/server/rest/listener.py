@@ -1,0 +1,69 @@
+"""The listener of REST: Hypercorn in the event loop of the rest, for as long as a block."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+from hypercorn.asyncio import serve
+from hypercorn.config import Config
+
+from eventproc.runtime import Eventproc
+from eventproc.server.rest.application import RestAnswers, rest_application
+
+HTTP_LOG: Final = logging.getLogger("eventproc.server.http")
+"""What Hypercorn says; warnings only, because the address is logged with the others."""
+
+
+END_WAIT_S: Final = 1
+"""How long connections may take to end after their calls were answered, in s."""
+
+
+@asynccontextmanager
+async def serve_rest(
+    ep: Eventproc, listener: socket.socket, host: str, *, close_wait_s: float
+) -> AsyncIterator[None]:
+    """Answer calls on a listening socket while the block runs; then close it.
+
+    When the block ends, no call begins, and idle connections are closed.
+
+    Args:
+        ep: the open directory.
+        listener: the socket.
+        host: its host, which callers may name.
+        close_wait_s: how long running calls may take when the block ends, in s. Then they are refused with 503; a
+            request that one waits for goes on.
+    """
+    HTTP_LOG.setLevel(logging.WARNING)
+    config = Config()
+    config.bind = [f"fd://{listener.detach()}"]
+    config.errorlog = HTTP_LOG
+    config.include_server_header = False
+    config.graceful_timeout = close_wait_s + 2 * END_WAIT_S
+    answers = RestAnswers(ep, host)
+    application = rest_application(answers)
+    ending, ended = anyio.Event(), anyio.Event()
+
+    async def run() -> None:
+        try:
+            await serve(application, config, shutdown_trigger=ending.wait, mode="asgi")  # type: ignore[arg-type]
+        finally:
+            ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        try:
+            yield
+        finally:
+            ending.set()
+            with anyio.CancelScope(shield=True):
+                with anyio.move_on_after(close_wait_s):
+                    await ended.wait()
+                answers.refuse_running()
+                with anyio.move_on_after(END_WAIT_S):
+                    await ended.wait()
+            tasks.cancel_scope.cancel()

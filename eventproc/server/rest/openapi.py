@@ -1,0 +1,98 @@
+"""The OpenAPI 3.1 document, from the table of routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any, Final
+
+import attrs
+
+from eventproc._version import __version__
+from eventproc.server.rest.json_values import REFERENCE, Schema, camel, schema_of, to_plain
+from eventproc.server.rest.operator_calls import RequestReport
+from eventproc.server.rest.problems import PROBLEM_TYPE, SCHEMA
+from eventproc.server.rest.routes import Parameter, RestRoute
+
+_PROBLEM: Final = {PROBLEM_TYPE: {"schema": {"$ref": f"{REFERENCE}Problem"}}}
+
+_WAIT_HEADERS: Final = [
+    {
+        "name": "Prefer",
+        "in": "header",
+        "description": "`wait=N`: answer after N seconds at the latest, with 202 if the request is pending.",
+        "schema": {"type": "string"},
+    },
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "description": "A UUID version 7, the id of the request: a repeated call finds the first one.",
+        "schema": {"type": "string", "format": "uuid"},
+    },
+]
+
+
+def document(routes: Iterable[RestRoute]) -> dict[str, Any]:
+    """Return the document. Deterministic: the order of the routes."""
+    classes: dict[str, Schema] = {"Problem": dict(SCHEMA)}
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, classes)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "eventproc",
+            "version": __version__,
+            "description": "The paths of Pravega's controller under /v1, and those of an operator under "
+            "/eventproc/v1.",
+            "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {"schemas": dict(sorted(classes.items()))},
+    }
+
+
+def _operation(route: RestRoute, classes: dict[str, Schema]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": camel(route.name),
+        "summary": route.summary,
+        "tags": [route.tag],
+        "parameters": [_parameter(each, classes) for each in route.parameters],
+        "responses": _responses(route, classes),
+    }
+    if route.submits:
+        operation["parameters"] += _WAIT_HEADERS
+    if route.body is not None:
+        content = {"application/json": {"schema": schema_of(route.body, classes)}}
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
+
+
+def _parameter(parameter: Parameter, classes: dict[str, Schema]) -> dict[str, Any]:
+    schema = schema_of(parameter.kind, classes)
+    about = schema.pop("description", None)
+    if "anyOf" in schema:  # a parameter of an address is never null: it is left out
+        schema = {**next(each for each in schema.pop("anyOf") if each != {"type": "null"}), **schema}
+    required = parameter.default is attrs.NOTHING
+    if not required and parameter.default is not None:
+        schema["default"] = to_plain(parameter.kind, parameter.default)
+    found = {"name": parameter.name, "in": parameter.place, "required": required, "schema": schema}
+    return found if about is None else {**found, "description": about}
+
+
+def _responses(route: RestRoute, classes: dict[str, Schema]) -> dict[str, Any]:
+    done: dict[str, Any] = {"description": HTTPStatus(route.status).phrase}
+    if route.result is not None:
+        done["content"] = {"application/json": {"schema": schema_of(route.result, classes)}}
+    responses = {str(route.status): done}
+    if route.submits:
+        location = {"description": "Where to look at the request.", "schema": {"type": "string"}}
+        responses["202"] = {
+            "description": "The request is recorded, and not done yet.",
+            "headers": {"Location": location},
+            "content": {"application/json": {"schema": schema_of(RequestReport, classes)}},
+        }
+    for status in route.errors:
+        responses[str(status)] = {"description": HTTPStatus(status).phrase, "content": _PROBLEM}
+    responses["default"] = {"description": "The call failed.", "content": _PROBLEM}
+    return responses

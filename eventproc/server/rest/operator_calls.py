@@ -1,0 +1,385 @@
+"""What an operator does at the shell, for programs: /eventproc/v1. Values have the names of the Python API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Final, TypeAlias
+
+import attrs
+
+from eventproc.cluster import ClusterDescription
+from eventproc.groups import (
+    GroupDescription,
+    GroupInfo,
+    GroupOptions,
+    GroupStart,
+    ResetPreview,
+    preview_reset,
+)
+from eventproc.groups.position_texts import cut_at_position, parse_group_start, parse_position, parse_time
+from eventproc.server.rest.json_values import Limits, Page, PageOf
+from eventproc.server.rest.routes import (
+    After,
+    LocalName,
+    PageLimit,
+    RestCall,
+    ScopeName,
+    page_after,
+    page_of,
+)
+from eventproc.store.catalog import StoredHistory, current_epoch, get_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.epochs import Epoch, Segment, merge_ranges, split_ranges
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import SEGMENTS_MAX
+from eventproc.store.model.ranges import KeyRange
+from eventproc.store.requests import Request, RequestOrigin, RequestStatus
+from eventproc.store.task_queue import TaskInfo
+from eventproc.streams import (
+    SegmentDescription,
+    StreamDescription,
+    StreamInfo,
+    TransactionDescription,
+)
+from eventproc.streams.queries import Moment
+from eventproc.workflows.requests import AnyRequest, ScaleStream, TruncateStream
+
+PAGE: Final = 100
+"""Entries of a page unless the caller asks for another number."""
+
+Position: TypeAlias = Annotated[str, Limits(about="head, tail, a time (ISO 8601, or ms), or a cut.")]
+Segments: TypeAlias = Annotated[tuple[SegmentId, ...], Limits(1, SEGMENTS_MAX)]
+TaskId: TypeAlias = Annotated[str, Limits(about="Id of the task.")]
+RequestId: TypeAlias = Annotated[str, Limits(about="Id of the request.")]
+
+ScalePlan: TypeAlias = Callable[[Epoch], tuple[Sequence[SegmentId], Sequence[KeyRange]]]
+"""From the active epoch to the segments that a scale seals, and the key ranges of those that it opens."""
+
+
+# Streams.
+
+
+async def list_all_streams(
+    call: RestCall,
+    scope: Annotated[str | None, Limits(about="Only streams of this scope.")] = None,
+    tag: Annotated[str | None, Limits(about="Only streams with this tag.")] = None,
+    prefix: Annotated[str, Limits(about="Only names in their scopes that begin with it.")] = "",
+    after: After = None,
+    limit: PageLimit = PAGE,
+) -> Annotated[Page, PageOf(StreamInfo)]:
+    """List streams by name; topics are among them."""
+    found = await call.ep.streams(scope, tag=tag, prefix=prefix, after=after, limit=limit + 1)
+    return page_of(found, limit, lambda each: each.name)
+
+
+async def describe_stream(call: RestCall, scope: ScopeName, stream: LocalName) -> StreamDescription:
+    """Show a stream's state, sizes, ends and active segments."""
+    return await (await call.ep.stream(f"{scope}/{stream}")).describe()
+
+
+async def list_segments(
+    call: RestCall, scope: ScopeName, stream: LocalName, at: Position = "tail"
+) -> tuple[SegmentDescription, ...]:
+    """List the segments at the head, at the tail, or at a time."""
+    found = await call.ep.stream(f"{scope}/{stream}")
+    moment: Moment = "head" if at == "head" else "tail" if at == "tail" else parse_time(at)
+    return tuple(await found.segments(moment))
+
+
+async def list_epochs(
+    call: RestCall,
+    scope: ScopeName,
+    stream: LocalName,
+    after: Annotated[int | None, Limits(0, about="`next` of the previous page.")] = None,
+    limit: PageLimit = PAGE,
+) -> Annotated[Page, PageOf(Epoch)]:
+    """List the epochs that are kept, the oldest first."""
+    found = await (await call.ep.stream(f"{scope}/{stream}")).epochs(after=after, limit=limit + 1)
+    return page_of(found, limit, lambda each: str(each.number))
+
+
+@attrs.frozen
+class CutReport:
+    """A cut of a stream."""
+
+    stream: str
+    cut: StreamCut
+
+
+async def get_cut(call: RestCall, scope: ScopeName, stream: LocalName, at: Position = "tail") -> CutReport:
+    """Show the cut at a position, for a truncation or a reset."""
+    found = await call.ep.stream(f"{scope}/{stream}")
+    return CutReport(
+        found.name, await cut_at_position(found, parse_position(at, found.name, found.stream_id))
+    )
+
+
+@attrs.frozen
+class ScaleBody:
+    """The segments to seal, and the key ranges of the new ones, which cover the same keys."""
+
+    seal: Segments
+    ranges: Annotated[tuple[KeyRange, ...], Limits(1, SEGMENTS_MAX)]
+
+
+@attrs.frozen
+class SplitBody:
+    """The segment to split, and into how many equal parts."""
+
+    segment: SegmentId
+    into: Annotated[int, Limits(2, SEGMENTS_MAX)] = 2
+
+
+@attrs.frozen
+class MergeBody:
+    """The segments to merge, whose key ranges are neighbours."""
+
+    segments: Segments
+
+
+@attrs.frozen
+class OpenedSegments:
+    """What a scale opened."""
+
+    segments: tuple[Segment, ...]
+
+
+async def scale_stream(
+    call: RestCall, scope: ScopeName, stream: LocalName, body: ScaleBody
+) -> OpenedSegments:
+    """Seal segments, and open new ones over exactly the same keys."""
+    return await _scale(call, f"{scope}/{stream}", lambda _: (body.seal, body.ranges))
+
+
+async def split_segment(
+    call: RestCall, scope: ScopeName, stream: LocalName, body: SplitBody
+) -> OpenedSegments:
+    """Split an active segment into equal parts."""
+    name = f"{scope}/{stream}"
+    return await _scale(call, name, lambda epoch: split_ranges(epoch, body.segment, body.into, stream=name))
+
+
+async def merge_segments(
+    call: RestCall, scope: ScopeName, stream: LocalName, body: MergeBody
+) -> OpenedSegments:
+    """Merge active segments with adjacent key ranges."""
+    name = f"{scope}/{stream}"
+    return await _scale(call, name, lambda epoch: merge_ranges(epoch, body.segments, stream=name))
+
+
+async def _scale(call: RestCall, name: str, plan: ScalePlan) -> OpenedSegments:
+    await call.ep.stream(name)  # verifies the name
+
+    def make(tx: Tx) -> AnyRequest:
+        record = get_stream(tx, name).value
+        seal, ranges = plan(current_epoch(tx, record))
+        return ScaleStream(name, record.stream_id, tuple(seal), tuple(ranges))
+
+    done = await call.run(ScaleStream, name, lambda: call.ep.db.read(make))
+
+    def look(tx: Tx) -> Epoch | None:
+        return StoredHistory(tx, get_stream(tx, name).value).opened_by(done.id)
+
+    opened = await call.ep.db.read(look)
+    return OpenedSegments(() if opened is None else opened.opened)
+
+
+@attrs.frozen
+class TruncateBody:
+    """The new head: a cut, head, tail or a time."""
+
+    cut: Position
+
+
+async def truncate_stream(
+    call: RestCall, scope: ScopeName, stream: LocalName, body: TruncateBody
+) -> StreamDescription:
+    """Move the head of a stream to a cut. The events before it are deleted."""
+
+    async def make() -> AnyRequest:
+        found = await call.ep.stream(f"{scope}/{stream}")
+        cut = await cut_at_position(found, parse_position(body.cut, found.name, found.stream_id))
+        return TruncateStream(found.name, cut.stream_id, dict(cut.offsets))
+
+    await call.run(TruncateStream, f"{scope}/{stream}", make)
+    return await describe_stream(call, scope, stream)
+
+
+# Transactions.
+
+
+async def list_transactions(
+    call: RestCall,
+    scope: ScopeName,
+    stream: LocalName,
+    finished: Annotated[bool, Limits(about="Those that ended within the last day.")] = False,
+    after: After = None,
+    limit: PageLimit = PAGE,
+) -> Annotated[Page, PageOf(TransactionDescription)]:
+    """List a stream's unfinished transactions, or those that ended, the newest first."""
+    found = await (await call.ep.stream(f"{scope}/{stream}")).transactions(finished=finished)
+    return page_after(found, after, limit, lambda each: each.id)
+
+
+async def abort_transaction(
+    call: RestCall,
+    scope: ScopeName,
+    stream: LocalName,
+    transaction: Annotated[str, Limits(about="Id of the transaction.")],
+    force: Annotated[bool, Limits(about="Also if its commit is decided, and fails.")] = False,
+) -> TransactionDescription:
+    """Abort a transaction: discard its staged events for ever."""
+    found = (await call.ep.stream(f"{scope}/{stream}")).transaction_of(transaction)
+    await found.abort(force=force)
+    return await found.status()
+
+
+# Reader groups.
+
+
+async def list_groups(
+    call: RestCall,
+    scope: Annotated[str | None, Limits(about="Only groups of this scope.")] = None,
+    after: After = None,
+    limit: PageLimit = PAGE,
+) -> Annotated[Page, PageOf(GroupInfo)]:
+    """List reader groups by name, those of processors included."""
+    return page_after(await call.ep.reader_groups(scope), after, limit, lambda each: each.name)
+
+
+@attrs.frozen
+class GroupReport:
+    """A reader group: its lag in all segments, its position, its options, and its readers and segments.
+
+    events, bytes: unfinished ones. age_ms: time since the oldest unfinished event was appended; None without one.
+    cuts: its durable position in each stream; none if a stream was deleted.
+    """
+
+    name: str
+    events: int
+    bytes: int
+    age_ms: int | None
+    cuts: dict[str, StreamCut]
+    options: GroupOptions
+    description: GroupDescription
+
+
+async def describe_group(call: RestCall, scope: ScopeName, group: LocalName) -> GroupReport:
+    """Show a reader group with its lag."""
+    found = await call.ep.reader_group(f"{scope}/{group}")
+    described, info = await found.describe(), await found.info()
+    return GroupReport(
+        found.name,
+        described.events,
+        described.bytes,
+        described.age_ms,
+        {} if described.replaced else await found.cuts(),
+        info.options,
+        described,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ResetBody:
+    """The new position, or a checkpoint. Nothing changes unless `execute` is true.
+
+    to: head, tail or a time; or cuts, at most one of each stream.
+    """
+
+    to: Annotated[tuple[Position, ...], Limits(1, 1_000)] | None = None
+    checkpoint: str | None = None
+    execute: bool = False
+
+
+@attrs.frozen
+class ResetReport:
+    """Each stream of a group before and after a reset, and whether it was done."""
+
+    executed: bool
+    streams: tuple[ResetPreview, ...]
+
+
+async def reset_group(call: RestCall, scope: ScopeName, group: LocalName, body: ResetBody) -> ResetReport:
+    """Move a reader group to another position, or show what that would do. Its online readers continue there."""
+    if (body.to is None) == (body.checkpoint is None):
+        raise invalid_argument("to", body.to, "give either `to` or `checkpoint`")
+    found = await call.ep.reader_group(f"{scope}/{group}")
+    start: GroupStart = "head"
+    if body.to is not None:
+        names = [each.name for each in (await found.info()).streams]
+        start = parse_group_start(body.to, {each: (await call.ep.stream(each)).stream_id for each in names})
+    preview = partial(preview_reset, group=found.name, start=start, checkpoint=body.checkpoint)
+    rows = await call.ep.db.read(preview)
+    if body.execute:
+        await found.reset(start, checkpoint=body.checkpoint)
+    return ResetReport(body.execute, tuple(rows))
+
+
+# Tasks, requests, instances.
+
+
+async def list_tasks(
+    call: RestCall, after: After = None, limit: PageLimit = PAGE
+) -> Annotated[Page, PageOf(TaskInfo)]:
+    """List tasks, the newest first."""
+    found = await call.ep.tasks.list(limit=limit + 1, after=after)
+    return page_of(found, limit, lambda each: each.id)
+
+
+async def describe_task(call: RestCall, task: TaskId) -> TaskInfo:
+    """Show a task, and how far it is."""
+    return await call.ep.tasks.get(task)
+
+
+async def cancel_task(call: RestCall, task: TaskId) -> TaskInfo:
+    """Ask a task to end. What it has made durable stays."""
+    return await call.ep.tasks.cancel(task)
+
+
+@attrs.frozen(kw_only=True)
+class RequestReport:
+    """A request to change a stream or scope. error: why it was refused. Times: in ms since 1970."""
+
+    id: str
+    kind: str
+    target: str
+    origin: RequestOrigin
+    status: RequestStatus
+    created_ms: int
+    finished_ms: int | None
+    error: str | None
+
+    @classmethod
+    def of(cls, request: Request) -> RequestReport:
+        """Return what callers see of a request."""
+        return cls(
+            id=request.id,
+            kind=request.kind,
+            target=request.target,
+            origin=request.origin,
+            status=request.status,
+            created_ms=request.created_ms,
+            finished_ms=request.finished_ms,
+            error=None if request.error is None else str(request.error),
+        )
+
+
+async def list_requests(
+    call: RestCall, after: After = None, limit: PageLimit = PAGE
+) -> Annotated[Page, PageOf(RequestReport)]:
+    """List requests to change streams and scopes, the newest first."""
+    found = await call.ep.requests.list(limit=limit + 1, after=after)
+    return page_of([RequestReport.of(each) for each in found], limit, lambda each: each.id)
+
+
+async def describe_request(call: RestCall, request: RequestId) -> RequestReport:
+    """Show a request and its outcome."""
+    return RequestReport.of(await call.ep.requests.get(request))
+
+
+async def describe_cluster(call: RestCall) -> ClusterDescription:
+    """Show the instances that have the directory open, and what they share."""
+    return await call.ep.cluster.describe()

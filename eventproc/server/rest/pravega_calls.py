@@ -1,0 +1,250 @@
+"""Pravega's calls on scopes, streams and reader groups: /v1."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import attrs
+
+from eventproc.server.rest.json_values import Limits
+from eventproc.server.rest.pravega_values import (
+    CreateStreamRequest,
+    ReaderGroupName,
+    ReaderGroupProperty,
+    ReaderGroupsList,
+    RetentionConfig,
+    ScaledSegment,
+    ScaleMetadata,
+    ScalingConfig,
+    ScopeProperty,
+    ScopesList,
+    StateChange,
+    StreamFilter,
+    StreamProperty,
+    StreamsList,
+    UpdateStreamRequest,
+)
+from eventproc.server.rest.routes import LocalName, RestCall, ScopeName
+from eventproc.store.catalog import (
+    SCOPE,
+    SYSTEM_SCOPE,
+    StoredHistory,
+    StreamRecord,
+    find_stream,
+    get_scope,
+    get_stream,
+)
+from eventproc.store.database import Tx
+from eventproc.store.faults import Step
+from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.epochs import Epoch
+from eventproc.store.model.errors import AlreadyExists
+from eventproc.store.model.ids import SegmentId, epoch_of, number_of
+from eventproc.store.model.names import StreamName, check_scope_name
+from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_tags
+from eventproc.store.records import find
+from eventproc.streams import StreamInfo
+from eventproc.workflows.requests import (
+    AnyRequest,
+    CreateStream,
+    DeleteStream,
+    SealStream,
+    UpdateStream,
+)
+from eventproc.workflows.scopes import create_scope as create_scope_record
+
+TimeMs = Annotated[int, Limits(0, about="Wall time, in ms since 1970.")]
+
+
+async def list_scopes(call: RestCall) -> ScopesList:
+    """List the scopes."""
+    names = [each.name for each in await call.ep.scopes() if each.name != SYSTEM_SCOPE]
+    return ScopesList(tuple(map(ScopeProperty, names)))
+
+
+async def create_scope(call: RestCall, body: ScopeProperty) -> ScopeProperty:
+    """Create a scope. Whether it exists is decided in the transaction that would create it."""
+
+    def make(tx: Tx) -> None:
+        check_scope_name(body.scope_name)
+        if find(tx, SCOPE, body.scope_name) is not None:
+            raise AlreadyExists(kind="scope", name=body.scope_name)
+        create_scope_record(tx, body.scope_name)
+
+    await call.ep.db.write(make, step=Step.SCOPE_CREATE)
+    return body
+
+
+async def get_scope_of(call: RestCall, scope: ScopeName) -> ScopeProperty:
+    """Show a scope."""
+    check_scope_name(scope)
+    return ScopeProperty((await call.ep.db.read(lambda tx: get_scope(tx, scope))).value.name)
+
+
+async def delete_scope(call: RestCall, scope: ScopeName) -> None:
+    """Delete a scope without streams and reader groups."""
+    await call.ep.delete_scope(scope)
+
+
+async def list_streams(
+    call: RestCall,
+    scope: ScopeName,
+    filter_type: Annotated[StreamFilter | None, Limits(about="By what to list.")] = None,
+    filter_value: Annotated[str | None, Limits(about="The tag; else any value.")] = None,
+) -> StreamsList:
+    """List the streams of a scope: all but internal ones, the internal ones, or those with a tag."""
+    check_scope_name(scope)
+    if filter_type is StreamFilter.TAG and not filter_value:
+        raise invalid_argument("filter_value", filter_value, "it must be the tag")
+    tag = filter_value if filter_type is StreamFilter.TAG else None
+    internal = filter_type is StreamFilter.INTERNAL
+    found = [
+        each
+        for each in await call.ep.streams(scope, tag=tag)
+        if each.name.partition("/")[2].startswith("_") == internal
+    ]
+    return StreamsList(tuple(map(_property, found)))
+
+
+async def create_stream(call: RestCall, scope: ScopeName, body: CreateStreamRequest) -> StreamProperty:
+    """Create a stream."""
+    name = str(StreamName.parse(f"{scope}/{body.stream_name}"))
+    body.verify_enforced()
+    scaling = ScalingPolicy.fixed(1) if body.scaling_policy is None else body.scaling_policy.policy()
+    config = StreamConfig(scaling, retention=body.retention(), tags=as_tags(body.stream_tags or ()))
+
+    def make(tx: Tx) -> AnyRequest:
+        if find_stream(tx, name) is not None:
+            raise AlreadyExists(kind="stream", name=name)
+        return CreateStream(name, config)
+
+    await call.run(CreateStream, name, lambda: call.ep.db.read(make))
+    return await get_stream_of(call, scope, body.stream_name)
+
+
+async def get_stream_of(call: RestCall, scope: ScopeName, stream: LocalName) -> StreamProperty:
+    """Show a stream's configuration."""
+    return await call.ep.db.read(lambda tx: _property(StreamInfo.of(_found(tx, scope, stream))))
+
+
+async def update_stream(
+    call: RestCall, scope: ScopeName, stream: LocalName, body: UpdateStreamRequest
+) -> StreamProperty:
+    """Replace a stream's configuration."""
+    body.verify_enforced()
+    retention, tags = body.retention(), as_tags(body.stream_tags or ())
+
+    def make(tx: Tx) -> AnyRequest:
+        found = _found(tx, scope, stream)
+        present = found.config
+        if present.is_topic and body.scaling_policy is not None:
+            raise invalid_argument("scalingPolicy", found.name, "it is a topic, which has partitions")
+        scaling = present.scaling if body.scaling_policy is None else body.scaling_policy.policy()
+        if ScalingConfig.of(scaling) == ScalingConfig.of(present.scaling):
+            scaling = present.scaling  # what Pravega has no form for stays
+        config = attrs.evolve(present, scaling=scaling, retention=retention, tags=tags)
+        keeps = scaling == present.scaling
+        fields = ("retention", "tags") if keeps else ("retention", "tags", "scaling")
+        return UpdateStream(found.name, found.stream_id, config, keep_segments=keeps, fields=fields)
+
+    await call.run(UpdateStream, f"{scope}/{stream}", lambda: call.ep.db.read(make))
+    return await get_stream_of(call, scope, stream)
+
+
+async def delete_stream(call: RestCall, scope: ScopeName, stream: LocalName) -> None:
+    """Delete a sealed stream with its events."""
+
+    def make(tx: Tx) -> AnyRequest:
+        found = _found(tx, scope, stream)
+        return DeleteStream(found.name, found.stream_id)
+
+    await call.run(DeleteStream, f"{scope}/{stream}", lambda: call.ep.db.read(make))
+
+
+async def update_stream_state(
+    call: RestCall, scope: ScopeName, stream: LocalName, body: StateChange
+) -> StateChange:
+    """Seal a stream for ever."""
+
+    def make(tx: Tx) -> AnyRequest:
+        found = _found(tx, scope, stream)
+        return SealStream(found.name, found.stream_id)
+
+    await call.run(SealStream, f"{scope}/{stream}", lambda: call.ep.db.read(make))
+    return body
+
+
+async def get_scaling_events(
+    call: RestCall, scope: ScopeName, stream: LocalName, from_: TimeMs, to: TimeMs
+) -> tuple[ScaleMetadata, ...]:
+    """List the scales between two times, after the latest one before them."""
+    if from_ > to:
+        raise invalid_argument("from", from_, f"it is after to, {to}")
+
+    def look(tx: Tx) -> tuple[ScaleMetadata, ...]:
+        history = StoredHistory(tx, _found(tx, scope, stream))
+        numbers = range(history.number_at(from_), history.number_at(to) + 1)
+        epochs = [history.epoch(number) for number in numbers]
+        return tuple(
+            _scale(each, before, history)
+            for before, each in zip([None, *epochs], epochs, strict=False)
+            if each.created_ms <= to
+        )
+
+    return await call.ep.db.read(look)
+
+
+async def list_reader_groups(call: RestCall, scope: ScopeName) -> ReaderGroupsList:
+    """List the reader groups of a scope."""
+    check_scope_name(scope)
+    found = await call.ep.reader_groups(scope)
+    return ReaderGroupsList(tuple(ReaderGroupName(each.name.partition("/")[2]) for each in found))
+
+
+async def get_reader_group(call: RestCall, scope: ScopeName, group: LocalName) -> ReaderGroupProperty:
+    """Show a reader group."""
+    found = await (await call.ep.reader_group(f"{scope}/{group}")).describe()
+    return ReaderGroupProperty(
+        scope_name=scope,
+        reader_group_name=group,
+        stream_list=tuple(each.name for each in found.streams),
+        online_reader_ids=tuple(each.reader for each in found.members if not each.away),
+    )
+
+
+async def delete_reader_group(call: RestCall, scope: ScopeName, group: LocalName) -> None:
+    """Delete a reader group and its progress. Its readers are fenced."""
+    await (await call.ep.reader_group(f"{scope}/{group}")).delete()
+
+
+def _found(tx: Tx, scope: str, stream: str) -> StreamRecord:
+    return get_stream(tx, str(StreamName.parse(f"{scope}/{stream}"))).value
+
+
+def _property(stream: StreamInfo) -> StreamProperty:
+    scope, _, name = stream.name.partition("/")
+    return StreamProperty(
+        scope_name=scope,
+        stream_name=name,
+        scaling_policy=ScalingConfig.of(stream.config.scaling),
+        retention_policy=RetentionConfig.of(stream.config.retention),
+        tags=stream.config.tags,
+        timestamp_aggregation_timeout=0,
+        rollover_size_bytes=0,
+    )
+
+
+def _scale(epoch: Epoch, before: Epoch | None, history: StoredHistory) -> ScaleMetadata:
+    """Return an epoch, with the splits and merges since the one before in the list."""
+    segments = tuple(
+        ScaledSegment(number_of(each.id), _created_ms(each.id, history), each.range.low, each.range.high)
+        for each in epoch.segments
+    )
+    splits = 0 if before is None else epoch.splits - before.splits
+    merges = 0 if before is None else epoch.merges - before.merges
+    return ScaleMetadata(epoch.created_ms, segments, splits, merges)
+
+
+def _created_ms(segment: SegmentId, history: StoredHistory) -> int:
+    """Return when the segment's epoch began; that of the oldest epoch kept for an older segment."""
+    return history.epoch(max(epoch_of(segment), history.first)).created_ms

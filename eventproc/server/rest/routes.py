@@ -1,0 +1,167 @@
+"""A route: method and path, the function that answers, and what its signature says of parameters, body and result."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_type_hints
+
+import attrs
+
+from eventproc.runtime import Eventproc
+from eventproc.server.rest.json_values import Limits, Page
+from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.errors import NotFound
+from eventproc.store.requests import Request
+from eventproc.streams.request_calls import run_request
+from eventproc.workflows.requests import AnyRequest
+
+T = TypeVar("T")
+
+PAGE_ENTRIES_MAX: Final = 1_000
+"""Most entries of a page. Higher: longer reads of the database and larger responses."""
+
+PageLimit: TypeAlias = Annotated[int, Limits(1, PAGE_ENTRIES_MAX, "How many entries at most.")]
+After: TypeAlias = Annotated[str | None, Limits(about="`next` of the previous page.")]
+ScopeName: TypeAlias = Annotated[str, Limits(about="Name of the scope.")]
+LocalName: TypeAlias = Annotated[str, Limits(about="Name of the stream or group, without its scope.")]
+
+Answer: TypeAlias = Callable[..., Awaitable[object]]
+"""A function that answers: it takes a RestCall, then parameters of the path and the query, and a `body` if any."""
+
+
+@attrs.frozen
+class RestCall:
+    """A call: the open directory, and what the headers ask for.
+
+    wait_ms: how long to wait for the outcome of a request, in ms.
+    request_id: from `Idempotency-Key`: that of the request; None: a new one.
+    """
+
+    ep: Eventproc
+    wait_ms: int
+    request_id: str | None = None
+
+    async def run(
+        self, kind: type[AnyRequest], target: str, make: Callable[[], Awaitable[AnyRequest]]
+    ) -> Request:
+        """Submit the request that `make` returns, and wait for its outcome; a repeated key finds the first request.
+
+        Raises what the request was refused for, and StillPending.
+        """
+        if self.request_id is not None and (found := await self._find(self.request_id)) is not None:
+            if (found.kind, found.target) != (kind.kind, target):
+                reason = f"it belongs to another request: {found.kind} of {found.target}"
+                raise invalid_argument("Idempotency-Key", self.request_id, reason)
+            ended = await self.ep.requests.wait(found.id, timeout_ms=self.wait_ms)
+            if ended.error is not None:
+                raise ended.error
+            return ended
+        request = await make()
+        return await run_request(self.ep.db, request, request_id=self.request_id, timeout_ms=self.wait_ms)
+
+    async def _find(self, request_id: str) -> Request | None:
+        try:
+            return await self.ep.requests.get(request_id)
+        except NotFound:
+            return None
+
+
+@attrs.frozen
+class Parameter:
+    """A parameter of a path or a query.
+
+    name: as it is written. argument: of the function. default: attrs.NOTHING if it is required.
+    """
+
+    name: str
+    argument: str
+    place: Literal["path", "query"]
+    kind: Any
+    default: object
+
+
+@attrs.frozen
+class RestRoute:
+    """What answers a method of a path.
+
+    status: of a response without an error. errors: the statuses of Pravega's documents, beside the general ones.
+    tag: groups it in the document. submits: whether it runs a request, so that a caller may limit the wait for it.
+    body: its type; None without one. result: its type; None for a response without a body.
+    """
+
+    method: str
+    path: str
+    answer: Answer
+    tag: str
+    status: int
+    errors: tuple[int, ...]
+    submits: bool
+    parameters: tuple[Parameter, ...]
+    body: Any
+    result: Any
+
+    @property
+    def name(self) -> str:
+        """Name of the function, unique among routes."""
+        return self.answer.__name__
+
+    @property
+    def summary(self) -> str:
+        """What it does: the first sentence of the function's documentation."""
+        return (inspect.getdoc(self.answer) or "").split("\n")[0]
+
+
+def route(
+    method: str,
+    path: str,
+    answer: Answer,
+    *,
+    tag: str,
+    status: int = 200,
+    errors: tuple[int, ...] = (),
+    submits: bool = False,
+) -> RestRoute:
+    """Return a route whose parameters, body and result are those of the function's signature."""
+    hints = get_type_hints(answer, include_extras=True)
+    in_path = re.findall(r"{(\w+)}", path)
+    parameters: list[Parameter] = []
+    for each in list(inspect.signature(answer).parameters.values())[1:]:
+        if each.name == "body":
+            continue
+        default = attrs.NOTHING if each.default is inspect.Parameter.empty else each.default
+        place: Literal["path", "query"] = "path" if each.name in in_path else "query"
+        # A trailing underscore avoids a word of Python.
+        parameters.append(Parameter(each.name.rstrip("_"), each.name, place, hints[each.name], default))
+    assert {each.name for each in parameters if each.place == "path"} == set(in_path), path
+    returned = hints["return"]
+    result = None if returned is type(None) else returned
+    return RestRoute(
+        method=method,
+        path=path,
+        answer=answer,
+        tag=tag,
+        status=status,
+        errors=errors,
+        submits=submits,
+        parameters=tuple(parameters),
+        body=hints.get("body"),
+        result=result,
+    )
+
+
+def page_of(found: Sequence[T], limit: int, key: Callable[[T], str]) -> Page:
+    """Return the page of a list that was read with `limit + 1`. key: what `after` is for an entry."""
+    items = found[:limit]
+    return Page(items, key(items[-1]) if len(found) > limit else None)
+
+
+def page_after(found: Sequence[T], after: str | None, limit: int, key: Callable[[T], str]) -> Page:
+    """Return the page of a complete list that follows the entry `after`. Raises InvalidArgument if it is gone."""
+    start = 0
+    if after is not None:
+        start = next((number + 1 for number, each in enumerate(found) if key(each) == after), 0)
+        if not start:
+            raise invalid_argument("after", after, "the list has no such entry; begin with the first page")
+    return page_of(found[start : start + limit + 1], limit, key)

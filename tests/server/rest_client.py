@@ -1,0 +1,84 @@
+"""A caller of REST that verifies each response against the OpenAPI document."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import httpx
+import jsonschema_rs
+
+from eventproc.testing.crash import PATIENCE_S
+
+
+@attrs.frozen
+class RestAnswer:
+    """A response: its status, headers, and parsed body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+
+
+class RestClient:
+    """Calls a serving process. base: its address."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self._http = httpx.Client(base_url=base, timeout=PATIENCE_S, trust_env=False)
+        self.document: dict[str, Any] = self._http.get("/openapi.json").json()
+        self._operations = [
+            (re.compile(re.sub(r"{\w+}", "[^/]+", path)), methods)
+            for path, methods in self.document["paths"].items()
+        ]
+
+    def close(self) -> None:
+        self._http.close()
+
+    def call(self, method: str, path: str, body: object = None, **headers: str) -> RestAnswer:
+        """Return the response; fails if the document does not describe it."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        text = None
+        if body is not None:
+            sent.setdefault("content-type", "application/json")
+            text = json.dumps(body)
+        made = self._http.build_request(method, path, content=text, headers=sent)
+        response = self._http.send(made)
+        found = response.json() if response.text else None
+        answer = RestAnswer(response.status_code, dict(response.headers), found)
+        self.verify(method, made.url.path, answer)
+        return answer
+
+    def get(self, path: str, **headers: str) -> Any:
+        """Return the body of a GET that succeeds."""
+        answer = self.call("GET", path, **headers)
+        assert answer.status == 200, answer
+        return answer.body
+
+    def verify(self, method: str, path: str, answer: RestAnswer) -> None:
+        """Fail if the document does not describe this response of this operation."""
+        operation = self._operation(method, path)
+        kind = "application/problem+json" if answer.status >= 400 else "application/json"
+        if operation is None:
+            schema: dict[str, Any] = {"$ref": "#/components/schemas/Problem"}
+        else:
+            responses = operation["responses"]
+            described = responses.get(str(answer.status), responses["default"])
+            if "content" not in described:
+                assert answer.body is None
+                return
+            schema = described["content"][kind]["schema"]
+        assert answer.headers["content-type"] == kind
+        jsonschema_rs.validator_for({**schema, "components": self.document["components"]}).validate(
+            answer.body
+        )
+
+    def _operation(self, method: str, path: str) -> dict[str, Any] | None:
+        for pattern, methods in self._operations:
+            if pattern.fullmatch(path):
+                found: dict[str, Any] | None = methods.get(method.lower())
+                return found
+        return None

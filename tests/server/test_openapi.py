@@ -1,0 +1,86 @@
+"""The OpenAPI document: it has every route, and calls made from it get the responses that it describes."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+import attrs
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.checks import positive_data_acceptance
+
+from eventproc import errors
+from eventproc.server.rest.json_values import camel
+from eventproc.server.rest.openapi import document
+from eventproc.server.rest.problems import SCHEMA, STATUS_OF, problem_of, status_of
+from eventproc.server.rest.route_table import ROUTES
+from tests.server.rest_client import RestClient
+from tests.server.test_rest import directory as directory  # a fixture
+from tests.server.test_rest import rest as rest  # a fixture
+
+CALLS = 2
+"""Calls of each operation with valid, and with invalid, values. Making them takes most of the time."""
+
+
+def test_every_route_is_in_the_document_and_nothing_else() -> None:
+    paths = document(ROUTES)["paths"]
+    described = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    assert described == {(each.method, each.path) for each in ROUTES}
+    names = [each.name for each in ROUTES]
+    assert len(set(names)) == len(names)
+    for each in ROUTES:
+        operation = paths[each.path][each.method.lower()]
+        assert operation["operationId"] == camel(each.name)
+        assert operation["summary"].endswith(".")
+        assert str(each.status) in operation["responses"]
+
+
+def test_every_error_has_a_status_and_no_row_is_hidden_by_an_earlier_one() -> None:
+    concrete = [each for each in vars(errors).values() if isinstance(each, type) and attrs.has(each)]
+    assert concrete
+    assert [each for each in concrete if not issubclass(each, tuple(kind for kind, _ in STATUS_OF))] == []
+    for number, (kind, status) in enumerate(STATUS_OF):
+        assert status_of(kind) is status
+        assert not any(issubclass(kind, before) for before, _ in STATUS_OF[:number])
+
+
+def test_a_problem_has_the_fields_of_its_error_and_hides_what_is_a_bug() -> None:
+    found = problem_of(errors.NotFound(kind="stream", name="s/t"))
+    assert (found.status, found.body["fields"]) == (404, {"kind": "stream", "name": "s/t"})
+    assert set(found.body) <= set(SCHEMA["properties"])
+    held = problem_of(errors.LockHeld(path="/d", pid=None, for_ms=5))
+    assert (held.status, set(held.headers)) == (HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After"})
+    bug = problem_of(ValueError("secret"))
+    assert bug.status == HTTPStatus.INTERNAL_SERVER_ERROR
+    assert "secret" not in str(bug.body)
+
+
+@pytest.mark.subprocess
+@pytest.mark.parametrize("valid", [True, False])
+def test_calls_made_from_the_document_get_what_it_describes(rest: RestClient, valid: bool) -> None:
+    mode = schemathesis.GenerationMode.POSITIVE if valid else schemathesis.GenerationMode.NEGATIVE
+    calls = settings(
+        max_examples=CALLS,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    found: Any
+    for found in schemathesis.openapi.from_dict(rest.document).get_all_operations():
+        operation = found.ok()
+        described = rest.document["paths"][operation.path][operation.method]
+        if not valid and "requestBody" not in described:
+            continue
+
+        @calls
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def make_calls(case: Any) -> None:
+            response = case.call(base_url=rest.base)
+            assert response.status_code < 500, response.text
+            # A valid text need not be a valid name.
+            case.validate_response(response, excluded_checks=[positive_data_acceptance])
+
+        make_calls()
