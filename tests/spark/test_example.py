@@ -1,4 +1,4 @@
-"""The example pipeline counts what a loop over the file counts, as a batch job and while flights are being written."""
+"""The examples count what a loop over the file counts, while flights are being written and a worker is killed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import eventproc.spark
+from tests.spark.conftest import CHEAP
 from tests.tidy.source import ROOT
 
 EVERY = 150
@@ -23,9 +24,8 @@ WEEK = timedelta(days=7)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@pytest.fixture(scope="module")
-def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("carrier_delays", ROOT / "docs/examples/carrier_delays.py")
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/examples/{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -57,8 +57,9 @@ def counted(path: Path) -> dict[tuple[str, datetime], tuple[int, int]]:
 
 @pytest.mark.parametrize("continuous", [False, True])
 def test_example_counts_flights_by_carrier_and_week(
-    spark: SparkSession, example: ModuleType, some_flights: Path, tmp_path: Path, continuous: bool
+    spark: SparkSession, some_flights: Path, tmp_path: Path, continuous: bool
 ) -> None:
+    example = loaded("carrier_delays")
     with eventproc.spark.attach(spark, tmp_path / "streams", durability="os") as ep:
         example.run(spark, ep, some_flights, tmp_path, continuous=continuous, events_max=1500)
         stored = example.stored(spark, tmp_path).collect()
@@ -71,3 +72,17 @@ def test_example_counts_flights_by_carrier_and_week(
     if not continuous:
         example.plot(tmp_path, tmp_path / "delays.png")
         assert (tmp_path / "delays.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_table_of_flights_is_exact_although_a_worker_is_killed(
+    spark: SparkSession,
+    some_flights: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", CHEAP)
+    assert loaded("flight_table").run(spark, some_flights, tmp_path, part=800)
+    said = capfd.readouterr().out
+    assert "killed worker" in said
+    assert "2 groups, 4 tasks" in said

@@ -69,6 +69,8 @@ class IngestionWorker:
     def run(self) -> None:
         """Run tasks until `stop`. Raises StoreMissing, StoreUnusable; NotSupported without Java."""
         spark = eventproc.spark.session(master=self._master, conf=SETTINGS)
+        # A task logs its own failure. What Spark says of the cancelled jobs of a stopped task would look like one.
+        spark.sparkContext.setLogLevel("FATAL")
         try:
             with PlannerDirectory(self._path, hold_ms=HOLD_MS) as directory:
                 instance = directory.db.instance_id
