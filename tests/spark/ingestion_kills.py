@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
@@ -44,6 +44,7 @@ from eventproc.store.ingestion import read_tasks
 from eventproc.store.ingestion.published import TABLES_FOLDER, used_files
 from eventproc.store.ingestion.unpublished import unpublished_events
 from eventproc.store.model.errors import EventprocError
+from eventproc.store.model.ingestion import Positions
 from eventproc.store.model.policies import ScalingPolicy
 from tests.spark.conftest import CHEAP
 from tests.tidy.source import ROOT
@@ -56,6 +57,9 @@ TABLE: Final = "flights"
 WORKERS: Final = 2
 CHUNK: Final = 2_000
 """Flights that are appended between two disturbances of the stream."""
+
+STALL_S: Final = 1_200
+"""How long nothing may change. A machine that others use needs minutes to start a driver."""
 
 SPEC: Final = SupervisorSpec(
     io=IoConfig(
@@ -97,7 +101,7 @@ class KillsReport:
     orphans: int
 
 
-def flights(count: int | None) -> list[dict[str, str]]:
+def flights(count: int) -> list[dict[str, str]]:
     """Return the first flights of the file."""
     with lzma.open(ROOT / "data" / "flights.csv.xz", "rt", encoding="utf-8", newline="") as rows:
         return list(islice(csv.DictReader(rows), count))
@@ -175,7 +179,7 @@ def disturb(stream: BlockingStream, chance: random.Random) -> None:
             stream.split(chance.choice(segments).id)
 
 
-def run(folder: Path, *, kills: int, seed: int, count: int | None) -> KillsReport:
+def run(folder: Path, *, kills: int, seed: int, count: int) -> KillsReport:
     """Ingest flights while workers are killed so often, and compare."""
     chance = random.Random(seed)
     rows = flights(count)
@@ -188,28 +192,26 @@ def run(folder: Path, *, kills: int, seed: int, count: int | None) -> KillsRepor
         for _ in range(WORKERS):
             workers.start()
         ep.submit_supervisor(SPEC)
-        done = 0
-        for chunk in _spread(rows, chance):
-            with stream.writer() as writer:
-                writer.write_many((json.dumps(row).encode(), row["tailnum"]) for row in chunk)
-            disturb(stream, chance)
-            PAUSE.wait(chance.uniform(0, 1))
-        while done < kills:
-            _wait_for_running(ep)
-            PAUSE.wait(chance.uniform(0, 8))
-            workers.kill(chance)
-            workers.start()
-            done += 1
-            disturb(stream, chance)
-            _say(f"{done} kills, {_unpublished(ep)} bytes to publish")
+        for number, part in enumerate(_parts(rows, kills + 1)):
+            if number:
+                _wait_for_progress(ep)
+                PAUSE.wait(chance.uniform(0, 8))
+                workers.kill(chance)
+                workers.start()
+                _say(f"{number} kills, {_unpublished(ep)} bytes to publish")
+            for at in range(0, len(part), CHUNK):
+                with stream.writer() as writer:
+                    chunk = part[at : at + CHUNK]
+                    writer.write_many((json.dumps(row).encode(), row["tailnum"]) for row in chunk)
+                disturb(stream, chance)
         while _unpublished(ep):
-            PAUSE.wait(1)
+            _wait_for_progress(ep)
         tasks = ep._loop.call(ep._twin.db.read, lambda tx: read_tasks(tx, TABLE))
         files = ep._loop.call(ep._twin.db.read, lambda tx: used_files(tx, TABLE))
         found, wanted = published(ep), direct(rows)
         on_disk = len(list((folder / "streams" / TABLES_FOLDER / TABLE).rglob("*.parquet")))
         return KillsReport(
-            kills=done,
+            kills=kills,
             tasks=dict(Counter(each.state.value for each in tasks)),
             files=len(files),
             flights=sum(each[0] for each in found.values()),
@@ -218,12 +220,10 @@ def run(folder: Path, *, kills: int, seed: int, count: int | None) -> KillsRepor
         )
 
 
-def _spread(rows: list[dict[str, str]], chance: random.Random) -> Iterator[list[dict[str, str]]]:
-    at = 0
-    while at < len(rows):
-        size = chance.randrange(CHUNK // 2, CHUNK * 2)
-        yield rows[at : at + size]
-        at += size
+def _parts(rows: list[dict[str, str]], count: int) -> Iterator[list[dict[str, str]]]:
+    """Yield the rows in so many parts, so that there is something to read at each kill."""
+    for number in range(count):
+        yield rows[len(rows) * number // count : len(rows) * (number + 1) // count]
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -232,14 +232,33 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         return rows
 
 
-def _wait_for_running(ep: BlockingEventproc) -> None:
-    """Return when a living worker runs a task; otherwise a kill would show nothing."""
+def _wait_for_progress(ep: BlockingEventproc) -> None:
+    """Return when a task that a living worker runs has read on, or published, or if nothing is left to publish.
+
+    Raises AssertionError if the reports of all tasks stay as they are for STALL_S.
+    """
     is_alive = ep._twin.db.peers.is_alive
-    while True:
-        tasks = ep._loop.call(ep._twin.db.read, lambda tx: read_tasks(tx, TABLE))
-        if any(each.state.live and each.worker is not None and is_alive(each.worker) for each in tasks):
-            return
+    before = _reads(ep, is_alive)
+    left, seen, since = _unpublished(ep), before, time.monotonic()
+    while left:
         PAUSE.wait(0.2)
+        now = _reads(ep, is_alive)
+        if any(key in before and before[key] != read for key, read in now.items()) or _unpublished(ep) < left:
+            return
+        if now != seen:
+            seen, since = now, time.monotonic()
+            before |= {key: read for key, read in now.items() if key not in before}
+        assert time.monotonic() - since < STALL_S, f"no task has read anything for {STALL_S} s: {now}"
+
+
+def _reads(ep: BlockingEventproc, is_alive: Callable[[str], bool]) -> dict[str, tuple[int, Positions]]:
+    """Return how far the tasks of living workers have read: {task: (sequence, positions)}."""
+    tasks = ep._loop.call(ep._twin.db.read, lambda tx: read_tasks(tx, TABLE))
+    return {
+        each.id: (each.n, each.read)
+        for each in tasks
+        if each.state.live and each.worker is not None and is_alive(each.worker)
+    }
 
 
 def _unpublished(ep: BlockingEventproc) -> int:
@@ -252,12 +271,10 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def main(kills: str, seed: str = "1", count: str | None = None) -> int:
+def main(kills: str, seed: str = "1", count: str = "60000") -> int:
     """Run, and return whether the rows are equal."""
     with tempfile.TemporaryDirectory(prefix="ingestion-kills-") as folder:
-        report = run(
-            Path(folder), kills=int(kills), seed=int(seed), count=None if count is None else int(count)
-        )
+        report = run(Path(folder), kills=int(kills), seed=int(seed), count=int(count))
     _say(str(report))
     return 1 if report.different else 0
 
