@@ -1,7 +1,8 @@
 """Reads a spec from plain values of JSON or YAML, and collects every problem with the path of its value.
 
 The fields of the typed spec say what is possible: nothing here names one. A key may be written as in Druid
-(`taskDuration`), and a duration as ISO 8601 or with a unit (`PT1H`, `1h`) instead of in milliseconds.
+(`taskDuration`; `druid_names` has those that differ), and a duration as ISO 8601 or with a unit (`PT1H`, `1h`) instead
+of in milliseconds.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import enum
 import json
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import attrs
 
+from eventproc.ingestion.druid_names import INLINE, REFUSED, RENAMED, VALUES
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.ingestion_errors import InvalidSpec, SpecProblem
@@ -58,7 +60,8 @@ def parse_text(text: str) -> object:
         import yaml  # an extra: programs that use no YAML need not install it
     except ImportError as error:
         raise NotSupported(
-            what="a spec in YAML without PyYAML", remedy="run `pip install pyyaml`, or write the spec in JSON"
+            what="a spec in YAML without PyYAML",
+            remedy="run `pip install 'eventproc[yaml]'`, or write the spec in JSON",
         ) from error
     try:
         return yaml.safe_load(text)
@@ -75,18 +78,33 @@ def read_object(kind: type[T], plain: object, path: str, problems: Problems) -> 
     types_of = get_type_hints(kind)
     fields = {field.name: field for field in attrs.fields(cast("Any", kind))}
     given: dict[str, Any] = {}
-    for key, value in cast("Mapping[object, object]", plain).items():
-        name = _field_name(str(key), fields)
+    for key, value, at in _items(kind, cast("Mapping[object, object]", plain), path, problems):
+        name = RENAMED.get((kind.__name__, key)) or _field_name(key, fields)
         if name is None:
-            problems.add(_join(path, str(key)), f"unknown; {kind.__name__} has {', '.join(sorted(fields))}")
+            instead = REFUSED.get((kind.__name__, key))
+            problems.add(at, instead or f"unknown; {kind.__name__} has {', '.join(sorted(fields))}")
+        elif name in given:
+            problems.add(at, f"{name} is given twice")
         else:
-            given[name] = read_value(
-                types_of[name], value, _join(path, str(key)), problems, ms=name.endswith("_ms")
-            )
+            given[name] = read_value(types_of[name], value, at, problems, ms=name.endswith("_ms"))
     for name, field in fields.items():
         if field.default is attrs.NOTHING and name not in given:
             problems.add(_join(path, name), "required")
     return kind(**given) if len(problems.found) == before else None
+
+
+def _items(
+    kind: type[object], plain: Mapping[object, object], path: str, problems: Problems
+) -> Iterator[tuple[str, object, str]]:
+    """Yield (key, value, path) of an object, and of the objects in it that Druid has around some of its fields."""
+    for key, value in plain.items():
+        at = _join(path, str(key))
+        if (kind.__name__, str(key)) not in INLINE:
+            yield str(key), value, at
+        elif isinstance(value, Mapping):
+            yield from _items(kind, cast("Mapping[object, object]", value), at, problems)
+        else:
+            problems.add(at, "it must be an object")
 
 
 def read_value(kind: Any, value: object, path: str, problems: Problems, *, ms: bool = False) -> Any:
@@ -120,10 +138,16 @@ def read_value(kind: Any, value: object, path: str, problems: Problems, *, ms: b
 
 def _read_enum(kind: type[enum.Enum], value: object, path: str, problems: Problems) -> enum.Enum | None:
     for each in kind:
-        if value is each or (isinstance(value, str) and value.lower() == each.value.lower()):
+        if value is each or (isinstance(value, str) and _is_same(value, str(each.value))):
             return each
     problems.add(path, f"it must be one of {', '.join(str(each.value) for each in kind)}, not {value!r}")
     return None
+
+
+def _is_same(text: str, value: str) -> bool:
+    """Return whether a text names a value, perhaps as Druid writes it: longSum, DAY, lagBased."""
+    plain = text.lower().replace("_", "")
+    return VALUES.get(plain, plain) == value.replace("_", "")
 
 
 def _read_time(text: str, path: str, problems: Problems) -> int | None:

@@ -8,7 +8,20 @@ import attrs
 import pytest
 
 from eventproc.errors import InvalidArgument, InvalidSpec
-from eventproc.ingestion import Granularity, MetricType, SupervisorSpec
+from eventproc.ingestion import (
+    AutoscalerConfig,
+    AutoscalerStrategy,
+    DataSchema,
+    Granularity,
+    IoConfig,
+    Metric,
+    MetricType,
+    SupervisorSpec,
+    TimestampFormat,
+    Transform,
+    TuningConfig,
+)
+from eventproc.ingestion.druid_names import INLINE, REFUSED, RENAMED
 from tests.ingestion.support import spec_of
 
 MINIMAL = '{"io": {"streams": ["s/t"]}, "schema": {"datasource": "clicks"}}'
@@ -133,3 +146,83 @@ def test_only_what_rows_depend_on_changes_the_fingerprint() -> None:
 def test_an_autoscaler_that_cannot_be_is_refused(scaler: dict[str, object], path: str) -> None:
     plain = {"io": {"streams": ["s/t"], "autoscaler": scaler}, "schema": {"datasource": "clicks"}}
     assert path in problems_of(plain)
+
+
+IN_DRUIDS_NAMES = """
+spec:
+  dataSchema:
+    dataSource: clicks
+    timestampSpec: {column: at, format: posix}
+    dimensionsSpec: {dimensions: [page, {type: float, name: price}]}
+    metricsSpec: [{type: count, name: events}, {type: longSum, name: total, fieldName: amount}]
+    granularitySpec: {segmentGranularity: DAY, queryGranularity: FIVE_MINUTE, rollup: false}
+    transformSpec: {filter: "price > 0"}
+  ioConfig:
+    topic: shop/clicks
+    taskCount: 2
+    useEarliestSequenceNumber: true
+    lateMessageRejectionPeriod: PT1H
+    earlyMessageRejectionPeriod: P1D
+    autoScalerConfig: {enableTaskAutoScaler: true, taskCountMin: 1, taskCountMax: 4, autoScalerStrategy: costBased}
+  tuningConfig: {maxRowsPerSegment: 1000, intermediateHandoffPeriod: PT5M}
+suspended: true
+"""
+
+
+def test_a_spec_in_the_names_of_druid_is_read() -> None:
+    spec = SupervisorSpec.parse(IN_DRUIDS_NAMES)
+    assert (spec.id, spec.suspended, spec.io.streams) == ("clicks", True, ("shop/clicks",))
+    assert (spec.io.late_message_rejection_ms, spec.io.early_message_rejection_ms) == (3_600_000, 86_400_000)
+    assert spec.io.use_earliest_offset
+    assert spec.io.autoscaler is not None
+    assert spec.io.autoscaler.strategy is AutoscalerStrategy.COST
+    schema = spec.schema
+    assert (schema.timestamp.column, schema.timestamp.format) == ("at", TimestampFormat.SECONDS)
+    assert [(each.name, each.type.value) for each in schema.dimensions] == [
+        ("page", "string"),
+        ("price", "double"),
+    ]
+    assert [(each.type.value, each.field) for each in schema.metrics] == [
+        ("count", None),
+        ("long_sum", "amount"),
+    ]
+    assert (schema.query_granularity, schema.rollup) == (Granularity.FIVE_MINUTE, False)
+    assert schema.filter == "price > 0"
+    assert (spec.tuning.max_rows_per_segment, spec.tuning.intermediate_handoff_ms) == (1_000, 300_000)
+
+
+def test_what_druid_has_and_we_have_not_is_refused_with_what_to_write() -> None:
+    found = problems_of(
+        {
+            "type": "kafka",
+            "spec": {
+                "ioConfig": {
+                    "topic": "shop/clicks",
+                    "streams": ["shop/clicks"],
+                    "consumerProperties": {"bootstrap.servers": "x"},
+                    "idleConfig": {"enabled": True},
+                    "boundedStreamConfig": {},
+                },
+                "dataSchema": {"dataSource": "clicks", "granularitySpec": "day"},
+                "tuningConfig": {"maxTotalRows": 7, "maxRowPerSegment": 8},
+            },
+        }
+    )
+    assert "stream of this directory" in found["type"]
+    assert "of this directory" in found["spec.ioConfig.consumerProperties"]
+    assert "idle_after_ms" in found["spec.ioConfig.idleConfig"]
+    assert "bounds" in found["spec.ioConfig.boundedStreamConfig"]
+    assert found["spec.ioConfig.streams"] == "streams is given twice"
+    assert found["spec.dataSchema.granularitySpec"] == "it must be an object"
+    assert "max_rows_per_segment" in found["spec.tuningConfig.maxTotalRows"]
+    assert "TuningConfig has" in found["spec.tuningConfig.maxRowPerSegment"]
+
+
+def test_every_name_of_druid_that_is_read_has_its_field() -> None:
+    classes = {
+        each.__name__: {field.name for field in attrs.fields(each)}
+        for each in (SupervisorSpec, IoConfig, AutoscalerConfig, DataSchema, Metric, TuningConfig, Transform)
+    }
+    assert {name for name, _ in (*RENAMED, *REFUSED, *INLINE)} == set(classes)
+    assert all(field in classes[name] for (name, _), field in RENAMED.items())
+    assert not RENAMED.keys() & REFUSED.keys()
