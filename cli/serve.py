@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -146,7 +147,7 @@ def _addresses(
         from eventproc.server.endpoints import Addresses, check_host
 
         if rest is not None:
-            import eventproc.server.rest.listener  # noqa: F401  # found out before the directory is opened
+            import_module("eventproc.server.rest.listener")  # found out before the directory is opened
     except ImportError as why:
         text = f"`eventproc serve` needs more packages ({why.name}): pip install 'eventproc[server]'"
         raise click.ClickException(text) from None

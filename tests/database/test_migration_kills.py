@@ -65,6 +65,7 @@ def open_and_die(directory: Path, migrations: Sequence[Migration], nth: int) -> 
 async def test_creation_that_is_killed_at_any_statement_leaves_a_directory_that_opens(
     tmp_path: Path,
 ) -> None:
+    nth = 0
     for nth in range(1, KILLS_MAX):
         directory = tmp_path / str(nth)
         ended = open_and_die(directory, MIGRATIONS, nth)
@@ -84,6 +85,7 @@ async def test_migration_that_is_killed_at_any_statement_leaves_the_old_or_the_n
     async with open_world("file", old) as world:
         await world.db.write(insert("a"))
     found: set[int] = set()
+    nth = 0
     for nth in range(1, KILLS_MAX):
         directory = shutil.copytree(old, tmp_path / str(nth))
         ended = open_and_die(directory, NEWER, nth)

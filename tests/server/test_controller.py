@@ -194,10 +194,9 @@ async def test_policies_that_are_not_possible_are_refused(policies: dict[str, An
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
         one = pb.ScalingPolicy(minNumSegments=1)
+        chosen: dict[str, Any] = {"scalingPolicy": one} | policies
         with pytest.raises(InvalidArgument):
-            await call(ep, "createStream")(
-                pb.StreamConfig(**{"streamInfo": STREAM, "scalingPolicy": one, **policies})
-            )
+            await call(ep, "createStream")(pb.StreamConfig(streamInfo=STREAM, **chosen))
         assert not (await call(ep, "checkStreamExists")(STREAM)).exists
 
 

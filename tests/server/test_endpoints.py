@@ -56,12 +56,13 @@ async def ep() -> AsyncIterator[Eventproc]:
         yield ep
 
 
-@pytest.mark.parametrize("taken", ["controller_port", "segment_store_port"])
+@pytest.mark.parametrize("taken", ["controller", "segment store"])
 async def test_a_port_in_use_is_an_error_of_the_system(ep: Eventproc, taken: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        ports = {"controller_port": 0, "segment_store_port": 0, taken: other.getsockname()[1]}
+        port: int = other.getsockname()[1]
+        ports = (port, 0) if taken == "controller" else (0, port)
         with pytest.raises(OSError, match="in use"):
-            async with serve_endpoints(ep, Addresses(**ports)):
+            async with serve_endpoints(ep, Addresses("127.0.0.1", *ports)):
                 pass
 
 

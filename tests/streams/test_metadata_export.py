@@ -190,7 +190,7 @@ async def test_outcome_of_a_refused_request_can_be_raised_from_its_line(ep: Even
     seal = await ep.requests.submit(SealStream("s/t", stream.stream_id, if_version=1))
     update = stream.update(tags=["x"], if_version=1)
     await ep.requests.wait(seal.id)
-    with pytest.raises(eventproc.errors.EventprocError):
+    with pytest.raises(eventproc.EventprocError):
         await update
     for row in of(await exported(ep), "request"):
         if row["error"] is not None:
